@@ -23,6 +23,7 @@ CLEAN: tuple[str, ...] = (
     "agent/exports",
     "agent/loggers",
     "agent/menu",
+    "agent/proposers",
     "agent/search/baseline.py",
     "agent/search/goal.py",
     "agent/search/iterations",

@@ -1,1 +1,1 @@
-"""Proposers: sampler, random, llm, hybrid."""
+"""Propose configs: sampler, random, language model, and their mixtures."""

@@ -1,7 +1,7 @@
-"""What a proposer is: something that, shown the memory of a campaign, offers a proposal.
+"""Define the interface of proposers, which make an offer from a campaign's memory.
 
-An offer is text, whoever made it. Nothing a proposer says is believed before the rails have passed
-it, a sampler's no more than a language model's.
+An offer is text, whoever made it. Nothing from a proposer is trusted before the rails have passed
+it, a sampler's offers no more than a language model's.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.rules import Rules
 
 FEW_CHANGES = 3
-"""Turning so few knobs of what is good is what a search lives on near it (docs/search.md)."""
+"""Most knobs of a small edit; small edits find most gains near a good config (docs/search.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a proposer is shown. It must not change any of it."""
+    """Read-only input of a proposer."""
 
     menu: ProxyMenu
     reference: AnyConfig
-    """The config a proposal edits."""
+    """Config that a proposal edits."""
     evidence: Evidence
     iter: int
-    """The iteration to propose for, 1 for the first."""
+    """Iteration to propose for, 1 for the first."""
     seed: int
-    """Root of the campaign's random choices. A proposer draws from (seed, iter) alone, so that a
-    resumed campaign goes on as if it had never stopped."""
+    """Seed of the campaign's random choices. A proposer draws from (seed, iter) alone, so that a
+    resumed campaign continues as if it had never stopped."""
     max_changes: int
-    """Knobs that a proposal may turn."""
+    """Most knobs that a proposal may change."""
     priors: tuple[Prior, ...] = ()
     """Earlier campaigns that proposers may learn from."""
     until: int | None = None
-    """The iteration that the loop at work ends with, where it is known."""
+    """Last iteration of the present loop, if known."""
     corpus: CorpusInfo | None = None
-    """What is trained on and measured with, where it is known."""
+    """Training and evaluation text, if known."""
     rules: Rules | None = None
-    """What a change is judged by, where it is known."""
+    """Rules that judge a change, if known."""
     pending: tuple[AnyConfig, ...] = ()
-    """What is being raced meanwhile, where several are at once: nothing is known of them yet."""
+    """Configs now being raced, with results unknown."""
 
     @property
     def few_changes(self) -> int:
-        """Knobs that a small edit turns at most."""
+        """Most knobs that a small edit changes."""
         return min(FEW_CHANGES, self.max_changes, len(self.menu.knobs))
 
     @property
     def asked_changes(self) -> int:
-        """Knobs that a language model is asked for at most: as many as the campaign's limit says,
-        a few where there is none."""
+        """Most knobs that a language model is asked to change: the campaign's limit, or a few if
+        there is none."""
         limited = self.max_changes < len(self.menu.knobs)
         return self.max_changes if limited else self.few_changes
 
     @property
     def tried(self) -> Container[str]:
-        """The hashes of the configs that would be no news: those measured and those in flight."""
+        """Hashes of configs that would be no news: those measured and those in flight."""
         configs = self.evidence.configs
         if not self.pending:
             return configs
@@ -72,14 +72,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An untrusted proposal: JSON text for the rails, and how it came about."""
+    """An untrusted proposal: JSON text for the rails, and how it was made."""
 
     raw: str
     record: ProposerRecord
 
 
 class ProposerError(AutoresearchError):
-    """No usable proposal came; ``attempts`` holds what did, in answer to which prompt."""
+    """No usable proposal was made; ``attempts`` holds the failed ones, for the given prompt."""
 
     def __init__(
         self,
@@ -96,18 +96,18 @@ class ProposerError(AutoresearchError):
 
 
 class Proposer(Protocol):
-    """The seam where a user's own search plugs in."""
+    """Interface that connects a user's own search."""
 
     def propose(self, memory: Memory) -> Offer:
         """Offer one proposal for ``memory.iter``.
 
-        :raises ProposerError: where none can be had; the night goes on with another proposer.
+        :raises ProposerError: if none can be had; the loop continues with another proposer.
         """
         ...
 
 
 class SuggestibleProposer(Protocol):
-    """A proposer that can be shown another's idea, to repeat or to override."""
+    """A proposer that can see another's idea, to repeat or to override it."""
 
     def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
         """See :meth:`Proposer.propose`.

@@ -1,9 +1,8 @@
-"""What a model is asked to choose among, and how that choice is refined.
+"""Generate candidates for a surrogate model, and refine them by its choice.
 
-A few hundred draws over a dozen knobs come near no maximum of what is expected. So crossings of
-good configs are drawn besides, and the most promising of all are varied and asked about again, some
-rounds of it, as SMAC does (Hutter, Hoos and Leyton-Brown 2011). What that is worth is in
-docs/search.md.
+A few hundred draws over a dozen knobs miss every maximum of the expectation. So crossings of good
+configs are drawn too, and the most promising of all are varied and scored again for some rounds, as
+in SMAC (Hutter, Hoos and Leyton-Brown 2011). docs/search.md measures the benefit.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from autoresearch.values import Scalar
 
 DRAWN, CROSSED = 300, 100
 ORIGINS = 3
-"""Of the best configs, of which near candidates are edits, as well as of the reference."""
+"""Number of best configs that near candidates edit, besides the reference."""
 ROUNDS, LEADING, VARIED = 3, 6, 16
-"""In each round the leading candidates are varied so many times each."""
+"""Rounds, candidates varied in each, and variations of each."""
 CHECKED = 40
-"""Of the most promising, among whom those that lead a round are looked for."""
+"""Most promising candidates that are checked against the rails in each round."""
 MOVED = (1, 1, 2, 3)
-"""How many knobs of one, each as likely."""
+"""Number of knobs to move, drawn uniformly."""
 REACHES = (0.03, 0.1, 0.25)
 """Standard deviations of small steps, as shares of a knob's domain."""
 SMALL = 0.7
-"""Share of the steps that are small; the others go anywhere."""
+"""Share of small steps; the others go anywhere."""
 
 
 def climbed(
     rng: Random, edits: Edits, promise: Promise, bar: float, allowed: Callable[[Edit], bool]
 ) -> tuple[list[Edit], Floats]:
-    """Return draws, crossings and variations of the best, each once, and what each is worth.
+    """Return distinct draws, crossings and variations of the best, and their expected improvement.
 
-    What may not be proposed leads no round: where the way up crosses a constraint of the menu,
-    hundreds beyond it would stand before the first that may.
+    Candidates that may not be proposed lead no round. Otherwise, if the gradient crosses a
+    constraint, hundreds of forbidden ones would rank before the first allowed one.
 
-    :param bar: the score that a candidate is to improve on.
-    :param allowed: whether one may be proposed.
+    :param bar: score that a candidate should improve on.
+    :param allowed: returns whether a candidate may be proposed.
     """
     found = _new([*drawn(rng, edits, promise), *crossed(rng, edits, promise)], [])
     worth_M = promise.worth(found, bar)
@@ -66,7 +65,8 @@ def climbed(
 
 
 def drawn(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
-    """Half of them far, half edits of a few knobs of the reference and of the best configs."""
+    """Draw candidates, half of them far, half small edits of the reference and of the best
+    configs."""
     origins = (promise.now, *promise.elites[:ORIGINS])
     found = []
     for _ in range(DRAWN):
@@ -79,7 +79,7 @@ def drawn(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
 
 
 def crossed(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
-    """Each knob as one or the other of two good configs has it."""
+    """Take each knob from one or the other of two good configs."""
     parents = [promise.now, *promise.elites]
     return _sized(edits, [_cross(rng, edits, parents) for _ in range(CROSSED)])
 
@@ -90,7 +90,8 @@ def _cross(rng: Random, edits: Edits, parents: list[Values]) -> Edit:
 
 
 def _varied(rng: Random, edits: Edits, edit: Edit) -> Edit:
-    """One to three knobs moved on, mostly a little; of those turned, where no more may be."""
+    """Move one to three knobs, mostly a little; only knobs already changed once the limit is
+    reached."""
     there = {**edits.now, **edit}
     names = list(there if len(edit) < edits.most else edit)
     for name in rng.sample(names, min(rng.choice(MOVED), len(names))):
@@ -110,7 +111,7 @@ def _sized(edits: Edits, found: list[Edit]) -> list[Edit]:
 
 
 def _new(more: list[Edit], found: list[Edit]) -> list[Edit]:
-    """Those of them that are not there yet, each once."""
+    """Return the new candidates that are not known yet, each once."""
     known = {frozenset(edit.items()) for edit in found}
     by_key = {frozenset(edit.items()): edit for edit in more}
     return [edit for key, edit in by_key.items() if key not in known]

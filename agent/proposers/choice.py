@@ -1,4 +1,4 @@
-"""The one place that chooses who proposes."""
+"""Choose the proposer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoresearch.layout import ENDPOINT_FILE, PROMPTS_DIR
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A proposer, and in a few words who it is."""
+    """A proposer and its short description."""
 
     proposer: Proposer
     description: str
@@ -39,13 +39,13 @@ def choose_proposer(
     program: Path | None = None,
     priors: tuple[Prior, ...] = (),
 ) -> Choice:
-    """The proposer that the settings name, with the endpoint that the environment names.
+    """Return the proposer of the settings, with the endpoint of the environment.
 
-    :param directory: the campaign's, where the endpoint's schema mode is remembered.
+    :param directory: the campaign's directory, where the endpoint's schema mode is stored.
     :param prompts: a folder whose templates replace the shipped ones.
-    :param program: a file of research directions for the LLM.
-    :param priors: earlier campaigns for it to learn from.
-    :raises SettingsError: where what is named is not there.
+    :param program: a file of research directions for the language model.
+    :param priors: earlier campaigns to learn from.
+    :raises SettingsError: if something it names does not exist.
     """
     choice = _choose(
         settings, environment, rails, directory=directory, prompts=prompts, program=program
@@ -88,9 +88,9 @@ def _choose(
             )
         return Choice(
             HybridProposer(sampler, None),
-            "hybrid, on the sampler alone: AUTORESEARCH_LLM_BASE_URL is not set",
+            "hybrid, with only the sampler: AUTORESEARCH_LLM_BASE_URL is not set",
         )
-    # The client of these two takes longer to load than all the rest of the command.
+    # The client of these two loads more slowly than all the rest of the command.
     from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
 
@@ -99,12 +99,12 @@ def _choose(
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":
-        return Choice(FallbackProposer(llm, sampler), f"{where}, the sampler standing in")
+        return Choice(FallbackProposer(llm, sampler), f"{where}, with the sampler as fallback")
     if not settings.llm_share:
         return Choice(
             HybridProposer(sampler, llm, share=0, warmup=settings.llm_warmup),
-            f"hybrid, on the sampler alone: {where} is never asked at an llm_share of 0, and what "
-            "is not asked earns nothing",
+            f"hybrid, with only the sampler: at an llm_share of 0, {where} is never "
+            "asked and can earn no iterations",
         )
     return Choice(
         HybridProposer(sampler, llm, share=settings.llm_share, warmup=settings.llm_warmup),
@@ -121,5 +121,5 @@ def _text(program: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SettingsError(
-            f"the program file {program} cannot be read: {why}; name a UTF-8 text file"
+            f"the program file {program} cannot be read: {why}; give a UTF-8 text file"
         ) from error

@@ -1,11 +1,11 @@
-"""What is known of one config against another, and of one value of a knob against another.
+"""Compare configs, and values of a knob, by their measured scores.
 
-Only common seeds are compared where there are any. What a seed does to both cancels in parent and
-child, and need not in configs that are further apart: so the spread of a difference is the pair's
-own, from that of unpaired runs as far as a few pairs cannot tell, and never the one pooled over
-races, which are all of parent and child. A knob's
-effect is read only from pairs of configs that differ in nothing else: the mean over all configs
-that had a value says more about what else they had.
+Only common seeds are compared if there are any. A seed's effect on parent and child cancels, but
+need not cancel between configs that are further apart. So the spread of a difference is the pair's
+own, with the spread of unpaired runs as prior for few pairs. The spread pooled over races is not
+used, since races only pair parents with children. A knob's effect is read only from pairs of
+configs that differ in nothing else: the mean over all configs with a value mostly reflects their
+other values.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from trajectory.ranking import RACE_PRIOR_DOF, Noise
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How much one config measured above another."""
+    """Difference between two configs' measured objectives."""
 
     delta: float
-    """Of objectives: negative is better."""
+    """Difference of objectives: negative is better."""
     stderr: float | None
     """None while the noise is unknown."""
     pairs: int
-    """Common seeds; 0 where there is none and means are compared."""
+    """Number of common seeds; 0 if there are none and means are compared."""
 
     def text(self, measure: Measure) -> str:
-        """``-31±14``, as scores go and in the parts of their unit."""
+        """Return ``-31±14``, as a difference of scores in parts of their unit."""
         return measure.counted(self.delta, self.stderr)
 
     @property
     def weight(self) -> float:
-        """In standard errors, however it points."""
+        """Size in standard errors, whatever the sign."""
         return abs(self.delta) / self.stderr if self.stderr else abs(self.delta)
 
 
 def contrast(
     entry: ConfigEvidence, other: ConfigEvidence | None, noise: Noise | None
 ) -> Contrast | None:
-    """The first against the second; None where one of them was not measured."""
+    """Return the first config's difference from the second; None if either has no score."""
     if other is None or not entry.scores or not other.scores:
         return None
     common = sorted(entry.scores.keys() & other.scores.keys())
@@ -61,7 +61,8 @@ def contrast(
 def _paired_stderr(
     entry: ConfigEvidence, other: ConfigEvidence, common: Sequence[int], noise: Noise | None
 ) -> float | None:
-    """The variance of unpaired runs weighs as much as RACE_PRIOR_DOF degrees of freedom."""
+    """Return the standard error of paired differences; the variance of unpaired runs weighs as
+    RACE_PRIOR_DOF degrees of freedom."""
     if noise is None:
         return None
     differences = [entry.scores[seed] - other.scores[seed] for seed in common]
@@ -73,7 +74,7 @@ def _paired_stderr(
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What turning one knob from one value to another did, all else equal."""
+    """Effect of changing one knob from one value to another, all else equal."""
 
     before: Scalar
     after: Scalar
@@ -83,8 +84,8 @@ class Effect:
 def effects(
     menu: ProxyMenu, entries: Iterable[ConfigEvidence], noise: Noise | None
 ) -> dict[str, list[Effect]]:
-    """By knob, the effects of every two values that were measured on common seeds in configs that
-    are alike otherwise; those known best first, and of those the largest."""
+    """Return, by knob, the effects of every two values measured on common seeds in otherwise equal
+    configs; the best known first, then the largest."""
     alike: dict[tuple[str, tuple[Scalar, ...]], list[ConfigEvidence]] = defaultdict(list)
     names = list(menu.knobs)
     for entry in entries:
@@ -115,7 +116,7 @@ def effects(
 def _steps(
     menu: ProxyMenu, name: str, group: Sequence[ConfigEvidence], noise: Noise | None
 ) -> Iterable[tuple[Scalar, Scalar, Contrast]]:
-    """Each of a group against the one that was measured most."""
+    """Yield each of a group against the most measured one."""
     anchor = max(group, key=lambda entry: entry.n)
     for entry in group:
         if entry is anchor:
@@ -127,7 +128,7 @@ def _steps(
 
 
 def _pooled(contrasts: Sequence[Contrast]) -> Contrast:
-    """Their mean, weighed by pairs."""
+    """Return their mean, weighted by pairs."""
     pairs = sum(each.pairs for each in contrasts)
     delta = sum(each.delta * each.pairs for each in contrasts) / pairs
     known = [each.pairs * each.stderr for each in contrasts if each.stderr is not None]

@@ -1,4 +1,4 @@
-"""What the drawing proposers share: which knobs to turn, and drawing until the rails allow it."""
+"""Draw proposals: choose which knobs to change, and draw until the rails allow one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from autoresearch.values import Scalar
 from trajectory.proposals import ProposerRecord
 
 Edit: TypeAlias = dict[str, Scalar]
-"""Some knobs of the reference, turned."""
+"""Changed knobs of the reference."""
 UNIFORM_DRAWS = 2000
-"""After a search's own draws, which crowd together, were all refused."""
+"""Uniform draws after all of a search's own draws, which cluster, were refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +36,24 @@ class Draw:
 
 
 def rng_for(who: str, memory: Memory) -> Random:
-    """All the chance there is in one proposer's one iteration.
+    """Return the random generator of one proposer's one iteration.
 
-    Named, so that two proposers of one campaign do not draw the same numbers.
+    It is seeded by name too, so that two proposers of one campaign do not draw the same numbers.
     """
     return Random(f"{who}:{memory.seed}:{memory.iter}")
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """Edits of the reference by chance: some knobs, each set uniformly over its scale."""
+    """Random edits of the reference: some knobs, each set uniformly over its scale."""
 
     domains: Mapping[str, Domain]
     now: Mapping[str, Scalar]
-    """The reference's knobs."""
+    """Knobs of the reference."""
     few: int
-    """Knobs that a small edit turns at most."""
+    """Most knobs that a small edit changes."""
     most: int
-    """Knobs that a proposal may turn."""
+    """Most knobs that a proposal may change."""
 
     @classmethod
     def of(cls, memory: Memory) -> Self:
@@ -63,42 +63,43 @@ class Edits:
         return cls(memory.menu.domains, now, memory.few_changes, most)
 
     def small(self, rng: Random) -> Edit:
-        """Between one knob and a few of them, every number as likely as another."""
+        """Edit one to a few knobs, each number equally likely."""
         return self.turned(rng, 1, self.few)
 
     def large(self, rng: Random) -> Edit:
-        """More of them than a few, where a proposal may turn so many."""
+        """Edit more than a few knobs, if a proposal may change that many."""
         return self.turned(rng, min(self.few + 1, self.most), self.most)
 
     def whole(self, rng: Random) -> Edit:
-        """As many as a proposal may turn: where it may turn every one, a draw from the whole menu
-        that has nothing of the reference."""
+        """Edit as many knobs as allowed: without a limit, a draw from the whole menu that keeps
+        nothing of the reference."""
         return self.turned(rng, self.most, self.most)
 
     def against(self, values: Mapping[str, Scalar]) -> Edit:
-        """Those of the values that are a change."""
+        """Return the values that differ from the reference."""
         return {name: value for name, value in values.items() if value != self.now[name]}
 
     def turned(self, rng: Random, least: int, most: int) -> Edit:
-        """So many knobs; those of them that came out as they are do not count as turned."""
+        """Edit a number of knobs within bounds; those that keep their value do not count as
+        changed."""
         names = rng.sample(list(self.domains), rng.randint(least, most))
         return self.against({name: anywhere(self.domains[name], rng) for name in names})
 
 
 def against_reference(memory: Memory, values: Mapping[str, Scalar]) -> Edit:
-    """Those of the values that are a change."""
+    """Return the values that differ from the reference."""
     return Edits.of(memory).against(values)
 
 
 def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
-    """Without end: small edits."""
+    """Yield small edits without end."""
     edits = Edits.of(memory)
     while True:
         yield Draw(edits.small(rng), reason)
 
 
 def _any_draws(rng: Random, memory: Memory) -> Iterator[Draw]:
-    """Without end: edits of every size, for what is left of a menu."""
+    """Yield edits of every size without end, for what is left of a menu."""
     edits = Edits.of(memory)
     while True:
         edit = edits.small(rng) if rng.random() < 0.5 else edits.large(rng)
@@ -112,10 +113,10 @@ def offered(
     draws: Callable[[Random], Iterable[Draw]],
     at_most: int,
 ) -> Offer:
-    """The first of ``at_most`` of a search's draws that the rails allow; else an edit by chance.
+    """Return the first of a search's ``at_most`` draws that the rails allow, else a random edit.
 
-    :param kind: who searches: its record's, and the name of its chance.
-    :raises ProposerError: where the menu seems exhausted.
+    :param kind: the searcher's name in its record, and the seed of its draws.
+    :raises ProposerError: if the menu seems exhausted.
     """
     began = time.monotonic()
     rng = rng_for(kind, memory)
@@ -128,13 +129,13 @@ def offered(
 
 
 def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:
-    """The first of ``at_most`` draws that changes something and passes every rail."""
+    """Return the first of ``at_most`` draws that changes something and passes every rail."""
     allowed = gate(rails, memory)
     return next((draw for draw in islice(draws, at_most) if allowed(draw)), None)
 
 
 def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
-    """Whether a draw changes something and passes every rail."""
+    """Return a check that a draw changes something and passes every rail."""
     tried = memory.tried
 
     def allowed(draw: Draw) -> bool:
@@ -146,7 +147,7 @@ def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
 
 
 def exhausted(memory: Memory, draws: int) -> ProposerError:
-    """What to raise when no draw was allowed."""
+    """Return the error for draws of which none was allowed."""
     limit = memory.max_changes
     more = f" or raise --max-changes above {limit}" if limit < len(memory.menu.knobs) else ""
     return ProposerError(

@@ -1,6 +1,6 @@
-"""A proposer that knows earlier campaigns.
+"""Let a proposer learn from earlier campaigns.
 
-They are handed to it and to nobody else: neither the rails nor the judge ever see them.
+Only the proposer gets them: neither the rails nor the judge ever see them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agent.proposers.priors import Prior
 
 
 class InformedProposer:
-    """Shows another proposer a memory with earlier campaigns in it."""
+    """Passes earlier campaigns to another proposer in its memory."""
 
     def __init__(self, proposer: Proposer, priors: tuple[Prior, ...]) -> None:
         self._proposer = proposer
@@ -21,6 +21,6 @@ class InformedProposer:
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
-        :raises ProposerError: where the other proposer has none.
+        :raises ProposerError: if the other proposer has none.
         """
         return self._proposer.propose(replace(memory, priors=self._priors))

@@ -1,16 +1,15 @@
-"""Earlier campaigns, as far as they can be told to the proposers of this one.
+"""Prepare earlier campaigns for this campaign's proposers.
 
-A prior informs whoever proposes and nobody else: what is measured, ranked and judged here knows
-nothing of it. Scores of another campaign are not on this one's scale (another text, another budget,
-bits per token instead of per byte), so each config is told by its gain: its posterior mean against
-the mean of that campaign's own baseline, in standard deviations of one run there. That unit depends
-on what was measured and how, not on which configs happened to be tried. Where it is unknown,
-because no config was run twice, or where no baseline is known, there are no gains, and only what
-was said about the best configs is told, to a language model.
+A prior informs only proposers: measuring, ranking and judging ignore it. Scores of another campaign
+are on another scale (another text, another budget, bits per token instead of per byte). So each
+config is given by its gain: its posterior mean minus the mean of that campaign's baseline, in
+standard deviations of one run there. That unit depends on what was measured and how, not on which
+configs were tried. If it is unknown, because no config was run twice, or if no baseline is known,
+there are no gains, and only the findings about the best configs go to a language model.
 
-A gain belongs to what was changed. So a config is told only where all that sets it apart from its
-own baseline are knobs of this menu at values it allows. Of its other values, those that this menu
-does not have or allow are dropped.
+A gain belongs to the changes. So a config is used only if everything that differs from its own
+baseline is a knob of this menu at an allowed value. Its other values are dropped if this menu does
+not have or allow them.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from trajectory.journal import read_rows
 from trajectory.ranking import Noise
 from trajectory.rows import CampaignRow, parse_row
 
-MOST_TOLD = 400
-"""Configs of one prior, spread evenly over its ranking where it has more."""
+MOST_CONFIGS = 400
+"""Most configs of one prior, spread evenly over its ranking."""
 MOST_LINES = 12
 NOTE = "priors: "
-"""How the journal's note on the priors of a sitting begins."""
+"""Prefix of the journal's note on the priors of a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +45,17 @@ class PriorConfig:
     """One config of another campaign, in this menu's knobs."""
 
     values: Mapping[str, Scalar]
-    """Its values for the knobs in common, each a value this menu allows."""
+    """Its values of the common knobs, all allowed by this menu."""
     gain: float
-    """In standard deviations of one run there; negative is better."""
+    """Standard deviations of one run there; negative is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One of another campaign's best configs, as a language model is told of it."""
+    """One of another campaign's best configs, as shown to a language model."""
 
     said: str
-    """What was changed, or the name of what was."""
+    """Its changes, or their name."""
     gain: float | None
     n: int
     action: str
@@ -72,36 +71,36 @@ class Prior:
     sha256: str
     """SHA-256 of the file it was read from."""
     measured: int
-    """Configs it measured."""
+    """Number of configs it measured."""
     configs: tuple[PriorConfig, ...]
     findings: tuple[Finding, ...]
-    """The best, by posterior mean."""
+    """The best configs, by posterior mean."""
     dropped_values: int
-    """Values missing from configs that are told: knobs this menu has, at values it does not
+    """Number of values missing from the configs used: knobs of this menu, at values it does not
     allow."""
     why_no_gains: str | None
-    """Why no gain is known; None where they are."""
+    """Why no gain is known; None if gains are known."""
     left_out: int = 0
-    """Lines of it that could not be read."""
+    """Number of its lines that could not be read."""
 
     def __str__(self) -> str:
         text = f"{self.source} (sha256 {self.sha256[:12]}): {self.measured} configs measured, "
         if self.left_out:
-            text += f"{self.left_out} lines that could not be read left out, "
+            text += f"{self.left_out} unreadable lines left out, "
         if self.why_no_gains is not None:
-            return f"{text}none told to the sampler: {self.why_no_gains}"
-        text += f"{len(self.configs)} told to the sampler"
+            return f"{text}none used by the sampler: {self.why_no_gains}"
+        text += f"{len(self.configs)} used by the sampler"
         if self.dropped_values:
             text += f" without {self.dropped_values} values outside this menu"
         return text
 
 
 def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prior, ...]:
-    """The campaigns in these directories or files, in this menu's knobs.
+    """Read the campaigns in these directories or files, in this menu's knobs.
 
-    :param own: the directory of the campaign they are for, whose own results are no prior.
-    :raises FormatError: where one is no trajectory.
-    :raises CampaignError: where one is the campaign itself, or another of them once more.
+    :param own: directory of the campaign they are for, which is no prior of itself.
+    :raises FormatError: if one is no trajectory.
+    :raises CampaignError: if one is the campaign itself, or a duplicate.
     """
     own_id = _campaign_id(own)
     sources: dict[str, CampaignSource] = {}
@@ -109,7 +108,7 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
         source = read_campaign_source(path)
         if source.identity == own_id:
             raise CampaignError(
-                f"{path} is the campaign itself, and what it has measured already counts; name an"
+                f"{path} is the campaign itself, whose results already count; choose an"
                 " earlier one with --prior"
             )
         if source.identity in sources:
@@ -122,17 +121,17 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
 
 
 def _campaign_id(directory: Path) -> str | None:
-    """None where no campaign has begun there."""
+    """Return the id of the campaign in a directory, or None."""
     journal = directory / JOURNAL_FILE
     first = next(read_rows(journal), None) if journal.is_file() else None
     return first.id if isinstance(first, CampaignRow) else None
 
 
 def note_on(priors: Sequence[Prior], before: str | None) -> str | None:
-    """What the journal must be told at the start of a sitting.
+    """Return the note on priors that the journal needs at the start of a session.
 
     :param before: its latest note on priors, if there is one.
-    :return: None where nothing has changed since.
+    :return: None if nothing has changed since.
     """
     now = NOTE + ("; ".join(map(str, priors)) or "none from here on")
     known = before if before is not None else f"{NOTE}none from here on"
@@ -145,7 +144,7 @@ class _Entry:
 
     values: Mapping[str, Any] | None
     difference: float | None
-    """Posterior mean less the baseline's mean."""
+    """Posterior mean minus the baseline's mean."""
     n: int
     action: str
     reason: str
@@ -163,8 +162,8 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
         why = "its baseline's config or score is not known"
     elif not sigma:
         why = "it ran no config twice, so the size of its noise is not known"
-    spread = entries[:: max(1, -(-len(entries) // MOST_TOLD))]
-    told = [
+    spread = entries[:: max(1, -(-len(entries) // MOST_CONFIGS))]
+    shared_configs = [
         (PriorConfig(values, entry.difference / sigma), dropped)
         for entry in spread
         if sigma and baseline is not None and entry.values is not None
@@ -172,15 +171,15 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
         for values, dropped in [_in_common(entry.values, baseline, menu)]
         if values
     ]
-    if why is None and not told:
-        why = "nothing that sets its configs apart can be said in this menu's knobs"
+    if why is None and not shared_configs:
+        why = "this menu has no knob or value for what distinguishes its configs"
     return Prior(
         source=str(source.path),
         sha256=source.sha256,
         measured=len(entries),
-        configs=tuple(config for config, _ in told),
+        configs=tuple(config for config, _ in shared_configs),
         findings=tuple(_finding(entry, baseline, sigma) for entry in entries[:MOST_LINES]),
-        dropped_values=sum(dropped for _, dropped in told),
+        dropped_values=sum(dropped for _, dropped in shared_configs),
         why_no_gains=why,
         left_out=source.left_out,
     )
@@ -189,14 +188,14 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
 def _own(
     source: CampaignSource, menu: ProxyMenu
 ) -> tuple[list[_Entry], Mapping[str, Any] | None, float | None]:
-    """Its configs, the best first; the baseline's values; the sd of one run."""
+    """Return its configs, the best first; the baseline's values; the sd of one run."""
     rows = [parse_row(line) for line in source.journal_lines]
     evidence = Evidence(rows)
     first = rows[0] if rows else None
     is_same_menu = isinstance(first, CampaignRow) and _is_of(first, menu)
 
     def values_of(config: AnyConfig) -> Mapping[str, Any]:
-        # Ratios are no fields, and only the menu's own formulas read them back.
+        # Ratios are no fields; only the menu's own formulas can read them.
         if is_same_menu and menu.readings:
             return menu.knob_values(config)
         return config.said
@@ -219,7 +218,7 @@ def _own(
 
 
 def _is_of(row: CampaignRow, menu: ProxyMenu) -> bool:
-    """Return whether the campaign's menu says what this one says."""
+    """Return whether the campaign's menu has the same content as this one."""
     if row.menu_sha256 == menu.sha256:
         return True
     try:
@@ -251,8 +250,8 @@ def _foreign(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | 
 def _in_common(
     values: Mapping[str, Any], baseline: Mapping[str, Any], menu: ProxyMenu
 ) -> tuple[dict[str, Scalar], int]:
-    """What of a config this menu can say, and how many values of its knobs it cannot; nothing where
-    a change is among those."""
+    """Return a config's values of this menu, and the number of its knobs' other values. Both are
+    empty if a change is among the latter."""
     common: dict[str, Scalar] = {}
     dropped = 0
     for name in values.keys() | baseline.keys():

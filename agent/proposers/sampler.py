@@ -1,17 +1,16 @@
-"""A search near the reference and far from it at once.
+"""Search near the reference and far from it at once.
 
-Edits of a few knobs of the reference are what a search lives on where the baseline is good, and a
-night of them stays in a poor baseline's corner where it is not: of 797 draws from cpu-tiny's whole
-menu 6 % were better than the baseline by more than any of 89 edits of one to three of its knobs was
-(0.085 bpb, on two seeds), and on another recipe draws from the whole menu lead nowhere. So
-candidates are of both kinds, and a Gaussian process over the whole menu says which is promising.
+Edits of a few knobs find most gains if the baseline is good, but stay near a poor baseline. Of 797
+draws from the whole menu of cpu-tiny, 6 % beat its baseline by more than any of 89 edits of one to
+three knobs did (0.085 bpb, on two seeds). On another recipe, draws from the whole menu found
+nothing. So candidates are of both kinds, and a Gaussian process over the whole menu ranks them.
 
-Every other turn or so is chance's: without it a model goes on refining what it knows, and what
-chance finds is what it learns from. How many of those draws are far follows from how near to the
-reference of their time far and near ones came. What the parts are worth is in docs/search.md.
+About every other iteration is a random draw: otherwise a model keeps refining what it knows, and
+random finds are what it learns from. The share of far draws among them depends on how near to the
+reference of their time earlier far and near draws came. docs/search.md measures the parts.
 
-All of it is had anew for each iteration and drawn from (seed, iter), so that a proposer that was
-born this minute offers what one that ran all night would.
+Everything is recomputed for each iteration and drawn from (seed, iter), so a proposer started just
+now offers what one that ran all night would.
 """
 
 from __future__ import annotations
@@ -36,42 +35,42 @@ from agent.proposers.surrogate.prior_points import prior_points
 from agent.proposers.surrogate.promise import Fit, Promise
 
 STARTUP = 8
-"""Configs to learn from before the model is asked; until then all turns are chance's."""
+"""Configs needed before the model is used; until then all draws are random."""
 CHANCE = 0.5
 MARGIN = 1.0
 DRAWS = 200
 LATEST = 20
 LEAST = 4
-"""Of each kind measured, before which both are as likely."""
+"""Measured configs of each kind needed before their shares may differ."""
 LEAST_SHARE, MOST_SHARE = 0.05, 0.9
 
 
 def far_share(memory: Memory) -> float:
-    """Of far draws among chance's: that of what another like them is hoped to improve on its
-    reference by, in the mean over the latest of each kind."""
+    """Return the share of far draws among random ones: the mean expected gain of the latest far
+    ones, relative to both kinds."""
     far, near = far_and_near(memory)
     if min(len(far), len(near)) < LEAST:
         return 0.5
     sigma = memory.evidence.sigma or 0.0
-    gains = [fmean(_hope(above, sigma) for above in kind) for kind in (far, near)]
+    gains = [fmean(_expected_gain(above, sigma) for above in kind) for kind in (far, near)]
     share = gains[0] / max(sum(gains), 1e-300)
     return min(max(share, LEAST_SHARE), MOST_SHARE)
 
 
-def _hope(above: float, sigma: float) -> float:
-    """What one like this may gain: what it gained, a little of that where it missed by no more than
-    a run's noise, nothing where it was far off or failed."""
+def _expected_gain(above: float, sigma: float) -> float:
+    """Return the expected gain of a similar config: its own gain, a small part if it missed by less
+    than a run's noise, nothing if it was far off or failed."""
     if not sigma or abs(above) > 30 * sigma:
         return max(-above, 0.0)
     return sigma * math.log1p(math.exp(-above / sigma))
 
 
 def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
-    """How far above the reference of their time the latest far candidates scored, and the latest
-    near ones; infinity where one failed or was stopped.
+    """Return how far above the reference of their time the latest far and near candidates scored;
+    infinity for failed or stopped ones.
 
-    Far are those that turned more than half of the knobs: what the model makes of the reference in
-    four or five of them is no draw from the whole menu, and says nothing of what one is worth.
+    Far candidates changed more than half of the knobs. The model's edits of four or five knobs are
+    no draws from the whole menu, and say nothing about those.
     """
     far: list[float] = []
     near: list[float] = []
@@ -86,13 +85,15 @@ def far_and_near(memory: Memory) -> tuple[list[float], list[float]]:
             elif len(one.changes) <= memory.few_changes:
                 near.append(above)
         if one.scores and (not one.iter or (moves and one.action == "keep")):
-            reference = one.mean  # where all races are against the baseline it stays the baseline
+            # if all races are against the baseline, the reference stays the baseline
+            reference = one.mean
     return far[-LATEST:], near[-LATEST:]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerProposer:
-    """The most promising of near and far candidates, and chance at every other turn or so.
+    """Proposes the most promising of near and far candidates, and about every other time a random
+    one.
 
     Draws that the rails refuse or that were tried before are drawn again.
     """
@@ -100,17 +101,18 @@ class SamplerProposer:
     rails: Rails
     fit: Fit = GaussianProcess.fit
     chance: float = CHANCE
-    """Share of the turns that are chance's."""
+    """Share of iterations with a random draw."""
     margin: float = MARGIN
-    """By how many of the gains that a race could just prove a candidate is to improve."""
+    """Required improvement of a candidate, as a multiple of the gain that a race could just
+    prove."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
-        :raises ProposerError: where the menu seems exhausted.
+        :raises ProposerError: if the menu seems exhausted.
         """
-        # A hundred configs are too few to share: two threads took four times as long as one where
-        # trials had the cores.
+        # A hundred configs are too few to share: two threads took four times as long as one while
+        # trials used the cores.
         with _threads().limit(limits=1, user_api="blas"):
             return offered(
                 "sampler", self.rails, memory, lambda rng: self._draws(rng, memory), DRAWS
@@ -126,13 +128,13 @@ class SamplerProposer:
         if measured + len(priors) < STARTUP:
             return self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
         if rng.random() < self.chance:
-            return self._by_chance(rng, memory, "every other turn is chance's")
+            return self._by_chance(rng, memory, "about every other iteration is random")
         return self._by_model(rng, memory, Promise.of(memory, observed, self.fit, priors), known)
 
     def _by_model(
         self, rng: Random, memory: Memory, promise: Promise, known: str
     ) -> Iterator[Draw]:
-        """The candidates, the most promising first."""
+        """Yield the candidates, the most promising first."""
         bar = promise.best_bar - self.margin * promise.provable
         passes = gate(self.rails, memory)
 
@@ -144,7 +146,7 @@ class SamplerProposer:
             yield Draw(found[place], f"most promising of {len(found)} by {known}")
 
     def _by_chance(self, rng: Random, memory: Memory, why: str) -> Iterator[Draw]:
-        """Without end."""
+        """Yield random draws without end."""
         edits = Edits.of(memory)
         share = far_share(memory) if edits.most > edits.few else 0.0
         while True:
@@ -156,5 +158,5 @@ class SamplerProposer:
 
 @cache
 def _threads() -> ThreadpoolController:
-    """Of the libraries that are loaded, which takes a millisecond to find out."""
+    """Return the controller of the loaded libraries' threads; finding them takes a millisecond."""
     return ThreadpoolController()

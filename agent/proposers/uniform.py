@@ -1,4 +1,4 @@
-"""The proposer to beat: uniform chance."""
+"""Propose uniform random edits, the baseline for other proposers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_DRAWS = 500
 
 
 class RandomProposer:
-    """Turns one to ``few_changes`` knobs of the reference, each uniformly over its scale.
+    """Changes one to ``few_changes`` knobs of the reference, each uniformly over its scale.
 
     Draws that the rails refuse or that were tried before are drawn again.
     """
@@ -21,7 +21,7 @@ class RandomProposer:
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
-        :raises ProposerError: where the menu seems exhausted.
+        :raises ProposerError: if the menu seems exhausted.
         """
         return offered(
             "random",

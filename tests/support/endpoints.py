@@ -12,9 +12,9 @@ from tests.support.openai_server import OpenAIServer
 
 KEY = "sk-very-secret-0123456789"
 QUICK = Patience(timeout_s=120, deadline_s=120, probation_s=120, wait=lambda _: 0.01)
-SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5, probation_s=0.5, look_s=0.5)
+SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5, probation_s=0.5, health_check_s=0.5)
 """Where silence is waited out."""
-LOOKING = replace(SHORT, look_s=5.0)
+LOOKING = replace(SHORT, health_check_s=5.0)
 """A busy machine takes its time over a list of models."""
 CHAT = [Message("system", "be brief"), Message("user", "propose")]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

@@ -1,1 +1,1 @@
-"""The language model as a proposer: what it is asked, over which wire, and what it is believed."""
+"""Use a language model as a proposer: prompts, wire protocol, and checks of its replies."""

@@ -1,7 +1,7 @@
-"""What goes to a chat endpoint, and what came back, read from its raw bytes.
+"""Define chat messages, and parse the responses of a chat endpoint from raw bytes.
 
-Local servers deviate from the protocol in small ways, so only what is needed is read, and whatever
-is not there makes the reply unusable rather than raising.
+Local servers deviate from the protocol in small ways. So only needed fields are read, and missing
+ones make the reply unusable rather than raising.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from agent.menu.replies import THOUGHT
 from autoresearch.plain_text import plain
 
 MAX_COUNT = 10**9
-"""More tokens than any server means."""
+"""Larger than any real token count."""
 QUOTED_CHARACTERS = 100
-"""What is repeated of a body that is not what was asked for."""
+"""Most characters to repeat of an unexpected body."""
 
 _NO_CHAT = re.compile(
     r"embed|rerank|(^|[-_/])(bge|e5|gte|minilm|clip|whisper|tts|dall-e|moderation)([-_/.]|$)",
     re.IGNORECASE,
 )
-"""Names of models that answer no chat."""
+"""Name patterns of models that do not chat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat turn."""
+    """One chat message."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -38,7 +38,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply. Where ``error`` is set it is no answer, though ``text`` shows what there was."""
+    """One reply. If ``error`` is set it is unusable, though ``text`` shows what was received."""
 
     text: str
     mode: str
@@ -49,9 +49,9 @@ class Reply:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     thinks: bool = False
-    """Whether the model thought aloud before it answered, or instead."""
+    """Whether the model emitted thoughts before, or instead of, its answer."""
     is_completion: bool = True
-    """False: what came is no chat completion at all."""
+    """False: the body is no chat completion at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,15 @@ class ServedModel:
 
     id: str
     context: int | None
-    """How many tokens a question and its reply may be together, where the server says so."""
+    """Most tokens of a question and its reply together, if reported."""
     chats: bool = True
-    """False: its name is that of a model for embeddings, say."""
+    """False: its name is, for example, that of an embedding model."""
 
 
 def read_json(body: bytes) -> Any:
-    """A JSON document in which every number is finite and of few digits; None where it is none.
+    """Parse a JSON document whose numbers are finite and short; None if it is invalid.
 
-    A number that is neither is None, as are NaN and Infinity.
+    Other numbers, NaN and Infinity become None.
     """
     try:
         return json.loads(
@@ -82,16 +82,16 @@ def read_json(body: bytes) -> Any:
 
 
 def quoted(body: bytes) -> str:
-    """The beginning of a body as plain text."""
+    """Return the beginning of a body as plain text."""
     return " ".join(plain(body[:1000].decode("utf-8", "replace")).split())[:QUOTED_CHARACTERS]
 
 
 def read_completion(
     body: bytes, mode: str, latency_s: float, redact: Callable[[str], str]
 ) -> Reply:
-    """The reply in the body of a ``/chat/completions`` response.
+    """Return the reply in the body of a ``/chat/completions`` response.
 
-    :param redact: takes secrets out of whatever text is kept.
+    :param redact: removes secrets from stored text.
     """
     completion = _table(read_json(body))
     choices = completion.get("choices")
@@ -103,7 +103,7 @@ def read_completion(
     message, usage = choice["message"], _table(completion.get("usage"))
     content, arguments = _text(message.get("content")), _arguments(message)
     thoughts = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
-    # Where a server sorts all of a model's output into its thoughts, the answer is in there.
+    # Some servers classify all output as thoughts; then the answer is among them.
     said = [content] if "{" in content or not arguments.strip() else [arguments]
     text = next((each for each in (*said, thoughts) if each.strip()), "")
     reason, refusal = choice.get("finish_reason"), _text(message.get("refusal"))
@@ -127,49 +127,49 @@ def read_completion(
 
 
 def read_models(body: bytes) -> list[ServedModel]:
-    """What the body of a ``/models`` response lists that may chat; empty where it lists nothing."""
+    """Return the chat models in the body of a ``/models`` response."""
     models = _table(read_json(body)).get("data")
     found = [_served(_table(model)) for model in models] if isinstance(models, list) else []
     return [model for model in found if model is not None]
 
 
 def _served(model: dict[str, Any]) -> ServedModel | None:
-    """The model, with its context under whichever name a server tells it: llama.cpp's (what it was
-    started with), vLLM's and so NIM's, OpenRouter's, Groq's; else what it was trained for."""
+    """Return a listed model with its context length, under the key of llama.cpp (as started), vLLM
+    and NIM, OpenRouter or Groq; else its training context."""
     name, meta = model.get("id"), _table(model.get("meta"))
-    # A name goes to a terminal and back to the server as it is, so it is plain or none.
+    # A name goes to the terminal and back to the server unchanged, so it must be plain.
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 300:
         return None
-    told = (
+    value = (
         meta.get("n_ctx"),
         model.get("max_model_len"),
         model.get("context_length"),
         model.get("context_window"),
         meta.get("n_ctx_train"),
     )
-    context = next((tokens for tokens in map(_count, told) if tokens), None)
+    context = next((tokens for tokens in map(_count, value) if tokens), None)
     return ServedModel(name, context, chats=_NO_CHAT.search(name) is None)
 
 
-def _count(told: object) -> int | None:
-    is_count = isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= MAX_COUNT
-    return told if is_count else None  # type: ignore[return-value]
+def _count(value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+    return value if is_count else None  # type: ignore[return-value]
 
 
-def _table(told: object) -> dict[str, Any]:
-    return told if isinstance(told, dict) else {}
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _text(told: object) -> str:
-    """The text of a message's field, which may come in parts, without halves of surrogate pairs."""
-    if isinstance(told, list):
-        parts = (part if isinstance(part, str) else _table(part).get("text") for part in told)
-        told = "".join(part for part in parts if isinstance(part, str))
-    return told.encode("utf-8", "replace").decode() if isinstance(told, str) else ""
+def _text(value: object) -> str:
+    """Return a message field's text, which may be in parts, without unpaired surrogates."""
+    if isinstance(value, list):
+        parts = (part if isinstance(part, str) else _table(part).get("text") for part in value)
+        value = "".join(part for part in parts if isinstance(part, str))
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def _arguments(message: dict[str, Any]) -> str:
-    """The arguments of a function that the model calls in place of an answer."""
+    """Return the arguments of a function that the model calls instead of answering."""
     calls = message.get("tool_calls")
     functions = [_table(call).get("function") for call in calls] if isinstance(calls, list) else []
     given = [_table(each).get("arguments") for each in (*functions, message.get("function_call"))]

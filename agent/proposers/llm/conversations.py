@@ -1,7 +1,7 @@
-"""What was said to a language model, kept beside the journal.
+"""Store the messages sent to a language model, beside the journal.
 
-The journal has a prompt's SHA-256 and every reply. The prompt itself would be most of the journal's
-size and is needed only to make training data of it, so each goes to a file named by that hash.
+The journal has a prompt's SHA-256 and every reply. Prompts would dominate the journal's size and
+are needed only to make training data, so each is in a file named by its hash.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
 
 def messages_json(messages: Sequence[Message]) -> str:
-    """Messages as they go over the wire."""
+    """Return messages as they go over the wire."""
     return json.dumps([asdict(message) for message in messages], sort_keys=True)
 
 
 def messages_sha256(messages: Sequence[Message]) -> str:
-    """The hash of :func:`messages_json`; a first request's is what the journal calls
+    """Return the hash of :func:`messages_json`; for a first request it is the journal's
     prompt_sha256."""
     return hashlib.sha256(messages_json(messages).encode()).hexdigest()
 
 
 class Conversations:
-    """The conversations of one campaign, in a folder of its directory."""
+    """Conversations of one campaign, in a folder of its directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def keep(self, prompt: Sequence[Message], messages: Sequence[Message]) -> None:
-        """Keep all that was sent in one turn: the prompt, then each refused reply and what was
-        said to it.
+        """Store all messages of one iteration: the prompt, then each refused reply and its
+        correction.
 
-        :raises MachineryError: where the disk refuses.
+        :raises MachineryError: if the disk refuses.
         """
         path = self._path(messages_sha256(prompt))
         with writing_to(self._directory.parent):
@@ -50,7 +50,8 @@ class Conversations:
             replace_file(path, redact(messages_json(messages)))
 
     def read(self, prompt_sha256: str) -> list[Message] | None:
-        """What was sent in the turn of this prompt; None where it was not kept, or is not it."""
+        """Return the messages of the iteration with this prompt; None if they are missing or do not
+        match."""
         try:
             messages = _MESSAGES.validate_json(self._path(prompt_sha256).read_bytes())
         except (OSError, ValidationError):

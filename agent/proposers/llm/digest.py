@@ -1,7 +1,7 @@
-"""A campaign's memory in lines that a language model reads, the most useful first.
+"""Summarize a campaign's memory in lines for a language model, the most useful first.
 
-Text that earlier proposals or trials wrote (reasons, failure messages) is untrusted: it goes on
-one line, cut short, in quotation marks, and the prompt says what that means.
+Text from earlier proposals or trials (reasons, failure messages) is untrusted. It is put on one
+line, cut, and quoted, and the prompt says what the quotation marks mean.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from trajectory.ranking import Noise
 
 BEST = 10
 BASES = 20
-"""Most former references that others are described by."""
+"""Most former references that other configs are described by."""
 FAILURES = 8
 HISTORY = 400
-"""Most lines of the rest of history that any budget is offered, by rank and by date each."""
+"""Most lines of further history, by rank and by date each."""
 SCANNED = 10_000
-"""Latest configs that effects are read from."""
+"""Number of latest configs to read effects from."""
 EFFECTS = 8
 """Most effects of one knob."""
 QUOTED_CHARACTERS = 120
 FAILED = {
     "oom": "out of memory",
-    "nonfinite": "the loss became infinite or no number",
+    "nonfinite": "the loss became infinite or NaN",
     "timeout": "too slow",
-    "pruned": "stopped, far behind",
+    "pruned": "stopped early, far behind",
 }
-"""What to call a trial that ended so; others by their status."""
+"""Words for failure statuses; others appear unchanged."""
 TELLING = {"crash", "killed"}
-"""Statuses whose message says more than they do."""
+"""Statuses whose message is more informative than the status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Every section's lines in full; what does not fit is cut from the last section first."""
+    """All lines of every section; lines that do not fit are cut from the last section first."""
 
     best: tuple[str, ...]
     failures: tuple[str, ...]
@@ -52,10 +52,10 @@ class Digest:
     untouched: tuple[str, ...]
     """One line, or none."""
     priors: tuple[str, ...]
-    """What earlier campaigns found."""
+    """Findings of earlier campaigns."""
     history: tuple[str, ...]
     configs: int
-    """That were tried, without the reference, which has a section of its own."""
+    """Number of configs tried, without the reference, which has a section of its own."""
     failed: int
 
     @classmethod
@@ -65,17 +65,18 @@ class Digest:
         others = [entry for entry in entries.values() if entry is not lines.reference]
         ranked = heapq.nsmallest(BEST + HISTORY, (e for e in others if e.scores), key=_mean)
         failed = [entry for entry in others if entry.failures and not entry.scores]
-        told = list(reversed(failed[-FAILURES:]))
+        failures = list(reversed(failed[-FAILURES:]))
         best = sorted(_first_of_each([*ranked[:BEST], *lines.bases], set()), key=_mean)
-        shown = {entry.config_hash for entry in (*best, *told)}
+        shown = {entry.config_hash for entry in (*best, *failures)}
         latest = islice(reversed(others), HISTORY)
-        rest = _first_of_each(chain.from_iterable(_in_turn(ranked[BEST:], latest)), shown)
-        # What turned many knobs tells little of any of them, and takes the room of three others.
+        rest = _first_of_each(chain.from_iterable(_alternating(ranked[BEST:], latest)), shown)
+        # A config with many changed knobs says little about any of them, and takes the space of
+        # three others.
         nearer_first = sorted(rest, key=lines.is_far)
         recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
         return cls(
             best=tuple(lines.best(entry) for entry in best),
-            failures=tuple(map(lines.failed, told)),
+            failures=tuple(map(lines.failed, failures)),
             effects=tuple(_effects(memory, recent, lines.noise)),
             untouched=tuple(_untouched(memory, recent)),
             priors=tuple(_priors(memory)),
@@ -86,7 +87,7 @@ class Digest:
 
 
 def quoted(text: str) -> str:
-    """Somebody else's words: printable, on one line, cut short, in quotation marks."""
+    """Return untrusted words, printable, on one line, cut, in quotation marks."""
     printable = "".join(c if c.isprintable() else " " for c in text[: 10 * QUOTED_CHARACTERS])
     words = " ".join(printable.split())
     if len(words) > QUOTED_CHARACTERS:
@@ -95,14 +96,14 @@ def quoted(text: str) -> str:
 
 
 def short(value: Scalar) -> str:
-    """A value for reading: floats to three significant digits."""
+    """Return a value for reading: floats to three significant digits."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def assignments(values: Mapping[str, Scalar]) -> str:
-    """``lr=0.003 n_layer=4``"""
+    """Return ``lr=0.003 n_layer=4``."""
     return " ".join(f"{name}={short(value)}" for name, value in values.items())
 
 
@@ -111,16 +112,16 @@ def assignments(values: Mapping[str, Scalar]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Configs as differences: in what they measured from the reference, and in what they are from
-    the reference or, where that is shorter, from one that was kept before it."""
+    """Describes configs by differences: their score from the reference's, and their knobs from the
+    reference or a closer, earlier kept config."""
 
     memory: Memory
     reference: ConfigEvidence | None
     """None before it was measured."""
     bases: tuple[ConfigEvidence, ...]
-    """What was kept, and the baseline; all of them are among the best lines."""
+    """Kept configs and the baseline; all of them are among the best lines."""
     values: Mapping[str, Mapping[str, Scalar]]
-    """The knobs' values in the reference and the bases, by hash."""
+    """Knob values of the reference and the bases, by hash."""
     noise: Noise | None
 
     @classmethod
@@ -139,22 +140,22 @@ class _Lines:
         )
 
     def best(self, entry: ConfigEvidence) -> str:
-        """``#12 -31±14 kept: lr=0.003 "its reason"``"""
+        """Return ``#12 -31±14 kept: lr=0.003 "its reason"``."""
         line = f"{self._result(entry)}: {self._from_reference(entry) or 'as the reference'}"
         return f"{line} {quoted(entry.reason)}" if entry.reason else line
 
     def measured(self, entry: ConfigEvidence) -> str:
-        """``#12 -31±14: lr=0.003`` or ``#12 -31±14: #7 but lr=0.003``"""
+        """Return ``#12 -31±14: lr=0.003`` or ``#12 -31±14: #7 but lr=0.003``."""
         return f"{self._result(entry)}: {self._shortest(entry)}"
 
     def failed(self, entry: ConfigEvidence) -> str:
-        """``#12 out of memory: batch_size=64``"""
+        """Return ``#12 out of memory: batch_size=64``."""
         last = entry.failures[-1]
         line = f"{_name(entry)} {_failure(entry)}: {self._shortest(entry)}"
         return f"{line} {quoted(last.message)}" if last.status in TELLING else line
 
     def of_either(self, entry: ConfigEvidence) -> str:
-        """Whichever it is."""
+        """Return the line of a measured or failed config."""
         if entry.scores:
             return self.measured(entry)
         if entry.failures:
@@ -162,7 +163,8 @@ class _Lines:
         return f"{_name(entry)} no result: {self._shortest(entry)}"
 
     def is_far(self, entry: ConfigEvidence) -> bool:
-        """Whether it differs in more knobs than are asked for from whatever it is described by."""
+        """Return whether it differs from its nearest base in more knobs than a model is asked to
+        change."""
         nearest = min(len(self._differing(entry, key)) for key in self.values)
         return nearest > self.memory.asked_changes
 
@@ -182,13 +184,13 @@ class _Lines:
         return assignments(self._differing(entry, self.memory.reference.config_hash))
 
     def _shortest(self, entry: ConfigEvidence) -> str:
-        ways = {base.config_hash: _name(base) for base in self.bases}
+        bases = {base.config_hash: _name(base) for base in self.bases}
         counts = {key: len(self._differing(entry, key)) for key in self.values}
-        # Of several as near the reference, and then the latest.
+        # Prefer the reference among equally near bases, then the latest.
         nearest = min(counts, key=counts.__getitem__)
-        if nearest not in ways:
+        if nearest not in bases:
             return self._from_reference(entry) or "as the reference"
-        return f"{ways[nearest]} but {assignments(self._differing(entry, nearest))}"
+        return f"{bases[nearest]} but {assignments(self._differing(entry, nearest))}"
 
     def _differing(self, entry: ConfigEvidence, base: str) -> dict[str, Scalar]:
         values = self.memory.menu.knob_values(entry.config)
@@ -211,8 +213,8 @@ def _failure(entry: ConfigEvidence) -> str:
 def _effects(
     memory: Memory, entries: Sequence[ConfigEvidence], noise: Noise | None
 ) -> Iterator[str]:
-    """A line per knob that was turned alone:
-    ``lr: from 0.001: 0.003 -31±14, 0.01 +5±20; from 0.003: 0.004 -2±14``"""
+    """Yield a line per knob that was changed alone: ``lr: from 0.001: 0.003 -31±14, 0.01 +5±20;
+    from 0.003: 0.004 -2±14``."""
     measured = [entry for entry in entries if entry.scores]
     for name, found in effects(memory.menu, measured, noise).items():
         best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
@@ -228,7 +230,7 @@ def _afters(group: Iterable[Effect], measure: Measure) -> list[str]:
 
 
 def _order(value: Scalar) -> tuple[float, str]:
-    """The key that sorts a knob's values, which are all numbers or all words."""
+    """Return a sort key for a knob's values, which are all numbers or all words."""
     return (0.0, value) if isinstance(value, str) else (float(value), "")
 
 
@@ -247,13 +249,13 @@ def _untouched(memory: Memory, entries: Sequence[ConfigEvidence]) -> Iterator[st
 
 
 def _priors(memory: Memory) -> Iterator[str]:
-    """The best of each prior in turn, so that a short prompt has something of all of them."""
+    """Yield the best of each prior in rotation, so that a short prompt covers all of them."""
     findings = [
         [_finding(number, finding) for finding in prior.findings]
         for number, prior in enumerate(memory.priors, start=1)
     ]
-    for turn in zip_longest(*findings):
-        yield from (line for line in turn if line is not None)
+    for group in zip_longest(*findings):
+        yield from (line for line in group if line is not None)
 
 
 def _finding(number: int, finding: Finding) -> str:
@@ -270,13 +272,13 @@ def _mean(entry: ConfigEvidence) -> float:
     return entry.mean
 
 
-def _in_turn(
+def _alternating(
     ranked: Iterable[ConfigEvidence], latest: Iterable[ConfigEvidence]
 ) -> Iterator[Sequence[ConfigEvidence]]:
-    """One from the best, one from the latest, and so on."""
+    """Yield one of the best, one of the latest, and so on."""
     by_rank, by_date = iter(ranked), iter(latest)
-    while turn := [*islice(by_rank, 1), *islice(by_date, 1)]:
-        yield turn
+    while group := [*islice(by_rank, 1), *islice(by_date, 1)]:
+        yield group
 
 
 def _first_of_each(entries: Iterable[ConfigEvidence], seen: set[str]) -> Iterator[ConfigEvidence]:

@@ -1,9 +1,10 @@
-"""One OpenAI-compatible endpoint: asked politely, believed in nothing, never waited for too long.
+"""Ask one OpenAI-compatible endpoint, within time limits and without trusting its answers.
 
-vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``;
-they differ in how they can be made to answer in JSON and in how long a question may be, so the one
-is found out by asking (:mod:`agent.proposers.llm.schema_modes`) rather than by name, and the other
-from what the server says of itself, in its list of models or in refusing what is too long."""
+vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``.
+They differ in how they can be made to answer in JSON, which is found out by probing
+(:mod:`agent.proposers.llm.schema_modes`) rather than by name. They also differ in the length of a
+question, which the server reports in its list of models or when it refuses one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from agent.proposers.llm.completions import (
 )
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.schema_modes import Manner, SchemaMode, probe, recall, remember
-from agent.proposers.llm.tokens import TURN_TOKENS, estimate_tokens
+from agent.proposers.llm.tokens import MESSAGE_TOKENS, estimate_tokens
 from agent.proposers.llm.transport import EndpointError, RefusedError, UnreadableError
 from agent.proposers.llm.wire import ROLES, RejectedError, Wire
 from agent.settings.environment import Environment
@@ -33,34 +34,35 @@ __all__ = ["ContextError", "Endpoint", "EndpointError"]
 Json: TypeAlias = dict[str, Any]
 
 PROBE_TOKENS = 48
-"""The longest answer to a probe, which has a dozen. One that is cut is given a whole reply's."""
+"""Tokens for the answer to a probe, which has about a dozen. A cut answer is retried with a whole
+reply's budget."""
 THINKING_TOKENS = 16_384
-"""The longest reply of a model that thinks, where its context has room; of others four times the
+"""Most tokens of a reply with thoughts, if the context allows; other replies get four times the
 usual."""
 WITHOUT_THINKING: tuple[Json, ...] = (
     {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}},
     {"reasoning_effort": "none"},
     {"reasoning_effort": "low"},
 )
-"""How servers can be asked to think less, in the order in which a probe tries them."""
+"""Request fields that reduce thinking, in the order in which a probe tries them."""
 REPLY_SHARE = 1 / 8
-"""The share of the server's context that is left for a reply."""
+"""Share of the server's context that is reserved for a reply."""
 
 
 class ContextError(EndpointError):
-    """The question is longer than the server's context, which is known from now on."""
+    """The question is longer than the server's context, which is now known."""
 
 
 class Endpoint:
-    """A chat endpoint, and what is known of it.
+    """A chat endpoint, and what is known about it.
 
     :param base_url: in any of its usual forms, with ``/v1`` or without; credentials in it are sent
         and never shown.
-    :param model: None or "": the first model for chat that the server lists, asked once.
-    :param api_key: sent to this server; no error, repr, log or kept reply shows it.
-    :param max_tokens: the longest reply asked for, where the server's context is not too small.
-    :param modes_path: where the manner of asking is remembered; None: in this object only.
-    :raises SettingsError: on a base_url that is none.
+    :param model: None or "": the first chat model that the server lists, asked once.
+    :param api_key: sent to this server; no error, repr, log or stored reply shows it.
+    :param max_tokens: longest reply to ask for, if the server's context allows it.
+    :param modes_path: file that stores how to ask this server; None: only this object does.
+    :raises SettingsError: on an invalid base_url.
     """
 
     def __init__(
@@ -94,10 +96,10 @@ class Endpoint:
         patience: Patience | None = None,
         modes_path: Path | None = None,
     ) -> Self:
-        """The endpoint that the environment names.
+        """Return the endpoint that the environment names.
 
-        :param patience: None: the environment's; a deadline shorter than one request's is as long.
-        :raises SettingsError: where it names none, or one that is none.
+        :param patience: None: the environment's; the deadline is at least one request's timeout.
+        :raises SettingsError: if it names none, or an invalid one.
         """
         if not environment.llm_base_url:
             raise SettingsError("AUTORESEARCH_LLM_BASE_URL is not set")
@@ -117,19 +119,19 @@ class Endpoint:
 
     @property
     def base_url(self) -> str:
-        """Without credentials or query."""
+        """Base URL without credentials or query."""
         return self._wire.base_url
 
     @property
     def known_model(self) -> str | None:
-        """The model asked, as far as it is known without asking the server."""
+        """Model to ask, if known without asking the server."""
         return self._model
 
     @property
     def model(self) -> str:
-        """The model asked.
+        """Model to ask.
 
-        :raises EndpointError: where the server must be asked which it has, and does not say.
+        :raises EndpointError: if the server must be asked for its models and does not say.
         """
         if self._model is None:
             served = self._served()
@@ -145,9 +147,9 @@ class Endpoint:
 
     @property
     def context(self) -> int | None:
-        """How many tokens a question and its reply may be together; None: the server has not said.
+        """Most tokens of a question and its reply together; None if the server does not report it.
 
-        :raises EndpointError: where it must be asked, and does not answer at all.
+        :raises EndpointError: if it must be asked, and does not answer.
         """
         model = self.model
         if self._context is None:
@@ -155,16 +157,16 @@ class Endpoint:
                 served = self._served()
             except RefusedError:
                 served = self._listed = []
-            # Where there is only one, whatever it is called: some servers take any name for it.
+            # If only one is listed, use it whatever its name: some servers accept any name for it.
             ours = [each for each in served if each.id == model] or served[:1] * (len(served) == 1)
             self._context = ours[0].context if ours else None
         return self._context
 
     @property
     def schema_mode(self) -> SchemaMode:
-        """How this server is made to answer in JSON; probed where that is not known yet.
+        """How this server is made to answer in JSON; probed if unknown.
 
-        :raises EndpointError: where it does not answer, or serves no question in any mode.
+        :raises EndpointError: if it does not answer, or serves no question in any mode.
         """
         mode = self._passing_mode or self._known.mode
         if mode is None:
@@ -173,11 +175,10 @@ class Endpoint:
         return mode
 
     def ask(self, messages: Sequence[Message], schema: Json) -> Reply:
-        """The reply to this chat, whatever it is worth: see :attr:`Reply.error`, and validate it.
+        """Return the reply to this chat, which the caller must validate: see :attr:`Reply.error`.
 
-        :raises ContextError: where the chat is too long for the server, which says how long it may
-            be.
-        :raises EndpointError: where no reply came.
+        :raises ContextError: if the chat is too long for the server, which reports its limit.
+        :raises EndpointError: if no reply came.
         """
         mode = self.schema_mode
         try:
@@ -188,14 +189,14 @@ class Endpoint:
                 raise ContextError(str(error)) from error
             if mode is SchemaMode.NONE:
                 raise
-            # Either the server cannot compile this schema or the question is wrong in itself:
-            # asking without the schema tells which.
+            # Either the server cannot compile this schema or the question itself is wrong: asking
+            # without the schema tells which.
             reply = self._uncut(messages, SchemaMode.NONE, schema)
-            # A fault inside the server may pass by tomorrow; a refusal does not.
+            # A server fault may have passed by tomorrow; a refusal has not.
             self._use(SchemaMode.NONE, lasting=error.status < 500)
             return reply
 
-    # --- what is known of it --------------------------------------------------------------------
+    # --- what is known about it -------------------------------------------------------------------
 
     @property
     def _known(self) -> Manner:
@@ -211,8 +212,9 @@ class Endpoint:
         remember(self._modes_path, self._key, self._known)
 
     def _use(self, mode: SchemaMode, *, lasting: bool) -> None:
-        """
-        :param lasting: False: in this object only, so that the next session probes again.
+        """Use a mode from now on.
+
+        :param lasting: False: only in this object, so that the next session probes again.
         """
         if lasting:
             self._known.mode = mode
@@ -221,7 +223,7 @@ class Endpoint:
             self._passing_mode = mode
 
     def _adapts(self, error: RejectedError) -> bool:
-        """Whether the same question can be put in another way, which is used from now on."""
+        """Return whether the question can be asked in another form, which is used from now on."""
         manner, is_400 = self._known, error.status == 400
         if error.context is not None:
             return False
@@ -241,14 +243,14 @@ class Endpoint:
     # --- one question ---------------------------------------------------------------------------
 
     def _room(self, messages: Sequence[Message]) -> int | None:
-        """Tokens that the context has left for the reply; None where it is not known."""
+        """Return the tokens that the context leaves for the reply; None if unknown."""
         if self._context is None:
             return None
-        asked = sum(estimate_tokens(message.content) + TURN_TOKENS for message in messages)
+        asked = sum(estimate_tokens(message.content) + MESSAGE_TOKENS for message in messages)
         return max(1, int(self._context * REPLY_SHARE), self._context - asked)
 
     def _most(self, messages: Sequence[Message]) -> int:
-        """Tokens that the reply may have."""
+        """Return the most tokens that the reply may have."""
         raised, room = self._known.reply_tokens, self._room(messages)
         if raised is not None:
             return min(raised, room or raised)
@@ -256,7 +258,7 @@ class Endpoint:
         return min(self._max_tokens, share or self._max_tokens)
 
     def _raises_reply_tokens(self, messages: Sequence[Message], cut: Reply) -> bool:
-        """Whether the next reply may be longer than the one that was cut."""
+        """Return whether the next reply may be longer than the one that was cut."""
         most, room = self._most(messages), self._room(messages)
         limit = THINKING_TOKENS if cut.thinks else 4 * self._max_tokens
         limit = min(limit, room or limit)
@@ -267,9 +269,9 @@ class Endpoint:
         return True
 
     def _served(self) -> list[ServedModel]:
-        """The models that the server lists, asked for once.
+        """Return the models that the server lists, asked once.
 
-        :raises EndpointError: where it does not answer, or refuses.
+        :raises EndpointError: if it does not answer, or refuses.
         """
         if self._listed is None:
             try:
@@ -298,8 +300,8 @@ class Endpoint:
         return "" if reply.error else reply.text
 
     def _thoughtless(self, chat: list[Message], mode: SchemaMode, schema: Json) -> Reply | None:
-        """The reply to a probe of a model that stops thinking where it is asked to; None where it
-        does not. What stops it is used from now on."""
+        """Return the reply to a probe of a model that stops thinking when asked; None if it does
+        not. The field that stops it is used from now on."""
         if self._has_tried_not_to_think:
             return None
         self._has_tried_not_to_think = True
@@ -317,7 +319,7 @@ class Endpoint:
     def _uncut(
         self, messages: Sequence[Message], mode: SchemaMode, schema: Json, *, failures: int = 1
     ) -> Reply:
-        """The reply, asked for again with more tokens as long as it is cut and may be longer."""
+        """Return the reply, asked again with more tokens while it is cut and may be longer."""
         reply = self._complete(messages, mode, schema, failures=failures)
         while reply.finish_reason == "length" and self._raises_reply_tokens(messages, reply):
             reply = self._complete(messages, mode, schema, failures=failures)
@@ -332,10 +334,11 @@ class Endpoint:
         tokens: int | None = None,
         failures: int = 1,
     ) -> Reply:
-        """
-        :param tokens: the longest reply; None: what is known to be enough.
-        :param failures: see :meth:`Wire.patiently`; a question without a schema has no part that
-            HTTP 500 could be the answer to.
+        """Send one question.
+
+        :param tokens: longest reply; None: the known sufficient length.
+        :param failures: see :meth:`Wire.patiently`; without a schema, HTTP 500 cannot be an answer
+            to one.
         """
         manner = self._known
         body = {
@@ -368,7 +371,7 @@ def _table(messages: Sequence[Message]) -> list[Json]:
 
 
 def _without_system(messages: Sequence[Message]) -> list[Json]:
-    """The chat with what the system says at the head of the first user message."""
+    """Return the chat with the system message merged into the first user message."""
     system = [message.content for message in messages if message.role == "system"]
     rest = [message for message in messages if message.role != "system"]
     merged = "\n\n".join([*system, rest[0].content])

@@ -1,4 +1,4 @@
-"""The one retry policy towards an endpoint: what is tried again, when, and for how long."""
+"""Define the retry policy for an endpoint: what is retried, when, and for how long."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ import tenacity
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for what."""
+    """Time limits for an endpoint."""
 
     timeout_s: float = 60.0
-    """One request, from sending it to the last byte of its reply."""
+    """Limit of one request, from sending it to the last byte of its reply."""
     deadline_s: float = 120.0
-    """All tries of one question, the waits between them included."""
+    """Limit of all tries of one question, waits included."""
     probation_s: float = 30.0
-    """The single try that an endpoint gets whose last question went unanswered and that does not
-    look well either: one that is dead costs each turn this much instead of a whole deadline. Twice
-    its slowest answer where that is longer."""
-    look_s: float = 5.0
-    """For a look at whether such an endpoint is well again."""
+    """Limit of the single try of an endpoint that failed the last question and its health check. A
+    dead endpoint costs each iteration this much instead of a whole deadline. Twice its slowest
+    answer if that is longer."""
+    health_check_s: float = 5.0
+    """Limit of a health check."""
     wait: Callable[[tenacity.RetryCallState], float] = field(
         default_factory=lambda: tenacity.wait_exponential_jitter(multiplier=0.5, max=20, jitter=1)
     )
-    """Seconds between tries; a server's Retry-After can only make them more."""
+    """Seconds between tries; a server's Retry-After can only increase them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one question is allowed."""
+    """Time limits for one question."""
 
     timeout_s: float
-    """For one try."""
+    """Limit of one try."""
     deadline_s: float
-    """For all of them."""
+    """Limit of all tries."""
     retries: bool = True
 
 
 @dataclass(slots=True)
 class Standing:
-    """What an endpoint's record entitles its next question to."""
+    """History of an endpoint, which determines its next limits."""
 
     slowest_s: float = 0.0
     """Its slowest answer so far."""
     unanswered: int = 0
-    """Questions in a row that brought nothing."""
+    """Consecutive questions without an answer."""
 
     def allowance(self, patience: Patience, is_well: Callable[[], bool]) -> Allowance:
-        """How long the next question may take.
+        """Return the limits of the next question.
 
-        An endpoint that owes an answer is looked at first. Where it looks well its silence may have
-        been a model that was loading or a long queue, so it is asked as ever; where it has been
-        silent more than once in spite of that, it has one whole try. Where it does not look well
-        it has the one try of its probation, which is never shorter than what it is known to need.
+        An endpoint with an unanswered question gets a health check first. If it is healthy, its
+        silence may have been a loading model or a long queue, so it gets the usual limits, and
+        after a second silence one whole try. If not, it gets one probation try, never shorter than
+        its slowest answer requires.
         """
         whole = Allowance(patience.timeout_s, patience.deadline_s)
         if self.unanswered == 0:
@@ -71,20 +71,20 @@ class Standing:
         return Allowance(seconds, seconds, retries=False)
 
     def asked(self) -> None:
-        """A question goes out; until it is answered it counts as unanswered."""
+        """Count a question as unanswered until it is answered."""
         self.unanswered += 1
 
     def answered(self) -> None:
-        """The endpoint said something, be it no."""
+        """Record any answer, even a refusal."""
         self.unanswered = 0
 
     def took(self, seconds: float) -> None:
-        """One answer took so long."""
+        """Record the duration of an answer."""
         self.slowest_s = max(self.slowest_s, seconds)
 
 
 def retry_after_s(header: str) -> float | None:
-    """Seconds, from either form of RFC 9110, 10.2.3; None where it is neither or lies behind."""
+    """Return seconds from either form of RFC 9110, 10.2.3; None if invalid or past."""
     with contextlib.suppress(ValueError):
         seconds = float(header)
         return seconds if seconds > 0 else None

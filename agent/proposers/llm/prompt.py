@@ -1,10 +1,11 @@
-"""The prompt: what a language model is shown, within a budget of tokens.
+"""Compose the prompt for a language model within a budget of tokens.
 
-The templates say it, :mod:`agent.proposers.llm.digest` gathers it, and this decides what fits.
-Never dropped: the menu, the constraints, the reference, the noise, the answer's format and the
-user's own directions (to a third of the budget). Then, while there is room: the best configs,
-recent failures, what each knob did, knobs never touched, what earlier campaigns found, and the rest
-of history. Whatever is left out is counted in the prompt."""
+Templates give the wording, :mod:`agent.proposers.llm.digest` the content, and this module decides
+what fits. Never dropped: the menu, the constraints, the reference, the noise, the answer's format
+and the user's own directions (up to a third of the budget). Then, while they fit: the best configs,
+recent failures, each knob's effects, untouched knobs, findings of earlier campaigns, and further
+history. The prompt counts what is omitted.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +21,25 @@ from agent.proposers.llm.conversations import messages_sha256
 from agent.proposers.llm.digest import Digest
 from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS, changes_list, example_text
 from agent.proposers.llm.templates import load_templates
-from agent.proposers.llm.tokens import TURN_TOKENS, estimate_tokens
+from agent.proposers.llm.tokens import MESSAGE_TOKENS, estimate_tokens
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
 from trainer.spec import AnyConfig, Budget
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
 SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
-"""What may be dropped, the last first."""
+"""Sections that may be dropped, the last first."""
 SHOWN_PENDING = 16
-"""Of what is being trained meanwhile, the latest."""
+"""Most configs in flight to show, the latest."""
 SHOWN_REPLY_CHARACTERS = 900
-"""The most of a refused reply that the turn asking for a better one repeats."""
+"""Most characters of a refused reply in the message that asks for a better one."""
 WHOLE_CONTEXT = 8192
-"""Tokens. A prompt of 6,000, a reply of 1,024 and two refused replies, shown short with what was
-wrong with them, fill it; a shorter context is shared out in the same proportions."""
+"""Tokens. A prompt of 6,000, a reply of 1,024 and two refused replies with their corrections fill
+it; a shorter context is divided in the same proportions."""
 PROMPT_SHARE = 6000 / WHOLE_CONTEXT
 ROOM_SHARE = 0.15
-"""The share of a prompt that is for what was measured; where less is left, knobs and constraints go
-without their explanations."""
+"""Share of a prompt for measurements; if less is left, knobs and constraints lose their
+explanations."""
 
 _VARIABLES = {
     SYSTEM: {
@@ -61,7 +62,7 @@ _VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The lines of a section that fit, and how many did not."""
+    """Lines of a section that fit, and the number of those that do not."""
 
     lines: tuple[str, ...]
     omitted: int
@@ -75,25 +76,25 @@ class Prompt:
 
     @property
     def tokens(self) -> int:
-        """An estimate that errs upwards."""
-        return sum(TURN_TOKENS + estimate_tokens(each.content) for each in self.messages)
+        """Estimated tokens, rounded up."""
+        return sum(MESSAGE_TOKENS + estimate_tokens(each.content) for each in self.messages)
 
     @property
     def sha256(self) -> str:
-        """The hash of the messages as they go over the wire."""
+        """Hash of the messages as they go over the wire."""
         return messages_sha256(self.messages)
 
 
 class Prompter:
     """Writes prompts from the shipped templates, or from those of the same name in a directory.
 
-    :param budget: what a trial trains for.
-    :param horizon_steps: over how many steps its schedule would decay; None: the budget itself.
-    :param moves: whether what is kept becomes the reference.
-    :param tokens: the longest prompt, estimated upwards.
+    :param budget: length of a trial.
+    :param horizon_steps: steps over which its schedule would decay; None: the budget itself.
+    :param moves: whether a kept config becomes the reference.
+    :param tokens: longest prompt, estimated upwards.
     :param directory: templates that replace shipped ones, file by file.
     :param program: the user's own research directions.
-    :raises SettingsError: on a template that cannot be read, or names what does not exist.
+    :raises SettingsError: on a template that cannot be read, or uses an unknown variable.
     """
 
     def __init__(
@@ -120,11 +121,11 @@ class Prompter:
         *,
         context: int | None = None,
     ) -> Prompt:
-        """The prompt for one iteration.
+        """Return the prompt for one iteration.
 
         :param suggestion: the sampler's changes, which the model may override.
         :param context: tokens that the server has for a whole conversation; None: enough.
-        :raises ProposerError: where the parts that are never dropped exceed the budget.
+        :raises ProposerError: if the parts that are never dropped exceed the budget.
         """
         tokens = self._tokens if context is None else min(self._tokens, share_of(context))
         digest = Digest.of(memory)
@@ -133,20 +134,20 @@ class Prompter:
         if room < 0:
             raise ProposerError(
                 f"the menu, the reference and the directions alone need about "
-                f"{tokens - room} tokens of a prompt of {tokens}; " + self._mend(tokens, context)
+                f"{tokens - room} tokens of a prompt of {tokens}; " + self._fix(tokens, context)
             )
         while True:
             prompt = self._written(system, facts, _fitting(digest, room))
             if prompt.tokens <= tokens or room == 0:
                 return prompt
-            # Headings came with the lines, and a user's own template may say a line twice.
+            # Headings came with the lines, and a user's template may repeat a line.
             room = max(0, room * tokens // prompt.tokens - 16)
 
     def _essentials(
         self, memory: Memory, digest: Digest, facts: Mapping[str, Any], tokens: int
     ) -> tuple[str, int]:
-        """The system message, and the tokens it leaves beside the other parts that are never
-        dropped: in full, without explanations, or with the directions cut to what then remains."""
+        """Return the system message, and the tokens left beside the other fixed parts: in full,
+        without explanations, or with the directions cut to the remaining tokens."""
         directions = tokens // 3
         system, room = "", -1
         for terse in (False, True, True):
@@ -155,13 +156,13 @@ class Prompter:
             if room >= (tokens * ROOM_SHARE if not terse else 0):
                 break
             if terse:
-                directions = max(0, directions + room - TURN_TOKENS)
+                directions = max(0, directions + room - MESSAGE_TOKENS)
         return system, room
 
     def repair(
         self, memory: Memory, reply: str, why: str, *, context: int | None = None
     ) -> tuple[Message, Message]:
-        """The turns that show a model its own reply and what was wrong with it."""
+        """Return the messages that show a model its own reply and its fault."""
         asked = self._render(
             REPAIR,
             {
@@ -175,12 +176,12 @@ class Prompter:
         shown = answer[: most // WHOLE_CONTEXT]
         return Message("assistant", shown or "(nothing)"), Message("user", asked)
 
-    def _mend(self, tokens: int, context: int | None) -> str:
+    def _fix(self, tokens: int, context: int | None) -> str:
         if tokens == self._tokens:
             return "raise --prompt-tokens or shorten --program"
         return (
-            f"the server's context of {context} tokens leaves no more, whatever --prompt-tokens "
-            "says: start it with a longer one or shorten --program"
+            f"the server's context of {context} tokens allows no more, whatever --prompt-tokens "
+            "is: start it with a longer context or shorten --program"
         )
 
     def _written(
@@ -191,7 +192,7 @@ class Prompter:
         return Prompt((Message("system", system), Message("user", user)))
 
     def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
-        """The same for all of a sitting, so that a server need read it only once."""
+        """Return the system message, equal within a session so that a server can cache it."""
         menu = memory.menu
         program = _cut_to(self._program, directions)
         unsaid = {"doc": ""} if terse else {}
@@ -249,7 +250,7 @@ class Prompter:
 
 
 def _in_flight(memory: Memory) -> Iterator[str]:
-    """What is being trained meanwhile, each as its difference from the reference."""
+    """Yield the configs now in training, each as its difference from the reference."""
     now = memory.menu.knob_values(memory.reference)
     for config in memory.pending[-SHOWN_PENDING:]:
         values = memory.menu.knob_values(config)
@@ -258,7 +259,7 @@ def _in_flight(memory: Memory) -> Iterator[str]:
 
 
 def _own(memory: Memory) -> str | None:
-    """What a script of one's own measures; None where the built-in trainer does."""
+    """Return the name of a command's score; None for the built-in trainer."""
     menu = memory.menu
     return None if menu.trainer is None else menu.measure.name
 
@@ -269,7 +270,7 @@ def _measure(memory: Memory) -> dict[str, Any]:
 
 
 def _point(memory: Memory, config: AnyConfig) -> dict[str, Any]:
-    """Return a config as the prompt shows it: its mean is an objective, None where unmeasured."""
+    """Return a config as the prompt shows it: its mean is an objective, None if unmeasured."""
     entry = memory.evidence.configs.get(config.config_hash)
     point = {"values": changes_text(memory.menu.knob_values(config)), "mean": None, "n": 0}
     if entry is None or not entry.scores:
@@ -279,12 +280,12 @@ def _point(memory: Memory, config: AnyConfig) -> dict[str, Any]:
 
 
 def share_of(context: int) -> int:
-    """Tokens of a server's context that a prompt may fill."""
+    """Return the tokens of a server's context that a prompt may fill."""
     return int(context * PROMPT_SHARE)
 
 
 def _fitting(digest: Digest, room: int) -> dict[str, Section]:
-    """The sections' lines in order until the first that does not fit in ``room`` tokens."""
+    """Return the sections' lines in order until the first that does not fit."""
     sections: dict[str, Section] = {}
     for name in SECTIONS:
         lines: tuple[str, ...] = getattr(digest, name)
@@ -296,14 +297,14 @@ def _fitting(digest: Digest, room: int) -> dict[str, Section]:
             fitting += 1
         omitted = len(lines) - fitting
         if name == "history":
-            told = len(sections["best"].lines) + len(sections["failures"].lines)
-            omitted = digest.configs - told - fitting
+            shown = len(sections["best"].lines) + len(sections["failures"].lines)
+            omitted = digest.configs - shown - fitting
         sections[name] = Section(lines[:fitting], omitted)
     return sections
 
 
 def _cut_to(text: str, tokens: int) -> str:
-    """As many whole lines as fit; of a first line that does not, as much as does."""
+    """Return as many whole lines as fit, or else the beginning of the first."""
     kept: list[str] = []
     left = tokens
     for line in text.splitlines():
@@ -311,5 +312,5 @@ def _cut_to(text: str, tokens: int) -> str:
         if left < 0:
             break
         kept.append(line)
-    # A character of four bytes is the most tokens a character can be.
+    # A character of four bytes is at most four tokens.
     return "\n".join(kept) if kept else text[: tokens // 4]

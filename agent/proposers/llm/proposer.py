@@ -1,7 +1,7 @@
-"""The language model: shown everything, believed in nothing.
+"""Propose by a language model, and check everything that it says.
 
-A turn is one prompt and, where the rails refuse the answer, up to two rounds more in which the
-model sees its own reply and the verdict on it. Every exchange is kept raw.
+An iteration has one prompt and, if the rails refuse the answer, up to two further rounds in which
+the model sees its own reply and the verdict. Every exchange is stored raw.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from trajectory.proposals import Attempt, ProposerRecord, Verdict
 REPAIRS = 2
 """Rounds after the first."""
 KEPT_CHARACTERS = 20_000
-"""The most that is kept of a raw reply."""
+"""Most characters of a raw reply to store."""
 
 
 class _TooLongError(Exception):
-    """The prompt does not fit the server's context; ``turn`` is what to say if that is the end."""
+    """The prompt exceeds the server's context; the attribute holds the error to raise if retrying
+    is impossible."""
 
-    def __init__(self, turn: ProposerError) -> None:
-        super().__init__(str(turn))
-        self.turn = turn
+    def __init__(self, error: ProposerError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class LlmProposer:
-    """A model behind an endpoint, asked until the rails pass what it says."""
+    """Asks a model behind an endpoint until the rails pass a reply."""
 
     def __init__(
         self,
@@ -44,8 +45,9 @@ class LlmProposer:
         prompter: Prompter,
         conversations: Conversations | None = None,
     ) -> None:
-        """
-        :param conversations: where what is said to the model is kept; None: nowhere.
+        """Connect the parts.
+
+        :param conversations: where prompts are stored; None: nowhere.
         """
         self._endpoint = endpoint
         self._rails = rails
@@ -56,16 +58,16 @@ class LlmProposer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :param suggestion: changes that the model is shown and may override.
-        :raises ProposerError: where the endpoint gives no reply or no reply passes the rails; it
-            holds every attempt.
+        :raises ProposerError: if the endpoint gives no reply or no reply passes the rails; it holds
+            every attempt.
         """
         try:
-            return self._turn(memory, suggestion)
+            return self._attempt(memory, suggestion)
         except _TooLongError:
-            # The server has said how much it holds: once more, with a prompt as long as that.
-            return self._turn(memory, suggestion, is_last=True)
+            # The server has reported its limit: retry with a prompt of that length.
+            return self._attempt(memory, suggestion, is_last=True)
 
-    def _turn(
+    def _attempt(
         self, memory: Memory, suggestion: Mapping[str, Scalar] | None, *, is_last: bool = False
     ) -> Offer:
         prompt = self._prompter.prompt(memory, suggestion, context=self._context())
@@ -74,15 +76,16 @@ class LlmProposer:
             return self._converse(memory, suggestion, prompt, messages)
         except _TooLongError as error:
             if is_last:
-                raise error.turn from error
+                raise error.error from error
             raise
         finally:
             if self._conversations is not None:
                 self._conversations.keep(prompt.messages, messages)
 
     def _context(self) -> int | None:
-        """
-        :raises ProposerError: where the server must be asked, and does not answer.
+        """Return the server's context.
+
+        :raises ProposerError: if the server must be asked, and does not answer.
         """
         began = time.monotonic()
         try:
@@ -98,7 +101,7 @@ class LlmProposer:
         prompt: Prompt,
         messages: list[Message],
     ) -> Offer:
-        """Ask until the rails pass a reply; ``messages`` grows by what is said meanwhile."""
+        """Ask until the rails pass a reply, appending the exchange to ``messages``."""
         began = time.monotonic()
         attempts: list[Attempt] = []
         schema = proposal_schema(self._rails.menu, memory.asked_changes)
@@ -121,7 +124,7 @@ class LlmProposer:
             )
         raise self._error(
             f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, the "
-            f"last because {_why(attempts[-1])}; it is asked again at its next turn",
+            f"last because {_why(attempts[-1])}; it is asked again at its next iteration",
             prompt,
             attempts,
         )

@@ -1,8 +1,8 @@
-"""The form that a language model's reply is asked for in: its JSON schema and an example of it.
+"""Define the form of a language model's reply: its JSON schema and an example.
 
-A reason first, then a list of changes. Servers that constrain what a model says hold it to the
-length of a list, but neither to the number of an object's properties nor to the range of a float,
-so this is the form that asks least of a model's own care; the rails check all of it again.
+The reply has a reason, then a list of changes. Servers that constrain output enforce the length of
+a list, but neither the number of an object's properties nor the range of a float. So this form
+relies least on the model's own care; the rails check everything again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from autoresearch.values import Scalar
 from trainer.spec import Budget
 
 ASKED_REASON_CHARACTERS = 240
-"""Fewer than the rails allow: a model that runs over by a word has still made a proposal."""
+"""Fewer than the rails allow, so that a slightly longer reason is still accepted."""
 DRAWS = 200
-"""At most, for an example that is itself a proposal that could be trained."""
+"""Most draws for an example that could itself be trained."""
 
 
 def proposal_schema(menu: ProxyMenu, max_changes: int) -> dict[str, Any]:
-    """The JSON schema of a proposal over a menu, for a model's structured output."""
+    """Return the JSON schema of a proposal over a menu, for structured output."""
     return {
         "type": "object",
         "properties": {
@@ -55,15 +55,15 @@ def _change_schema(knob: Knob) -> dict[str, Any]:
 
 
 def changes_list(changes: Mapping[str, Scalar]) -> str:
-    """Changes as a reply lists them."""
+    """Return changes as a reply lists them."""
     return json.dumps([{"knob": knob, "value": value} for knob, value in changes.items()])
 
 
 def example_text(memory: Memory, budget: Budget) -> str:
-    """A reply that sets one knob to a value drawn by chance: other ones each iteration.
+    """Return a reply that sets one knob to a random value, which differs each iteration.
 
-    Small models repeat an example word for word. So it is a config that may be trained and was not
-    tried, wherever such a one is found: neither the menu's defaults nor the reference.
+    Small models repeat an example word for word. So it is an untried config that may be trained if
+    one is found: neither the menu's defaults nor the reference.
     """
     rng = rng_for("example", memory)
     menu = memory.menu
@@ -91,7 +91,7 @@ def _is_new(memory: Memory, changes: dict[str, Scalar], budget: Budget) -> bool:
 
 
 def _short(domain: Domain, value: Scalar) -> Scalar:
-    """A drawn float to two significant digits, where that is still inside its domain."""
+    """Return a drawn float to two significant digits if that stays inside its domain."""
     if not isinstance(value, float):
         return value
     rounded = float(f"{value:.2g}")

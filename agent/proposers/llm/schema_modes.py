@@ -1,8 +1,8 @@
-"""How a server can be made to answer in JSON, found out by asking it.
+"""Find out by probing how a server can be made to answer in JSON.
 
-Servers that accept a schema with HTTP 200 and ignore it are common, so acceptance proves nothing.
-A probe asks for one thing in the prompt and forces another by the schema: only a server that
-really constrains its output answers with what the schema says.
+Servers that accept a schema with HTTP 200 and ignore it are common, so acceptance proves nothing. A
+probe asks for one thing in the prompt and forces another by the schema: only a server that really
+constrains its output answers as the schema says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class SchemaMode(StrEnum):
-    """Where in the request the schema goes, in the order they are tried."""
+    """Place of the schema in the request, in the order of probing."""
 
     JSON_SCHEMA = "json_schema"
     """OpenAI's own ``response_format``."""
@@ -31,16 +31,16 @@ class SchemaMode(StrEnum):
     GUIDED_JSON = "guided_json"
     """Older vLLM and NIM."""
     JSON_OBJECT_SCHEMA = "json_object.schema"
-    """llama-cpp-python's: a schema beside ``json_object``. Its server has no other."""
+    """llama-cpp-python: a schema beside ``json_object``, its only form."""
     JSON_OBJECT = "json_object"
-    """Some JSON object, whatever the schema."""
+    """Any JSON object, whatever the schema."""
     NONE = "none"
-    """The prompt alone asks for JSON."""
+    """Only the prompt asks for JSON."""
 
     def request(self, schema: Json) -> Json:
-        """What this mode adds to the body of a chat request."""
-        # Not "strict": hosted servers take that only for schemas in which every property is
-        # required, and a proposal changes some knobs of many.
+        """Return the fields that this mode adds to a chat request."""
+        # Not "strict": hosted servers then require every property, and a proposal changes only some
+        # knobs.
         wrapped = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
         additions: dict[SchemaMode, Json] = {
             SchemaMode.JSON_SCHEMA: {"response_format": wrapped},
@@ -69,14 +69,14 @@ _OBJECT_PROBE_PROMPT = (
 
 
 def probe(answer: Callable[[SchemaMode, str, Json], str | None]) -> tuple[SchemaMode, bool]:
-    """The first mode that the server honours, ``NONE`` where it honours none, and whether that is
-    known for good: False where no reply to a probe was usable.
+    """Return the first mode that the server honors (``NONE`` if none), and whether this is certain.
 
-    Where every mode was refused, ``NONE`` is asked for as well: a server that refuses that too
-    knows no such model, say, and has said nothing of its modes.
+    It is uncertain if no reply to a probe was usable. If every mode was refused, ``NONE`` is tried
+    too: a server that refuses that as well may have no such model, which says nothing about its
+    modes.
 
-    :param answer: sends (mode, prompt, schema) and returns the reply's text, empty where it is no
-        usable reply, or None where the server refused the mode. What it raises ends the probing.
+    :param answer: sends (mode, prompt, schema) and returns the reply's text, empty if unusable, or
+        None if the server refused the mode. What it raises ends the probing.
     """
     texts: list[str | None] = []
     for mode in SchemaMode:
@@ -103,24 +103,24 @@ def _honours(mode: SchemaMode, text: str | None) -> bool:
 
 
 class Manner(BaseModel):
-    """What was found out about asking one model at one endpoint."""
+    """How to ask one model at one endpoint."""
 
     mode: SchemaMode | None = None
     merges_system: bool = False
-    """Whether it refuses the system role, whose text the first user message then begins with."""
+    """Whether it refuses the system role, so that the system text begins the first user message."""
     reply_tokens: Annotated[int, Field(gt=0, le=1 << 20)] | None = None
-    """The longest reply to ask for, where the usual length was too short."""
+    """Longest reply to ask for, if the usual length was too short."""
     extra: Json = {}
-    """Fields of the request that turn thinking off."""
+    """Request fields that turn thinking off."""
 
 
 _MANNERS: TypeAdapter[dict[str, Manner]] = TypeAdapter(dict[str, Manner])
 
 
 def recall(path: Path | None) -> dict[str, Manner]:
-    """Manners by endpoint and model, from a small JSON file so that a campaign probes once.
+    """Read stored manners by endpoint and model, so that a campaign probes once.
 
-    A file that is missing or damaged costs a probe and nothing else.
+    A missing or damaged file costs only a probe.
     """
     with contextlib.suppress(OSError, ValidationError):
         return _MANNERS.validate_json(path.read_bytes()) if path is not None else {}
@@ -128,7 +128,7 @@ def recall(path: Path | None) -> dict[str, Manner]:
 
 
 def remember(path: Path | None, key: str, manner: Manner) -> None:
-    """Add to the file, where one is kept; one that cannot be written is left alone."""
+    """Add a manner to the file, if there is one; a file that cannot be written is left alone."""
     if path is None:
         return
     with contextlib.suppress(OSError):

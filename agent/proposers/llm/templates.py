@@ -1,9 +1,9 @@
-"""The prompt's templates: the shipped ones, or a person's own of the same name.
+"""Load and render the prompt's templates: the shipped ones, or a user's own of the same name.
 
-They are rendered in the process that holds the endpoint's key, and one may come from anybody. So
-that happens in Jinja's immutable sandbox, and they are given nothing but what JSON can say: text,
-numbers, lists and dictionaries. What the sandbox does not bound is time and memory: loops within
-loops may run for long, and a filter that pads a text may make it as large as it likes.
+They are rendered in the process that holds the endpoint's key, and may come from anyone. So
+rendering uses Jinja's immutable sandbox, and templates get only JSON data: text, numbers, lists and
+dictionaries. The sandbox does not bound time and memory: nested loops may run for long, and a
+padding filter may make a text arbitrarily large.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from autoresearch.plain_text import plain
 from autoresearch.words import scalar_text
 
 MOST_BYTES = 1 << 20
-"""The longest template, and the longest text that repetition makes in one."""
+"""Longest template, and longest text made by repetition in one."""
 _MOST_BASE, _MOST_EXPONENT = 10**6, 64
 _SENTENCE_CHARACTERS = 300
 
 
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**"})
-    """Not folded when a template is compiled, and asked for below when it is rendered."""
+    """Operators that are checked below at rendering, instead of folded at compilation."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Prefer a dictionary's items to its methods: ``reference.values`` is an item."""
@@ -44,7 +44,7 @@ class _Environment(ImmutableSandboxedEnvironment):
     def call_binop(
         self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any
     ) -> Any:
-        """As Python has them, but for what would never end or fill the memory."""
+        """Compute as Python does, but refuse what would never end or fill the memory."""
         if operator == "**" and not (abs(left) <= _MOST_BASE and abs(right) <= _MOST_EXPONENT):
             raise jinja2.TemplateRuntimeError(
                 f"a power of more than {_MOST_BASE:,} or to more than {_MOST_EXPONENT}"
@@ -57,40 +57,40 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One of them, ready to be rendered."""
+    """A compiled template."""
 
     name: str
     _compiled: jinja2.Template
 
     def render(self, variables: Mapping[str, Any]) -> str:
-        """The text, ending in one line end.
+        """Render the text, ending in one line end.
 
-        :param variables: nothing but data that JSON can say.
-        :raises ProposerError: whatever the template does wrong.
+        :param variables: only JSON data.
+        :raises ProposerError: for any error of the template.
         """
         try:
             return self._compiled.render(json.loads(json.dumps(variables))).strip() + "\n"
         except Exception as error:  # a template can raise whatever Python can
             raise ProposerError(
-                f"the prompt template {self.name} cannot be rendered ({_said(error)}); mend it"
+                f"the prompt template {self.name} cannot be rendered ({_said(error)}); fix it"
             ) from error
 
 
 def load_templates(
     directory: Path | None, variables: Mapping[str, Set[str]]
 ) -> dict[str, Template]:
-    """Every template by its file's name.
+    """Load every template by its file's name.
 
-    :param directory: whose files replace shipped ones of the same name.
-    :param variables: by name, what each template may use.
-    :raises SettingsError: on a template that cannot be read, or names what does not exist.
+    :param directory: its files replace shipped ones of the same name.
+    :param variables: by template, the variables it may use.
+    :raises SettingsError: on a template that cannot be read, or uses an unknown variable.
     """
     environment = _Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["value"] = scalar_text
     if directory is not None and not directory.is_dir():
-        raise SettingsError(f"{directory} is no folder of prompt templates; give one to --prompts")
+        raise SettingsError(f"{directory} is not a folder of templates; set --prompts to one")
     return {name: _load(environment, directory, name, known) for name, known in variables.items()}
 
 
@@ -108,7 +108,7 @@ def _load(
         compiled = environment.from_string(text)
     except Exception as error:  # Jinja compiles to Python, which refuses some in turn
         raise SettingsError(
-            f"the prompt template {source} cannot be used ({_said(error)}); mend it"
+            f"the prompt template {source} cannot be used ({_said(error)}); fix it"
         ) from error
     if unknown:
         raise SettingsError(
@@ -119,7 +119,7 @@ def _load(
 
 
 def _said(error: Exception) -> str:
-    """Jinja's errors are clauses; Python's need their name to be one."""
+    """Return an error as a clause; Python's errors need their name for that."""
     said = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
     if not isinstance(error, jinja2.TemplateError | OSError | UnicodeDecodeError):
         said = f"{type(error).__name__}: {said}"

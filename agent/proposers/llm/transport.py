@@ -1,8 +1,8 @@
-"""One HTTP exchange with one origin: everything under one deadline, every body bounded.
+"""Exchange HTTP with one origin under one deadline, with bounded bodies.
 
-The deadline covers the lookup of the name, the connection, TLS, the headers (however slowly they
-come, and however often ``100 Continue`` does) and the body. Redirects are followed within the
-origin only. A proxy of the environment is used for all but loopback addresses.
+The deadline covers name lookup, connection, TLS, headers (however slow, and however many ``100
+Continue``) and body. Redirects are followed within the origin only. A proxy from the environment is
+used except for loopback addresses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agent.settings.environment import CertificateEnvironment
 from autoresearch.errors import SettingsError
 
 MAX_BODY_BYTES = 4 << 20
-"""The longest body that is read. A proposal has a few hundred bytes, a long list of models 1 MB."""
+"""Longest body to read. A proposal has a few hundred bytes, a long list of models 1 MB."""
 MAX_REDIRECTS = 5
 
 
@@ -38,11 +38,11 @@ class RefusedError(EndpointError):
 
 
 class UnreadableError(EndpointError):
-    """A body that is too long or compressed."""
+    """The body is too long or compressed."""
 
 
 class Transport:
-    """Exchanges with the origin of one URL.
+    """Exchanges messages with the origin of one URL.
 
     :param where: names the endpoint in messages.
     :raises SettingsError: on a proxy or certificates that cannot be used.
@@ -76,12 +76,12 @@ class Transport:
     def exchange(
         self, method: str, path: str, timeout_s: float, body: object = None
     ) -> httpx2.Response:
-        """The whole response to one request, whatever its status.
+        """Return the whole response to one request, whatever its status.
 
-        :raises TimeoutError: where it is not whole in time.
-        :raises httpx2.TransportError: where no connection or no response came, which may pass.
-        :raises RefusedError: where a failure will not pass.
-        :raises UnreadableError: where the body is too long or compressed.
+        :raises TimeoutError: if it is incomplete at the deadline.
+        :raises httpx2.TransportError: if no connection or no response came, which may pass.
+        :raises RefusedError: if a retry would fail too.
+        :raises UnreadableError: if the body is too long or compressed.
         """
         url = self._url.copy_with(userinfo=b"", path=self._url.path + path)
         with asyncio.Runner(loop_factory=_Loop) as runner:
@@ -115,7 +115,7 @@ class Transport:
         raise RefusedError(f"{self.where} redirects in a circle; check AUTORESEARCH_LLM_BASE_URL")
 
     def _target(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL:
-        """Where a redirect leads within the origin; nothing is sent to any other."""
+        """Return a redirect's target within the origin; nothing is sent to any other."""
         with contextlib.suppress(httpx2.InvalidURL):
             target = url.join(response.headers["Location"])
             if (target.scheme, target.host, target.port) == (url.scheme, url.host, url.port):
@@ -123,12 +123,12 @@ class Transport:
         location = response.headers["Location"]
         origin = ascii(_shown(location))[1:-1]
         raise RefusedError(
-            f"{self.where} redirects to another origin ({origin:.120}), which is sent nothing; set "
-            "AUTORESEARCH_LLM_BASE_URL to it if it is meant"
+            f"{self.where} redirects to another origin ({origin:.120}), and nothing was sent "
+            "there; set AUTORESEARCH_LLM_BASE_URL to it if it is meant"
         )
 
     def _final(self, error: httpx2.TransportError, *, has_begun: bool) -> RefusedError | None:
-        """The error of a failure that no second try would change; None for any other."""
+        """Return the error of a failure that no retry would change; None for any other."""
         root = root_of(error)
         if isinstance(root, ssl.SSLError):
             variables = " ".join(f"{name}={value}" for name, value in _certificate_settings())
@@ -138,7 +138,7 @@ class Transport:
                 "to the authority that signed it"
             )
         if isinstance(error, httpx2.LocalProtocolError):  # its text may hold a header
-            return RefusedError(f"{self.where} cannot be sent a header; check its key")
+            return RefusedError(f"{self.where} cannot receive a header; check its key")
         is_http = not isinstance(error, httpx2.ProtocolError) or "disconnected" in str(error)
         if has_begun or not is_http:
             what = "broke off in the middle of a reply" if has_begun else "does not speak HTTP"
@@ -147,7 +147,7 @@ class Transport:
 
 
 def check_port(url: httpx2.URL) -> None:
-    """Refuse a port that there is none of.
+    """Refuse a port out of range.
 
     :raises httpx2.InvalidURL: naming it.
     """
@@ -156,7 +156,7 @@ def check_port(url: httpx2.URL) -> None:
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The first cause of an error."""
+    """Return the root cause of an error."""
     while True:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -167,7 +167,7 @@ def root_of(error: BaseException) -> BaseException:
 
 
 def reason_of(error: Exception) -> str:
-    """The first cause of an error in words."""
+    """Return the root cause of an error in words."""
     root = root_of(error)
     if isinstance(root, OSError) and root.errno is not None and root.errno > 0:
         return os.strerror(root.errno)
@@ -177,8 +177,8 @@ def reason_of(error: Exception) -> str:
 async def _read(response: httpx2.Response) -> httpx2.Response:
     encoding = response.headers.get("content-encoding", "identity")
     if encoding != "identity":
-        # A megabyte of gzip is a gigabyte of white space.
-        raise UnreadableError(f"the reply is compressed ({encoding!r:.40}), unasked")
+        # A megabyte of gzip can be a gigabyte of white space.
+        raise UnreadableError(f"the reply is compressed ({encoding!r:.40}), unrequested")
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
@@ -188,7 +188,7 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Looks names up in daemon threads: a lookup cannot be cancelled, so it must not be awaited."""
+    """Resolves names in daemon threads: a lookup cannot be canceled, so it must not be awaited."""
 
     async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
         found: asyncio.Future[Any] = self.create_future()
@@ -197,7 +197,7 @@ class _Loop(asyncio.SelectorEventLoop):
             if not found.done():
                 setter(value)
 
-        def look_up() -> None:
+        def resolve() -> None:
             settler: Any = found.set_result
             try:
                 value: Any = socket.getaddrinfo(*args, **options)
@@ -206,12 +206,12 @@ class _Loop(asyncio.SelectorEventLoop):
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 self.call_soon_threadsafe(settle, settler, value)
 
-        threading.Thread(target=look_up, daemon=True).start()
+        threading.Thread(target=resolve, daemon=True).start()
         return await found
 
 
 def _proxy_of(url: httpx2.URL) -> tuple[str, str]:
-    """The proxy for a URL and the variable that names it; empty where there is none."""
+    """Return the proxy for a URL and the variable that names it; empty if none."""
     port = f":{url.port}" if url.port else ""
     if is_loopback(url.host) or proxy_bypass(f"{url.host}{port}"):
         return "", ""
@@ -222,14 +222,14 @@ def _proxy_of(url: httpx2.URL) -> tuple[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Return whether a host is this machine."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost" or host.endswith(".localhost")
 
 
 def _shown(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """Return a URL without its possibly secret parts."""
     try:
         return str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
     except httpx2.InvalidURL:

@@ -1,4 +1,4 @@
-"""The wire to a chat endpoint: one base URL, one retry policy, no secret shown."""
+"""Send requests to a chat endpoint: one base URL, one retry policy, no secret shown."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from autoresearch.errors import SettingsError
 from autoresearch.redaction import redact
 
 SAID_CHARACTERS = 240
-"""The most that is repeated of what a server says with a refusal."""
+"""Most characters of a server's explanation to repeat."""
 CONNECTION_TRIES = 4
-"""Tries at a server that takes no connection: it is starting, or it is not there."""
+"""Tries at a server that refuses connections: it is starting, or absent."""
 
 Json: TypeAlias = dict[str, Any]
 
@@ -34,17 +34,17 @@ _CONTEXT = re.compile(
     re.IGNORECASE,
 )
 ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
-"""How servers say that their chat template knows no system role."""
+"""Phrases by which servers say that their chat template has no system role."""
 _PASTED = re.compile(r"(/chat/completions|/completions|/models|/embeddings)?/*$", re.IGNORECASE)
 
 
 class RejectedError(RefusedError):
-    """The server will not serve this question as it is put.
+    """The server refuses this question.
 
     :ivar status: the HTTP status.
-    :ivar said: what the server says.
-    :ivar param: the parameter that it refuses, where it names one.
-    :ivar context: the tokens that the server says its context holds, where it says so.
+    :ivar said: the server's explanation.
+    :ivar param: the refused parameter, if named.
+    :ivar context: the server's context in tokens, if reported.
     """
 
     def __init__(self, message: str, status: int, said: str, body: Json) -> None:
@@ -56,24 +56,25 @@ class RejectedError(RefusedError):
 
 
 class Wire:
-    """Requests to one base URL, each tried as long as patience and the endpoint's record allow.
+    """Sends requests to one base URL, each retried as long as patience and the endpoint's history
+    allow.
 
-    Timeouts, 429 and 5xx are tried again with jittered exponential back-off (or after the server's
-    Retry-After, where that is longer) until the deadline, a refused connection a few times. All
-    else is final.
+    Timeouts, 429 and 5xx are retried with jittered exponential back-off (or after the server's
+    Retry-After, if longer) until the deadline, a refused connection a few times. Everything else is
+    final.
 
     :param base_url: see :func:`parsed`; credentials in it are sent and never shown.
-    :param api_key: sent to this server; no error, repr, log or kept reply shows it.
+    :param api_key: sent to this server; no error, repr, log or stored reply shows it.
     :raises SettingsError: on a base_url, key, proxy or certificates that cannot be used.
     """
 
     def __init__(self, base_url: str, api_key: str | None, patience: Patience) -> None:
         url = parsed(base_url)
         self.base_url = str(url.copy_with(userinfo=b"", query=None, fragment=None))
-        """Without credentials or query."""
+        """Base URL without credentials or query."""
         if api_key and not (api_key.isascii() and api_key.isprintable()):
             raise SettingsError(
-                "AUTORESEARCH_LLM_API_KEY holds a character that no header can carry; paste it anew"
+                "AUTORESEARCH_LLM_API_KEY has a character that no header can carry; copy it again"
             )
         self.patience = patience
         self._secrets = [secret for secret in (api_key, url.password) if secret]
@@ -85,12 +86,12 @@ class Wire:
     def patiently(
         self, method: str, path: str, body: Json | None = None, *, failures: int | None = None
     ) -> bytes:
-        """The body of a request that is tried as long as it may be.
+        """Return the body of a request, retried as long as allowed.
 
-        :param failures: how many times HTTP 500 is a fault that may pass; after so many it is the
-            server's answer to this very question. None: as long as the deadline allows.
-        :raises RejectedError: where the server will not serve it.
-        :raises EndpointError: where no body came for another reason.
+        :param failures: number of HTTP 500 answers that count as passing faults; after that it is
+            the server's answer to this question. None: as long as the deadline allows.
+        :raises RejectedError: if the server refuses the question.
+        :raises EndpointError: if no body came for another reason.
         """
         allowance = self._standing.allowance(self.patience, self._is_well)
         ends = time.monotonic() + allowance.deadline_s
@@ -125,7 +126,7 @@ class Wire:
         except (TimeoutError, httpx2.TransportError) as error:
             if not answers:
                 raise self._silence(error, allowance.deadline_s) from None
-            response = answers[-1]  # what it said last is worth more than its silence since
+            response = answers[-1]  # its last answer is more informative than the silence since
         except EndpointError:
             self._standing.answered()
             raise
@@ -135,17 +136,17 @@ class Wire:
         raise self._refusal(response, is_final=not _is_passing(answers, failures))
 
     def redacted(self, text: str) -> str:
-        """The text without this wire's secrets."""
+        """Return the text without this wire's secrets."""
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
         return redact(text)
 
     def _is_well(self) -> bool:
-        """Ask, between two turns, for what costs no computation: the list of models, and where
-        there is one (NIM) whether the model is loaded."""
+        """Check the server's health between iterations without computation: list the models, and on
+        NIM ask whether the model is loaded."""
         for path in ("/models", "/health/ready"):
             try:
-                response = self._transport.exchange("GET", path, self.patience.look_s)
+                response = self._transport.exchange("GET", path, self.patience.health_check_s)
             except (TimeoutError, httpx2.TransportError, EndpointError):
                 return False
             if response.status_code >= 500 or response.status_code == 429:
@@ -158,7 +159,7 @@ class Wire:
         status = response.status_code
         whole, body = _said_with(response)
         said = self.redacted(whole)[:SAID_CHARACTERS]
-        fix = "it is tried again at the next turn"
+        fix = "it is retried at the next iteration"
         if status in {401, 403}:
             fix = "check AUTORESEARCH_LLM_API_KEY"
         elif status == 404:
@@ -188,23 +189,23 @@ class Wire:
 
 
 def parsed(base_url: str) -> httpx2.URL:
-    """The base URL in any of its usual forms: up to and including ``/v1``, without that, without a
-    scheme, or with the path of one of its pages.
+    """Parse a base URL in any of its usual forms: up to ``/v1``, without it, without a scheme, or
+    with the path of one of its pages.
 
-    :raises SettingsError: where it is none.
+    :raises SettingsError: if it is invalid.
     """
     given = base_url.strip().strip("\"'")
     try:
         if "://" not in given:
             bare = httpx2.URL(f"http://{given}")
             is_near = bare.port is not None or is_loopback(bare.host)
-            if is_near or "." in bare.host:  # any other word is a scheme misspelled
+            if is_near or "." in bare.host:  # any other word is a misspelled scheme
                 given = f"{'http' if is_near else 'https'}://{given}"
         url = httpx2.URL(given)
         check_port(url)
     except httpx2.InvalidURL as error:
         raise SettingsError(
-            f"AUTORESEARCH_LLM_BASE_URL is no URL ({error}); give one like http://localhost:8000/v1"
+            f"AUTORESEARCH_LLM_BASE_URL is not a URL ({error}); give one like http://localhost:8000/v1"
         ) from None
     if url.scheme not in {"http", "https"} or not url.host:
         raise SettingsError(
@@ -216,7 +217,7 @@ def parsed(base_url: str) -> httpx2.URL:
 
 
 def _is_passing(answers: list[httpx2.Response], failures: int | None) -> bool:
-    """Whether the last answer is a fault that may pass."""
+    """Return whether the last answer is a fault that may pass."""
     status = answers[-1].status_code
     if status == 500:
         faults = sum(answer.status_code == 500 for answer in answers)
@@ -232,10 +233,10 @@ def _asked_to_wait_s(state: tenacity.RetryCallState) -> float:
 
 
 def _said_with(response: httpx2.Response) -> tuple[str, Json]:
-    """What a server says with a refusal, in whichever of the usual places, and the table it is in.
+    """Return a server's explanation of a refusal from any usual place, and its table.
 
     OpenAI's form is ``{"error": {"message": …}}``; FastAPI's, and so many a local server's, is
-    ``{"detail": …}`` with a sentence or a list of what is wrong where.
+    ``{"detail": …}`` with a sentence or a list of faults.
     """
     read = read_json(response.content)
     body = read if isinstance(read, dict) else {}
@@ -258,9 +259,9 @@ def _problem(item: object) -> str:
 
 
 def _context_in(body: Json, said: str) -> int | None:
-    """How many tokens the context holds, from a refusal of a question that is too long."""
-    told = body.get("n_ctx")
-    if isinstance(told, int) and told > 0:
-        return told
+    """Return the context length, from the refusal of a question that is too long."""
+    reported = body.get("n_ctx")
+    if isinstance(reported, int) and reported > 0:
+        return reported
     found = _CONTEXT.search(said)
     return int(found[1]) if found else None

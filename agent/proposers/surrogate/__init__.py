@@ -1,1 +1,1 @@
-"""A model of what configs score, for whoever chooses among configs."""
+"""Model the scores of configs, to choose among candidates."""

@@ -1,19 +1,19 @@
-"""A Gaussian process over a menu's knobs, as small as a hundred configs ask for.
+"""Fit a Gaussian process over a menu's knobs, sized for about a hundred configs.
 
-The covariance of two configs is ``s² (1 + u + u²/3) exp(-u)``, Matérn's with nu = 5/2, where
-``u² = 5 sum_k (d_k / l_k)²`` and d_k is how far apart they are in knob k (Rasmussen and Williams,
-*Gaussian Processes for Machine Learning*, 2006, eq. 4.17). Each knob has a length of its own:
-the knobs that matter are found (automatic relevance determination). A run's noise is known from the
-campaign and learned about: one factor multiplies the variances that are given.
+The covariance of two configs is ``s² (1 + u + u²/3) exp(-u)``, Matérn's with nu = 5/2, where ``u² =
+5 sum_k (d_k / l_k)²`` and d_k is their distance in knob k (Rasmussen and Williams, *Gaussian
+Processes for Machine Learning*, 2006, eq. 4.17). Each knob has a length scale of its own, so the
+knobs that matter are found (automatic relevance determination). A run's noise is known from the
+campaign and refined: one factor multiplies the given variances.
 
-Lengths, scale and that factor are the most probable ones, with log-normal priors on all of them, so
-that ten configs do not settle which of sixteen knobs matter. The prior of a length grows with the
-root of the number of knobs, as distances do (Hvarfner, Hellsten and Nardi 2024, arXiv 2402.02229).
-They are found by resilient propagation (Riedmiller and Braun 1993) with the gradient in closed
-form, which costs no more than the likelihood itself.
+Length scales, output scale and that factor are the most probable ones, with log-normal priors, so
+that ten configs do not settle which of sixteen knobs matter. The prior of a length scale grows with
+the square root of the number of knobs, as distances do (Hvarfner, Hellsten and Nardi 2024, arXiv
+2402.02229). They are found by resilient propagation (Riedmiller and Braun 1993) with a closed-form
+gradient, which costs no more than the likelihood itself.
 
-It is written out here since nothing installed has it: a library's costs seconds an ask or a second
-to load (docs/search.md).
+It is written out here because no installed library has it, and others take seconds per ask or a
+second to load (docs/search.md).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from agent.proposers.surrogate.scales import Floats
 
 STEPS = 25
-"""Of the search for the most probable parameters."""
+"""Steps of the search for the most probable parameters."""
 FIRST_STEP, LONGEST_STEP, GROW, SHRINK = 0.4, 1.0, 1.3, 0.5
 LENGTH_SD, SCALE_SD, NOISE_SD = 1.0, 1.0, 0.5
-"""Of the priors, in units of the natural logarithm."""
+"""Standard deviations of the priors, in natural logarithms."""
 FARTHEST = 5.0
-"""No parameter's logarithm moves farther than this from where it started."""
+"""Largest change of a parameter's logarithm from its start."""
 JITTER = 1e-6
 SMALL = 32
 """Rows of a triangle that is not worth halving."""
@@ -46,50 +46,50 @@ class _Data:
     targets: Floats
     """[N]"""
     variances: Floats
-    """[N]: of the noise in each target."""
+    """[N]: variance of the noise in each target."""
     knobs: NDArray[np.intp]
-    """[P]: the knob that a coordinate belongs to."""
+    """[P]: knob of each coordinate."""
 
     @property
     def count(self) -> int:
-        """K, how many knobs there are."""
+        """K, the number of knobs."""
         return int(self.knobs[-1]) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianProcess:
-    """One that was fitted, with what it was fitted to."""
+    """A fitted process and its data."""
 
     data: _Data
     parameters: Floats
-    """[K + 2]: logarithms of the lengths, of s² and of the noise's factor."""
+    """[K + 2]: logarithms of the length scales, of s² and of the noise factor."""
     level: float
-    """What it believes where it knows nothing."""
+    """Prior mean of the scores."""
     weights: Floats
     """[N]"""
     inverse: Floats
-    """[N, N]: of the targets' covariance."""
+    """[N, N]: inverse of the targets' covariance."""
 
     @classmethod
     def fit(
         cls, points_NP: Floats, target_N: Floats, variance_N: Floats, knob_P: NDArray[np.intp]
     ) -> Self:
-        """The process with the most probable parameters.
+        """Return the process with the most probable parameters.
 
-        :param target_N: about as large as 1 and about zero.
-        :param variance_N: of the noise in each target.
-        :param knob_P: which knob a coordinate belongs to.
+        :param target_N: of size about 1 around zero.
+        :param variance_N: variance of the noise in each target.
+        :param knob_P: knob of each coordinate.
         """
         data = _Data(points_NP, target_N, variance_N, knob_P)
         return cls._given(data, _most_probable(data))
 
     def about(self, points_NP: Floats, target_N: Floats, variance_N: Floats) -> Self:
-        """The same parameters, and other targets or other points."""
+        """Return a process with the same parameters, and other targets or points."""
         data = _Data(points_NP, target_N, variance_N, self.data.knobs)
         return self._given(data, self.parameters)
 
     def predict(self, points_MP: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation at other points, the noise of a run not included."""
+        """Return mean and standard deviation at other points, without the noise of a run."""
         lengths_P = np.exp(self.parameters[:-2])[self.data.knobs]
         scale = float(np.exp(self.parameters[-2]))
         between_MN = scale * _correlation(points_MP / lengths_P, self.data.points / lengths_P)[0]
@@ -105,7 +105,8 @@ class GaussianProcess:
 
 
 def _correlation(points_MP: Floats, others_NP: Floats) -> tuple[Floats, Floats]:
-    """Of points already divided by the lengths: Matérn's, and the factor of its derivatives."""
+    """Return the Matérn correlation of points already divided by the length scales, and the factor
+    of its derivatives."""
     squares_MN = (
         np.einsum("mp,mp->m", points_MP, points_MP)[:, None]
         + np.einsum("np,np->n", others_NP, others_NP)[None, :]
@@ -119,8 +120,8 @@ def _correlation(points_MP: Floats, others_NP: Floats) -> tuple[Floats, Floats]:
 
 
 def _inverse(data: _Data, parameters: Floats) -> tuple[Floats, float, tuple[Floats, Floats]]:
-    """The inverse of the targets' covariance, the logarithm of its determinant, and what it was
-    made of."""
+    """Return the inverse of the targets' covariance, the logarithm of its determinant, and its
+    parts."""
     lengths_P = np.exp(parameters[:-2])[data.knobs]
     scale, noise = np.exp(parameters[-2:])
     parts = _correlation(data.points / lengths_P, data.points / lengths_P)
@@ -130,8 +131,8 @@ def _inverse(data: _Data, parameters: Floats) -> tuple[Floats, float, tuple[Floa
 
 
 def _lower_inverse(lower_NN: Floats) -> Floats:
-    """Of a lower triangle, by halves: numpy's own inverse does not know that the rest is zero, and
-    takes two and a half times as long at a hundred configs."""
+    """Invert a lower triangle by halves: numpy's own inverse ignores the zeros, and takes two and a
+    half times as long for a hundred configs."""
     count = len(lower_NN)
     if count <= SMALL:
         return np.asarray(np.linalg.inv(lower_NN), dtype=np.float64)
@@ -149,13 +150,14 @@ def _level(inverse_NN: Floats, target_N: Floats) -> float:
 
 
 def _priors(knobs: int) -> tuple[Floats, Floats]:
-    """Means and standard deviations of the parameters."""
+    """Return means and standard deviations of the parameters' priors."""
     mean = np.array([math.log(0.25 * math.sqrt(knobs))] * knobs + [0.0, 0.0])
     return mean, np.array([LENGTH_SD] * knobs + [SCALE_SD, NOISE_SD])
 
 
 def _most_probable(data: _Data) -> Floats:
-    """By resilient propagation: each parameter's step grows while its gradient keeps its sign."""
+    """Return the most probable parameters by resilient propagation: a parameter's step grows while
+    its gradient keeps its sign."""
     mean, sd = _priors(data.count)
     parameters, best, most = mean.copy(), mean, -math.inf
     step, before = np.full(len(mean), FIRST_STEP), np.zeros(len(mean))
@@ -175,7 +177,7 @@ def _most_probable(data: _Data) -> Floats:
 
 
 def _log_likelihood(data: _Data, parameters: Floats) -> tuple[float, Floats]:
-    """Of the targets, but for a constant, and its gradient."""
+    """Return the log-likelihood of the targets up to a constant, and its gradient."""
     inverse_NN, log_determinant, (correlation_NN, slope_NN) = _inverse(data, parameters)
     scale, noise = np.exp(parameters[-2:])
     rest_N = data.targets - _level(inverse_NN, data.targets)

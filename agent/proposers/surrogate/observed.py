@@ -1,17 +1,21 @@
-"""What a surrogate is told of a campaign, and why:
+"""Select what a surrogate learns from a campaign:
 
-- One number per config, the mean of its runs, with the variance of so many runs. Per run, a config
-  that raced over four seeds would weigh four times as much as its neighbour, and the baseline most.
-- What a seed did to the reference it does in part to its neighbours, and that part is taken off:
-  as much as the campaign's own races show that configs share, at first nothing.
-- Only what is better than the reference needs telling apart finely. A ruinous learning rate is
-  ten times as far from it as any gain, so what is much worse is drawn together, by a logarithm.
-- A config that failed has no number: a penalty would need an invented size, and poisons the search
-  (arXiv 2603.24647). That it failed is learned apart.
-- The :data:`BEST` best configs and the :data:`LATEST` latest: as quick after a hundred thousand
-  rows as after a thousand.
-- Some configs of earlier campaigns, where there are any
-  (:mod:`agent.proposers.surrogate.prior_points`).
+- One number per config, the mean of its runs, with its variance. Per run, a config that raced over
+four seeds would weigh four times as much as its neighbor, and the baseline most.
+
+- A seed affects the reference and partly its neighbors. That part is subtracted, as far as the
+campaign's own races show that configs share it; at first nothing.
+
+- Only configs better than the reference need fine distinctions. A ruinous learning rate is ten
+times as far away as any gain, so much worse scores are compressed by a logarithm.
+
+- A failed config has no number: a penalty would need an invented size, and harms the search (arXiv
+2603.24647). Failure is learned separately.
+
+- The :data:`BEST` best configs and the :data:`LATEST` latest, which bounds the time.
+
+- Some configs of earlier campaigns, if there are any
+(:mod:`agent.proposers.surrogate.prior_points`).
 """
 
 from __future__ import annotations
@@ -35,24 +39,25 @@ from trajectory.ranking import Noise
 BEST = 100
 LATEST = 100
 PRIOR_RUNS = 0.25
-"""What a config of an earlier campaign is worth in runs of one here: another text or budget need
-not agree with this one to within a run's noise."""
+"""Runs here that a config of an earlier campaign counts as: another text or budget need not agree
+with this one to within a run's noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Whom a surrogate learns from, each in the order first seen."""
+    """Configs that a surrogate learns from, each in the order first seen."""
 
     measured: tuple[ConfigEvidence, ...]
     """The best and the latest configs with more scores than failures."""
     failed: tuple[ConfigEvidence, ...]
-    """The latest others that failed on any seed; never more than were measured, whom they would
-    drown."""
+    """The latest others that failed on any seed, at most as many as were measured."""
 
     @classmethod
     def of(cls, evidence: Evidence, *, best: int = BEST, latest: int = LATEST) -> Self:
-        """
-        :param best: how many of the best, and ``latest`` of the latest.
+        """Select configs of the evidence.
+
+        :param best: number of the best configs.
+        :param latest: number of the latest configs.
         """
         configs = evidence.configs.values()
         newest = list(islice(reversed(configs), latest))
@@ -66,8 +71,8 @@ class Observed:
 
 
 def is_sound(entry: ConfigEvidence) -> bool:
-    """Whether its mean says what it is worth: not where it was measured on one seed and failed on
-    another; a reference of many runs is one still, though one of them failed."""
+    """Return whether a config's mean is representative. It is not if it has one score and one
+    failure; a reference with many runs is, despite one failure."""
     return entry.n > len(entry.failures)
 
 
@@ -85,9 +90,9 @@ class Scores:
     targets: Floats
     """[N]"""
     variances: Floats
-    """[N]: of the noise in each target."""
+    """[N]: variance of the noise in each target."""
     unit: float
-    """Of the measured score in one of the targets, near the reference and below it."""
+    """Score difference of one unit of the targets, near the reference and below it."""
 
     @classmethod
     def of(
@@ -97,9 +102,10 @@ class Scores:
         observed: Sequence[ConfigEvidence],
         priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
-        """
+        """Scale the scores of configs.
+
         :param observed: configs with scores.
-        :param priors: knobs and scores of configs that were measured elsewhere, told last.
+        :param priors: knobs and scores of configs measured elsewhere, placed last.
         """
         sigma = memory.evidence.sigma or 0.0
         reference = memory.evidence.configs[memory.reference.config_hash]
@@ -128,8 +134,8 @@ class Scores:
 
 
 def shared(tally: Tally) -> float:
-    """How far two configs' runs on one seed go together: their correlation, as far as the
-    differences in races are smaller than those of unpaired runs would be."""
+    """Return the correlation of two configs' runs on one seed, as far as differences in races are
+    smaller than those of unpaired runs."""
     noise = Noise.of(tally)
     if noise is None or not noise.sigma:
         return 0.0
@@ -137,6 +143,6 @@ def shared(tally: Tally) -> float:
 
 
 def _without(effects: dict[int, float], entry: ConfigEvidence) -> float:
-    """Its mean, without what its seeds did to the reference."""
+    """Return a config's mean without its seeds' effects on the reference."""
     rest = (score - effects.get(seed, 0.0) for seed, score in entry.scores.items())
     return math.fsum(rest) / entry.n

@@ -1,12 +1,11 @@
-"""Configs of earlier campaigns as points to learn from: on this campaign's scale, and for less.
+"""Turn configs of earlier campaigns into training points, on this campaign's scale and with less
+weight.
 
-A prior's config is worth the baseline's mean plus its gain in standard deviations of one run here.
-Of knobs that it does not have it is taken to have the baseline's values.
-
-How many are told shrinks as this campaign measures configs of its own: each is told with the
-probability ``PRIOR_WORTH / (PRIOR_WORTH + measured)``, drawn afresh for each iteration, so that a
-prior that misleads is soon outvoted. That a prior should fade with the number of trials is the idea
-of πBO (Hvarfner et al. 2022).
+A prior's config has the baseline's mean plus its gain in standard deviations of one run here. Knobs
+that it does not have get the baseline's values. The number of points used shrinks as this campaign
+measures configs of its own. Each is used with probability ``PRIOR_WORTH / (PRIOR_WORTH +
+measured)``, drawn afresh for each iteration, so that a misleading prior is soon outvoted. The
+fading follows πBO (Hvarfner et al. 2022).
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.space import Values
 
 PRIOR_WORTH = 5
-"""Configs measured here at which half of a prior's are told."""
+"""Configs measured here at which half of a prior's configs are used."""
 MOST = 100
-"""Points of all priors together: as quick with ten of them as with one."""
+"""Most points of all priors together, which bounds the time."""
 
 
 def prior_points(memory: Memory, measured: int) -> list[tuple[Values, float]]:
-    """The knobs and scores of the priors' configs that this iteration is told, in their order.
+    """Return the knobs and scores of the priors' configs used in this iteration, in their order.
 
-    None while this campaign's own scale is unknown, or where its runs do not differ at all.
+    None while this campaign's own scale is unknown, or if its runs do not differ at all.
     """
     baseline = memory.evidence.configs.get(memory.evidence.baseline_hash or "")
     sigma = memory.evidence.sigma

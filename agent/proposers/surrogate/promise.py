@@ -1,4 +1,4 @@
-"""What a surrogate expects of configs: how far they improve, and whether they train at all."""
+"""Predict by a surrogate how far configs improve, and whether they train at all."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from trainer.spec import AnyConfig
 from trajectory.ranking import Noise
 
 ELITES = 8
-"""Configs to learn single values from."""
+"""Number of configs to take single values from."""
 FAILURE_VARIANCE = 0.05
-"""Of a config's having failed or not, as a sign of the chance that its neighbours do."""
+"""Noise variance of a failure (0 or 1) as evidence about the chance that neighbors fail."""
 CERTAIN = 1e-4
 
 
 class Surrogate(Protocol):
-    """A model that was fitted to scores at points."""
+    """A model fitted to scores at points."""
 
     def predict(self, points_MP: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation at other points, the noise of a run not included."""
+        """Return mean and standard deviation at other points, without the noise of a run."""
         ...
 
     def about(self, points_NP: Floats, target_N: Floats, variance_N: Floats) -> Self:
-        """One as smooth as this about something else, or about the same with more to go by."""
+        """Return a model of the same smoothness for other targets or more points."""
         ...
 
 
 Fit: TypeAlias = Callable[[Floats, Floats, Floats, NDArray[np.intp]], Surrogate]
-"""Of points, targets, the targets' variances, and the knob that each coordinate belongs to."""
+"""Fits points, targets, the targets' variances, and the knob of each coordinate."""
 
 
 def expected_improvement(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
-    """By how much a normal variable falls below the bar, in the mean (Mockus, Tiesis and Zilinskas
-    1978)."""
+    """Return the expected amount by which a normal variable falls below the bar (Mockus, Tiesis and
+    Zilinskas 1978)."""
     z_M = (bar - mean_M) / sd_M
     below_M = 0.5 * np.array([math.erfc(-z / math.sqrt(2)) for z in z_M.tolist()])
     density_M = np.exp(-0.5 * z_M**2) / math.sqrt(2 * math.pi)
@@ -53,22 +53,22 @@ def expected_improvement(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A surrogate of one campaign as it stands, asked about edits of its reference."""
+    """A surrogate of a campaign's present state, which scores edits of its reference."""
 
     space: Space
     now: Values
-    """The reference's knobs."""
+    """Knobs of the reference."""
     scores: Surrogate
     failing: Surrogate | None
-    """Of the chance to fail; None where nothing has."""
+    """Model of the chance to fail; None if nothing has failed."""
     reference_bar: float
-    """The reference's score as the surrogate believes it."""
+    """The reference's score according to the surrogate."""
     best_bar: float
-    """That of the best config that was measured here, kept or not; the reference's at most."""
+    """Score of the best config measured here, kept or not; at most the reference's."""
     provable: float
-    """The least gain that a whole race keeps; 0 while the noise or the rules are unknown."""
+    """Least gain that a whole race keeps; 0 while the noise or the rules are unknown."""
     elites: tuple[Values, ...]
-    """The knobs of the best it was told of, but for the reference's."""
+    """Knobs of the best observed configs, without the reference."""
 
     @classmethod
     def of(
@@ -78,8 +78,9 @@ class Promise:
         fit: Fit,
         priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
-        """
-        :param priors: knobs and scores of configs that were measured elsewhere.
+        """Fit the surrogates to a campaign.
+
+        :param priors: knobs and scores of configs measured elsewhere.
         """
         space = Space.of(memory.menu.domains)
         seen = Scores.of(memory, space, observed.measured, priors)
@@ -93,7 +94,8 @@ class Promise:
         believed_N = model.predict(seen.points)[0]
         order = np.argsort(believed_N, kind="stable")[: ELITES + 1]
         pending = _points(memory, space, memory.pending)
-        if len(pending):  # taken to score what is expected of them, so that others look elsewhere
+        # assume their expected scores, so that further proposals explore elsewhere
+        if len(pending):
             model = model.about(
                 np.concatenate([seen.points, pending]),
                 np.concatenate([seen.targets, model.predict(pending)[0]]),
@@ -114,8 +116,7 @@ class Promise:
         )
 
     def worth(self, edits: Sequence[Mapping[str, Scalar]], bar: float) -> Floats:
-        """Of each edit, what it is expected to improve on the bar by, times the chance that it
-        trains at all."""
+        """Return each edit's expected improvement on the bar, times the chance that it trains."""
         points_MP = self.space.edited(self.now, edits)
         worth_M = expected_improvement(*self.scores.predict(points_MP), bar)
         if self.failing is not None:
@@ -124,7 +125,7 @@ class Promise:
 
 
 def _provable(memory: Memory) -> float:
-    """In the measured score."""
+    """Return the provable gain in units of the measured score."""
     noise, rules = Noise.of(memory.evidence.tally), memory.rules
     if noise is None or rules is None:
         return 0.0

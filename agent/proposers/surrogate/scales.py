@@ -1,4 +1,4 @@
-"""Where in its domain a value lies, and values nearby."""
+"""Convert values to positions in their domains, and draw nearby values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from autoresearch.values import Scalar
 
 Floats: TypeAlias = NDArray[np.float64]
 _LAST = 1 - 2**-53
-"""The largest share below 1."""
+"""Largest share below 1."""
 
 
 def is_ordered(domain: Domain) -> bool:
-    """Whether some values are nearer to one than others."""
+    """Return whether values have distances."""
     return isinstance(domain, Range | Ladder)
 
 
 def share(domain: Domain, value: Scalar) -> float:
-    """The share of an ordered domain, from 0 to 1 on its scale, that a value lies at."""
+    """Return a value's position in an ordered domain, from 0 to 1 on its scale."""
     if isinstance(domain, Ladder):
         return _shares_of(domain)[value]
     assert isinstance(domain, Range)
@@ -37,7 +37,7 @@ def share(domain: Domain, value: Scalar) -> float:
 
 
 def shares(domain: Domain, values: Sequence[Scalar]) -> Floats:
-    """``[N]``: :func:`share` of each of them, a few hundred in the time of some ten."""
+    """Return ``[N]``: :func:`share` of each value, vectorized."""
     if isinstance(domain, Ladder):
         of = _shares_of(domain)
         return np.array([of[value] for value in values])
@@ -49,21 +49,21 @@ def shares(domain: Domain, values: Sequence[Scalar]) -> Floats:
 
 
 def _shares_of(domain: Ladder) -> dict[Scalar, float]:
-    """The middles of as many equal parts."""
+    """Return the midpoints of equal parts, one per choice."""
     count = len(domain.choices)
     return {one: (place + 0.5) / count for place, one in enumerate(sorted(domain.choices))}
 
 
 def anywhere(domain: Domain, rng: Random) -> Scalar:
-    """A value drawn uniformly on the domain's scale, as it is proposed."""
+    """Draw a value uniformly on the domain's scale, rounded as for a proposal."""
     return domain.normal(domain.rounded(domain.draw(rng)))
 
 
 def near(domain: Domain, value: Scalar, reach: float, rng: Random) -> Scalar:
-    """A value drawn about another, perhaps that one again; from all where there is no order.
+    """Draw a value around another, possibly the same; from the whole domain if it has no order.
 
-    :param reach: the standard deviation, as a share of the domain on its scale; where the domain
-        counts its values, one of them at least. What falls outside is mirrored in.
+    :param reach: standard deviation, as a share of the domain on its scale; at least one value of a
+        countable domain. Values outside are mirrored into it.
     """
     if not is_ordered(domain):
         return anywhere(domain, rng)
@@ -78,7 +78,7 @@ def _at(domain: Domain, place: float) -> Scalar:
 
 
 def _grain(domain: Domain) -> float:
-    """The share of the domain that one value takes up; 0 where they are not counted."""
+    """Return the share of the domain that one value takes up; 0 if not countable."""
     if isinstance(domain, Ladder):
         return 1 / len(domain.choices)
     if isinstance(domain, WholeRange) and domain.scale == "linear":

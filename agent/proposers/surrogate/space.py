@@ -1,4 +1,4 @@
-"""A menu's knobs as coordinates: what is alike lies close."""
+"""Represent a menu's knobs as coordinates, so that similar configs are close."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 
 Values: TypeAlias = Mapping[str, Scalar]
-"""Every knob's value."""
+"""Value of every knob."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
     """K knobs in P coordinates.
 
-    A knob with an order has one coordinate, its share of the domain; one without has one for each
-    choice, so that two different choices are 1 apart, as the two ends of a range are.
+    An ordered knob has one coordinate, its share of the domain. An unordered one has one per
+    choice, so that two different choices are 1 apart, like the two ends of a range.
     """
 
     domains: Mapping[str, Domain]
     first: Mapping[str, int]
-    """The first coordinate of each knob."""
+    """First coordinate of each knob."""
     knobs: NDArray[np.intp]
-    """[P]: the number of the knob that a coordinate belongs to."""
+    """[P]: index of the knob that a coordinate belongs to."""
 
     @classmethod
     def of(cls, domains: Mapping[str, Domain]) -> Self:
@@ -40,11 +40,11 @@ class Space:
         return cls(domains, dict(zip(domains, firsts, strict=True)), knob_P)
 
     def contains(self, values: Values) -> bool:
-        """Whether every knob's value is one of its domain."""
+        """Return whether every knob's value is in its domain."""
         return all(domain.contains(values[name]) for name, domain in self.domains.items())
 
     def points(self, configs: Sequence[Values]) -> Floats:
-        """``[N, P]``: the coordinates of configs that are in the space."""
+        """Return ``[N, P]``: the coordinates of configs that are in the space."""
         points_NP = np.zeros((len(configs), len(self.knobs)))
         everywhere = list(range(len(configs)))
         for name in self.domains:
@@ -52,7 +52,7 @@ class Space:
         return points_NP
 
     def edited(self, origin: Values, edits: Sequence[Values]) -> Floats:
-        """``[N, P]``: the coordinates of one config with some of its knobs turned."""
+        """Return ``[N, P]``: the coordinates of one config with some knobs changed."""
         points_NP = np.repeat(self.points([origin]), len(edits), axis=0)
         for name in dict.fromkeys(name for edit in edits for name in edit):
             rows = [row for row, edit in enumerate(edits) if name in edit]
@@ -62,7 +62,7 @@ class Space:
     def _place(
         self, points_NP: Floats, rows: Sequence[int], name: str, values: Sequence[Scalar]
     ) -> None:
-        """Knob by knob: a few hundred configs of a dozen knobs are a dozen steps of numpy's."""
+        """Fill coordinates knob by knob, so that a few hundred configs take a dozen numpy steps."""
         domain, first = self.domains[name], self.first[name]
         if is_ordered(domain):
             points_NP[rows, first] = shares(domain, values)

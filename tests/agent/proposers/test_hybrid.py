@@ -10,7 +10,7 @@ import pytest
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
 from agent.proposers.choice import choose_proposer
-from agent.proposers.hybrid import MODEL_TURNS, FallbackProposer, HybridProposer
+from agent.proposers.hybrid import MODEL_WINDOW, FallbackProposer, HybridProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
@@ -81,7 +81,7 @@ def with_record(
 
 def turns_of(share: float, warmup: int, until: int) -> list[int]:
     hybrid = HybridProposer(sampler(), Model(), share=share, warmup=warmup)
-    return [n for n in range(1, until + 1) if hybrid.llm_turn(at(n), "scripted")]
+    return [n for n in range(1, until + 1) if hybrid.asks_llm(at(n), "scripted")]
 
 
 def test_the_model_has_no_turn_during_warm_up_and_is_lent_a_share_of_the_rest() -> None:
@@ -94,12 +94,12 @@ def test_the_model_has_no_turn_during_warm_up_and_is_lent_a_share_of_the_rest() 
 def test_a_keep_earns_the_model_turns_until_it_is_kept_less_often_than_the_sampler() -> None:
     hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
     memory = with_record(at(1), "k" + 9 * ".", "scripted")
-    assert not hybrid.llm_turn(memory, "scripted")
+    assert not hybrid.asks_llm(memory, "scripted")
     memory = with_record(memory, "k")
     for _ in range(9):
-        assert hybrid.llm_turn(memory, "scripted")
+        assert hybrid.asks_llm(memory, "scripted")
         memory = with_record(memory, ".")
-    assert not hybrid.llm_turn(memory, "scripted"), "one of ten is what the sampler does"
+    assert not hybrid.asks_llm(memory, "scripted"), "one of ten is what the sampler does"
 
 
 @pytest.mark.parametrize(("latency_s", "earned"), [(0.0, 6), (10.0, 3), (50.0, 1), (90.0, 0)])
@@ -109,7 +109,7 @@ def test_a_slow_model_has_to_be_kept_the_more_often(latency_s: float, earned: in
     memory = with_record(at(1), 4 * "......k", "scripted", trial_s=10.0)
     memory = with_record(memory, "k", latency_s=latency_s, trial_s=10.0)
     turns = 0
-    while hybrid.llm_turn(memory, "scripted"):
+    while hybrid.asks_llm(memory, "scripted"):
         memory = with_record(memory, ".", latency_s=latency_s, trial_s=10.0)
         turns += 1
     assert turns == earned
@@ -119,17 +119,17 @@ def test_a_quick_model_earns_none_the_sooner() -> None:
     hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
     memory = with_record(at(1), 10 * ".k", "scripted", trial_s=10.0)
     memory = with_record(memory, "k..", trial_s=1.0)
-    assert not hybrid.llm_turn(memory, "scripted")
+    assert not hybrid.asks_llm(memory, "scripted")
 
 
 def test_what_was_earned_long_ago_is_used_up() -> None:
     hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
     memory = with_record(with_record(at(1), "k" + 29 * ".", "scripted"), 20 * "k")
     wasted = 0
-    while hybrid.llm_turn(memory, "scripted"):
+    while hybrid.asks_llm(memory, "scripted"):
         memory = with_record(memory, ".")
         wasted += 1
-    assert wasted == MODEL_TURNS
+    assert wasted == MODEL_WINDOW
 
 
 def test_turns_follow_from_the_rows_alone() -> None:
@@ -137,11 +137,11 @@ def test_turns_follow_from_the_rows_alone() -> None:
     memory = with_record(with_record(at(1), 20 * ".", "scripted"), "k.")
     old = HybridProposer(sampler(), Model())
     old.propose(memory)
-    turn = old.llm_turn(memory, "scripted")
+    turn = old.asks_llm(memory, "scripted")
     assert turn
-    assert HybridProposer(sampler(), Model()).llm_turn(memory, "scripted") == turn
+    assert HybridProposer(sampler(), Model()).asks_llm(memory, "scripted") == turn
     evidence = Evidence.restore(memory.evidence.tally, memory.evidence.configs.values())
-    assert old.llm_turn(replace(memory, evidence=evidence), "scripted") == turn
+    assert old.asks_llm(replace(memory, evidence=evidence), "scripted") == turn
 
 
 @pytest.mark.parametrize(("share", "asked"), [(0.0, 0), (1.0, 40)])
