@@ -122,7 +122,7 @@ class Draft:
                 and one.knob.default > self.steps
                 and says(one.knob.name, "warm ?up|warm ?down|cool ?down")
             ]
-        told += [
+        notes += [
             f"the options of {one} are not in the script: add those you want to the command, "
             "--lr={lr}, and a knob for each"
             for one in unread_classes(self.script.tree, self._classes_beside)
