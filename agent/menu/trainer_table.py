@@ -148,7 +148,7 @@ class TrainerTable(Frozen):
         if self.values != "args":
             if "values" not in self.asked:
                 raise ValueError(
-                    f"values are written to a file of {self.values} that the command does not  "
+                    f"values are written to a file of {self.values} that the command does not "
                     "take; add {values} to it"
                 )
             return

@@ -177,7 +177,7 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
 
     refused = confirm(toy, f"--heldout={write_text_corpus(toy.home / 'text') / '000.txt'}")
     assert refused.returncode == 1
-    assert "name a text that it does not hold" in refused.stdout + refused.stderr
+    assert "choose a text that it does not hold" in refused.stdout + refused.stderr
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_a_campaign_is_not_exported_onto_itself(toy: Toy) -> None:
 def test_what_cannot_be_read_or_written_is_one_sentence(toy: Toy) -> None:
     (toy.home / "prose.txt").write_text("It was a dark and stormy night.\n")
     assert "no trajectory" in refused(toy, "import", "prose.txt")
-    assert "no regular file" in refused(toy, "import", "/dev/zero")
+    assert "not a regular file" in refused(toy, "import", "/dev/zero")
     assert "in; name a new directory" in refused(toy, "import", "night.jsonl", "--campaign=.")
     refused(toy, "export", "--to=csv", f"--campaign={toy.campaign}", "--out=/proc/x.csv")
     refused(toy, "loop", "--prior=prose.txt", f"--menu={toy.menu}", "--campaign=runs/none")
@@ -186,6 +186,6 @@ def test_a_loop_that_logs_is_none_the_worse_for_a_logger_that_fails(toy: Toy) ->
     assert done.returncode == 0, done.stderr
     assert len(one.iterations()) == 2
     assert "--log tensorboard is given up" in done.stdout
-    assert len([why for why in notes(one) if "given up" in why]) == 1
+    assert len([why for why in notes(one) if "abandoned" in why]) == 1
     assert list((one.campaign / "tensorboard" / "campaign").glob("events.*"))
     assert list((one.campaign / "tensorboard" / "trials").glob("*/events.*"))

@@ -153,7 +153,7 @@ def test_directions_that_cannot_be_read_are_named_once(toy: Toy) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         "error: the program file nowhere.md cannot be read: No such file or directory; "
-        "name a UTF-8 text file\n"
+        "give a UTF-8 text file\n"
     )
 
 

@@ -201,7 +201,7 @@ def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> 
         connection.close()
     assert running.returncode == 130, output
     said = " ".join(output.split())
-    assert "--log mlflow is given up (it was not done 2 s after the end)" in said
+    assert "--log mlflow is abandoned (it was not done 2 s after the end)" in said
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
         assert [(point.step, point.loss) for point in points] == curve
         assert trial["result"]["score"] == score
     listed = own("top", "--menu=own.toml")
-    assert "the ruler is the script's own" in listed
+    assert "the script itself evaluates" in listed
     assert "bpb" not in listed
     best = json.loads(own("top", "--menu=own.toml", "--json"))
     assert (best["unit"], best["direction"]) == ("nats per point", "minimise")
@@ -70,7 +70,7 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     assert "nobody but that script knows" in refused
     assert "Traceback" not in refused
     for words in (("ladder", "--hours=1"), ("cost",)):
-        assert "of what that trains only the knobs" in " ".join(own(*words, here, code=1).split())
+        assert "only the knobs of its menu" in " ".join(own(*words, here, code=1).split())
     assert "leave --fidelity out" in own("calibrate", here, "--fidelity", code=1)
     for words in (("envelope",), ("compare",)):
         assert "no shape and no tokens" in own(*words, "--menu=own.toml", code=1)

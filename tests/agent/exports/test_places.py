@@ -97,6 +97,6 @@ def test_half_a_url_is_no_file_name(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FormatError, match="whole URL"):
+    with pytest.raises(FormatError, match="complete URL"):
         EXPORTS[name](subject, "sqlite:night.db")
     assert not list(tmp_path.glob("sqlite:*"))

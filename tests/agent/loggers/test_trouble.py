@@ -87,6 +87,6 @@ def test_a_tracker_that_dies_is_one_note(tmp_path: Path, how: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert f"--log {name} is given up (" in done.stdout
+    assert f"--log {name} is abandoned (" in done.stdout
     assert done.stdout.count("\n") == 1
     assert "Traceback" not in done.stderr

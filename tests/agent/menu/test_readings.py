@@ -119,9 +119,9 @@ def test_restated_ratios_are_no_change() -> None:
     ("old", "new", "clause"),
     [
         ('reads = "d_model / n_head"', 'reads = "d_model / heads"', "mean n_head?"),
-        ('reads = "d_model / n_head"', 'reads = "activation"', "not a name it can use"),
+        ('reads = "d_model / n_head"', 'reads = "activation"', "not a known name"),
         ('reads = "d_model / n_head"', 'reads = "n_head"', "reads 16; correct its reads"),
-        ('reads = "d_model / n_head"', "", "head_dim is no field of a config"),
+        ('reads = "d_model / n_head"', "", "head_dim is not a field of a config"),
         ('reads = "d_ff / d_model"', "reads = 4", "valid string"),
         ("choices = [2.0, 2.7, 4.0]", "choices = [0.0, 2.7]", "numbers above 0"),
         ("[knobs.head_dim]", "[knobs.n_kv_head]", "n_kv_head is a field of a config"),

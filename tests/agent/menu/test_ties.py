@@ -110,7 +110,7 @@ def test_the_menu_rail_refuses_a_tied_field_and_names_what_it_follows(name: str)
 def test_what_would_not_be_whole_is_refused_as_a_combination() -> None:
     why = refused({"d_model": 192}, "cross")
 
-    assert "n_kv_head = d_model / 128 comes to 1.5 where d_model = 192, not a whole one" in why
+    assert "n_kv_head = d_model / 128 gives 1.5 where d_model = 192, not a whole one" in why
 
 
 def test_a_broken_constraint_names_the_knob_to_turn() -> None:
@@ -148,17 +148,17 @@ def test_a_formula_may_use_the_ties_before_it_and_follows_their_knobs() -> None:
         ('"d_model / 64"', '"d_modle / 64"', ['tied n_head = "d_modle / 64"', "mean d_model?"]),
         ('"d_model / 64"', '"batch_size"', ["follows no knob", "constant"]),
         ('"d_model / 64"', '"d_model > 64"', ["a condition where a number belongs"]),
-        ('"d_model / 64"', '"d_ff * 2"', ['"d_ff" is not a name it can use']),
-        ('"d_model / 64"', '"budget_steps"', ["budget_steps", "not a name it can use"]),
+        ('"d_model / 64"', '"d_ff * 2"', ['"d_ff" is not a known name']),
+        ('"d_model / 64"', '"budget_steps"', ["budget_steps", "not a known name"]),
         ('"d_model / 64"', '"max(d_model, 2)"', ["not part of the constraint language"]),
         ('"d_model / 64"', '"d_model / 0"', ["n_head = d_model / 0 has no value", "by zero"]),
-        ('"d_model / 64"', '"d_model / 100"', ["comes to 1.28 where d_model = 128"]),
-        ('"d_model / 64"', '"d_model - 128"', ["defaults do not go together", "greater than 0"]),
-        ("n_head =", "heads =", ["tied heads is no field", "n_head"]),
+        ('"d_model / 64"', '"d_model / 100"', ["gives 1.28 where d_model = 128"]),
+        ('"d_model / 64"', '"d_model - 128"', ["defaults are inconsistent", "greater than 0"]),
+        ("n_head =", "heads =", ["tied heads is not a field", "n_head"]),
         ("n_head =", "batch_size =", ["batch_size is both tied and a constant"]),
         ("n_head =", "lr =", ["lr is both a knob and tied"]),
         ("weight_decay =", "activation =", ["both tied and a constant"]),
-        ('weight_decay = "100 * lr"\n', "", ["nothing says what weight_decay is"]),
+        ('weight_decay = "100 * lr"\n', "", ["weight_decay is not defined"]),
         ("[tied]", "[ties]", ['unknown key "ties"', "mean tied?"]),
     ],
 )

@@ -102,11 +102,11 @@ unit = "nats per token"
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"--lr={lr}", ', "", "knob lr reaches the command nowhere"),
-        ("{warm}", "{warmth}", "asks for {warmth}, which nothing says .did you mean warm"),
-        ('"nats per token"', '"bits per byte"', "only where the menu says how bytes"),
+        ('"--lr={lr}", ', "", "knob lr does not reach the command"),
+        ("{warm}", "{warmth}", "uses {warmth}, which is not defined .did you mean warm"),
+        ('"nats per token"', '"bits per byte"', "needs a statement of how bytes"),
         ("([0-9.]+)', take", "[0-9.]+', take", "0 groups"),
-        ("([0-9.]+)', take", "([0-9.]+', take", "no regular expression"),
+        ("([0-9.]+)', take", "([0-9.]+', take", "not a valid regular expression"),
         (r"(\d+): loss", r"\d+: loss", "1 groups"),
         ("score = {", "score = { file = 'r.json',", "either"),
         ("pattern = 'val loss ([0-9.]+)', take", "file = 'r.json', take", "a file and a"),
@@ -118,7 +118,7 @@ unit = "nats per token"
         ('unit = "nats per token"', "", "unit: Field required"),
         ('SEED = "', 'API_KEY = "', "looks like a key"),
         ('SEED = "', 'HOME = "', "cannot be set"),
-        ('unit = "', 'preload = ["torch"]\nunit = "', "preload is for"),
+        ('unit = "', 'preload = ["torch"]\nunit = "', "preload needs"),
         ('unit = "', 'values = "json"\nunit = "', "add {values}"),
         ('unit = "', 'wishes = 1\nunit = "', "unknown key"),
         ("{lr}", "{lr:.3f}", "has words for true and false"),
@@ -134,11 +134,11 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(old: str, new: str, says: s
 @pytest.mark.parametrize(
     ("rest", "says"),
     [
-        (REST.replace("depth", "seed"), "already stands for"),
+        (REST.replace("depth", "seed"), "built-in placeholder"),
         (REST.replace("[knobs.lr]", '[knobs."l r"]'), "cannot be a name"),
         (REST.replace('mode = "plain"', "lr = 1"), "lr is both a knob and a constant"),
         (REST + '[campaign]\ncorpus = "stdlib"\n', "brings its own text"),
-        (REST + '[campaign]\nbudget = "30 seconds"\n', "reaches the command nowhere"),
+        (REST + '[campaign]\nbudget = "30 seconds"\n', "does not reach the command"),
         (REST.replace("default = 2", 'default = 2\nreads = "lr"'), "remove its reads"),
     ],
 )

@@ -26,7 +26,7 @@ def test_slow_trials_of_one_config_are_told_of_once() -> None:
     assert [pace.ended(record(ms)) for ms in (40, 45, 100, 130)] == [None] * 4
     told = pace.ended(record(200))
     assert told is not None
-    assert told.startswith("trials take 5.0 times what they took (200 ms a step, 40 before): ")
+    assert told.startswith("trials take 5.0 times as long as before (200 ms a step, 40 before): ")
     assert "--threads 1" in told
     assert "load" in told
     assert pace.ended(record(300)) is None
@@ -59,4 +59,4 @@ def test_it_is_on_the_screen(tmp_path: Path, slow: bool) -> None:
     display = PlainDisplay(Console(file=said, width=300), Progress(campaign, 10))
     for step_ms in (40, 400 if slow else 41, 400 if slow else 42):
         display.trial_ended(record(step_ms))
-    assert ("times what they took" in said.getvalue()) is slow
+    assert ("times as long as before" in said.getvalue()) is slow

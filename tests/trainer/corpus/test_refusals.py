@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         "g.txt: Not a directory; check the path",
     ),
     "empty": (lambda home: write(home / "a.txt", ""), "a.txt is empty; name a file that holds"),
-    "blank": (lambda home: write(home / "a.txt", " \n" * 99), "nothing but white space; name"),
+    "blank": (lambda home: write(home / "a.txt", " \n" * 99), "only white space; choose"),
     "empty folder": (empty_folder, "in holds no text, JSONL or Parquet file (1 of other suffixes)"),
     "NUL": (
         lambda home: write(home / "a.bin", b"abc\0def" * 9),
@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "UTF-16": (lambda home: write(home / "a.txt", "text".encode("utf-16")), "a.txt is binary"),
     "dangling link in a folder": (dangling, "gone.txt is a symbolic link to nothing; mend the"),
     "link to itself": (looping_link, "round.txt: Too many levels of symbolic links"),
-    "pipe": (pipe, "pipe.txt is not a regular file; name a file or folder of text"),
+    "pipe": (pipe, "pipe.txt is not a regular file; choose a file or folder of text"),
     "socket": (unix_socket, "cannot read"),
     "device": (lambda _: Path("/dev/zero"), "/dev/zero is not a regular file"),
     "broken JSON": (
@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "one document": (
         lambda home: write(home / "a.txt", "word " * 5000),
-        "the text is too small to hold any out: a tenth of its 25,000 distinct bytes in 1 doc",
+        "the text is too small to hold any of it out: a tenth of its 25,000 distinct bytes in 1 doc",
     ),
     "few bytes": (
         lambda home: write_folder(home / "in", make_texts(30, size=40)),
@@ -223,9 +223,11 @@ def test_a_dataset_that_is_not_there(source: str, message: str, tmp_path: Path) 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     folder = str(write_folder(tmp_path / "in", TEXTS))
     cache_dir = tmp_path / "cache"
-    with pytest.raises(CorpusError, match="no source was given; name stdlib"):
+    with pytest.raises(CorpusError, match="no source was given; choose stdlib"):
         prepare([], cache_dir=cache_dir)
-    with pytest.raises(CorpusError, match="1000 held-out bytes measure nothing; ask for 1,024"):
+    with pytest.raises(
+        CorpusError, match="1000 held-out bytes are too few to measure anything; use 1,024"
+    ):
         prepare([folder], cache_dir=cache_dir, heldout_bytes=1000)
     for name in ("", "../up", ".hidden", "a/b", "x" * 65):
         with pytest.raises(CorpusError, match="a corpus cannot be named"):
@@ -312,7 +314,9 @@ def test_a_parquet_bomb_is_refused(tmp_path: Path, use_dictionary: bool) -> None
     bomb = tmp_path / "bomb.parquet"
     write_rows(bomb, "x" * (16 << 20), rows=128 if use_dictionary else 4, plain=not use_dictionary)
     assert bomb.stat().st_size < 1 << 16
-    with pytest.raises(CorpusError, match=r"bomb.parquet unpacks .* which no text does; leave it"):
+    with pytest.raises(
+        CorpusError, match=r"bomb.parquet unpacks .* which is no plausible text; leave it"
+    ):
         prepare([str(bomb)], cache_dir=tmp_path / "cache")
 
 

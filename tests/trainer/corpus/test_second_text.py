@@ -120,7 +120,7 @@ def test_a_given_text_does_not_depend_on_the_names_of_its_files(
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(documents(60)[3], "is in the corpus tiny too"), (b" \n ", "nothing but white space")],
+    [(documents(60)[3], "is in the corpus tiny too"), (b" \n ", "only white space")],
 )
 def test_a_given_text_with_nothing_new_is_refused(
     corpus: Corpus, tmp_path: Path, content: bytes, why: str

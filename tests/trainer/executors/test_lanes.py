@@ -149,5 +149,5 @@ def test_cuda_sees_what_stands_before_the_first_name_that_is_none(
 
 def test_a_gpu_that_is_named_twice_is_no_two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0,1")
-    with pytest.raises(SettingsError, match="names 1 twice; name each GPU once"):
+    with pytest.raises(SettingsError, match="lists 1 twice; list each GPU once"):
         spots(2, "cuda")

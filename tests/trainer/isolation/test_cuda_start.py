@@ -92,7 +92,9 @@ def test_what_is_refused_stops_the_campaign_with_the_code(
         trial_dir = hostile.arm(tmp_path / str(number), hostile.tell_driver)
         with (
             executor_on(machine, **told) as executor,
-            pytest.raises(MachineryError, match=r"cuInit returned 304 .*refused the driver"),
+            pytest.raises(
+                MachineryError, match=r"cuInit returned 304 .*refused a request of the driver"
+            ),
         ):
             executor.run(on_gpu(), trial_dir)
         assert "Permission denied" in log_of(trial_dir)

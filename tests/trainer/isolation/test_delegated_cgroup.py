@@ -37,7 +37,7 @@ def executor(groups: Groups) -> Iterator[LocalExecutor]:
     """Without the rest of the sandbox, which would refuse a memfd on a CPU."""
     layers = Layers(0, seccomp=False)
     with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
-        assert ", a cgroup a trial, " in executor.describe()
+        assert ", one cgroup per trial, " in executor.describe()
         yield executor
     assert list(groups.directory.glob("trial-*")) == [], "every trial's group is gone"
 

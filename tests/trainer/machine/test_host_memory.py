@@ -130,7 +130,7 @@ def test_a_machine_that_does_not_say_what_it_has_is_no_evidence(
     (machine.root / "proc" / "meminfo").unlink()
     with (
         scales(machine, integrated=True) as (executor, _),
-        pytest.raises(MachineryError, match="does not say how much memory is available"),
+        pytest.raises(MachineryError, match="does not report the available memory"),
     ):
         executor.run(on_gpu(), trial_dir)
 
@@ -162,7 +162,7 @@ def test_the_watch_keeps_half_of_the_reserve(tmp_path: Path) -> None:
 
 def test_what_is_left_after_the_reserve_is_the_limit() -> None:
     assert unified_limit_gib(100, 8) == 92
-    with pytest.raises(MachineryError, match="leaves no room for a trial; stop what else uses it"):
+    with pytest.raises(MachineryError, match="leaves too little for a trial; stop other programs"):
         unified_limit_gib(8.9, 8)
 
 

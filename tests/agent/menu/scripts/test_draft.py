@@ -178,7 +178,7 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 1000)
     assert menu.trainer.tells_seed
-    assert any("warmup_iters is 2000, a trial has 100 steps" in one for one in report["notes"])
+    assert any("warmup_iters is 2000, but a trial has 100 steps" in one for one in report["notes"])
     toml = report["toml"]
     assert report["lengths"] == []  # 100 was given by hand
     assert "#   max_iters = 100" in toml

@@ -277,9 +277,9 @@ def test_nothing_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "clause"),
     [
-        (b"def (:\n", "no Python"),
+        (b"def (:\n", "not valid Python"),
         (b"\xff\xfe", "not UTF-8"),
-        (b"print('hello')\n", "nothing that could be set"),
+        (b"print('hello')\n", "no options to set"),
         (b"x = " + b"-" * 200_000 + b"1\n", "read"),
         (None, "cannot be read"),
     ],

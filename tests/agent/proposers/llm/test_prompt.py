@@ -226,10 +226,10 @@ def test_the_best_come_first_with_what_was_changed_and_why() -> None:
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
-        (failed(), "the loss became infinite or no number: lr=0.0299\n"),
+        (failed(), "the loss became infinite or NaN: lr=0.0299\n"),
         (ended("oom"), "out of memory: lr=0.0299\n"),
         (ended("timeout"), "too slow: lr=0.0299\n"),
-        (ended("pruned"), "stopped, far behind: lr=0.0299\n"),
+        (ended("pruned"), "stopped early, far behind: lr=0.0299\n"),
         (ended("crash"), 'crash: lr=0.0299 "the loss became nan at step 7"\n'),
     ],
     ids=lambda value: getattr(value, "status", ""),

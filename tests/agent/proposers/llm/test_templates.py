@@ -43,7 +43,7 @@ def loaded(folder: Path, text: str) -> Template:
     ],
 )
 def test_a_template_reaches_no_python(tmp_path: Path, expression: str) -> None:
-    with pytest.raises(AutoresearchError, match=r"prompt template .*repair.md.j2.* mend it"):
+    with pytest.raises(AutoresearchError, match=r"prompt template .*repair.md.j2.* fix it"):
         print(loaded(tmp_path, "{{ " + expression + " }}").render(VALUES))
 
 
@@ -125,8 +125,8 @@ def test_an_ordinary_template_is_rendered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (os.mkfifo, "no regular file but a device or a pipe"),
-        (lambda path: path.symlink_to("/dev/zero"), "no regular file but a device or a pipe"),
+        (os.mkfifo, "a device or a pipe"),
+        (lambda path: path.symlink_to("/dev/zero"), "a device or a pipe"),
         (lambda path: path.write_bytes(b"\xff"), "invalid start byte"),
         (lambda path: path.write_text("x" * (2 << 20)), "larger than 1 MiB"),
         (lambda path: path.mkdir(), "Is a directory"),

@@ -60,7 +60,7 @@ def test_a_command_needs_no_corpus(tmp_path: Path) -> None:
         checks = examine(environment, tmp_path / "runs", menu)
         return next(check.found for check in checks if check.name == "corpus")
 
-    assert corpus(str(tmp_path / "own.toml")).startswith("none is needed")
+    assert corpus(str(tmp_path / "own.toml")).startswith("none needed")
     for menu in ("cpu-tiny", str(tmp_path / "absent.toml")):
         assert "prepared in" in corpus(menu)
 
