@@ -195,7 +195,7 @@ def test_what_is_no_evidence_is_raised_each_time(
 ) -> None:
     job = submit(executor, trial_dir, hostile.report_error, kind=error.__name__)
     for _ in range(2):
-        with pytest.raises(error, match=f"^a {error.__name__}, seen by the trainer; mend it$"):
+        with pytest.raises(error, match=f"^a {error.__name__}, seen by the trainer; fix it$"):
             job.result()
     assert job.done()
 

@@ -104,7 +104,7 @@ def test_the_menu_rail_refuses_a_tied_field_and_names_what_it_follows(name: str)
 
     knob = "lr" if name == "weight_decay" else "d_model"
     assert why.startswith(f"{name} follows {knob} in this menu ({name} = ")
-    assert why.endswith(f"turn {knob} instead")
+    assert why.endswith(f"change {knob} instead")
 
 
 def test_what_would_not_be_whole_is_refused_as_a_combination() -> None:

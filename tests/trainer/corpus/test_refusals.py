@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda home: write(home / "f.txt", "x") / "g.txt",
         "g.txt: Not a directory; check the path",
     ),
-    "empty": (lambda home: write(home / "a.txt", ""), "a.txt is empty; name a file that holds"),
+    "empty": (lambda home: write(home / "a.txt", ""), "a.txt is empty; choose a file that holds"),
     "blank": (lambda home: write(home / "a.txt", " \n" * 99), "only white space; choose"),
     "empty folder": (empty_folder, "in holds no text, JSONL or Parquet file (1 of other suffixes)"),
     "NUL": (
@@ -105,14 +105,14 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         "zz.txt is binary: byte 1 is NUL",
     ),
     "UTF-16": (lambda home: write(home / "a.txt", "text".encode("utf-16")), "a.txt is binary"),
-    "dangling link in a folder": (dangling, "gone.txt is a symbolic link to nothing; mend the"),
+    "dangling link in a folder": (dangling, "gone.txt is a symbolic link to nothing; fix the"),
     "link to itself": (looping_link, "round.txt: Too many levels of symbolic links"),
     "pipe": (pipe, "pipe.txt is not a regular file; choose a file or folder of text"),
     "socket": (unix_socket, "cannot read"),
     "device": (lambda _: Path("/dev/zero"), "/dev/zero is not a regular file"),
     "broken JSON": (
         lambda home: lines(home, '{"text": "a"\n'),
-        "a.jsonl line 121 is not JSON in UTF-8 (Expecting ',' delimiter); mend or remove",
+        "a.jsonl line 121 is not JSON in UTF-8 (Expecting ',' delimiter); fix or remove",
     ),
     "JSON not in UTF-8": (
         lambda home: lines(home, b'{"text": "\xff"}\n'),
@@ -128,7 +128,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "no such field": (
         lambda home: lines(home, '{"body": "a", "id": 3}\n'),
-        "a.jsonl line 121 has no field 'text', only body, id; name the one that holds the text",
+        "a.jsonl line 121 has no field 'text', only body, id; set --text-field to the one that",
     ),
     "no field at all": (lambda home: lines(home, "{}\n"), "has no field 'text', only none"),
     "field of another type": (
@@ -145,11 +145,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "Parquet without the column": (
         lambda home: parquet(home, pyarrow.array(["a"])),
-        "t.parquet has no field 'text', only body; name the one",
+        "t.parquet has no field 'text', only body; set --text-field",
     ),
     "one document": (
         lambda home: write(home / "a.txt", "word " * 5000),
-        "the text is too small to hold any of it out: a tenth of its 25,000 distinct bytes in 1 doc",
+        "the text is too small to hold any of it out: a tenth of its 25,000 distinct bytes",
     ),
     "few bytes": (
         lambda home: write_folder(home / "in", make_texts(30, size=40)),

@@ -136,5 +136,5 @@ def test_what_is_no_template_is_not_waited_for(
     tmp_path: Path, make: Callable[[Path], object], why: str
 ) -> None:
     make(tmp_path / NAME)
-    with pytest.raises(SettingsError, match=f"{NAME} cannot be used .*{why}.*; mend it"):
+    with pytest.raises(SettingsError, match=f"{NAME} cannot be used .*{why}.*; fix it"):
         load_templates(tmp_path, KNOWN)
