@@ -72,7 +72,11 @@ def test_a_constraint_that_a_clock_leaves_open_is_said_to_be_unchecked(own: Path
     own.write_text(SPARK.toml.replace('"60 steps"', '"90 seconds"'), encoding="utf-8")
 
     assert run("show", str(own)).count("not checked: a budget in seconds") == 1
-    assert [one["checked"] for one in run_json("show", str(own))["constraints"]] == [True, True, False]
+    assert [one["checked"] for one in run_json("show", str(own))["constraints"]] == [
+        True,
+        True,
+        False,
+    ]
     assert "warning: budget_steps - lr_warmup >= 5 is not checked" in run("validate", str(own))
 
 
