@@ -24,10 +24,8 @@ from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.population import Population, Posterior
-from trajectory.statistics.run_noise import RunNoise
+from trajectory.statistics.run_noise import LEVEL, RunNoise
 
-LEVEL = 0.95
-"""The confidence of every interval."""
 STAR_LEVEL = 0.99
 """The confidence of a mark. A campaign has a hundred configs to mark, and one baseline that may
 have been unlucky for all of them: in the simulated world nearest to a real campaign 13 % of
@@ -265,20 +263,6 @@ def believed(
     if noise is not None:
         return Posterior(entry.mean, ((noise.sigma**2 / entry.n, noise.dof),))
     return Posterior(entry.mean, ((math.inf, 1),))
-
-
-def baseline_run(
-    baseline: Measured, noise: RunNoise | None, population: Population | None
-) -> float | None:
-    """Half the width about the baseline's mean in which 95 of 100 of its single runs would fall;
-    None while the noise is unknown."""
-    if population is not None:
-        variance, dof = population.baseline_spread(baseline)
-    elif noise is not None:
-        variance, dof = noise.sigma**2, noise.dof
-    else:
-        return None
-    return Posterior(0.0, ((variance, dof),)).half_interval(LEVEL)
 
 
 def difference(

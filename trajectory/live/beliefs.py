@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from trainer.spec import Measure
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding
 from trajectory.evidence import Evidence
 from trajectory.live.brief import Step, incumbent_of
-from trajectory.ranking import LEVEL, Noise, Ranked, population_of, rank
+from trajectory.ranking import Noise, Ranked, population_of, rank
 from trajectory.rows import IterationRow, Row
-from trajectory.statistics.student import student_t
+from trajectory.score_axis import score_limits
 
 
 class Beliefs:
@@ -21,13 +22,17 @@ class Beliefs:
         self._reigns: list[tuple[int, str]] = []
         """Each incumbent's hash, and the iteration after which it was one."""
         self._rows = 0
-        self._ranked: tuple[int, dict[str, Ranked]] = (0, {})
-        """The baseline and all incumbents by hash, as ranked after so many rows."""
+        self._scores: list[tuple[float, int]] = []
+        """Each measured candidate's mean, and its runs."""
+        self._known: tuple[int, dict[str, Any]] = (0, {})
+        """The fields of a status, and after how many rows they were worked out."""
 
     def add(self, row: Row) -> None:
         """Take in the next row."""
         self.evidence.add(row)
         self._rows += 1
+        if isinstance(row, IterationRow) and row.decision.estimate_bpb is not None:
+            self._scores.append((row.decision.estimate_bpb, max(1, row.decision.pairs)))
         incumbent = self.evidence.incumbent_hash
         last, known = self._reigns[-1] if self._reigns else (0, None)
         if incumbent and incumbent != known:
@@ -40,42 +45,60 @@ class Beliefs:
 
         :param fresh: what fresh runs say of the incumbent.
         """
+        if self._known[0] != self._rows or not self._known[1]:
+            self._known = self._rows, self._worked_out(measure, fresh)
+        return self._known[1]
+
+    def _worked_out(self, measure: Measure, fresh: ConfirmedConfig | None) -> dict[str, Any]:
         evidence, noise = self.evidence, Noise.of(self.evidence.tally)
         ranked = self._as_ranked(noise)
         best = ranked.get(evidence.incumbent_hash or "")
         baseline = ranked.get(evidence.baseline_hash or "")
+        steps = tuple(
+            Step(iter=number, believed_bpb=ranked[name].posterior_bpb)
+            for number, name in self._reigns
+            if name in ranked
+        )
         gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
         return {
             "finding": finding(measure, fresh, *gain) if best else NOTHING_YET,
             "incumbent": incumbent_of(evidence),
-            "incumbents": tuple(
-                Step(iter=number, believed_bpb=ranked[name].posterior_bpb)
-                for number, name in self._reigns
-                if name in ranked
-            ),
+            "incumbents": steps,
             "believed_bpb": best.posterior_bpb if best else None,
             "gain_bpb": gain[0],
             "gain_lo": gain[1],
             "gain_hi": gain[2],
             "confirmed": fresh,
             "sigma": noise.sigma if noise else None,
-            "run_half": student_t((1 + LEVEL) / 2, noise.dof) * noise.sigma if noise else None,
+            "run_half": noise.half_interval() if noise else None,
             "baseline_bpb": baseline.posterior_bpb if baseline else None,
             "baseline_lo": baseline.lo_bpb if baseline else None,
             "baseline_hi": baseline.hi_bpb if baseline else None,
+            "scale": self._scale(noise, baseline, steps),
         }
 
+    def _scale(
+        self, noise: Noise | None, baseline: Ranked | None, steps: tuple[Step, ...]
+    ) -> tuple[float, float]:
+        half = noise.half_interval() if noise else 0.0
+        width = baseline.hi - baseline.posterior if baseline and baseline.hi is not None else 0.0
+        return score_limits(
+            [(mean, half / math.sqrt(n)) for mean, n in self._scores],
+            (baseline.posterior, width) if baseline else None,
+            [step.believed_bpb for step in steps],
+            noise.sigma if noise else None,
+        )
+
     def _as_ranked(self, noise: Noise | None) -> dict[str, Ranked]:
-        if self._ranked[0] != self._rows:
-            configs, baseline = self.evidence.configs, self.evidence.baseline_hash or ""
-            hashes = {baseline, *(name for _, name in self._reigns)}
-            entries = [configs[name] for name in hashes if name in configs]
-            ranked = rank(
-                entries,
-                len(entries),
-                noise=noise,
-                population=population_of(self.evidence, noise),
-                baseline=configs.get(baseline),
-            )
-            self._ranked = (self._rows, {one.config_hash: one for one in ranked})
-        return self._ranked[1]
+        """Return the baseline and all incumbents, ranked, by hash."""
+        configs, baseline = self.evidence.configs, self.evidence.baseline_hash or ""
+        hashes = {baseline, *(name for _, name in self._reigns)}
+        entries = [configs[name] for name in hashes if name in configs]
+        ranked = rank(
+            entries,
+            len(entries),
+            noise=noise,
+            population=population_of(self.evidence, noise),
+            baseline=configs.get(baseline),
+        )
+        return {one.config_hash: one for one in ranked}

@@ -104,6 +104,8 @@ class Status(Frozen):
     baseline_lo: float | None
     baseline_hi: float | None
     """Its 95 % interval."""
+    scale: tuple[float, float]
+    """The ends of the axis of scores (:mod:`trajectory.score_axis`)."""
     failures: dict[str, int]
     energy_wh: float | None
     lanes: int | None = None

@@ -139,9 +139,6 @@ class Findings:
     """Whether there are configs enough to shrink the rest by."""
     baseline: Estimate | None
     """As believed, with its 95 % interval: what ``top`` says of it; None before it was measured."""
-    one_run_half: float | None
-    """Half the band about the baseline in which 95 of 100 of its single runs would fall, from its
-    own spread; None before it was measured, and while the noise is unknown."""
     best: tuple[Best, ...]
     reigns: tuple[Reign, ...]
     """Which config was the incumbent, and from when."""

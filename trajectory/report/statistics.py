@@ -1,4 +1,4 @@
-"""Intervals: how each is made is said in one place."""
+"""Intervals of means, runs and shares."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, fmean, stdev
 
-from trajectory.statistics.run_noise import RunNoise
+from trajectory.statistics.run_noise import LEVEL, RunNoise
 from trajectory.statistics.student import student_t
 
-LEVEL = 0.95
-"""The confidence of every interval in a report."""
 _UPPER = (1 + LEVEL) / 2
 
 
@@ -45,7 +43,7 @@ def of_runs(mean: float, n: int, noise: RunNoise | None) -> Estimate:
     """``mean ± t sigma / sqrt(n)``, sigma the pooled sd of one run within a config."""
     if noise is None:
         return Estimate(mean, None, None, n)
-    half = t_quantile(noise.dof) * noise.sigma / math.sqrt(n)
+    half = noise.half_interval(n)
     return Estimate(mean, mean - half, mean + half, n)
 
 

@@ -140,19 +140,18 @@ class Population:
         frame = self._frame(abs(k - self._k(baseline.mean)))
         return Posterior(mean - mean_0, ((own, self.fit_.dof), part_0, frame))
 
-    def baseline_spread(self, baseline: Measured) -> tuple[float, float]:
-        """The variance of one run of the baseline, and its degrees of freedom: its own, paired or
-        unpaired, where it was run twice, and that of a recipe that scores as it does elsewhere."""
+    def _baseline(self, baseline: Measured) -> tuple[float, tuple[float, float]]:
+        """Return its mean without its seeds' effects, and that one's variance and degrees of
+        freedom: from its own spread, paired or unpaired, if it was run twice, otherwise from that
+        of a recipe that scores alike."""
+        unseeded = self._unseeded(baseline)
         if baseline.n > 1:
             plain = list(baseline.scores.values())
-            return max(variance(self._unseeded(baseline)), variance(plain)), baseline.n - 1
-        fit = self.fit_
-        return self._k(baseline.mean) ** 2 * (fit.sigma2 + fit.phi2), fit.dof
-
-    def _baseline(self, baseline: Measured) -> tuple[float, tuple[float, float]]:
-        """Its mean without its seeds' effects, that one's variance and degrees of freedom."""
-        spread, dof = self.baseline_spread(baseline)
-        return fmean(self._unseeded(baseline)), (spread / baseline.n, dof)
+            spread, dof = max(variance(unseeded), variance(plain)), float(baseline.n - 1)
+        else:
+            fit = self.fit_
+            spread, dof = self._k(baseline.mean) ** 2 * (fit.sigma2 + fit.phi2), fit.dof
+        return fmean(unseeded), (spread / baseline.n, dof)
 
     def _unseeded(self, entry: Measured) -> list[float]:
         """Its scores, the seeds' effects taken out."""

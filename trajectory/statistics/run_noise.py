@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from trajectory.statistics.student import student_t
+
+LEVEL = 0.95
+"""The confidence of every interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +19,7 @@ class RunNoise:
     """Pooled sd of one run within a config."""
     dof: int
     """Degrees of freedom behind it."""
+
+    def half_interval(self, n: int = 1) -> float:
+        """Return half the 95 % interval of a mean of ``n`` runs: ``t sigma / sqrt(n)``."""
+        return student_t((1 + LEVEL) / 2, self.dof) * self.sigma / math.sqrt(n)

@@ -133,8 +133,11 @@ def test_the_whole_band_of_the_baseline_is_seen_and_iterations_are_whole(count: 
     figure = Progress(points, (), baseline, 0.05).draw().figure
     (axes,) = visible(figure)
     low, high = axes.get_ylim()
-    assert low < 4.24
-    assert high > 4.34
+    assert low < 4.27
+    assert high > 4.31
+    ends = axes.get_xlim()
+    assert ends[0] == pytest.approx(count - ends[1]), "as much room at either end"
+    assert ends[1] - count <= 0.1 * count
     shown = [float(text.replace("\u2212", "-")) for text in numbers(axes)]
     assert shown == [int(number) for number in shown]
 
@@ -154,6 +157,32 @@ def test_the_legend_is_no_wider_than_the_figure(tmp_path: Path) -> None:
     box = legend.get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= picture.figure.bbox.width
+
+
+def test_the_band_is_the_interval_of_the_baseline_s_mean(tmp_path: Path) -> None:
+    found = Progress.of(findings(tmp_path, simulated(30)))
+    assert found.baseline is not None
+    for picture in (found.draw(), found.draw_narrow()):
+        (axes,) = visible(picture.figure)
+        (band,) = [p for p in axes.patches if p.get_label() == "95 % interval of a mean"]
+        (low, high) = band.get_extents().transformed(axes.transData.inverted()).intervaly
+        assert (low, high) == pytest.approx((found.baseline.lo, found.baseline.hi))
+
+
+def test_a_phone_s_figure_is_narrow_and_its_legend_and_last_iteration_are_in_it(
+    tmp_path: Path,
+) -> None:
+    found = Progress.of(findings(tmp_path, simulated(450)))
+    figure = found.draw_narrow().figure
+    figure.canvas.draw()
+    assert figure.get_figwidth() < 3.9
+    (axes,), (legend,) = visible(figure), figure.legends
+    assert axes.get_xlim()[1] > 450
+    for one in (legend, axes):
+        box = one.get_tightbbox()
+        assert box is not None
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
 
 
 def long_run(rank: int, purpose: str, outcome: StressOutcome) -> LongRun:

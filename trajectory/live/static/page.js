@@ -362,25 +362,32 @@ function drawTrajectory(campaign) {
   const briefs = campaign.briefs.toSorted((one, other) => one.iter - other.iter);
   if (!briefs.length) return clear("trajectory", status.baseline_bpb == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
   if (status.baseline_bpb == null && briefs.every((one) => one.estimate_bpb == null)) return clear("trajectory", "Nothing has been measured yet.");
-  const of = (action) => briefs.map((one) => (one.action === action ? one.estimate_bpb : null));
-  const none = briefs.map(() => null);
-  const data = [briefs.map((one) => one.iter), briefs.map(() => status.baseline_bpb), of("discard"), of("keep"), briefs.map((one) => held(summary, one.iter)), none, none];
-  const fills = [null, colour("band"), colour("discard"), colour("keep"), "transparent", colour("fail"), colour("band")];
+  // The baseline is iteration 0: the first step begins there.
+  const at = (value) => [null, ...briefs.map(value)];
+  const of = (action) => at((one) => (one.action === action ? one.estimate_bpb : null));
+  const steps = [held(summary, 0), ...briefs.map((one) => held(summary, one.iter))];
   const unmeasured = briefs.filter((one) => one.estimate_bpb == null).length;
+  const beyond = briefs.filter((one) => one.estimate_bpb > status.scale[1]).length;
+  const named = [ // what marks() and baselineBand() draw
+    [unmeasured, `failed or refused (${unmeasured})`, "fail", "fail"],
+    [beyond, `${grows(status) ? "below" : "above"} the scale (${beyond})`, "faint", "faint"],
+    [status.run_half != null, "95 % interval of a mean", "faint", "band"],
+  ].filter(([there]) => there);
+  const fills = [null, "transparent", colour("discard"), colour("keep"), "transparent", ...named.map((one) => colour(one[3]))];
+  const data = [[0, ...briefs.map((one) => one.iter)], steps.map(() => status.baseline_bpb), of("discard"), of("keep"), steps, ...named.map(() => at(() => null))];
   draw("trajectory", {
-    key: [summary.name, status.baseline_bpb, status.run_half, status.direction, unmeasured],
+    key: [summary.name, status.baseline_bpb, status.run_half, status.direction, unmeasured, beyond],
     make: () => ({
       legend: { live: false, markers: { fill: (u, i) => fills[i] } },
-      scales: { x: { time: false, range: (u, low, high) => [low - 0.5, high + 0.5] }, y: { dir: grows(status) ? -1 : 1, range: (u, low, high) => sensible(campaign, low, high) } },
+      scales: { x: { time: false, range: (u, low, high) => [-0.05 - 0.03 * high, 0.05 + 1.03 * high] }, y: { dir: grows(status) ? -1 : 1, range: () => campaign.summary.status.scale } },
       axes: [axis({ label: "iteration", incrs: WHOLE, labelSize: 20, size: 32 }), axis({ size: 60, ...(grows(status) && { values: turnedTicks }) })],
       series: [
         { label: "iteration" },
         { label: "baseline", stroke: colour("accent"), width: 1, dash: [6, 4], points: { show: false } },
         { label: "discarded", stroke: colour("discard"), paths: () => null, points: { show: true, size: 5, fill: colour("discard") } },
         { label: "kept", stroke: colour("keep"), paths: () => null, points: { show: true, size: 9, fill: colour("keep") } },
-        { label: "incumbent, as believed now", stroke: colour("keep"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: briefs.length === 1 } },
-        { label: `failed or refused (${unmeasured})`, stroke: colour("fail"), points: { show: false } },
-        { label: "bars and band: 95 % intervals", stroke: colour("faint"), points: { show: false } },
+        { label: "incumbent, believed now", stroke: colour("keep"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
+        ...named.map(([, label, stroke]) => ({ label, stroke: colour(stroke), points: { show: false } })),
       ],
       hooks: { drawClear: [(u) => baselineBand(u, campaign)], draw: [(u) => marks(u, campaign)] },
     }),
@@ -392,19 +399,6 @@ const turnedTicks = (u, splits) => splits.map((one) => (one == null ? one : Stri
 
 // Half the 95 % interval of an iteration's mean.
 const halfBar = ({ summary }, one) => (summary.status.run_half ?? 0) / Math.sqrt(one.n);
-
-// A hopeless config would squeeze everything else into a line: what lies far above the baseline is cut.
-function sensible(campaign, low, high) {
-  const { baseline_bpb: baseline, baseline_lo, baseline_hi, sigma } = campaign.summary.status;
-  let [best, top] = [Math.min(low, baseline_lo ?? low), Math.max(high, baseline_hi ?? high)];
-  for (const one of campaign.briefs.filter((each) => each.estimate_bpb != null)) {
-    best = Math.min(best, one.estimate_bpb - halfBar(campaign, one));
-    top = Math.max(top, one.estimate_bpb + halfBar(campaign, one));
-  }
-  if (baseline != null && sigma != null) top = Math.min(top, baseline + Math.max(8 * sigma, baseline - best));
-  const margin = 0.06 * (top - best) || 0.01;
-  return [best - margin, top + margin];
-}
 
 function clipped(u, paint) {
   u.ctx.save();
@@ -425,18 +419,24 @@ function baselineBand(u, campaign) {
   });
 }
 
-// Bars on what was measured, a tick at the foot for what was not.
+// Bars on what was measured, a tick at the foot for what was not, and one at the edge for what is off the scale.
 function marks(u, campaign) {
+  const worst = campaign.summary.status.scale[1];
+  const [foot, edge] = [u.bbox.top + u.bbox.height, u.valToPos(worst, "y", true)];
+  const tick = 8 * devicePixelRatio;
   clipped(u, (ctx) => {
     ctx.lineWidth = devicePixelRatio;
-    const foot = u.bbox.top + u.bbox.height;
     for (const one of campaign.briefs) {
+      const mean = one.estimate_bpb;
       const half = halfBar(campaign, one);
-      ctx.strokeStyle = colour(one.estimate_bpb == null ? "fail" : one.action === "keep" ? "keep" : "discard");
+      const ends = mean == null ? [foot, foot - tick]
+        : mean > worst ? [edge, edge + (edge < foot - tick ? tick : -tick)]
+        : [mean - half, mean + half].map((end) => u.valToPos(end, "y", true));
+      ctx.strokeStyle = colour(mean == null ? "fail" : mean > worst ? "faint" : one.action === "keep" ? "keep" : "discard");
       const x = u.valToPos(one.iter, "x", true);
       ctx.beginPath();
-      ctx.moveTo(x, one.estimate_bpb == null ? foot : u.valToPos(one.estimate_bpb - half, "y", true));
-      ctx.lineTo(x, one.estimate_bpb == null ? foot - 8 * devicePixelRatio : u.valToPos(one.estimate_bpb + half, "y", true));
+      ctx.moveTo(x, ends[0]);
+      ctx.lineTo(x, ends[1]);
       ctx.stroke();
     }
   });

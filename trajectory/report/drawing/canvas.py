@@ -60,6 +60,8 @@ LAYOUT_PASSES = 2
 """Ticks may change once the axes have their size, and with them the room that labels take."""
 WIDTH_IN = 8.4
 """A figure's width; at 100 pixels an inch, that of a desktop column."""
+NARROW_IN = 3.6
+"""The width of a figure for phones; at 100 pixels an inch, that of a phone's column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,11 @@ def style() -> Iterator[None]:
         yield
 
 
-def sheet(height_in: float) -> Figure:
-    """An empty figure of the usual width."""
+def sheet(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+    """Return an empty figure."""
     from matplotlib.figure import Figure as Sheet  # noqa: PLC0415 (slow to load)
 
-    return Sheet(figsize=(WIDTH_IN, height_in), layout="constrained")
+    return Sheet(figsize=(width_in, height_in), layout="constrained")
 
 
 def bare(axes: Axes, *, grid: str = "x") -> None:

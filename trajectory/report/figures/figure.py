@@ -46,3 +46,7 @@ class Figure(ABC):
     @abstractmethod
     def draw(self) -> Picture:
         """Draw it, within :func:`trajectory.report.drawing.canvas.style`."""
+
+    def draw_narrow(self) -> Picture | None:
+        """Draw it for a phone; None if a phone scrolls the wide picture."""
+        return None

@@ -11,6 +11,7 @@ from trainer.spec import BPB, Measure
 from trajectory.report.drawing.canvas import (
     BASE,
     INK,
+    NARROW_IN,
     Picture,
     sheet,
     show_scores,
@@ -27,14 +28,15 @@ from trajectory.report.figures.sections import SEARCH
 from trajectory.report.findings import Findings
 from trajectory.report.reading.turns import Turn
 from trajectory.report.statistics import Estimate, of_runs
+from trajectory.score_axis import score_limits
 from trajectory.statistics.run_noise import RunNoise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Sheet
 
 MAX_COLUMNS = 5
-"""The most columns of the legend, which goes on in a second line: six with large counts are too
-wide."""
+"""The most columns of a wide legend: six with large counts do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,8 @@ class Progress(Figure):
     steps: tuple[Step, ...]
     baseline: Estimate | None
     """As believed, with its 95 % interval."""
-    one_run_half: float | None
-    """Half the band about the baseline in which 95 of 100 of its single runs would fall; None while
-    the noise is unknown, or the baseline unmeasured."""
+    sigma: float | None
+    """Standard deviation of one run; None while it is unknown."""
     measure: str = "val_bpb"
     paired: bool = True
     ruler: Measure = BPB
@@ -79,7 +80,7 @@ class Progress(Figure):
             points=tuple(_point(turn, noise) for turn in found.turns),
             steps=tuple(_held(found)),
             baseline=found.baseline,
-            one_run_half=found.one_run_half,
+            sigma=noise.sigma if noise else None,
             measure=found.about.measure,
             paired=found.about.paired,
             ruler=found.about.ruler,
@@ -91,11 +92,6 @@ class Progress(Figure):
         return scored or bool(self.points and self.baseline)
 
     @property
-    def barred(self) -> bool:
-        """Whether scores have intervals: not while the noise is unknown."""
-        return any(point.score and point.score.lo is not None for point in self.points)
-
-    @property
     def caption(self) -> str:
         dots = (
             "Each dot is a candidate's mean over its seeds"
@@ -103,16 +99,17 @@ class Progress(Figure):
             else "Each dot is one run"
         )
         steps = (
-            " The solid steps are the incumbents at what each is believed to score by now, from "
-            "all its runs: the score it was kept with is the lucky one. Marks at the foot are "
-            "trials without a measurement and refused proposals."
+            " The steps show what each incumbent is believed to score now, from all its runs. The "
+            "score it was kept with is lower, because luck helped to choose it. Marks at the foot "
+            "are refused proposals and trials without a score."
         )
-        if self.one_run_half is None and not self.barred:
-            bars = ". There are no bars: nothing was run twice, so the noise is unknown."
-            return dots + bars + steps
+        if self.sigma is None:
+            return (
+                f"{dots}. There are no bars: nothing was run twice, so the noise is unknown.{steps}"
+            )
         bars = (
-            ", its bar the 95 % interval from the pooled noise (mean ± t·σ/√n). The shaded band is "
-            "where 95 of 100 single runs of the baseline would fall, by its own spread."
+            "; its bar is the 95 % interval of that mean, from the noise of all configs "
+            "(mean ± t·σ/√n). The band is the 95 % interval of the baseline's mean."
         )
         many = len(self.points) > MAX_LINKED
         left_out = " With so many iterations, discarded ones are drawn without their bars."
@@ -129,30 +126,55 @@ class Progress(Figure):
             words += f" The incumbent is now believed to score {self.ruler.text(now)}."
         return words
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the axis of scores, of objectives."""
+        return score_limits(
+            [_bar(point.score) for point in self.points if point.score],
+            _bar(self.baseline) if self.baseline else None,
+            [step.believed for step in self.steps],
+            self.sigma,
+        )
+
     def draw(self) -> Picture:
-        figure = sheet(4.3)
+        return self._drawn(self.name, sheet(4.3), MAX_COLUMNS)
+
+    def draw_narrow(self) -> Picture:
+        return self._drawn(f"{self.name}-narrow", sheet(4.2, NARROW_IN), 2)
+
+    def _drawn(self, name: str, figure: Sheet, most_columns: int) -> Picture:
         axes = figure.subplots()
-        _baseline(axes, self)
+        _baseline(axes, self.baseline)
         titles = draw_scores(axes, self.points, self.ruler)
         _steps(axes, self)
-        low, high = _limits(self)
+        low, high = self.limits
         axes.set_ylim(low, high)
         show_scores(axes.yaxis, self.ruler)
         draw_off_scale(axes, self.points, high, self.ruler)
         draw_unmeasured(axes, self.points)
         axes.set_xlabel("iteration")
-        axes.set_ylabel(
-            f"{self.measure}, {self.ruler.better}{'; bars: 95 %' if self.barred else ''}"
-        )
+        axes.set_ylabel(f"{self.measure}, {self.ruler.better}")
         last = max((point.iter for point in self.points), default=1)
-        axes.set_xlim(-0.02 * last, last * 1.02 + 0.5)
+        pad = 0.05 + 0.03 * last
+        axes.set_xlim(-pad, last + pad)
         axes.locator_params(axis="x", integer=True)
         axes.grid(visible=False, axis="x")
         axes.spines[:].set_visible(False)
         entries = len(axes.get_legend_handles_labels()[1])
-        columns = entries if entries <= MAX_COLUMNS else math.ceil(entries / 2)
-        figure.legend(loc="outside upper left", ncols=columns, handletextpad=0.4, columnspacing=1.4)
-        return Picture(self.name, self.alt, figure, titles)
+        lines = math.ceil(entries / most_columns)
+        figure.legend(
+            loc="outside upper left",
+            fontsize=8.5 if most_columns == MAX_COLUMNS else 7.5,
+            ncols=math.ceil(entries / lines),
+            handletextpad=0.4,
+            columnspacing=1.4,
+        )
+        return Picture(name, self.alt, figure, titles)
+
+
+def _bar(estimate: Estimate) -> tuple[float, float]:
+    """Its mean, and half its interval."""
+    return estimate.value, 0.0 if estimate.hi is None else estimate.hi - estimate.value
 
 
 def _point(turn: Turn, noise: RunNoise | None) -> Point:
@@ -169,19 +191,20 @@ def _held(found: Findings) -> Iterable[Step]:
             yield Step(reign.iter, max(reign.iter, end), reign.config_hash, believed)
 
 
-def _baseline(axes: Axes, progress: Progress) -> None:
-    if progress.baseline is None:
+def _baseline(axes: Axes, baseline: Estimate | None) -> None:
+    if baseline is None:
         return
-    mean, half = progress.baseline.value, progress.one_run_half
-    axes.axhline(mean, color=BASE.light, linewidth=1.1, linestyle=(0, (5, 3)), label="baseline")
-    if half is not None:
+    axes.axhline(
+        baseline.value, color=BASE.light, linewidth=1.1, linestyle=(0, (5, 3)), label="baseline"
+    )
+    if baseline.lo is not None and baseline.hi is not None:
         axes.axhspan(
-            mean - half,
-            mean + half,
+            baseline.lo,
+            baseline.hi,
             color=BASE.light,
             alpha=0.12,
             linewidth=0,
-            label="95 % of its single runs",
+            label="95 % interval of a mean",
         )
 
 
@@ -197,25 +220,5 @@ def _steps(axes: Axes, progress: Progress) -> None:
         color=INK.light,
         linewidth=1.6,
         zorder=5,
-        label="incumbent, as believed now",
+        label="incumbent, believed now",
     )
-
-
-def _limits(progress: Progress) -> tuple[float, float]:
-    """From the best, or the foot of the baseline's band, to a little above the bulk: a diverged run
-    must not flatten the rest."""
-    scores = sorted(p.score.value for p in progress.points if p.score)
-    low = [s for p in progress.points if p.score and (s := p.score.lo or p.score.value)]
-    low += [step.believed for step in progress.steps]
-    band = progress.one_run_half or 0.0
-    low += [progress.baseline.value - band] if progress.baseline else []
-    if not low:
-        return 0.0, 1.0
-    high = [progress.baseline.value + band] if progress.baseline else []
-    if scores:
-        quarter, half = scores[len(scores) // 4], scores[len(scores) // 2]
-        upper = scores[(3 * len(scores)) // 4]
-        high.append(min(scores[-1], max(upper + 2 * (upper - quarter), half)))
-    bottom, top = min(low), max(high)
-    margin = 0.06 * (top - bottom) or 0.01
-    return bottom - margin, top + margin

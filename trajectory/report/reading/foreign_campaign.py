@@ -18,7 +18,7 @@ from trajectory.confirmed import NOTHING_YET, finding
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
-from trajectory.ranking import Standing, baseline_run
+from trajectory.ranking import Standing
 from trajectory.report.findings import About, Best, Findings, Stops
 from trajectory.report.reading.posteriors import baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, Sample
@@ -54,7 +54,6 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         noise=noise,
         shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
-        one_run_half=baseline_run(baseline, noise, population) if baseline else None,
         best=best,
         reigns=tuple(_reigns(runs, standings)),
         believed={one.entry.key: one.posterior for one in ranked},

@@ -10,7 +10,7 @@ from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, CorpusInfo, FailureStatus
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding, latest_of
 from trajectory.proposals import RailName
-from trajectory.ranking import Ranked, baseline_run
+from trajectory.ranking import Ranked
 from trajectory.report.findings import About, Best, Findings, Ours, Stops
 from trajectory.report.reading.curves import CurveReader
 from trajectory.report.reading.ledger import Ledger, read_ledger
@@ -52,7 +52,6 @@ def read_campaign(
         noise=noise,
         shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
-        one_run_half=baseline_run(baseline, noise, population) if baseline else None,
         best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
         reigns=tuple(ledger.reigns),
         believed=_believed(ledger, posteriors),
