@@ -36,7 +36,7 @@ def render(
     """The page's text.
 
     :param figures: those the page speaks of.
-    :param drawings: of those that have something to show.
+    :param drawings: of those that have something to show, wide, and some of them narrow as well.
     """
     spoken_of = {figure.section for figure in figures}
     css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")

@@ -37,9 +37,12 @@ def write_report(findings: Findings, out: Path) -> Report:
     """
     figures = figures_of(findings)
     with style():
-        pictures = (figure.draw() for figure in figures if figure.shows)
+        shown = [figure for figure in figures if figure.shows]
+        pictures = (figure.draw() for figure in shown)
         drawn = [(svg.draw(picture), svg.png(picture, PNG_DPI)) for picture in pictures]
-    page = render(findings, figures, [drawing for drawing, _ in drawn], datetime.now(UTC))
+        narrow = [svg.draw(picture) for figure in shown if (picture := figure.draw_narrow())]
+    drawings = [*(drawing for drawing, _ in drawn), *narrow]
+    page = render(findings, figures, drawings, datetime.now(UTC))
     (out / FIGURES_DIR).mkdir(parents=True, exist_ok=True)
     files: dict[Path, bytes] = {}
     for drawing, image in drawn:

@@ -148,8 +148,8 @@ def test_a_link_to_an_iteration_opens_it_wherever_it_is(browser: Browser, long_p
 
 def test_a_dot_leads_to_its_iteration_in_the_same_page(browser: Browser, long_page: Path) -> None:
     visit = Visit(browser, long_page)
-    steps = visit.page.locator("#progress svg a[href]")
-    kept = visit.page.locator("#progress svg a:has(use.f-keep)")
+    steps = visit.page.locator("#progress .wide a[href]")
+    kept = visit.page.locator("#progress .wide a:has(use.f-keep)")
     assert steps.count() > kept.count() > 2
     for dot in (kept.first, kept.last, steps.first):
         name = (dot.get_attribute("href") or "")[1:]
@@ -228,12 +228,26 @@ def test_the_tables_of_a_desktop_need_no_scrolling(browser: Browser, long_page: 
     assert too_wide == []
 
 
-def test_a_phone_scrolls_tables_and_figures_and_not_the_page(
-    browser: Browser, long_page: Path
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_phone_gets_a_figure_and_cards_of_its_own_width(
+    browser: Browser, long_page: Path, width: int
 ) -> None:
     visit = Visit(browser, long_page)
-    visit.page.set_viewport_size({"width": 390, "height": 800})
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    page, phone = visit.page, width == 390
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    narrow, wide = page.locator("#progress .narrow"), page.locator("#progress .wide")
+    assert (narrow.is_visible(), wide.is_visible()) == (phone, not phone)
+    assert page.locator("#best thead").is_visible() is not phone
+    cells = page.locator("#best td[data-head], #search .cards td, #iterations .row td").all()[:200]
+    whole = [(narrow if phone else wide).locator("svg"), *cells]
+    for box in (one.bounding_box() for one in whole):
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    sorting = page.locator("#iterations thead").get_by_role("button", name="val_bpb")
+    sorting.click()
+    assert page.locator("#iterations th[aria-sort]").text_content() == "val_bpb"
 
 
 def _contrast(one: str, other: str) -> float:

@@ -100,7 +100,7 @@ class Progress(Figure):
         )
         steps = (
             " The steps show what each incumbent is believed to score now, from all its runs. The "
-            "score it was kept with is lower, because luck helped to choose it. Marks at the foot "
+            "score it was kept with is better, because luck helped to choose it. Marks at the foot "
             "are refused proposals and trials without a score."
         )
         if self.sigma is None:

@@ -19,6 +19,7 @@
   let order = data.iter.map((_, i) => i);
   let drawn = 0;
   let sorting = { column: "iter", down: false };
+  const titles = new Map([...table.tHead.rows[0].cells].map((head) => [head.dataset.column, head.textContent]));
   const heads = new Map(); // the button that sorts by a column, and its cell
 
   function element(tag, text, name) {
@@ -64,7 +65,11 @@
       seconds: element("td", quantity(data.seconds[i], 1, "s"), "n"),
       wh: element("td", quantity(data.wh[i], 3, "Wh"), "n"),
     };
-    for (const [name, cell] of Object.entries(cells)) if (!hidden.has(name)) made.append(cell);
+    for (const [name, cell] of Object.entries(cells)) {
+      if (hidden.has(name)) continue;
+      cell.dataset.head = titles.get(name); // names the value where a row is a card
+      made.append(cell);
+    }
     return made;
   }
 
