@@ -17,7 +17,7 @@ from statistics import fmean
 from bench.figure import Figure
 from bench.judge_nights import Night, nights
 from bench.judge_worlds import Recipe, World, shared_seeds, worlds
-from trajectory.ranking import Ranked, ranked_incumbent, top
+from trajectory.ranking import Ranked, ranked_config, top
 from trajectory.rules import Rules
 
 CAMPAIGNS = 60
@@ -53,7 +53,8 @@ def reported(night: Night) -> Reported:
     """The ranking of a finished campaign, judged."""
     lines = [line for line in top(night.evidence, 10**6) if line.delta_vs_baseline is not None]
     holds = [
-        _holds(line.lo_bpb, night.recipes[line.config_hash].bpb, line.hi_bpb) for line in lines
+        _holds(line.objective_lo, night.recipes[line.config_hash].bpb, line.objective_hi)
+        for line in lines
     ]
     differ = [_holds(line.delta_lo, night.delta(line.config_hash), line.delta_hi) for line in lines]
     false = [line.beats_baseline and night.delta(line.config_hash) >= 0 for line in lines]
@@ -82,7 +83,7 @@ def _promised(night: Night, lines: Iterable[Ranked]) -> tuple[float, float]:
             common = line.seeds
             mean = fmean(baseline.scores[seed] for seed in common if seed in baseline.scores)
             claimed = line.delta_vs_baseline or 0.0
-            return -night.true_gain - claimed, -night.true_gain - (line.mean_bpb - mean)
+            return -night.true_gain - claimed, -night.true_gain - (line.mean_objective - mean)
     return 0.0, 0.0
 
 
@@ -156,7 +157,7 @@ def _published(world: World, rule: str, margin: float) -> list[Figure]:
 
 def _real(where: str, ended: Sequence[Night]) -> Figure:
     """What is there of the gains that the campaigns' incumbents are believed to have."""
-    lines = [ranked_incumbent(night.evidence) for night in ended]
+    lines = [ranked_config(night.evidence, night.evidence.incumbent_hash) for night in ended]
     claimed = fmean(-(line.delta_vs_baseline or 0.0) for line in lines if line is not None)
     true = fmean(night.true_gain for night in ended)
     return Figure(f"claimed gain that is real ({where})", 100 * true / claimed, "%")

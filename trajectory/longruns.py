@@ -220,7 +220,7 @@ def ranking_test(
         return None
     runs = gather(rows, latest.steps)
     noise = LongNoise.of(runs.values())
-    posteriors = {entry.config_hash: entry.posterior_bpb for entry in ranked}
+    posteriors = {entry.config_hash: entry.objective for entry in ranked}
     pairs: list[tuple[float, float]] = []
     left_out = 0
     for name in latest.spread:

@@ -70,10 +70,11 @@ class Standing(Generic[E]):
     """What a config is believed to score and to gain. Lower is better, in whatever measure."""
 
     entry: E
-    posterior: float
-    lo: float | None
-    """95 % interval of the posterior; None while the noise is unknown."""
-    hi: float | None
+    objective: float
+    """Posterior mean."""
+    objective_lo: float | None
+    """Its 95 % interval; None while the noise is unknown."""
+    objective_hi: float | None
     delta_vs_baseline: float | None
     """As believed; negative is better. None for the baseline itself and where it has no score."""
     delta_stderr: float | None
@@ -96,12 +97,15 @@ class Standing(Generic[E]):
         return self.entry.n
 
     @property
-    def mean(self) -> float:
+    def mean_objective(self) -> float:
         return self.entry.mean
 
 
 class Ranked(Frozen):
-    """One of our own configs in its place, as files and programs get it. Scores are val_bpb."""
+    """One of our own configs in its place, as files and programs get it.
+
+    Objectives are scores of which lower is better: the negative of a score that is to grow.
+    """
 
     config_hash: str
     config: AnyConfig
@@ -114,11 +118,11 @@ class Ranked(Frozen):
     n: PositiveInt
     """Seeds measured."""
     seeds: tuple[int, ...]
-    mean_bpb: Finite
-    posterior_bpb: Finite
-    lo_bpb: Finite | None
+    mean_objective: Finite
+    objective: Finite
+    objective_lo: Finite | None
     """95 % interval of the posterior; None while the noise is unknown."""
-    hi_bpb: Finite | None
+    objective_hi: Finite | None
     delta_vs_baseline: Finite | None
     """As believed; negative is better. None for the baseline itself and where it has no score."""
     delta_stderr: NonNegative | None
@@ -132,23 +136,6 @@ class Ranked(Frozen):
     train_s: NonNegative
     """Spent on it, all runs together."""
     params: int | None
-
-    @property
-    def mean(self) -> float:
-        """As a :class:`Standing` calls it, and so below."""
-        return self.mean_bpb
-
-    @property
-    def posterior(self) -> float:
-        return self.posterior_bpb
-
-    @property
-    def lo(self) -> float | None:
-        return self.lo_bpb
-
-    @property
-    def hi(self) -> float | None:
-        return self.hi_bpb
 
 
 def top(evidence: Evidence, k: int) -> list[Ranked]:
@@ -165,15 +152,15 @@ def top(evidence: Evidence, k: int) -> list[Ranked]:
     )
 
 
-def ranked_incumbent(evidence: Evidence) -> Ranked | None:
-    """The incumbent as :func:`top` would list it; None before anything was measured."""
-    best = evidence.configs.get(evidence.incumbent_hash or "")
-    if best is None or not best.n:
+def ranked_config(evidence: Evidence, config_hash: str | None) -> Ranked | None:
+    """Return a config as :func:`top` would list it; None if it was not measured."""
+    entry = evidence.configs.get(config_hash or "")
+    if entry is None or not entry.n:
         return None
     noise = Noise.of(evidence.tally)
     baseline = evidence.configs.get(evidence.baseline_hash or "")
     population = population_of(evidence, noise)
-    return rank([best], 1, noise=noise, population=population, baseline=baseline)[0]
+    return rank([entry], 1, noise=noise, population=population, baseline=baseline)[0]
 
 
 def population_of(evidence: Evidence, noise: Noise | None) -> Population | None:
@@ -291,9 +278,9 @@ def _standing(entry: E, posterior: Posterior, versus: Posterior | None, pairs: i
     surely = interval(versus, STAR_LEVEL) if versus else None
     return Standing(
         entry=entry,
-        posterior=posterior.mean,
-        lo=lo,
-        hi=hi,
+        objective=posterior.mean,
+        objective_lo=lo,
+        objective_hi=hi,
         delta_vs_baseline=versus.mean if versus else None,
         delta_stderr=versus.sd if versus and delta_hi is not None else None,
         delta_lo=delta_lo,
@@ -314,10 +301,10 @@ def _ranked(standing: Standing[ConfigEvidence]) -> Ranked:
         action=entry.action,
         n=entry.n,
         seeds=tuple(sorted(entry.scores)),
-        mean_bpb=entry.mean,
-        posterior_bpb=standing.posterior,
-        lo_bpb=standing.lo,
-        hi_bpb=standing.hi,
+        mean_objective=entry.mean,
+        objective=standing.objective,
+        objective_lo=standing.objective_lo,
+        objective_hi=standing.objective_hi,
         delta_vs_baseline=standing.delta_vs_baseline,
         delta_stderr=standing.delta_stderr,
         delta_lo=standing.delta_lo,

@@ -206,7 +206,7 @@ def _own(
     entries = [
         _Entry(
             values=values_of(ranked.config),
-            difference=None if mean is None else ranked.posterior_bpb - mean,
+            difference=None if mean is None else ranked.objective - mean,
             n=ranked.n,
             action=ranked.action,
             reason=ranked.reason,
@@ -234,7 +234,7 @@ def _foreign(source: CampaignSource) -> tuple[list[_Entry], Mapping[str, Any] | 
     entries = [
         _Entry(
             values=config.values,
-            difference=None if baseline is None else standing.posterior - baseline.mean,
+            difference=None if baseline is None else standing.objective - baseline.mean,
             n=config.n,
             action=config.action,
             reason=config.reason,

@@ -37,10 +37,11 @@ from agent.workbench.session import Session, interruptible
 from agent.workbench.warm_up import warm_up
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
-from trainer.spec import gpt
+from trainer.spec import Measure, gpt
 from trainer.telemetry import TelemetrySummary
 from trajectory.confirmed import Confirmed
-from trajectory.ranking import Noise, ranked_incumbent
+from trajectory.evidence import Evidence
+from trajectory.ranking import Noise, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow, EventRow
 
 
@@ -236,27 +237,43 @@ def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
 
 def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
     evidence = campaign.evidence
-    noise = Noise.of(evidence.tally)
-    best = ranked_incumbent(evidence)
     return {
         "campaign": str(campaign.directory),
         "iterations": evidence.iterations,
         "configs": len(evidence.configs),
-        "sigma_bpb": noise.sigma if noise else None,
-        "sigma_dof": evidence.dof,
-        "baseline_bpb": _mean(campaign, evidence.baseline_hash),
-        "incumbent_bpb": _mean(campaign, evidence.incumbent_hash),
-        "incumbent_hash": evidence.incumbent_hash,
-        "incumbent_posterior_bpb": best.posterior_bpb if best else None,
-        "gain_bpb": best.delta_vs_baseline if best else None,
-        "gain_lo_bpb": best.delta_lo if best else None,
-        "gain_hi_bpb": best.delta_hi if best else None,
+        **believed_scores(evidence, campaign.menu.measure),
         "proposers": {
             kind: record.model_dump(mode="json")
             for kind, record in evidence.tally.track_records.items()
         },
         "telemetry": usage.model_dump(mode="json") if usage.samples else None,
     }
+
+
+def believed_scores(evidence: Evidence, measure: Measure) -> dict[str, Any]:
+    """Return what the baseline and the incumbent are believed to score, in the campaign's own unit
+    and direction, and ``gain``, the difference."""
+    noise = Noise.of(evidence.tally)
+    baseline = ranked_config(evidence, evidence.baseline_hash)
+    best = ranked_config(evidence, evidence.incumbent_hash)
+    return {
+        "unit": measure.unit,
+        "direction": measure.direction,
+        "sigma": noise.sigma if noise else None,
+        "sigma_dof": evidence.dof,
+        "baseline": _scores(baseline, measure),
+        "incumbent": _scores(best, measure),
+        "gain": measure.fields(best.delta_vs_baseline, best.delta_lo, best.delta_hi)
+        if best is not None and best.delta_vs_baseline is not None
+        else None,
+    }
+
+
+def _scores(ranked: Ranked | None, measure: Measure) -> dict[str, Any] | None:
+    if ranked is None:
+        return None
+    scores = measure.fields(ranked.objective, ranked.objective_lo, ranked.objective_hi)
+    return {"config_hash": ranked.config_hash, "iter": ranked.iter, "n": ranked.n, **scores}
 
 
 def _conclude(
@@ -284,7 +301,3 @@ def _conclude(
         f"done      {counted(evidence.iterations, 'iteration')}, "
         f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
     )
-
-
-def _mean(campaign: Campaign, config_hash: str | None) -> float | None:
-    return None if config_hash is None else campaign.evidence.configs[config_hash].mean

@@ -22,7 +22,7 @@ from autoresearch.words import changes_text, duration_text
 from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
 from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
-from trajectory.ranking import ranked_incumbent
+from trajectory.ranking import ranked_config
 from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, TrialRecord
 from trajectory.worked import Worked
 
@@ -87,11 +87,11 @@ class Progress:
 
 
 def _best(evidence: Evidence, measure: Measure) -> str:
-    best = ranked_incumbent(evidence)
+    best = ranked_config(evidence, evidence.incumbent_hash)
     baseline = evidence.configs.get(evidence.baseline_hash or "")
     if best is None or baseline is None or not baseline.n:
         return "no baseline yet"
-    text = f"believed to score {measure.text(best.posterior_bpb)} {measure.short} (n={best.n})"
+    text = f"believed to score {measure.text(best.objective)} {measure.short} (n={best.n})"
     if best.config_hash == baseline.config_hash:
         return f"the baseline, {text}"
     gain = "" if best.delta_vs_baseline is None else measure.signed(best.delta_vs_baseline)

@@ -250,5 +250,5 @@ def _run_sd(finalists: tuple[Finalist, ...], noise: Noise | None, ranked: list[R
     if best.stderr is not None:
         return best.stderr * math.sqrt(best.runs) / best.val_bpb
     if noise is not None and ranked:
-        return noise.sigma / ranked[0].mean_bpb
+        return noise.sigma / ranked[0].mean_objective
     return 0.0

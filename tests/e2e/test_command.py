@@ -140,7 +140,7 @@ def test_calibrate_replicates_the_baseline_and_says_the_noise(toy: Toy) -> None:
     summary = json.loads(done.stdout)
     assert summary["iterations"] == 0
     assert summary["sigma_dof"] == 2
-    assert summary["sigma_bpb"] > 0
+    assert summary["sigma"] > 0
     assert sum(row["kind"] == "baseline" for row in toy.rows()) == 3
 
 

@@ -161,7 +161,7 @@ def test_a_loop_with_priors_judges_as_one_without_and_says_so(toy: Toy) -> None:
         json.loads(toy.run("top", f"--campaign={one.campaign}", "--json").stdout)["configs"]
         for one in (alone, informed)
     ]
-    ranked = [[(entry["config_hash"], entry["posterior_bpb"]) for entry in top] for top in tops]
+    ranked = [[(entry["config_hash"], entry["objective"]) for entry in top] for top in tops]
     assert ranked[0] == ranked[1]
     assert notes(alone) == []
     assert len(notes(informed)) == 1

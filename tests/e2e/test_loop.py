@@ -121,7 +121,7 @@ def test_top_ranks_distinct_configs(toy: Toy) -> None:
     assert top.returncode == 0, top.stderr
     ranked = json.loads(top.stdout)["configs"]
     assert len({entry["config_hash"] for entry in ranked}) == len(ranked) >= 2
-    posteriors = [entry["posterior_bpb"] for entry in ranked]
+    posteriors = [entry["objective"] for entry in ranked]
     assert posteriors == sorted(posteriors)
 
 

@@ -43,7 +43,7 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     best = json.loads(own("top", "--menu=own.toml", "--json"))
     assert (best["unit"], best["direction"]) == ("nats per point", "minimise")
     first_config = best["configs"][0]
-    assert first_config["score"] == first_config["posterior_bpb"]
+    assert first_config["score"] == first_config["objective"]
     assert first_config["score_lo"] < first_config["score"] < first_config["score_hi"]
     # Going on needs nothing but the campaign.
     assert "8 iterations" in own.loop(8, "--no-confirm")
@@ -92,11 +92,11 @@ def test_what_is_to_grow_grows(tmp_path: Path) -> None:
     own = Own(tmp_path, what="accuracy", unit="accuracy")
     own.loop(10)
     best = json.loads(own("top", "--menu=own.toml", "--json"))["configs"]
-    assert best[0]["posterior_bpb"] <= best[-1]["posterior_bpb"] < 0  # objectives: turned round
+    assert best[0]["objective"] <= best[-1]["objective"] < 0  # objectives: turned round
     assert 0 < best[0]["score_lo"] < best[0]["score"] < best[0]["score_hi"]
     summary = json.loads(own("report", "--menu=own.toml", "--json"))["summary"]
     assert (summary["unit"], summary["direction"]) == ("accuracy", "maximise")
-    assert summary["best"]["score"] == best[0]["score"] == -summary["best"]["posterior"]
+    assert summary["best"]["score"] == best[0]["score"] == -summary["best"]["objective"]
     assert 0 < summary["baseline"]["score_lo"] < summary["baseline"]["score"] < 1
     listed = own("top", "--menu=own.toml")
     assert "accuracy, higher is better" in listed

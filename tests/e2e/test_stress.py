@@ -92,7 +92,7 @@ def test_the_whole_test_its_rows_and_its_files(toy: Toy) -> None:
     # What the short runs said stands as it was, and the ranking's test is there from now on.
     after = top(toy)
     assert after["configs"] == before["configs"]
-    assert after["sigma_bpb"] == before["sigma_bpb"]
+    assert after["sigma"] == before["sigma"]
     assert after["ranking"]["n"] == 5
     plain = toy.run("top", f"--campaign={toy.campaign}").stdout
     assert "a coin gives 50%" in plain

@@ -94,11 +94,11 @@ def test_the_winner_scores_what_its_posterior_mean_says(case: str) -> None:
         winner = top(simulated.evidence, 1)[0]
         lowest = min(simulated.evidence.configs.values(), key=lambda entry: entry.mean)
         truth = simulated.truth[winner.config_hash]
-        promised.append(winner.posterior_bpb - truth)
+        promised.append(winner.objective - truth)
         raw.append(lowest.mean - simulated.truth[lowest.config_hash])
-        assert winner.lo_bpb is not None
-        assert winner.hi_bpb is not None
-        covered.append(winner.lo_bpb <= truth <= winner.hi_bpb)
+        assert winner.objective_lo is not None
+        assert winner.objective_hi is not None
+        covered.append(winner.objective_lo <= truth <= winner.objective_hi)
     assert abs(fmean(promised)) < 0.25 * SIGMA
     assert abs(fmean(promised)) < abs(fmean(raw)) + 0.1 * SIGMA
     assert fmean(covered) >= 0.85
@@ -111,9 +111,11 @@ def test_the_best_ten_are_covered_as_promised() -> None:
     for seed in range(20):
         simulated = simulate(seed)
         for line in top(simulated.evidence, 10):
-            assert line.lo_bpb is not None
-            assert line.hi_bpb is not None
-            covered.append(line.lo_bpb <= simulated.truth[line.config_hash] <= line.hi_bpb)
+            assert line.objective_lo is not None
+            assert line.objective_hi is not None
+            covered.append(
+                line.objective_lo <= simulated.truth[line.config_hash] <= line.objective_hi
+            )
     assert 0.88 <= fmean(covered) <= 0.99
 
 
@@ -140,9 +142,9 @@ def test_ruinous_configs_do_not_undo_the_shrinkage() -> None:
         line.config_hash for line in top(calm.evidence, 5)
     ]
     for one, other in zip(top(wild.evidence, 5), top(calm.evidence, 5), strict=True):
-        assert one.posterior_bpb == pytest.approx(other.posterior_bpb, abs=1e-9)
+        assert one.objective == pytest.approx(other.objective, abs=1e-9)
     last = top(wild.evidence, 1000)[-1]
-    assert last.posterior_bpb == pytest.approx(last.mean_bpb, abs=0.1)
+    assert last.objective == pytest.approx(last.mean_objective, abs=0.1)
 
 
 def test_one_lucky_run_does_not_beat_four_good_ones() -> None:
@@ -181,18 +183,18 @@ def ranked(scores: dict[Config, list[float | None]]) -> dict[Config, Ranked]:
 def test_without_a_replicate_nothing_is_said_about_the_noise() -> None:
     lines = ranked({A: [4.3], B: [4.0]})
     assert list(lines) == [B, A]
-    assert (lines[B].lo_bpb, lines[B].hi_bpb, lines[B].delta_stderr) == (None, None, None)
+    assert lines[B].objective_lo is lines[B].objective_hi is lines[B].delta_stderr is None
     assert lines[B].delta_vs_baseline == pytest.approx(-0.3)
     assert not lines[B].beats_baseline
-    assert lines[B].posterior_bpb == lines[B].mean_bpb == 4.0
+    assert lines[B].objective == lines[B].mean_objective == 4.0
 
 
 def test_few_configs_are_not_shrunk_and_have_a_t_interval() -> None:
     lines = ranked({A: [4.30, 4.20, 4.25], B: [4.0]})
     sigma = 0.05
-    assert lines[B].posterior_bpb == 4.0
-    assert lines[B].lo_bpb == pytest.approx(4.0 - 4.30265 * sigma, abs=1e-4)
-    assert lines[A].hi_bpb == pytest.approx(4.25 + 4.30265 * sigma / math.sqrt(3), abs=1e-4)
+    assert lines[B].objective == 4.0
+    assert lines[B].objective_lo == pytest.approx(4.0 - 4.30265 * sigma, abs=1e-4)
+    assert lines[A].objective_hi == pytest.approx(4.25 + 4.30265 * sigma / math.sqrt(3), abs=1e-4)
 
 
 def test_few_configs_are_compared_by_their_means_with_students_t() -> None:
@@ -245,7 +247,7 @@ def test_runs_without_any_noise_are_not_shrunk() -> None:
     }
     lines = ranked(scores)
     for line in lines.values():
-        assert line.posterior_bpb == line.lo_bpb == line.hi_bpb == line.mean_bpb
+        assert line.objective == line.objective_lo == line.objective_hi == line.mean_objective
 
 
 def test_equal_configs_do_not_break_the_fit() -> None:
@@ -253,9 +255,9 @@ def test_equal_configs_do_not_break_the_fit() -> None:
         config(lr=1e-3 + 1e-5 * i): [4.1, 4.2] for i in range(20)
     }
     for line in ranked(scores).values():
-        assert line.posterior_bpb == pytest.approx(4.15, abs=1e-3)
-        assert line.lo_bpb is not None
-        assert line.lo_bpb < line.posterior_bpb
+        assert line.objective == pytest.approx(4.15, abs=1e-3)
+        assert line.objective_lo is not None
+        assert line.objective_lo < line.objective
 
 
 def test_a_line_is_plain_json() -> None:
@@ -297,12 +299,12 @@ def test_the_baseline_s_interval_is_its_own_and_no_difference_to_it_is_surer() -
     lines = {line.config_hash: line for line in top(simulated.evidence, 1000)}
     scores = list(simulated.evidence.configs["0"].scores.values())
     baseline = lines.pop("0")
-    assert baseline.hi_bpb is not None
-    half = baseline.hi_bpb - baseline.posterior_bpb
+    assert baseline.objective_hi is not None
+    half = baseline.objective_hi - baseline.objective
     assert half >= student_t(0.975, 4) * stdev(scores) / math.sqrt(5) * (1 - 1e-9)
     for line in lines.values():
         assert line.delta_hi is not None
-        assert line.delta_vs_baseline == pytest.approx(line.posterior_bpb - baseline.posterior_bpb)
+        assert line.delta_vs_baseline == pytest.approx(line.objective - baseline.objective)
         assert line.delta_hi - line.delta_vs_baseline >= student_t(0.975, 4) * stdev(
             scores
         ) / math.sqrt(5) * (1 - 1e-9)

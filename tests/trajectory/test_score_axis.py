@@ -27,7 +27,7 @@ def test_report_and_live_page_have_the_same_axis_and_the_same_intervals(
     assert status.baseline_lo == progress.baseline.lo
     assert status.baseline_hi == progress.baseline.hi
     measured = [point.score for point in progress.points if point.score]
-    briefs = [one for one in follower.briefs if one.estimate_bpb is not None]
+    briefs = [one for one in follower.briefs if one.objective is not None]
     assert status.run_half is not None
     for score, brief in zip(measured, briefs, strict=True):
         assert score.hi is not None

@@ -55,7 +55,7 @@ class Beliefs:
         best = ranked.get(evidence.incumbent_hash or "")
         baseline = ranked.get(evidence.baseline_hash or "")
         steps = tuple(
-            Step(iter=number, believed_bpb=ranked[name].posterior_bpb)
+            Step(iter=number, objective=ranked[name].objective)
             for number, name in self._reigns
             if name in ranked
         )
@@ -64,16 +64,16 @@ class Beliefs:
             "finding": finding(measure, fresh, *gain) if best else NOTHING_YET,
             "incumbent": incumbent_of(evidence),
             "incumbents": steps,
-            "believed_bpb": best.posterior_bpb if best else None,
-            "gain_bpb": gain[0],
+            "believed_objective": best.objective if best else None,
+            "gain": gain[0],
             "gain_lo": gain[1],
             "gain_hi": gain[2],
             "confirmed": fresh,
             "sigma": noise.sigma if noise else None,
             "run_half": noise.half_interval() if noise else None,
-            "baseline_bpb": baseline.posterior_bpb if baseline else None,
-            "baseline_lo": baseline.lo_bpb if baseline else None,
-            "baseline_hi": baseline.hi_bpb if baseline else None,
+            "baseline_objective": baseline.objective if baseline else None,
+            "baseline_lo": baseline.objective_lo if baseline else None,
+            "baseline_hi": baseline.objective_hi if baseline else None,
             "scale": self._scale(noise, baseline, steps),
         }
 
@@ -81,11 +81,14 @@ class Beliefs:
         self, noise: Noise | None, baseline: Ranked | None, steps: tuple[Step, ...]
     ) -> tuple[float, float]:
         half = noise.half_interval() if noise else 0.0
-        width = baseline.hi - baseline.posterior if baseline and baseline.hi is not None else 0.0
+        band = None
+        if baseline is not None:
+            high = baseline.objective if baseline.objective_hi is None else baseline.objective_hi
+            band = baseline.objective, high - baseline.objective
         return score_limits(
             [(mean, half / math.sqrt(n)) for mean, n in self._scores],
-            (baseline.posterior, width) if baseline else None,
-            [step.believed_bpb for step in steps],
+            band,
+            [step.objective for step in steps],
             noise.sigma if noise else None,
         )
 

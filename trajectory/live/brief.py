@@ -27,8 +27,8 @@ class Step(Frozen):
 
     iter: int
     """The iteration after which it was the incumbent; 0: the baseline."""
-    believed_bpb: float
-    """Its posterior mean by now: the score it was kept with is a lucky one."""
+    objective: float
+    """Its posterior mean now; the score it was kept with is a lucky one."""
 
 
 class Brief(Frozen):
@@ -40,7 +40,7 @@ class Brief(Frozen):
     action: Literal["keep", "discard", "none"]
     changes: dict[str, Scalar]
     config_hash: str | None
-    estimate_bpb: float | None
+    objective: float | None
     """Mean over the candidate's seeds; None where nothing was measured."""
     stderr: float | None
     """Standard error of ``delta``."""
@@ -50,7 +50,7 @@ class Brief(Frozen):
     failed: str | None
     """How the candidate failed, or the rail that refused it."""
     n: int
-    """Seeds behind ``estimate_bpb``."""
+    """Seeds behind ``objective``."""
     wall_s: float
     energy_wh: float | None
 
@@ -85,9 +85,9 @@ class Status(Frozen):
     incumbent: Incumbent | None
     incumbents: tuple[Step, ...]
     """All there were, in their order."""
-    believed_bpb: float | None
+    believed_objective: float | None
     """The incumbent's posterior mean."""
-    gain_bpb: float | None
+    gain: float | None
     """The incumbent's difference to the baseline as believed (:mod:`trajectory.ranking`), not on
     the seeds that chose it; negative is better."""
     gain_lo: float | None
@@ -96,10 +96,10 @@ class Status(Frozen):
     confirmed: ConfirmedConfig | None
     """What fresh runs say of the incumbent, where there were any."""
     sigma: float | None
-    """Sd of one run within a config, bits per byte."""
+    """Standard deviation of one run within a config."""
     run_half: float | None
     """Half the 95 % interval of one run's score; a mean of n has it over the root of n."""
-    baseline_bpb: float | None
+    baseline_objective: float | None
     """What the baseline is believed to score."""
     baseline_lo: float | None
     baseline_hi: float | None
@@ -134,7 +134,7 @@ def brief_of(row: IterationRow) -> Brief:
         action=decision.action,
         changes=row.proposal.changes if row.proposal else {},
         config_hash=row.config_hash,
-        estimate_bpb=_finite(decision.estimate_bpb),
+        objective=_finite(decision.estimate_bpb),
         stderr=_finite(decision.stderr),
         delta=_finite(decision.delta),
         runs=len(row.trials),

@@ -99,7 +99,7 @@ def _values(watched: Watched) -> dict[str, float | None]:
 def _scores(watched: Watched) -> dict[str, float | None]:
     """As the trainer said them: objectives of what is to grow are their negatives."""
     status, measure = watched.follower.status(), _measure(watched)
-    best, baseline = status.believed_bpb, status.baseline_bpb
+    best, baseline = status.believed_objective, status.baseline_objective
     return {
         "incumbent_score": None if best is None else measure.score(best),
         "baseline_score": None if baseline is None else measure.score(baseline),

@@ -78,11 +78,12 @@ class Best:
     """What stands for a config that is not given, such as a commit; empty where one is."""
     is_baseline: bool
     n: int
-    posterior: float
-    lo: float | None
-    """95 % interval of the posterior."""
-    hi: float | None
-    mean: float
+    objective: float
+    """Posterior mean."""
+    objective_lo: float | None
+    """Its 95 % interval."""
+    objective_hi: float | None
+    mean_objective: float
     delta: float | None
     """Against the baseline, as believed; negative is better."""
     delta_lo: float | None

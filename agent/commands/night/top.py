@@ -136,7 +136,7 @@ def _own_board(directory: Path, k: int) -> Board:
     differences = [difference(entry.config, baseline) for entry in ranked]
     configs = [
         entry.model_dump(mode="json")
-        | measure.fields(entry.posterior, entry.lo, entry.hi)
+        | measure.fields(entry.objective, entry.objective_lo, entry.objective_hi)
         | {
             "rank": place,
             "vs_baseline": versus,
@@ -156,7 +156,7 @@ def _own_board(directory: Path, k: int) -> Board:
         fields={
             "unit": measure.unit,
             "direction": measure.direction,
-            "sigma_bpb": noise.sigma if noise else None,
+            "sigma": noise.sigma if noise else None,
             "sigma_dof": noise.dof if noise else None,
             "note": reading.note,
             "configs": configs,
@@ -310,8 +310,8 @@ def _lines(board: Board) -> Iterator[Text]:
             versus, cost = f"{versus:<22}", f" {board.costs[place - 1]:>7}"
         yield Text.assemble(
             f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} "
-            f"{measure.text(entry.posterior):>10}   "
-            f"{_interval(entry, measure):<{width}} {measure.text(entry.mean):>8}   ",
+            f"{measure.text(entry.objective):>10}   "
+            f"{_interval(entry, measure):<{width}} {measure.text(entry.mean_objective):>8}   ",
             (versus, "green" if entry.beats_baseline else ""),
             cost,
         )
@@ -321,9 +321,9 @@ def _lines(board: Board) -> Iterator[Text]:
 
 
 def _interval(entry: Entry, measure: Measure) -> str:
-    if entry.lo is None or entry.hi is None:
+    if entry.objective_lo is None or entry.objective_hi is None:
         return "unknown"
-    return measure.span(entry.lo, entry.hi)
+    return measure.span(entry.objective_lo, entry.objective_hi)
 
 
 def _versus(entry: Entry, measure: Measure) -> str:

@@ -24,6 +24,7 @@ from agent.workbench.places import (
 from autoresearch.errors import MachineryError
 from autoresearch.garbage_collection import gc_paused
 from autoresearch.layout import REPORT_DIR
+from trainer.spec import Measure
 from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Best, Findings
@@ -86,7 +87,7 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
         where = f"iteration {best.iter}" if best.iter else "the baseline"
         yield Text.assemble(
             ("best      ", "bold"),
-            f"{where}, {found.about.measure} {found.about.ruler.text(best.posterior)} (n={best.n})",
+            f"{where}, {found.about.measure} {found.about.ruler.text(best.objective)} (n={best.n})",
         )
 
 
@@ -106,16 +107,17 @@ def _ruled(found: Findings) -> dict[str, Any]:
     return {
         "unit": ruler.unit if found.ours else found.about.measure,
         "direction": ruler.direction,
-        "best": _best(best) | ruler.fields(best.posterior, best.lo, best.hi) if best else None,
+        "best": _best(best, ruler) if best else None,
         "baseline": asdict(known) | ruler.fields(known.value, known.lo, known.hi)
         if known
         else None,
     }
 
 
-def _best(best: Best) -> dict[str, Any]:
+def _best(best: Best, ruler: Measure) -> dict[str, Any]:
+    scores = ruler.fields(best.objective, best.objective_lo, best.objective_hi)
     fresh = best.fresh.model_dump(mode="json") if best.fresh else None
-    return asdict(best) | {"fresh": fresh}
+    return asdict(best) | scores | {"fresh": fresh}
 
 
 def _summary(found: Findings) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def test_long_runs_of_one_seed_borrow_the_noise_of_short_ones(tmp_path: Path) ->
     case = read_case(stressed_campaign(tmp_path, CONFIGS, seeds=1))
     assert case.candidates[0].standing.stderr is None
     assert case.search.sigma_bpb is not None
-    assert case.run_sd == pytest.approx(case.search.sigma_bpb / case.ranked[0].mean_bpb)
+    assert case.run_sd == pytest.approx(case.search.sigma_bpb / case.ranked[0].mean_objective)
 
 
 def test_the_latest_stress_test_counts(tmp_path: Path) -> None:

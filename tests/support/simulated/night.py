@@ -34,7 +34,7 @@ from tests.support.simulated.world import World
 from trainer.corpus import Corpus
 from trainer.spec import CorpusInfo
 from trajectory.history.tables import MEMORY
-from trajectory.ranking import ranked_incumbent
+from trajectory.ranking import ranked_config
 from trajectory.rules import Rules
 
 MakeProposer = Callable[[Rails], Proposer]
@@ -103,7 +103,7 @@ def night(
         with SimulatedExecutor(world) as executor:
             loop = put_together(campaign, make_proposer, rules, executor, watcher)
             loop.run(Goal(iterations=iterations, trials=runs))
-        told = ranked_incumbent(campaign.evidence)
+        told = ranked_config(campaign.evidence, campaign.evidence.incumbent_hash)
         delta = told.delta_vs_baseline if told is not None else None
         return Night(
             world=world.name,

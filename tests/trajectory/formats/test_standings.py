@@ -35,7 +35,7 @@ def test_repeats_of_a_config_are_runs_of_it_and_give_the_noise(tmp_path: Path) -
     lines = [evaluated(1, "lr", 1e-3, 10.8), evaluated(2, "lr", 1e-3, 11.0)]
     standings = single_knob_standings(tmp_path, [HEADER, *lines])
     best = standings.top(1)[0]
-    assert (best.n, best.mean) == (2, pytest.approx(10.9))
+    assert (best.n, best.mean_objective) == (2, pytest.approx(10.9))
     assert standings.noise is not None
     assert standings.noise.sigma == pytest.approx(math.sqrt(0.02))
     assert best.delta_vs_baseline == pytest.approx(10.9 - 10.9554)
@@ -63,11 +63,11 @@ def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
     assert standings.noise is not None
     assert standings.noise.sigma == pytest.approx(0.0018 * 11, rel=0.4)
     assert ranked[0].entry.changes == {"d_model": 768}
-    assert [entry.posterior for entry in ranked] == sorted(entry.posterior for entry in ranked)
+    assert [entry.objective for entry in ranked] == sorted(entry.objective for entry in ranked)
     for entry in ranked:
-        assert entry.lo is not None
-        assert entry.hi is not None
-        assert entry.lo < entry.posterior < entry.hi
+        assert entry.objective_lo is not None
+        assert entry.objective_hi is not None
+        assert entry.objective_lo < entry.objective < entry.objective_hi
 
 
 def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_path: Path) -> None:
@@ -78,6 +78,7 @@ def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_pat
     assert [standing.entry.name for standing in ranked] == ["b2c3d4e", "a1b2c3d", "c3d4e5f"]
     assert standings.noise is None
     assert ranked[0].delta_vs_baseline == pytest.approx(0.9932 - 0.9979)
-    assert (ranked[0].lo, ranked[0].delta_stderr, ranked[0].beats_baseline) == (None, None, False)
+    assert ranked[0].objective_lo is ranked[0].delta_stderr is None
+    assert not ranked[0].beats_baseline
     crashed = next(one for one in standings.configs.values() if one.name == "d4e5f6g")
     assert crashed.failures == ["failed"]

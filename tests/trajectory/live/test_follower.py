@@ -179,13 +179,13 @@ def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
     assert status.state == "done", "its file is new, and no iteration came after its confirmation"
     assert status.incumbent is not None
     assert status.incumbent.config_hash == best.config_hash
-    assert status.believed_bpb == status.incumbents[-1].believed_bpb == best.posterior_bpb
-    assert status.believed_bpb != best.mean_bpb
-    assert status.incumbents[0].believed_bpb == status.baseline_bpb
+    assert status.believed_objective == status.incumbents[-1].objective == best.objective
+    assert status.believed_objective != best.mean_objective
+    assert status.incumbents[0].objective == status.baseline_objective
     assert status.incumbents[0].iter == 0
     assert status.baseline_lo is not None
     assert status.baseline_hi is not None
-    assert status.baseline_lo < status.baseline_bpb < status.baseline_hi
+    assert status.baseline_lo < status.baseline_objective < status.baseline_hi
     assert status.sigma is not None
     assert status.run_half is not None
     assert 1.9 < status.run_half / status.sigma < 3

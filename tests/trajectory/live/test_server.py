@@ -147,7 +147,7 @@ def test_the_interface_describes_itself(server: Server) -> None:
         assert client.get("/healthz").json() == {"status": "ok"}
     assert {"/api/campaigns", "/api/events", "/metrics", "/healthz"} <= set(schema["paths"])
     brief = schema["components"]["schemas"]["Brief"]["properties"]
-    assert "estimate_bpb" in brief
+    assert "objective" in brief
 
 
 def test_each_new_row_reaches_an_open_stream(tmp_path: Path) -> None:

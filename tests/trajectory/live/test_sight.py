@@ -58,7 +58,7 @@ def test_the_finding_is_first_and_the_believed_score_is_everywhere(
     assert (status["state"], few["state"]) == ("done", "done")
     expect(night.locator("#finding")).to_have_text(status["finding"])
     gain = f"{abs(status['confirmed']['gains'][1]['delta']):.4f}"
-    believed = f"{status['believed_bpb']:.4f}"
+    believed = f"{status['believed_objective']:.4f}"
     card = night.locator('#board button[data-name="night"]')
     expect(card.locator(".keep")).to_contain_text(gain)
     expect(card).to_contain_text(believed)

@@ -78,7 +78,7 @@ def test_the_staircase_stands_at_what_is_believed_now_not_at_the_lucky_score(
     tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
     found = findings(tmp_path, rows)
-    posterior = {e.config_hash: e.posterior_bpb for e in top(Evidence(rows), 10_000)}
+    posterior = {e.config_hash: e.objective for e in top(Evidence(rows), 10_000)}
     kept = {row.iter: row for row in iterations if row.decision.action == "keep"}
     steps = Progress.of(found).steps
     assert len(steps) > 1
@@ -97,7 +97,7 @@ def test_the_baseline_is_told_as_top_tells_it(tmp_path: Path, rows: list[Row]) -
     line = next(entry for entry in ranked if entry.iter == 0)
     told = Progress.of(found).baseline
     assert told is not None
-    assert (told.value, told.lo, told.hi) == (line.posterior_bpb, line.lo_bpb, line.hi_bpb)
+    assert (told.value, told.lo, told.hi) == (line.objective, line.objective_lo, line.objective_hi)
     for entry in ranked:
         if entry.delta_hi is not None and entry.delta_vs_baseline is not None:
             assert told.hi is not None
@@ -107,7 +107,7 @@ def test_the_baseline_is_told_as_top_tells_it(tmp_path: Path, rows: list[Row]) -
 def test_the_best_are_those_of_top(tmp_path: Path, rows: list[Row]) -> None:
     found = findings(tmp_path, rows)
     expected = top(Evidence(rows), 10)
-    assert [b.posterior for b in found.best] == [e.posterior_bpb for e in expected]
+    assert [b.objective for b in found.best] == [e.objective for e in expected]
     assert [b.delta for b in found.best] == [e.delta_vs_baseline for e in expected]
     assert found.best[0].difference["lr"] == (1e-3, expected[0].config.lr)
 
@@ -249,7 +249,7 @@ def test_what_was_kept_is_believed_something_whether_or_not_it_became_the_incumb
 ) -> None:
     found = findings(tmp_path, rows)
     evidence = Evidence(rows)
-    posterior = {one.config_hash: one.posterior_bpb for one in top(evidence, len(rows))}
+    posterior = {one.config_hash: one.objective for one in top(evidence, len(rows))}
     kept = {turn.config_hash for turn in found.kept}
     assert kept - {step.config_hash for step in Progress.of(found).steps}, "not each came to reign"
     known = {name: found.believed[name] for name in kept if name}

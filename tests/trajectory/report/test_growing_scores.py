@@ -19,7 +19,7 @@ def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> Non
     about = replace(found.about, measure="accuracy", ruler=ruler)
     page = render(replace(found, about=about), (), (), datetime.now(UTC))
     best = found.best[0]
-    assert f"<b>\N{MINUS SIGN}{best.posterior:.4f}</b>" in page
+    assert f"<b>\N{MINUS SIGN}{best.objective:.4f}</b>" in page
     assert best.delta is not None
     assert f"<b>+{-best.delta:.4f}</b>" in page or best.delta >= 0
     assert "positive is better" in page

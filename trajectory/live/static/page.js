@@ -198,7 +198,7 @@ function drawBoard() {
     card.append(element("strong", name), element("span", stateText(status)));
     const gain = freshGain(status.confirmed);
     if (gain) card.append(element("span", `${signed(gain.delta, status)} ${status.unit} confirmed`, gain.hi < 0 ? "keep" : "failed"));
-    card.append(element("span", status.believed_bpb == null ? "no result yet" : `incumbent ${score(status.believed_bpb, status)} ${status.unit}, as believed`));
+    card.append(element("span", status.believed_objective == null ? "no result yet" : `incumbent ${score(status.believed_objective, status)} ${status.unit}, as believed`));
     if (status.until) {
       const bar = element("progress");
       bar.max = status.until;
@@ -267,8 +267,8 @@ function drawHead({ summary }) {
   const confirmed = ["confirmed against the baseline", ...confirmedCell(status.confirmed, status)];
   const cells = [
     ...(status.confirmed ? [confirmed] : []),
-    ["incumbent, as believed", status.believed_bpb == null ? "–" : `${score(status.believed_bpb, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
-    ["against the baseline, claimed", status.gain_bpb == null ? "–" : signed(status.gain_bpb, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
+    ["incumbent, as believed", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["against the baseline, claimed", status.gain == null ? "–" : signed(status.gain, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
     ...(status.confirmed ? [] : [confirmed]),
     ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "sd of one run"],
     ["keeps", String(status.keeps), `of ${status.iterations}`],
@@ -354,29 +354,29 @@ function clear(id, why) {
 }
 
 // The score that the incumbent of the time is believed to have by now.
-const held = ({ status }, iter) => status.incumbents.findLast((one) => one.iter <= iter)?.believed_bpb ?? null;
+const held = ({ status }, iter) => status.incumbents.findLast((one) => one.iter <= iter)?.objective ?? null;
 
 function drawTrajectory(campaign) {
   const { summary } = campaign;
   const { status } = summary;
   const briefs = campaign.briefs.toSorted((one, other) => one.iter - other.iter);
-  if (!briefs.length) return clear("trajectory", status.baseline_bpb == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
-  if (status.baseline_bpb == null && briefs.every((one) => one.estimate_bpb == null)) return clear("trajectory", "Nothing has been measured yet.");
+  if (!briefs.length) return clear("trajectory", status.baseline_objective == null ? "The baseline is measured before anything is proposed." : "Nothing has been proposed yet.");
+  if (status.baseline_objective == null && briefs.every((one) => one.objective == null)) return clear("trajectory", "Nothing has been measured yet.");
   // The baseline is iteration 0: the first step begins there.
   const at = (value) => [null, ...briefs.map(value)];
-  const of = (action) => at((one) => (one.action === action ? one.estimate_bpb : null));
+  const of = (action) => at((one) => (one.action === action ? one.objective : null));
   const steps = [held(summary, 0), ...briefs.map((one) => held(summary, one.iter))];
-  const unmeasured = briefs.filter((one) => one.estimate_bpb == null).length;
-  const beyond = briefs.filter((one) => one.estimate_bpb > status.scale[1]).length;
+  const unmeasured = briefs.filter((one) => one.objective == null).length;
+  const beyond = briefs.filter((one) => one.objective > status.scale[1]).length;
   const named = [ // what marks() and baselineBand() draw
     [unmeasured, `failed or refused (${unmeasured})`, "fail", "fail"],
     [beyond, `${grows(status) ? "below" : "above"} the scale (${beyond})`, "faint", "faint"],
     [status.run_half != null, "95 % interval of a mean", "faint", "band"],
   ].filter(([there]) => there);
   const fills = [null, "transparent", colour("discard"), colour("keep"), "transparent", ...named.map((one) => colour(one[3]))];
-  const data = [[0, ...briefs.map((one) => one.iter)], steps.map(() => status.baseline_bpb), of("discard"), of("keep"), steps, ...named.map(() => at(() => null))];
+  const data = [[0, ...briefs.map((one) => one.iter)], steps.map(() => status.baseline_objective), of("discard"), of("keep"), steps, ...named.map(() => at(() => null))];
   draw("trajectory", {
-    key: [summary.name, status.baseline_bpb, status.run_half, status.direction, unmeasured, beyond],
+    key: [summary.name, status.baseline_objective, status.run_half, status.direction, unmeasured, beyond],
     make: () => ({
       legend: { live: false, markers: { fill: (u, i) => fills[i] } },
       scales: { x: { time: false, range: (u, low, high) => [-0.05 - 0.03 * high, 0.05 + 1.03 * high] }, y: { dir: grows(status) ? -1 : 1, range: () => campaign.summary.status.scale } },
@@ -427,7 +427,7 @@ function marks(u, campaign) {
   clipped(u, (ctx) => {
     ctx.lineWidth = devicePixelRatio;
     for (const one of campaign.briefs) {
-      const mean = one.estimate_bpb;
+      const mean = one.objective;
       const half = halfBar(campaign, one);
       const ends = mean == null ? [foot, foot - tick]
         : mean > worst ? [edge, edge + (edge < foot - tick ? tick : -tick)]
@@ -553,7 +553,7 @@ function rowOf(brief, status) {
   const decision = element("td", brief.failed ?? brief.action, brief.failed ? "failed" : brief.action);
   const difference = brief.delta == null ? "" : `${signed(brief.delta, status)}${brief.stderr == null ? "" : ` ± ${size(brief.stderr, status)}`}`;
   append(row, "rows", [
-    element("td", String(brief.iter)), element("td", brief.proposer, "proposer"), decision, element("td", score(brief.estimate_bpb, status)),
+    element("td", String(brief.iter)), element("td", brief.proposer, "proposer"), decision, element("td", score(brief.objective, status)),
     element("td", difference), element("td", changesText(brief.changes), "changes"), element("td", duration(brief.wall_s)),
   ]);
   const toggle = () => open(row, brief.iter, status).catch(trouble);
@@ -607,12 +607,12 @@ async function drawTop({ summary, briefs }) {
   byId("top").tBodies[0].replaceChildren(
     ...best.map((one, index) => {
       const row = element("tr");
-      const interval = one.lo_bpb == null ? "" : ends(one.lo_bpb, one.hi_bpb, status, score);
+      const interval = one.objective_lo == null ? "" : ends(one.objective_lo, one.objective_hi, status, score);
       const against = one.delta_vs_baseline == null ? "" : `${signed(one.delta_vs_baseline, status)}${one.delta_hi == null ? "" : ` ± ${size(one.delta_hi - one.delta_vs_baseline, status)}`}${one.beats_baseline ? " *" : ""}`;
       const differs = index ? changesText(one.from_best) : changesText(one.difference);
       return append(row, "top", [
         element("td", String(index + 1)), element("td", one.iter ? String(one.iter) : "baseline"), element("td", String(one.n)),
-        element("td", score(one.posterior_bpb, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status), one.confirmed && freshGain(one.confirmed)?.hi < 0 ? "keep" : null), element("td", differs || "–", "changes"),
+        element("td", score(one.objective, status)), element("td", interval), element("td", against), element("td", freshText(one.confirmed, status), one.confirmed && freshGain(one.confirmed)?.hi < 0 ? "keep" : null), element("td", differs || "–", "changes"),
       ]);
     }),
   );

@@ -114,7 +114,7 @@ class RankFidelity(Figure):
 
 
 def _pairs(runs: dict[str, LongRuns], spread: Sequence[str], posteriors: Posteriors) -> list[Pair]:
-    short = {entry.config_hash: entry.posterior_bpb for entry in posteriors.of_configs(spread)}
+    short = {entry.config_hash: entry.objective for entry in posteriors.of_configs(spread)}
     noise = LongNoise.of(runs.values())
     pairs = []
     for name in spread:

@@ -56,7 +56,7 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         best=best,
         reigns=tuple(_reigns(runs, standings)),
-        believed={one.entry.key: one.posterior for one in ranked},
+        believed={one.entry.key: one.objective for one in ranked},
         knobs=tuple(_knobs(runs, standings)),
         samples=tuple(
             Sample(_values(c.values), c.mean if c.n else None) for c in standings.configs.values()
@@ -159,10 +159,10 @@ def _best(standing: Standing[ForeignConfig], standings: Standings) -> Best:
         name=_described(entry.name, entry.reason),
         is_baseline=entry.is_baseline,
         n=entry.n,
-        posterior=standing.posterior,
-        lo=standing.lo,
-        hi=standing.hi,
-        mean=entry.mean,
+        objective=standing.objective,
+        objective_lo=standing.objective_lo,
+        objective_hi=standing.objective_hi,
+        mean_objective=entry.mean,
         delta=standing.delta_vs_baseline,
         delta_lo=standing.delta_lo,
         delta_hi=standing.delta_hi,

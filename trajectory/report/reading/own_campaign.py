@@ -68,7 +68,7 @@ def read_campaign(
 def _believed(ledger: Ledger, posteriors: Posteriors) -> dict[str, float]:
     hashes = {reign.config_hash for reign in ledger.reigns}
     hashes |= {t.config_hash for t in ledger.turns if t.outcome == "keep" and t.config_hash}
-    return {entry.config_hash: entry.posterior_bpb for entry in posteriors.of_configs(hashes)}
+    return {entry.config_hash: entry.objective for entry in posteriors.of_configs(hashes)}
 
 
 def _about(ledger: Ledger, name: str) -> About:
@@ -184,10 +184,10 @@ def _best(
         name="",
         is_baseline=entry.config_hash == ledger.evidence.baseline_hash,
         n=entry.n,
-        posterior=entry.posterior_bpb,
-        lo=entry.lo_bpb,
-        hi=entry.hi_bpb,
-        mean=entry.mean_bpb,
+        objective=entry.objective,
+        objective_lo=entry.objective_lo,
+        objective_hi=entry.objective_hi,
+        mean_objective=entry.mean_objective,
         delta=entry.delta_vs_baseline,
         delta_lo=entry.delta_lo,
         delta_hi=entry.delta_hi,

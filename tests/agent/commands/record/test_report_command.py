@@ -65,7 +65,7 @@ def test_json_of_a_confirmed_campaign_says_what_fresh_runs_found(toy: Toy) -> No
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)["summary"]
     assert summary["best"]["fresh"]["config_hash"] == best.config_hash
-    assert summary["best"]["score"] == summary["best"]["posterior"]
+    assert summary["best"]["score"] == summary["best"]["objective"]
     assert summary["unit"] == "bits per byte"
 
 
