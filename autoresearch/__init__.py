@@ -2,7 +2,7 @@
 
 >>> import autoresearch
 >>> night = autoresearch.open_campaign("runs/cpu-tiny")
->>> night.top(3)[0].posterior
+>>> night.top(3)[0].objective
 """
 
 from __future__ import annotations

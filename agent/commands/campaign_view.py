@@ -162,7 +162,7 @@ class CampaignView:
         baseline = menu_of(row).baseline if row else None
         lines = "".join(
             f"<tr><td>{place}</td><td>{entry.iter or 'baseline'}</td><td>{entry.n}</td>"
-            f"<td>{measure.text(entry.posterior)}</td><td>{_interval(entry, measure)}</td>"
+            f"<td>{measure.text(entry.objective)}</td><td>{_interval(entry, measure)}</td>"
             f"<td>{html.escape(changes_text(difference(entry.config, baseline)))}</td></tr>"
             for place, entry in enumerate(self.top(5), start=1)
         )
@@ -175,4 +175,6 @@ class CampaignView:
 
 
 def _interval(entry: Ranked, measure: Measure) -> str:
-    return "unknown" if entry.lo is None or entry.hi is None else measure.span(entry.lo, entry.hi)
+    if entry.objective_lo is None or entry.objective_hi is None:
+        return "unknown"
+    return measure.span(entry.objective_lo, entry.objective_hi)
