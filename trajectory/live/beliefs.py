@@ -11,7 +11,7 @@ from trajectory.evidence import Evidence
 from trajectory.live.brief import Step, incumbent_of
 from trajectory.ranking import Noise, Ranked, population_of, rank
 from trajectory.rows import IterationRow, Row
-from trajectory.score_axis import score_limits
+from trajectory.statistics.score_axis import score_limits
 
 
 class Beliefs:

@@ -105,7 +105,7 @@ class Status(Frozen):
     baseline_hi: float | None
     """Its 95 % interval."""
     scale: tuple[float, float]
-    """The ends of the axis of scores (:mod:`trajectory.score_axis`)."""
+    """The ends of the axis of scores (:mod:`trajectory.statistics.score_axis`)."""
     failures: dict[str, int]
     energy_wh: float | None
     lanes: int | None = None

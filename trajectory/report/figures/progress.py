@@ -28,8 +28,8 @@ from trajectory.report.figures.sections import SEARCH
 from trajectory.report.findings import Findings
 from trajectory.report.reading.turns import Turn
 from trajectory.report.statistics import Estimate, of_runs
-from trajectory.score_axis import score_limits
 from trajectory.statistics.run_noise import RunNoise
+from trajectory.statistics.score_axis import score_limits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

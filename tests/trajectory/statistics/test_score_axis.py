@@ -9,7 +9,7 @@ import pytest
 from tests.support.reports import findings, simulated
 from trajectory.live.follower import Follower
 from trajectory.report.figures.progress import Progress
-from trajectory.score_axis import score_limits
+from trajectory.statistics.score_axis import score_limits
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 2, 5, 10, 120])
