@@ -32,8 +32,9 @@ from agent.settings.environment import read_environment
 from agent.workbench.confirming import ConfirmAsked, confirm, told
 from agent.workbench.device_choice import AUTO, choose_device
 from agent.workbench.display import Progress, display_for
+from agent.workbench.greeting import greet
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
-from agent.workbench.session import Session, interruptible
+from agent.workbench.session import Session
 from agent.workbench.warm_up import warm_up
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
@@ -68,30 +69,26 @@ def run_campaign(
     :param target_tokens: the budget of the target that the menu is of, where it is of one.
     :param confirming: end with a confirmation, where something was kept.
     """
-    refuse_imported(directory)
     console = Console(stderr=as_json)
-    environment = read_environment()
     settings, menu = chosen_settings(directory, chosen, console)
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
     known = read_priors(priors, menu, directory)
     targets = log_targets(log)
     choice = choose_proposer(
         settings,
-        environment,
+        read_environment(),
         rails,
         directory=directory,
         prompts=prompts,
         program=program,
         priors=known,
     )
-    with (
-        interruptible(console),
-        Session.opened(
-            directory, settings, menu, console, allow_unsandboxed=allow_unsandboxed
-        ) as session,
-    ):
+    with Session.opened(
+        directory, settings, menu, console, allow_unsandboxed=allow_unsandboxed
+    ) as session:
         rails.memory = session.memory.model
-        session.greet(
+        greet(
+            session,
             f"proposer  {choice.description}",
             *(f"prior     {one}" for one in known),
             target_tokens=target_tokens,
@@ -99,14 +96,18 @@ def run_campaign(
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)
         reached = _work(session, rails, choice, goal, known, targets)
-        confirmation = _Confirmation.of(session) if confirming else _Confirmation()
-        usage = session.sampler.summary(environment.usd_per_kwh)
-        if as_json:
-            summary = _summary(session.campaign, usage) | {"ended": reached}
-            typer.echo(json.dumps(summary | confirmation.as_json()))
-        else:
-            _conclude(session, usage, reached, confirmation.found)
-        confirmation.say_trouble(session)
+        _report(session, reached, confirming=confirming, as_json=as_json)
+
+
+def _report(session: Session, reached: str, *, confirming: bool, as_json: bool) -> None:
+    confirmation = _Confirmation.of(session) if confirming else _Confirmation()
+    usage = session.sampler.summary(read_environment().usd_per_kwh)
+    if as_json:
+        summary = _summary(session.campaign, usage) | {"ended": reached}
+        typer.echo(json.dumps(summary | confirmation.as_json()))
+    else:
+        _conclude(session, usage, reached, confirmation.found)
+    confirmation.say_trouble(session)
 
 
 def _work(
@@ -212,6 +213,7 @@ def chosen_settings(
 
     :raises AutoresearchError: where they cannot be used, in one sentence.
     """
+    refuse_imported(directory)
     if chosen.get("device") == AUTO:
         chosen = {name: value for name, value in chosen.items() if name != "device"}
     row = read_campaign_row(directory)

@@ -106,11 +106,9 @@ def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
     head = f"{role} on seed {spec.seed}"
     if point is None:
         return f"{head}: starting"
-    text = f"{head}: step {point.step}"
     steps = spec.steps
-    if steps is not None:
-        text += f" of {steps}"
-    text += f" · loss {point.loss:.3f}"
+    of = "" if steps is None else f" of {steps}"
+    text = f"{head}: step {point.step}{of} · loss {point.loss:.3f}"
     if point.tokens is not None:
         rate = point.tokens / point.elapsed_s if point.elapsed_s > 0 else 0.0
         text += f" · {rate:,.0f} tokens/s"
@@ -123,13 +121,48 @@ def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
     return f"{text} · {duration_text(max(0.0, left_s))} left"
 
 
-class PlainDisplay:
-    """One line for each thing that happened: for logs, pipes and ``nohup``."""
+class _Display:
+    """What both displays do: follow the lanes, and draw what is being done."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console = console
         self._progress = progress
         self._board = LaneBoard()
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(text, style="yellow"))
+        self._draw(text)
+
+    def proposing(self, iteration: int) -> None:
+        self._draw(f"iteration {iteration}: proposing")
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._board.started(spec, role)
+        self._draw(trial_line(spec, role, None))
+
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        self._board.placed(trial_id, place)
+        self._draw(f"{trial_id} on lane {place}")
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._board.ended(record)
+        self._draw("deciding")
+        if slow := self._progress.pace.ended(record):
+            self.note(slow)
+
+    def trial_given_up(self, trial_id: str) -> None:
+        self._board.given_up(trial_id)
+
+    def assessed(self, assessment: Assessment) -> None:
+        self._draw(assessment.explanation)
+
+    def _draw(self, doing: str) -> None: ...
+
+
+class PlainDisplay(_Display):
+    """One line for each thing that happened: for logs, pipes and ``nohup``."""
 
     @contextmanager
     def showing(self) -> Iterator[PlainDisplay]:
@@ -144,26 +177,6 @@ class PlainDisplay:
             f"baseline  seed {row.trial.seed}  {measure.text(score)} {measure.short}  "
             f"{row.trial.wall_s:.1f} s"
         )
-
-    def proposing(self, iteration: int) -> None: ...
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._board.started(spec, role)
-
-    def trial_placed(self, trial_id: str, place: Place) -> None:
-        self._board.placed(trial_id, place)
-
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        self._board.ended(record)
-        if slow := self._progress.pace.ended(record):
-            self.note(slow)
-
-    def trial_given_up(self, trial_id: str) -> None:
-        self._board.given_up(trial_id)
-
-    def assessed(self, assessment: Assessment) -> None: ...
 
     def iteration_ended(self, row: IterationRow) -> None:
         self._progress.ended(row)
@@ -183,7 +196,7 @@ class PlainDisplay:
         self._console.print(Text(text), soft_wrap=True, highlight=False)
 
 
-class LiveDisplay:
+class LiveDisplay(_Display):
     """The last iterations, the best so far and the running trial, redrawn in place.
 
     Rich redraws from a thread of its own, which reads one frozen picture of everything: each event
@@ -191,12 +204,10 @@ class LiveDisplay:
     """
 
     def __init__(self, console: Console, progress: Progress) -> None:
-        self._console = console
-        self._progress = progress
+        super().__init__(console, progress)
         earlier = progress.campaign.history.iterations(limit=SHOWN_ITERATIONS)
         self._rows: deque[IterationRow] = deque(reversed(earlier), maxlen=SHOWN_ITERATIONS)
         self._baselines: list[str] = []
-        self._board = LaneBoard()
         self._picture: RenderableType = ""
         self._draw("starting")
         self._live = Live(
@@ -208,41 +219,14 @@ class LiveDisplay:
         with self._live:
             yield self
 
-    def note(self, text: str) -> None:
-        self._console.print(Text(text, style="yellow"))
-        self._draw(text)
-
     def baseline_measured(self, row: BaselineRow) -> None:
         self._baselines.append(self._progress.measure.text(row.trial.objective or 0.0))
         self._draw("measuring the baseline")
-
-    def proposing(self, iteration: int) -> None:
-        self._draw(f"iteration {iteration}: proposing")
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._board.started(spec, role)
-        self._draw(trial_line(spec, role, None))
-
-    def trial_placed(self, trial_id: str, place: Place) -> None:
-        self._board.placed(trial_id, place)
-        self._draw(f"{trial_id} on lane {place}")
 
     def trial_point(self, trial_id: str, point: CurvePoint) -> None:
         shown = self._board.told(trial_id, point)
         if shown is not None:
             self._draw(trial_line(shown.spec, shown.role, point))
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        self._board.ended(record)
-        self._draw("deciding")
-        if slow := self._progress.pace.ended(record):
-            self.note(slow)
-
-    def trial_given_up(self, trial_id: str) -> None:
-        self._board.given_up(trial_id)
-
-    def assessed(self, assessment: Assessment) -> None:
-        self._draw(assessment.explanation)
 
     def iteration_ended(self, row: IterationRow) -> None:
         self._progress.ended(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -12,15 +12,17 @@ from typing import Self
 from agent.menu.files import ProxyMenu
 from agent.menu.trainer_table import TrainerTable, evaluation_text
 from agent.search.first_row import read_campaign_row
+from agent.search.trials import EndHook, StartHook
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
-from autoresearch.layout import TRIALS_DIR, nth_trial_id
+from autoresearch.layout import RESULT_FILE, TRIALS_DIR, nth_trial_id
 from autoresearch.plain_text import plain
 from autoresearch.words import counted
 from trainer.command.program import environment_of, find_program
 from trainer.command.script import code_sha256
 from trainer.command.tree import weigh
 from trainer.command.workspace import Reach, refuse_credentials, refuse_home
+from trainer.executors.base import Finished
 from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited
 from trainer.spec import Command, ScriptInfo
@@ -245,3 +247,27 @@ def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
 def _beside(menu: str, directory: str) -> Path:
     """The directory that a menu's file names."""
     return (Path(menu).expanduser().absolute().parent / Path(directory).expanduser()).resolve()
+
+
+def one_script(check: Callable[[], None]) -> StartHook:
+    """Return a hook by which a trial's result counts only if the script is the same after it.
+
+    :param check: raises where the script differs from the campaign's. It reads every file of code:
+        a millisecond for a script with a few files beside it.
+    """
+
+    def starts(trial_dir: Path) -> EndHook:
+        check()
+
+        def ends(finished: Finished) -> Finished:
+            try:
+                check()
+            except BaseException:
+                # Nobody can tell which script it is of, so no later session may resume with it.
+                (trial_dir / RESULT_FILE).unlink(missing_ok=True)
+                raise
+            return finished
+
+        return ends
+
+    return starts

@@ -22,23 +22,17 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_telemetry import device_telemetry
-from agent.workbench.epochs import PhaseEpochs, epochs_of, phases_of, warnings
-from agent.workbench.lanes.crowding import crowding
-from agent.workbench.lanes.opening import LaneOpening
+from agent.workbench.lanes.opening import LaneOpening, OpenLanes
 from agent.workbench.lanes.telling import LaneTeller, tell_no_more
-from agent.workbench.one_script import one_script
-from agent.workbench.own_trainer import OwnTrainer
+from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
 from autoresearch.errors import CampaignError
 from autoresearch.files import naming_a_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
-from autoresearch.words import counted
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
-from trainer.executors.placement import shares, usable_cores
 from trainer.isolation.scratch import clear_left
-from trainer.memory.estimate import device_limit, parameter_count
 from trainer.spec import gpt
 from trainer.telemetry import Sampler, Telemetry, begin_metering
 
@@ -57,8 +51,6 @@ class Session:
     stop: StopRequest
     own: OwnTrainer | None
     """The menu's command, where it names one."""
-    sandbox: str
-    """How trials are confined."""
     telemetry: str
     """What is sampled of the device."""
 
@@ -79,7 +71,7 @@ class Session:
         """
         screen.outlive()
         stop = StopRequest()
-        with ExitStack() as resources:
+        with interruptible(console), ExitStack() as resources:
             resources.enter_context(naming_a_full_disk(directory))
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
@@ -93,18 +85,7 @@ class Session:
             )
             lanes = opening.opened(directory)
             executor = lanes.executor
-            campaign = resources.enter_context(
-                Campaign(
-                    directory,
-                    lanes.settings,
-                    menu,
-                    lanes.corpus,
-                    sandbox=executor.describe(),
-                    history_url=read_environment().history_url,
-                    command=own.command if own else None,
-                    script=own.script if own else None,
-                )
-            )
+            campaign = resources.enter_context(_campaign(directory, lanes, menu, own))
             lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
             tell_no_more(directory)
@@ -121,7 +102,6 @@ class Session:
                 memory=_memory(campaign, executor.places if lanes.here else 1),
                 stop=stop,
                 own=own,
-                sandbox=executor.describe(),
                 telemetry=telemetry.description,
             )
 
@@ -143,81 +123,6 @@ class Session:
     def say(self, text: str, style: str = "") -> None:
         """One line to the person."""
         say(self.console, text, style)
-
-    def greet(self, *more: str, target_tokens: int | None = None) -> None:
-        """Say what the work is done with; ``more`` are lines of its own.
-
-        :param target_tokens: the budget of the target that the campaign is for, where it is known.
-        """
-        campaign = self.campaign
-        self.say(
-            f"campaign  {campaign.directory} · menu {campaign.menu.name} · "
-            f"{campaign.settings.budget} a trial"
-        )
-        for line in self._of_the_trainer(target_tokens) if self.own is None else self.own.lines():
-            self.say(line)
-        if self.own is None:
-            for warning in self._warnings(target_tokens):
-                self.say(warning, "yellow")
-        self.say(f"sandbox   {self.sandbox}")
-        if self.executor.places > 1 or self.campaign.settings.executor != "local":
-            self.say(f"lanes     {self._lanes()}")
-        if crowded := self._crowding():
-            self.say(crowded, "yellow")
-        self.say(f"memory    {self.memory.description}")
-        self.say(f"telemetry {self.telemetry}")
-        for line in more:
-            self.say(line)
-        for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
-            if notice:
-                self.say(notice, "yellow")
-
-    def _lanes(self) -> str:
-        settings, lanes = self.campaign.settings, self.executor.places
-        if settings.executor != "local":
-            said = f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
-            by_kind = self.executor.places_by_kind.items()
-            each = "; ".join(f"{count} on {kind}" for kind, count in by_kind)
-            return f"{said}, each seed on one kind of device: {each}" if each else said
-        if settings.device != "cpu":
-            return f"{lanes} trials at once, each on a GPU of its own"
-        cores = len(shares(usable_cores(), lanes)[0])
-        own = "of its own" if lanes * cores <= len(usable_cores()) else "that others have too"
-        return f"{lanes} trials at once, each on {counted(cores, 'core')} {own}"
-
-    def _crowding(self) -> str:
-        settings = self.campaign.settings
-        if settings.executor != "local" or settings.device != "cpu":
-            return ""  # each has a GPU or a machine for itself
-        reserve_gib = read_environment().memory_reserve_gib
-        return crowding(
-            self.executor.places,
-            settings.trial_memory_gib,
-            device_limit("cpu").gib,
-            reserve_gib,
-        )
-
-    def _of_the_trainer(self, target_tokens: int | None) -> Iterator[str]:
-        """What the built-in trainer trains on, and how large that is."""
-        info, baseline = self.campaign.corpus.info, gpt(self.campaign.menu.baseline)
-        yield (
-            f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
-            f"on, {info.heldout_bytes:,} bytes held out"
-        )
-        params = parameter_count(baseline, info.vocab_size)
-        yield (
-            f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
-            f"vocabulary of {info.vocab_size:,}"
-        )
-        yield f"epochs    {'; '.join(one.text() for one in self._epochs(target_tokens))}"
-
-    def _warnings(self, target_tokens: int | None) -> Iterator[str]:
-        return warnings(self._epochs(target_tokens), self.campaign.corpus.info)
-
-    def _epochs(self, target_tokens: int | None) -> tuple[PhaseEpochs, ...]:
-        campaign = self.campaign
-        phases = phases_of(campaign.menu, campaign.settings, target_tokens)
-        return epochs_of(phases, campaign.corpus.info.train_tokens)
 
 
 @contextmanager
@@ -244,13 +149,25 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
         raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
     settings = resumed_settings(directory, row, {})
     console = Console(stderr=as_json)
-    with (
-        interruptible(console),
-        Session.opened(
-            directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
-        ) as session,
-    ):
+    with Session.opened(
+        directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
+    ) as session:
         yield session
+
+
+def _campaign(
+    directory: Path, lanes: OpenLanes, menu: ProxyMenu, own: OwnTrainer | None
+) -> Campaign:
+    return Campaign(
+        directory,
+        lanes.settings,
+        menu,
+        lanes.corpus,
+        sandbox=lanes.executor.describe(),
+        history_url=read_environment().history_url,
+        command=own.command if own else None,
+        script=own.script if own else None,
+    )
 
 
 def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler:

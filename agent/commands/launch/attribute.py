@@ -12,6 +12,7 @@ from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
+from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from agent.workbench.session import resumed
 from autoresearch.errors import CampaignError
@@ -74,7 +75,7 @@ def attribute(
         work = experiment(
             session, Attribution, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
-        session.greet(*work.announcement())
+        greet(session, *work.announcement())
         result = work.run()
         if as_json:
             typer.echo(result.model_dump_json())

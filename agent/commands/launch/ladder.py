@@ -11,6 +11,7 @@ from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.search.scribe import timestamp
 from agent.workbench.experiments import experiment
+from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from agent.workbench.session import Session, resumed
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
@@ -72,7 +73,7 @@ def ladder(
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
         work = _prepare(session, asked)
-        session.greet(*work.announcement())
+        greet(session, *work.announcement())
         result = work.run()
         files = save_ladder_plot(result, directory / "ladder")
         if as_json:

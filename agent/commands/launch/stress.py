@@ -11,6 +11,7 @@ from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
+from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from agent.workbench.session import resumed
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
@@ -70,7 +71,7 @@ def stress(
         work = experiment(
             session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
-        session.greet(*work.announcement())
+        greet(session, *work.announcement())
         report = StressReport.of(work, work.run())
         unit = "nats per token" if session.own is None else "as the command printed it"
         files = save_plot(*report.panels(), directory / f"stress-{asked.steps}", unit=unit)

@@ -13,8 +13,9 @@ from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, told
 from agent.workbench.campaign_run import chosen_settings, run_campaign
-from agent.workbench.places import CampaignOption, MenuOption, default_campaign, refuse_imported
-from agent.workbench.session import Session, interruptible
+from agent.workbench.greeting import greet
+from agent.workbench.places import CampaignOption, MenuOption, default_campaign
+from agent.workbench.session import Session
 
 
 @takes(FidelityAsked)
@@ -47,25 +48,16 @@ def calibrate(
     chosen = {name: value for name, value in chosen.items() if value is not None}
     directory = campaign or default_campaign(menu)
     if not fidelity:
-        run_campaign(
-            directory,
-            chosen,
-            goal=Goal(iterations=0),
-            allow_unsandboxed=allow_unsandboxed,
-            as_json=as_json,
-        )
+        goal, unsandboxed = Goal(iterations=0), allow_unsandboxed
+        run_campaign(directory, chosen, goal=goal, allow_unsandboxed=unsandboxed, as_json=as_json)
         return
-    refuse_imported(directory)
     console = Console(stderr=as_json)
     settings, own_menu = chosen_settings(directory, chosen, console)
     check_calibratable(settings, own_menu, asked.steps)  # before there is a campaign
-    with (
-        interruptible(console),
-        Session.opened(
-            directory, settings, own_menu, console, allow_unsandboxed=allow_unsandboxed
-        ) as session,
-    ):
-        session.greet()
+    with Session.opened(
+        directory, settings, own_menu, console, allow_unsandboxed=allow_unsandboxed
+    ) as session:
+        greet(session)
         found = calibrate_fidelity(session, asked)
     if as_json:
         typer.echo(found.model_dump_json())

@@ -9,6 +9,7 @@ import typer
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.workbench.confirming import ConfirmAsked, told
 from agent.workbench.confirming import confirm as confirmed
+from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
 from agent.workbench.session import resumed
 
@@ -39,7 +40,7 @@ def confirm(
     """
     directory = existing_campaign(campaign, menu)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
-        session.greet()
+        greet(session)
         found = confirmed(session, asked, heldout or ())
     if as_json:
         typer.echo(found.model_dump_json())

@@ -9,7 +9,7 @@ import pytest
 
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
-from agent.workbench.one_script import one_script
+from agent.workbench.own_trainer import one_script
 from autoresearch.errors import CampaignError, MachineryError
 from tests.support import nights
 from tests.support.configs import config

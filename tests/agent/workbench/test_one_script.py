@@ -9,7 +9,7 @@ import pytest
 
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
-from agent.workbench.one_script import one_script
+from agent.workbench.own_trainer import one_script
 from autoresearch.errors import CampaignError
 from tests.agent.search.test_trials import Instant, Silent, short
 from tests.support.configs import config

@@ -1,0 +1,85 @@
+"""The lines that a session begins with: what it trains, where, and within which limits."""
+
+from __future__ import annotations
+
+from agent.search.campaign import Campaign
+from agent.settings.environment import read_environment
+from agent.workbench.epochs import epochs_of, phases_of, warnings
+from agent.workbench.lanes.crowding import crowding
+from agent.workbench.session import Session
+from autoresearch.words import counted
+from trainer.executors.base import Executor
+from trainer.executors.placement import shares, usable_cores
+from trainer.memory.estimate import device_limit, parameter_count
+from trainer.spec import gpt
+
+
+def greet(session: Session, *more: str, target_tokens: int | None = None) -> None:
+    """Print what the work is done with.
+
+    :param more: lines of the work's own.
+    :param target_tokens: the budget of the target that the campaign is for, where it is known.
+    """
+    campaign, settings = session.campaign, session.campaign.settings
+    session.say(
+        f"campaign  {campaign.directory} · menu {campaign.menu.name} · {settings.budget} a trial"
+    )
+    if session.own is None:
+        _greet_built_in(session, target_tokens)
+    else:
+        for line in session.own.lines():
+            session.say(line)
+    session.say(f"sandbox   {session.executor.describe()}")
+    if session.executor.places > 1 or settings.executor != "local":
+        session.say(f"lanes     {_lanes(campaign, session.executor)}")
+    if settings.executor == "local" and settings.device == "cpu":  # else no two share memory
+        crowded = crowding(
+            session.executor.places,
+            settings.trial_memory_gib,
+            device_limit("cpu").gib,
+            read_environment().memory_reserve_gib,
+        )
+        if crowded:
+            session.say(crowded, "yellow")
+    for line in (
+        f"memory    {session.memory.description}",
+        f"telemetry {session.telemetry}",
+        *more,
+    ):
+        session.say(line)
+    for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
+        if notice:
+            session.say(notice, "yellow")
+
+
+def _greet_built_in(session: Session, target_tokens: int | None) -> None:
+    """Print what the built-in trainer trains on, and how large that is."""
+    campaign, info = session.campaign, session.campaign.corpus.info
+    params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
+    phases = phases_of(campaign.menu, campaign.settings, target_tokens)
+    epochs = epochs_of(phases, info.train_tokens)
+    session.say(
+        f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train on, "
+        f"{info.heldout_bytes:,} bytes held out"
+    )
+    session.say(
+        f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
+        f"vocabulary of {info.vocab_size:,}"
+    )
+    session.say(f"epochs    {'; '.join(one.text() for one in epochs)}")
+    for warning in warnings(epochs, info):
+        session.say(warning, "yellow")
+
+
+def _lanes(campaign: Campaign, executor: Executor) -> str:
+    settings, lanes = campaign.settings, executor.places
+    if settings.executor != "local":
+        text = f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
+        by_kind = executor.places_by_kind.items()
+        each = "; ".join(f"{count} on {kind}" for kind, count in by_kind)
+        return f"{text}, each seed on one kind of device: {each}" if each else text
+    if settings.device != "cpu":
+        return f"{lanes} trials at once, each on a GPU of its own"
+    cores = len(shares(usable_cores(), lanes)[0])
+    own = "of its own" if lanes * cores <= len(usable_cores()) else "that others have too"
+    return f"{lanes} trials at once, each on {counted(cores, 'core')} {own}"
