@@ -74,7 +74,7 @@ def _found(model: TorchGPT, batch: tuple[Tensor, Tensor]) -> str:
     whole = partial(_step, model, batch, rows=len(batch[0]))
     found = f"torch's own operators give a loss of {loss:.4g} from the same weights and batch"
     if _is_finite(whole):
-        return f"{found}, and so do the kernels when asked again: the GPU computes unreliably"
+        return f"{found}, and so do the kernels in training: scoring, or the GPU, is unreliable"
     at_fault = [name for name, without in _suspects(model).items() if _is_finite(whole, without)]
     return f"{found}; at fault: {', '.join(at_fault or model.kernels)}"
 
