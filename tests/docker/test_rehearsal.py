@@ -66,6 +66,9 @@ def image(engine: Engine) -> str:
     installed = subprocess.run(pip, capture_output=True, text=True, check=False)
     if installed.returncode != 0:
         pytest.skip(f"the base's packages cannot be installed: {installed.stderr[-300:]}")
+    # A Python built with a shared library knows that by the path it was built for.
+    (root / "etc" / "ld.so.conf.d" / "python.conf").write_text("/opt/python3.12/lib\n")
+    subprocess.run(["chroot", root, "ldconfig"], check=True)
     engine.load(root, "localhost/rehearsal-base", f"/opt/python3.12/bin:{SYSTEM_PATH}")
     shutil.rmtree(root)
     engine.build(ROOT, IMAGE, "localhost/rehearsal-base")
