@@ -43,7 +43,17 @@ def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path
     for name in ("spark1", "spark2"):
         assert checks[name]["state"] == "good", checks[name]
         assert "2 CPUs and 0 GPUs for Ray" in checks[name]["found"]
-    assert checks["token"]["state"] == "note", "this cluster wants none"
+    assert "token" not in checks, "nobody comes in without it"
+
+
+def test_the_doctor_notes_a_cluster_that_wants_no_token(tmp_path: Path) -> None:
+    with local_cluster(with_token=False) as cluster:
+        toy = Toy(tmp_path)
+        for mode in ("disabled", "token"):
+            toy.environment["RAY_AUTH_MODE"] = mode
+            done = toy.run("doctor", f"--executor=ray:{cluster.address}", "--json")
+            checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+            assert checks["token"]["state"] == "note"
 
 
 def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ class Toy:
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
+            **{name: os.environ[name] for name in os.environ if name.startswith("RAY_AUTH_")},
             "AUTORESEARCH_DATA_DIR": str(home / "data"),
         }
 

@@ -90,6 +90,7 @@ class Own:
             "HOME": str(home),
             "AUTORESEARCH_DATA_DIR": str(home / "data"),
             "OPENAI_API_KEY": "precious",
+            **{name: os.environ[name] for name in os.environ if name.startswith("RAY_AUTH_")},
         }
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:

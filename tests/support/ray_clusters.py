@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
+os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+"""For drivers in this process and below it; Ray reads both once, when it first connects."""
 _STORE_BYTES = 80_000_000
 """The least that Ray takes is 75 MB."""
 _MARK = "LC_CLUSTER"
@@ -93,14 +96,14 @@ class LocalNode:
 class LocalCluster:
     """A head without CPUs, and nodes that are added."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_token: bool = True) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets: short paths
         self._port = free_port()
         self._environ = {
             **os.environ,
             "RAY_memory_monitor_refresh_ms": "0",
             "RAY_TMPDIR": str(self._directory),
-            "RAY_AUTH_MODE": "disabled",
+            "RAY_AUTH_MODE": "token" if with_token else "disabled",
             "AUTORESEARCH_DATA_DIR": str(self.data_dir),
             _MARK: str(self._directory),
         }
@@ -198,10 +201,13 @@ def _command(process: psutil.Process) -> str:
 
 
 @contextlib.contextmanager
-def local_cluster(*names: str, cpus: int = 2) -> Iterator[LocalCluster]:
-    """One of a head and these nodes; skipped where Ray is not installed."""
+def local_cluster(*names: str, cpus: int = 2, with_token: bool = True) -> Iterator[LocalCluster]:
+    """One of a head and these nodes; skipped where Ray is not installed.
+
+    :param with_token: whether it lets in only who has this process's token.
+    """
     pytest.importorskip("ray", reason="Ray does not install here (pip install ray==2.60.0)")
-    cluster = LocalCluster()
+    cluster = LocalCluster(with_token=with_token)
     try:
         for name in names:
             cluster.add(name, cpus)

@@ -24,7 +24,6 @@ def node_facts(**changes: Any) -> NodeFacts:
         "directory": "/tmp",
         "disk": "",
         "free_gib": 10,
-        "corpora": (),
         "clock_s": 0,
         "memory_monitor": "",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
@@ -31,6 +32,8 @@ class Asked:
     """Of device, one of which every node of a cluster must have."""
     mixed_devices: bool = False
     """Several kinds will do."""
+    campaign: Path = Path()
+    corpus: Path | None = None
 
     @property
     def entry(self) -> str:
@@ -64,10 +67,12 @@ def _local(asked: Asked) -> Executor:
 def _ray(asked: Asked) -> Executor:
     from trainer.executors.ray.choice import ClusterLanes  # noqa: PLC0415 (of use to few)
     from trainer.executors.ray.needs import Needs  # noqa: PLC0415 (as above)
+    from trainer.executors.ray.parcels import Parcel  # noqa: PLC0415 (as above)
 
     return ClusterLanes.opened(
         asked.address,
         asked.lanes,
+        parcel=Parcel(asked.command, asked.corpus, asked.campaign),
         device=asked.device,
         kinds=asked.kinds,
         mixed_devices=asked.mixed_devices,
@@ -90,6 +95,8 @@ def choose_executor(
     device: str = "cpu",
     kinds: tuple[str, ...] = (),
     mixed_devices: bool = False,
+    campaign: Path = Path(),
+    corpus: Path | None = None,
 ) -> Executor:
     """Open the executor of that name; whoever asked closes it.
 
@@ -101,6 +108,8 @@ def choose_executor(
     :param kinds: of device, one of which every node of a cluster must have; none: the commonest
         there, or all that are there with ``mixed_devices``.
     :param mixed_devices: several kinds will do; a trial's seed says which it runs on.
+    :param campaign: its directory, of which other machines are sent nothing.
+    :param corpus: the directory of a corpus that other machines are sent where it is small.
     :raises SandboxError: where it cannot be, and that is not allowed.
     :raises MachineryError: where no cluster answers.
     :raises SettingsError: where there is no such executor, or too little for so many lanes.
@@ -109,5 +118,15 @@ def choose_executor(
     if name not in EXECUTORS or (address and name == "local"):
         raise SettingsError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
     return EXECUTORS[name](
-        Asked(allow_unsandboxed, command, lanes, device, address or None, kinds, mixed_devices)
+        Asked(
+            allow_unsandboxed,
+            command,
+            lanes,
+            device,
+            address or None,
+            kinds,
+            mixed_devices,
+            campaign,
+            corpus,
+        )
     )

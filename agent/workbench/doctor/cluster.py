@@ -16,8 +16,8 @@ from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.seats import Node, unfit
 
 MOST_STORE_SHARE = 0.05
-"""Largest sensible share of a node's memory for Ray's object store, which only holds pieces of a
-corpus, of 4 MiB each."""
+"""Of a node's memory that Ray's object store may take: what passes through it are pieces of a few
+MiB of what trials leave."""
 CLOCK_S = 5.0
 """Largest clock difference in seconds; beyond it, times in a journal are hard to read."""
 
@@ -103,7 +103,7 @@ def examine_node(node: Node, device: str, asked_s: float, took_s: float) -> Iter
             "good",
             f"{facts.kind(device)}, {node.machine.cpus:g} CPUs and {node.machine.gpus:g} GPUs for"
             f" Ray, {facts.memory_gib:.0f} GiB free; torch {facts.torch}; {facts.sandbox};"
-            f" {facts.free_gib:.0f} GiB free at {facts.directory}, {len(facts.corpora)} corpora",
+            f" {facts.free_gib:.0f} GiB free at {facts.directory}",
         )
     yield from faults
 

@@ -79,9 +79,13 @@ class LaneOpening:
             _refuse_unpaired(settings)
         if settings.lanes == "auto" and settings.executor == "local":
             return self._of_the_best_number(directory)
-        # It gets ready while the corpus is read.
-        executor = self._executor(None if settings.lanes == "auto" else settings.lanes)
-        corpus = self._corpus()
+        lanes = None if settings.lanes == "auto" else settings.lanes
+        if settings.executor == "local":  # it gets ready while the corpus is read
+            executor = self._executor(lanes)
+            corpus = self._corpus()
+        else:  # to which nodes the corpus is sent
+            corpus = self._corpus()
+            executor = self._executor(lanes, directory, corpus)
         if isinstance(executor, SeveralMachines):
             mixed = executor.kinds if settings.mixed_devices else ()
             settings = settings.model_copy(
@@ -107,7 +111,9 @@ class LaneOpening:
     def _corpus(self) -> Corpus | None:
         return None if self._command else prepared_corpus(self._settings, self._console)
 
-    def _executor(self, lanes: int | None) -> Executor:
+    def _executor(
+        self, lanes: int | None, campaign: Path = Path(), corpus: Corpus | None = None
+    ) -> Executor:
         return self._resources.enter_context(
             choose_executor(
                 self._settings.executor,
@@ -117,6 +123,8 @@ class LaneOpening:
                 device=self._settings.device,
                 kinds=self._settings.kinds_wanted,
                 mixed_devices=self._settings.mixed_devices,
+                campaign=campaign,
+                corpus=None if corpus is None else corpus.directory,
             )
         )
 

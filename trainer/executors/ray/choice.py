@@ -8,6 +8,7 @@ from typing import Any, Self
 from trainer.executors.lanes import Lane, Lanes
 from trainer.executors.ray.cluster import RayCluster, kinds_by_number
 from trainer.executors.ray.lane import RayLane
+from trainer.executors.ray.parcels import Parcel
 
 
 class ClusterLane(Lane):
@@ -46,10 +47,20 @@ class ClusterLanes(Lanes):
 
     @classmethod
     def opened(
-        cls, address: str | None, lanes: int | None, *, kinds: Sequence[str] = (), **asked: Any
+        cls,
+        address: str | None,
+        lanes: int | None,
+        *,
+        parcel: Parcel,
+        kinds: Sequence[str] = (),
+        **asked: Any,
     ) -> Self:
-        """Connect and open lanes, as :meth:`RayCluster.open_lanes` says."""
-        cluster = RayCluster(address)
+        """Connect and open lanes, as :meth:`RayCluster.open_lanes` says.
+
+        :param parcel: what nodes are sent; it is closed once they can have it.
+        """
+        with parcel:
+            cluster = RayCluster(address, parcel=parcel)
         try:
             return cls(cluster, *cluster.open_lanes(lanes, kinds=kinds, **asked), kinds)
         except BaseException:

@@ -16,8 +16,8 @@ from trainer.executors.local import ENTRY
 from trainer.executors.ray.connection import Machine, Remote, connect, disconnect, machines
 from trainer.executors.ray.lane import LEASE_S, OpenLane, RayLane
 from trainer.executors.ray.needs import Needs
+from trainer.executors.ray.parcels import Parcel
 from trainer.executors.ray.seats import Node, Seat, seats, unfit
-from trainer.executors.ray.shipping import Shipping
 from trainer.executors.ray.values import LaneOrder, NodeFacts, Opened, said
 from trainer.spec import Place
 
@@ -29,17 +29,23 @@ _ORDER = LaneOrder(token="0" * 16, entry=ENTRY, lease_s=LEASE_S)
 class RayCluster(Closing):
     """A driver's connection to a cluster. Who opens one closes it, after its lanes."""
 
-    def __init__(self, address: str | None = None, *, data_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        data_dir: Path | None = None,
+        parcel: Parcel | None = None,
+    ) -> None:
         """
         :param address: ``HOST:PORT``; None: the cluster that this machine is a node of.
-        :param data_dir: where nodes keep corpora and trials at work; None: each its own cache
-            folder.
+        :param data_dir: where nodes keep trials at work; None: each its own cache folder.
+        :param parcel: what nodes are sent.
         :raises SettingsError: where the address is none, or Ray is not installed.
         :raises MachineryError: where no cluster is there that takes this machine.
         """
-        connect(address)
+        connect(address, None if parcel is None else parcel.directory)
+        self._script_sha256 = None if parcel is None else parcel.script_sha256
         self._data_dir = None if data_dir is None else str(data_dir)
-        self._shipping: dict[str, Shipping] = {}
         self._names: dict[str, str] = {}
         """Of nodes, by their ids."""
         self._door = threading.Lock()
@@ -142,7 +148,11 @@ class RayCluster(Closing):
                 " leave it out"
             )
         order = self._order(needs).model_copy(
-            update={"entry": entry, "allow_unsandboxed": allow_unsandboxed}
+            update={
+                "entry": entry,
+                "allow_unsandboxed": allow_unsandboxed,
+                "script_sha256": self._script_sha256,
+            }
         )
         kind_of = {node.name: node.facts.kind(device) for node in usable}
         doors = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
@@ -160,13 +170,7 @@ class RayCluster(Closing):
         return _all(opened, wanted), refused
 
     def _lane(self, seat: Seat, order: LaneOrder, kind: str) -> RayLane:
-        ship = self._shipping.setdefault(seat.node, Shipping())
-
-        def reopen() -> OpenLane:
-            ship.forget()
-            return self._open(seat, order, kind)
-
-        return RayLane(self._open(seat, order, kind), reopen, ship)
+        return RayLane(self._open(seat, order, kind), lambda: self._open(seat, order, kind))
 
     def _open(self, seat: Seat, order: LaneOrder, kind: str) -> OpenLane:
         """

@@ -10,6 +10,8 @@ import logging
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +22,11 @@ from typing import Any
 from autoresearch.errors import MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.node import NodeLane
-from trainer.machine.environment import tell
+from trainer.machine.environment import as_it_is, tell
 
 _KNOCK_S = 5.0
 """For a sign that somebody listens there: Ray itself would try for minutes."""
+_PROBE_S = 120.0
 _ON_NODES = {
     # A worker that is told to end kills its children with SIGKILL, the fork server among them,
     # which then could not end what a trial has left. Left alone it sees its parent go, and does.
@@ -69,9 +72,11 @@ def load_ray() -> ModuleType:
     return loaded
 
 
-def connect(address: str | None = None) -> None:
+def connect(address: str | None = None, sent: Path | None = None) -> None:
     """Be a driver of the cluster at ``HOST:PORT``; None: of the one that this machine is a node of.
 
+    :param sent: a directory that every process for us starts in, in a copy on its node. It need not
+        be kept.
     :raises SettingsError: where the address is none, or Ray is not installed.
     :raises MachineryError: where no cluster is there that takes this machine.
     """
@@ -80,13 +85,14 @@ def connect(address: str | None = None) -> None:
         raise MachineryError("this process is connected to a Ray cluster already; close that first")
     if address is not None:
         _knock(address)
+    files = {} if sent is None else {"working_dir": str(sent)}
     try:
         with _signals_kept(), contextlib.chdir(_CODE):
             # Ray has its workers import from where this process is then, before anything else: from
             # a person's checkout it would run, unconfined, a trainer.py of his in ours' place.
             ray.init(
                 address=address or "auto",
-                runtime_env={"env_vars": _ON_NODES},
+                runtime_env={"env_vars": _ON_NODES, **files},
                 log_to_driver=False,
                 configure_logging=False,
                 logging_level=logging.CRITICAL,
@@ -97,13 +103,20 @@ def connect(address: str | None = None) -> None:
 
 
 def takes_anyone() -> bool:
-    """Return whether the cluster let this process in without a token."""
-    load_ray()
-    from ray._private.authentication.authentication_utils import (  # noqa: PLC0415 (as above)
-        is_token_auth_enabled,
-    )
+    """Return whether the cluster that this process is connected to lets in who has no token.
 
-    return not is_token_auth_enabled()
+    A process without one asks it for its state: how this process came in says nothing of that.
+    """
+    address = load_ray().get_runtime_context().gcs_address
+    done = subprocess.run(
+        [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address],
+        env={**as_it_is(), "RAY_AUTH_MODE": "disabled"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=_PROBE_S,
+    )
+    return done.returncode == 0
 
 
 def disconnect() -> None:
@@ -222,7 +235,8 @@ def _why_not(address: str | None, error: Exception) -> str:
         )
     return (
         f"the Ray cluster at {address} does not take this machine ({_gist(error)}); join it"
-        f" with `ray start --address {address} --num-cpus 0`, then run this again"
+        f" with `ray start --address {address} --num-cpus 0`, set RAY_AUTH_MODE=token and"
+        " RAY_AUTH_TOKEN where it was started with a token, then run this again"
     )
 
 

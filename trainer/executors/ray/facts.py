@@ -12,7 +12,6 @@ from pathlib import Path
 
 from autoresearch.code import code_identity, installed_version
 from autoresearch.errors import MachineryError
-from trainer.corpus.store import corpus_directories, open_corpus
 from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.values import NodeFacts
 from trainer.isolation.kernel.sandbox import Layers
@@ -26,7 +25,7 @@ _MONITOR = b"RAY_memory_monitor_refresh_ms="
 
 
 def node_directory(chosen: str | None) -> Path:
-    """Where a node keeps corpora and trials at work: what was chosen, or its own cache folder.
+    """Where a node keeps trials at work: what was chosen, or its own cache folder.
 
     :raises MachineryError: where there is none.
     """
@@ -34,7 +33,7 @@ def node_directory(chosen: str | None) -> Path:
         return Path(chosen) if chosen else cache_folder() / "node"
     except RuntimeError as error:
         raise MachineryError(
-            f"the user of Ray on {socket.gethostname()} has no home directory to keep corpora in;"
+            f"the user of Ray on {socket.gethostname()} has no home directory to keep trials in;"
             " start Ray there with AUTORESEARCH_DATA_DIR or HOME set"
         ) from error
 
@@ -42,7 +41,7 @@ def node_directory(chosen: str | None) -> Path:
 def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
     """What this machine is and has.
 
-    :param directory: where it keeps corpora.
+    :param directory: where it keeps trials at work.
     :param needs: of the command that is to train here, if one is.
     """
     layers = Layers.detect()
@@ -61,7 +60,6 @@ def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
         directory=str(directory),
         disk=refused,
         free_gib=free_gib,
-        corpora=_corpora(directory),
         clock_s=time.time(),
         lacks="" if needs is None else needs.lacking()[:_LINE_CHARACTERS],
         memory_monitor=_memory_monitor(),
@@ -101,12 +99,6 @@ def _disk(directory: Path) -> tuple[str, float]:
         return "", shutil.disk_usage(directory).free / _GIB
     except OSError as error:
         return f"{error.strerror}", 0.0
-
-
-def _corpora(directory: Path) -> tuple[str, ...]:
-    return tuple(
-        open_corpus(folder).info.sha256 for folder in corpus_directories(directory / "corpora")
-    )
 
 
 def _memory_monitor() -> str:

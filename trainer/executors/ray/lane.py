@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
 from pydantic import ValidationError
 
-from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
 from autoresearch.layout import CURVE_FILE, LOG_FILE
 from autoresearch.values import explain
+from trainer.corpus.store import META
 from trainer.executors.base import Executor, Finished, LaneLost
 from trainer.executors.local import LocalJob
-from trainer.executors.ray.shipping import Shipping
-from trainer.executors.ray.values import PIECE_BYTES, Progress, apart, said
+from trainer.executors.ray.needs import in_one_spelling, portable_program
+from trainer.executors.ray.values import PIECE_BYTES, Opened, Progress, TrialOrder, apart, said
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.outcome import aborted
 from trainer.isolation.trial_files import MAX_CURVE_BYTES, TrialFiles
@@ -31,6 +34,7 @@ LEASE_S = 20.0
 killed, or cut off, leaves none running."""
 SILENCE_S = 20.0
 """A lane that has not answered for so long is lost."""
+_HASHING_S = 600.0
 _BACK_S = 3600.0
 """How long a node that is gone is waited for, by its lanes alone: trials go to others meanwhile."""
 _KNOCK_S = 5.0
@@ -57,6 +61,8 @@ class OpenLane:
     home: Path
     """On the node: each trial runs in a directory of its own below it."""
     place: Place
+    known: set[str] = field(default_factory=set)
+    """Hashes of the corpora and texts that are there."""
 
 
 class RayLane(Executor):
@@ -67,14 +73,12 @@ class RayLane(Executor):
     nobody. After a loss the next trial finds the lane opened anew, where its node is back.
     """
 
-    def __init__(self, first: OpenLane, reopen: Callable[[], OpenLane], ship: Shipping) -> None:
+    def __init__(self, first: OpenLane, reopen: Callable[[], OpenLane]) -> None:
         """
         :param reopen: opens the lane again; raises LaneLost where its node is not there.
-        :param ship: brings corpora, texts and scripts to the lane's node.
         """
         self._lane: OpenLane | None = first
         self._reopen = reopen
-        self._ship = ship
         self.place = first.place
         self._described = first.described
         self._closing = threading.Event()
@@ -134,7 +138,7 @@ class RayLane(Executor):
         try:
             lane = self._opened()
             try:
-                result = _Trial(lane.remote, spec, files, job, cancelled).run(self._ship)
+                result = _Trial(lane, spec, files, job, cancelled).run()
             except LaneLost:
                 self._lane = None
                 lane.remote.end()
@@ -157,13 +161,13 @@ class _Trial:
 
     def __init__(
         self,
-        remote: Asked,
+        lane: OpenLane,
         spec: TrialSpec,
         files: TrialFiles,
         job: LocalJob,
         cancelled: Callable[[], bool],
     ) -> None:
-        self._remote = remote
+        self._lane = lane
         self._spec = spec
         self._files = files
         self._job = job
@@ -171,24 +175,37 @@ class _Trial:
         self._seen_bytes = 0
         """Of the curve."""
 
-    def run(self, ship: Shipping) -> Measured | TrialFailed:
+    def run(self) -> Measured | TrialFailed:
         """
         :raises LaneLost: where the lane goes meanwhile.
         :raises AutoresearchError: as :meth:`Job.result` says.
         """
-        there = ship.localised(self._spec, self._remote, self._files.path)
-        if self._cancelled():
-            raise aborted(self._spec.trial_id)
-        self._ask("start", self._files.path.name, there.model_dump_json())
+        self._start()
         progress, left = self._until_end()
         data = self._fetch() if left is None else self._take(*left)
         if progress.aborted:
             raise aborted(self._spec.trial_id)
-        if progress.error is not None:
-            if progress.lost:
-                raise LaneLost(progress.error.message)
-            raise progress.error.as_exception()
+        _raise_error(progress)
         return self._keep_result(data)
+
+    def _start(self) -> None:
+        """Have the trial started, its texts and its corpus there.
+
+        :raises AutoresearchError: what the node said against it.
+        """
+        spec, known = self._spec, self._lane.known
+        for text in spec.texts:
+            if text.sha256 not in known:
+                data = _contents(Path(text.path))
+                opened = said(Opened, self._ask("text", text.sha256, data), "the lane")
+                if opened.refusal is not None:
+                    raise opened.refusal.as_exception()
+        # A node may have to read a corpus of tens of gigabytes to know it.
+        patience_s = SILENCE_S if spec.corpus_sha256 in known else _HASHING_S
+        order = _order(spec).model_dump_json()
+        told = self._lane.remote.ask("start", self._files.path.name, order, within_s=patience_s)
+        _raise_error(said(Progress, told, "the lane"))
+        known |= {spec.corpus_sha256, *(text.sha256 for text in spec.texts)}
 
     def _until_end(self) -> tuple[Progress, tuple[bytes, bytes, bytes] | None]:
         """How it ended; and the rest of its curve, its log and its result where they came along."""
@@ -260,7 +277,37 @@ class _Trial:
         return result
 
     def _ask(self, method: str, *arguments: object) -> bytes:
-        return self._remote.ask(method, *arguments, within_s=SILENCE_S)
+        return self._lane.remote.ask(method, *arguments, within_s=SILENCE_S)
+
+
+def _order(spec: TrialSpec) -> TrialOrder:
+    changes: dict[str, object] = {}
+    if spec.code_cache is not None:
+        key = hashlib.sha256(f"{socket.gethostname()}\0{spec.code_cache}".encode()).hexdigest()
+        changes["compile_cache"] = key[:16]
+    if spec.command is None:
+        there = (Path(spec.corpus_dir) / META).is_file()  # else the trial says so itself
+        return TrialOrder(spec=spec.model_copy(update=changes), has_corpus=there)
+    changes["command"] = in_one_spelling(spec.command)
+    program = portable_program(spec.command)
+    return TrialOrder(spec=spec.model_copy(update=changes), program=program)
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}; prepare it again") from error
+
+
+def _raise_error(progress: Progress) -> None:
+    """
+    :raises AutoresearchError: what the node said against the trial.
+    """
+    if progress.error is not None:
+        if progress.lost:
+            raise LaneLost(progress.error.message)
+        raise progress.error.as_exception()
 
 
 def _parts(data: bytes, lengths: tuple[int, int, int]) -> tuple[bytes, bytes, bytes]:

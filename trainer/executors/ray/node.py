@@ -13,7 +13,6 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -24,20 +23,17 @@ from trainer.executors.base import Job, LaneLost, TrialAborted
 from trainer.executors.local import LocalExecutor
 from trainer.executors.placement import shares, usable_cores
 from trainer.executors.ray.facts import find_facts, node_directory
-from trainer.executors.ray.needs import command_here
-from trainer.executors.ray.parcels import Parcels
-from trainer.executors.ray.scripts import PARTS, Scripts
+from trainer.executors.ray.parcels import Received, script_of
 from trainer.executors.ray.values import (
     PIECE_BYTES,
     LaneOrder,
-    Localised,
     Opened,
     Progress,
+    TrialOrder,
     with_bytes,
 )
 from trainer.isolation.trial_files import TrialError
 from trainer.machine.environment import as_it_is
-from trainer.spec import Command, TrialSpec
 
 _LEASE_LOOK_S = 0.5
 _OPEN_HOME = ".open"
@@ -50,8 +46,7 @@ class NodeLane:
     def __init__(self, order: str) -> None:
         self._order = LaneOrder.model_validate_json(order)
         self._executor: LocalExecutor | None = None
-        self._parcels: Parcels | None = None
-        self._scripts: Scripts | None = None
+        self._received: Received | None = None
         self._home = Path()
         self._lock: IO[str] | None = None
         self._job: Job | None = None
@@ -72,8 +67,9 @@ class NodeLane:
             directory = node_directory(self._order.data_dir)
             self._home = directory / "lanes" / self._order.token
             self._lock = _make_home(self._home)
-            self._parcels = Parcels(directory)
-            self._scripts = Scripts(directory, self._home)
+            self._received = Received(Path.cwd(), self._home, directory / "compiled")
+            if self._order.script_sha256 is not None:
+                self._received.unpack_script(self._order.script_sha256)
             environ = as_it_is()
             environ.pop("OMP_NUM_THREADS", None)  # Ray's, by what the actor asked it for
             self._executor = LocalExecutor(
@@ -92,12 +88,17 @@ class NodeLane:
         opened = Opened(home=str(self._home), described=self._executor.describe())
         return opened.model_dump_json().encode()
 
-    def start(self, name: str, spec: str) -> bytes:
-        """Start a trial in a directory of that name; a Progress."""
+    def start(self, name: str, order: str) -> bytes:
+        """Start a trial, a TrialOrder, in a directory of that name; a Progress."""
         assert self._executor is not None
+        assert self._received is not None
+        try:
+            spec = self._received.localised(TrialOrder.model_validate_json(order))
+        except AutoresearchError as error:
+            return _failed(error).model_dump_json().encode()
         self._heard_at = time.monotonic()
         self._trial_dir = self._home / Path(name).name
-        self._job = self._executor.submit(TrialSpec.model_validate_json(spec), self._trial_dir)
+        self._job = self._executor.submit(spec, self._trial_dir)
         return Progress().model_dump_json().encode()
 
     def watch(self, seen_bytes: int, patience_s: float) -> bytes:
@@ -136,59 +137,22 @@ class NodeLane:
         self._forget()
         return result
 
-    def find(self, kind: str, sha256: str) -> bytes:
-        """Where the corpus, the text or the script of that hash is; nothing where it is not here
-        whole."""
-        assert self._parcels is not None
-        assert self._scripts is not None
-        finders = {
-            "corpus": self._parcels.corpus,
-            "text": self._parcels.text,
-            "script": self._scripts.find,
-        }
-        found = finders[kind](sha256)
-        return b"" if found is None else str(found).encode()
-
-    def take(self, sha256: str, name: str, data: bytes) -> bytes:
-        """A piece of a corpus, text or script; an Opened, of which the refusal matters."""
-        holder = self._scripts if name in PARTS else self._parcels
-        assert holder is not None
-        return _refusal(lambda: holder.take(sha256, name, data))
-
-    def keep(self, kind: str, sha256: str, folder: str) -> bytes:
-        """All pieces of it have come; an Opened, of which the refusal matters."""
-        parcels, scripts = self._parcels, self._scripts
-        assert parcels is not None
-        assert scripts is not None
-        if kind == "script":
-            return _refusal(lambda: scripts.keep(sha256))
-        if kind == "corpus":
-            return _refusal(lambda: parcels.keep_corpus(sha256, Path(folder).name))
-        return _refusal(lambda: parcels.keep_text(sha256))
-
-    def command(self, told: str, program: str, tree: str) -> bytes:
-        """A command with this node's paths, its script being in ``tree``; a Localised."""
+    def text(self, sha256: str, data: bytes) -> bytes:
+        """Keep a text that trials score besides; an Opened, of which the refusal matters."""
+        assert self._received is not None
         try:
-            here = command_here(Command.model_validate_json(told), program, Path(tree))
+            self._received.keep_text(sha256, data)
         except AutoresearchError as error:
-            return Localised(refusal=TrialError.of(error)).model_dump_json().encode()
-        return Localised(command=here).model_dump_json().encode()
-
-    def cache(self, key: str) -> bytes:
-        """The directory on this node for what the trials of that key compile."""
-        return str(node_directory(self._order.data_dir) / "compiled" / Path(key).name).encode()
+            return Opened(refusal=TrialError.of(error)).model_dump_json().encode()
+        return Opened().model_dump_json().encode()
 
     def close(self) -> bytes:
         """End what runs, and leave no process and no file of the lane."""
         self._closed.set()
         if self._executor is not None:
             self._executor.close()
-        if self._parcels is not None:
-            self._parcels.close()
-        if self._scripts is not None:
-            self._scripts.close()
         if self._lock is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            _remove(self._home)
             self._lock.close()
         return b""
 
@@ -200,8 +164,7 @@ class NodeLane:
         except TrialAborted:
             return Progress(ended=True, aborted=True)
         except AutoresearchError as error:
-            is_lost = isinstance(error, LaneLost)
-            return Progress(ended=True, lost=is_lost, error=TrialError.of(error))
+            return _failed(error)
         return Progress(ended=True)
 
     def _forget(self) -> None:
@@ -235,12 +198,9 @@ class NodeLane:
                 os._exit(1)
 
 
-def _refusal(do: Callable[[], object]) -> bytes:
-    try:
-        do()
-    except AutoresearchError as error:
-        return Opened(refusal=TrialError.of(error)).model_dump_json().encode()
-    return Opened().model_dump_json().encode()
+def _failed(error: AutoresearchError) -> Progress:
+    is_lost = isinstance(error, LaneLost)
+    return Progress(ended=True, lost=is_lost, error=TrialError.of(error))
 
 
 def _make_home(home: Path) -> IO[str]:
@@ -258,6 +218,11 @@ def _remove_if_dead(home: Path) -> None:
     try:
         with (home / _OPEN_HOME).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(home, ignore_errors=True)
+            _remove(home)
     except OSError:  # it lives, or is another user's, or is just being made
         pass
+
+
+def _remove(home: Path) -> None:
+    shutil.rmtree(script_of(home), ignore_errors=True)
+    shutil.rmtree(home, ignore_errors=True)

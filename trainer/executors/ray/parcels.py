@@ -1,162 +1,177 @@
-"""Corpora and texts on a node: sent there once, by hash, verified there, kept there.
+"""What nodes are sent: the working directory of Ray's runtime environment.
 
-    DIRECTORY/corpora/<folder>/         as any prepared corpus
-    DIRECTORY/texts/<sha256>.bin        a text that trials score besides
+    script.tar      what trials may read of a command's directory; each lane unpacks it once
+    corpus-files/   a corpus of at most 256 MiB; a larger one must be on every node, at its own path
 
-Both are written in a folder of their own and take their place once they hash to what was promised.
+Ray sends it to each node once, when a lane opens there, and removes it when no lane is left. A node
+hashes what came before a trial reads it, and a script again before every trial.
+No name in it could be imported: Ray has Python look there for modules first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import tempfile
 from pathlib import Path
-from typing import BinaryIO
 
-from autoresearch.errors import CorpusError
-from autoresearch.files import replace_file, writing
-from trainer.corpus.store import (
-    HELDOUT,
-    META,
-    TOKENIZER,
-    TRAIN,
-    corpus_directories,
-    is_intact,
-    open_corpus,
-)
-from trainer.corpus.workspace import Workspace
+from autoresearch.closing import Closing
+from autoresearch.errors import CorpusError, SpecError
+from autoresearch.files import writing
+from autoresearch.layout import TRIALS_DIR, nth_trial_id
+from trainer.command.tree import pack, tree_sha256, unpack
+from trainer.corpus.store import HELDOUT, META, TOKENIZER, TRAIN, is_intact, open_corpus
+from trainer.executors.base import LaneLost
+from trainer.executors.ray.needs import command_here
+from trainer.executors.ray.values import TrialOrder
+from trainer.spec import Command, ScoredText, TrialSpec
 
-CORPUS_FILES = (META, TOKENIZER, TRAIN, HELDOUT)
-"""What a corpus is sent as; one of bytes has no tokenizer."""
-TEXT_FILE = "text.bin"
+MOST_CORPUS_BYTES = 256 << 20
+"""Of a corpus that is sent. Ray's head keeps it in memory meanwhile."""
+_SCRIPT = "script.tar"
+_CORPUS = "corpus-files"
 
 
-@dataclass
-class _Arriving:
-    """A parcel of which pieces still come, in a folder that its end removes."""
+class Parcel(Closing):
+    """A directory on this machine for Ray to send."""
 
-    sha256: str
-    workspace: Workspace
-    cleanup: contextlib.ExitStack
-    files: dict[str, BinaryIO] = field(default_factory=dict)
-
-    def whole(self) -> Path:
-        """All pieces have come and are on the disk; the folder they are in."""
-        for file in self.files.values():
-            file.flush()
-            os.fsync(file.fileno())
-        return self.workspace.directory
-
-
-class Parcels:
-    """The node's side: what is there, and what arrives, one parcel at a time.
-
-    :raises MachineryError: from any method, where the disk refuses.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._corpora = directory / "corpora"
-        self._texts = directory / "texts"
-        self._arriving: _Arriving | None = None
-        self._seen: dict[str, Path] = {}
-        """Found whole by this process before: hashed once, and not for every trial."""
-        self._door = threading.Lock()
-
-    def corpus(self, sha256: str) -> Path | None:
-        """The directory of the corpus of that hash, if it is here and not a byte of it has
-        changed."""
-        for folder in corpus_directories(self._corpora) if sha256 not in self._seen else ():
-            with contextlib.suppress(CorpusError):
-                corpus = open_corpus(folder)
-                if corpus.info.sha256 == sha256 and is_intact(corpus):
-                    self._seen[sha256] = corpus.directory
-        return self._seen.get(sha256)
-
-    def text(self, sha256: str) -> Path | None:
-        """The file of the text of that hash, if it is here and not a byte of it has changed."""
-        path = self._texts / f"{sha256}.bin"
-        if sha256 not in self._seen:
-            with contextlib.suppress(OSError), path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() == sha256:
-                    self._seen[sha256] = path
-        return self._seen.get(sha256)
-
-    def take(self, sha256: str, name: str, data: bytes) -> None:
-        """Add a piece to a file of the parcel that is to hash to ``sha256``.
-
-        :raises CorpusError: where no file of a parcel is called so.
+    def __init__(
+        self, command: Command | None = None, corpus: Path | None = None, campaign: Path = Path()
+    ) -> None:
         """
-        if name not in (*CORPUS_FILES, TEXT_FILE):
-            raise CorpusError(f"no file of a corpus is called {name!r}; send one of a corpus")
-        with self._door, self._writing():
-            arriving = self._expect(sha256)
-            if name not in arriving.files:
-                path = arriving.workspace.directory / name
-                arriving.files[name] = arriving.cleanup.enter_context(path.open("xb"))
-            arriving.files[name].write(data)
-
-    def keep_corpus(self, sha256: str, folder: str) -> Path:
-        """All pieces have come: hash them, and keep the corpus under that name.
-
-        :raises CorpusError: where it is not the one promised.
+        :param command: whose script goes along.
+        :param corpus: a prepared corpus, which goes along where it is small.
+        :param campaign: the campaign's directory, which stays here.
+        :raises SpecError: where the script cannot be sent.
+        :raises SandboxError: where its directory holds more than a script and its data.
+        :raises MachineryError: where the disk refuses.
         """
-        with self._door, self._writing(), self._taken(sha256) as arriving:
-            corpus = open_corpus(arriving.whole())
-            if corpus.info.sha256 != sha256 or not is_intact(corpus):
-                raise CorpusError(
-                    f"what arrived as corpus {sha256:.16} hashes to something else; prepare it"
-                    " again where it was sent from"
-                )
-            self._seen[sha256] = arriving.workspace.publish(folder).directory
-            return self._seen[sha256]
+        self._folder = tempfile.TemporaryDirectory(prefix="autoresearch-")
+        self.directory = Path(self._folder.name)
+        self.script_sha256: str | None = None
+        """Of the archive."""
+        with writing(f"what nodes are sent, in {self.directory}", instead="set TMPDIR"):
+            if command is not None:
+                first_trial = campaign.resolve() / TRIALS_DIR / nth_trial_id(1)
+                with (self.directory / _SCRIPT).open("w+b") as archive:
+                    pack(command, first_trial, archive)
+                    archive.seek(0)
+                    self.script_sha256 = hashlib.file_digest(archive, "sha256").hexdigest()
+            if corpus is not None:
+                self._add_corpus(corpus)
 
-    def keep_text(self, sha256: str) -> Path:
-        """All pieces have come: hash them, and keep the text.
-
-        :raises CorpusError: where it is not the one promised.
-        """
-        with self._door, self._writing(), self._taken(sha256) as arriving:
-            data = (arriving.whole() / TEXT_FILE).read_bytes()
-            if hashlib.sha256(data).hexdigest() != sha256:
-                raise CorpusError(
-                    f"what arrived as text {sha256:.16} hashes to something else; prepare it again"
-                    " where it was sent from"
-                )
-            self._texts.mkdir(parents=True, exist_ok=True)
-            self._seen[sha256] = self._texts / f"{sha256}.bin"
-            replace_file(self._seen[sha256], data, durable=True)
-            return self._seen[sha256]
+    def _add_corpus(self, corpus: Path) -> None:
+        files = [corpus / name for name in (META, TOKENIZER, TRAIN, HELDOUT)]
+        there = [file for file in files if file.exists()]  # a corpus of bytes has no tokenizer
+        if sum(file.stat().st_size for file in there) <= MOST_CORPUS_BYTES:
+            (self.directory / _CORPUS).mkdir()
+            for file in there:
+                (self.directory / _CORPUS / file.name).symlink_to(file.resolve())
 
     def close(self) -> None:
-        """Let go of what has not arrived whole."""
-        with self._door:
-            self._let_go()
+        """Remove the directory."""
+        self._folder.cleanup()
 
-    def _let_go(self) -> None:
-        if self._arriving is not None:
-            self._arriving.cleanup.close()
-            self._arriving = None
 
-    def _expect(self, sha256: str) -> _Arriving:
-        """The parcel that pieces come for; another one, half come, is let go."""
-        if self._arriving is None or self._arriving.sha256 != sha256:
-            self._let_go()
-            cleanup = contextlib.ExitStack()
-            workspace = cleanup.enter_context(Workspace(self._corpora))
-            self._arriving = _Arriving(sha256, workspace, cleanup)
-        return self._arriving
+class Received:
+    """What came with a lane, on its node."""
 
-    @contextlib.contextmanager
-    def _taken(self, sha256: str) -> Iterator[_Arriving]:
-        """The parcel, which is gone after the block."""
-        try:
-            yield self._expect(sha256)
-        finally:
-            self._let_go()
+    def __init__(self, sent: Path, home: Path, compiled: Path) -> None:
+        """
+        :param sent: where Ray has put what was sent.
+        :param home: the lane's, where nobody else writes.
+        :param compiled: where the node keeps what trials compile.
+        """
+        self._sent = sent
+        self._home = home
+        self._script = script_of(home)
+        self._compiled = compiled
+        self._script_sha256 = ""
+        """Of the script as it was unpacked."""
+        self._corpora: dict[str, Path] = {}
+        """Found whole by this process before: hashed once, and not for every trial."""
 
-    def _writing(self) -> contextlib.AbstractContextManager[None]:
-        return writing(f"a corpus under {self._corpora}", instead="set AUTORESEARCH_DATA_DIR there")
+    def unpack_script(self, sha256: str) -> None:
+        """Unpack the script whose archive has this hash.
+
+        :raises SpecError: where what came is another.
+        :raises MachineryError: where the disk refuses.
+        """
+        with writing(f"a script under {self._script}", instead="set AUTORESEARCH_DATA_DIR there"):
+            archive = self._sent / _SCRIPT
+            with archive.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                    raise SpecError(
+                        f"what arrived as script {sha256:.16} hashes to something else; start Ray"
+                        " on that node again, and repeat the command"
+                    )
+            self._script.parent.mkdir(exist_ok=True)
+            unpack(archive, self._script)
+            self._script_sha256 = tree_sha256(self._script)
+
+    def keep_text(self, sha256: str, data: bytes) -> None:
+        """Keep a text that trials score besides.
+
+        :raises CorpusError: where it is not the one promised.
+        :raises MachineryError: where the disk refuses.
+        """
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise CorpusError(
+                f"what arrived as text {sha256:.16} hashes to something else; repeat the command"
+            )
+        with writing(f"a text under {self._home}", instead="set AUTORESEARCH_DATA_DIR there"):
+            self._text(sha256).write_bytes(data)
+
+    def localised(self, order: TrialOrder) -> TrialSpec:
+        """Return the spec with this node's paths, whose files are here and verified.
+
+        :raises CorpusError: where the corpus is not here.
+        :raises SpecError: where a command's program is not here.
+        :raises LaneLost: where the script is not what it was: the lane must be opened anew.
+        """
+        spec = order.spec
+        changes: dict[str, object] = {}
+        if spec.command is not None:
+            self._check_script()
+            changes["command"] = command_here(spec.command, order.program, self._script)
+        else:
+            if order.has_corpus:
+                changes["corpus_dir"] = str(self._corpus(spec))
+            changes["texts"] = tuple(map(self._text_here, spec.texts))
+        if spec.device.startswith("cuda"):
+            changes["device"] = "cuda"  # a lane sees its own GPU and no other
+        if spec.code_cache is not None:
+            changes["compile_cache"] = str(self._compiled / Path(spec.code_cache).name)
+        return spec.model_copy(update=changes)
+
+    def _check_script(self) -> None:
+        with contextlib.suppress(OSError):
+            if tree_sha256(self._script) == self._script_sha256:
+                return
+        raise LaneLost(f"something has changed the script in {self._script}; see what writes there")
+
+    def _corpus(self, spec: TrialSpec) -> Path:
+        for place in (self._sent / _CORPUS, Path(spec.corpus_dir)):
+            if spec.corpus_sha256 not in self._corpora:
+                with contextlib.suppress(CorpusError):
+                    corpus = open_corpus(place)
+                    if corpus.info.sha256 == spec.corpus_sha256 and is_intact(corpus):
+                        self._corpora[spec.corpus_sha256] = place
+        if spec.corpus_sha256 not in self._corpora:
+            raise CorpusError(
+                f"the corpus {spec.corpus_sha256:.16} is not on this node, and one of more than"
+                f" {MOST_CORPUS_BYTES >> 20} MiB is not sent; put {spec.corpus_dir} on a shared"
+                " disk, or copy it there, under the same path"
+            )
+        return self._corpora[spec.corpus_sha256]
+
+    def _text(self, sha256: str) -> Path:
+        return self._home / f".text-{Path(sha256).name}"
+
+    def _text_here(self, text: ScoredText) -> ScoredText:
+        return text.model_copy(update={"path": str(self._text(text.sha256))})
+
+
+def script_of(home: Path) -> Path:
+    """Return where a lane keeps its script: not in its home, where trials run and may read less."""
+    return home.parent.parent / "scripts" / home.name

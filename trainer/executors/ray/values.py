@@ -17,7 +17,7 @@ from autoresearch.values import (
 )
 from trainer.executors.ray.needs import Needs
 from trainer.isolation.trial_files import TrialError
-from trainer.spec import Command
+from trainer.spec import TrialSpec
 
 Line = Annotated[PlainText, Field(max_length=500)]
 """One line about a node."""
@@ -44,7 +44,9 @@ class LaneOrder(Frozen):
     needs: Needs | None = None
     """What must be there where a command trains; None where the built-in trainer does."""
     data_dir: str | None = None
-    """Where the node keeps corpora and trials at work; None: its own cache folder."""
+    """Where the node keeps trials at work; None: its own cache folder."""
+    script_sha256: str | None = None
+    """Of the archive that was sent for a command; None where the built-in trainer trains."""
     lease_s: Positive
     """A trial that the driver has not asked about for so long is ended, and the lane with it."""
 
@@ -68,12 +70,10 @@ class NodeFacts(Frozen):
     """Whether its kernel has what confines a trial to its directory."""
     sandbox: Line
     directory: Line
-    """Where it keeps corpora and trials at work."""
+    """Where it keeps trials at work."""
     disk: Line
     """Why nothing can be written there; empty where it can."""
     free_gib: NonNegative
-    corpora: tuple[Line, ...]
-    """Hashes of those that are there."""
     clock_s: NonNegative
     """Seconds since 1970."""
     lacks: Line = ""
@@ -98,11 +98,15 @@ class Opened(Frozen):
     refusal: TrialError | None = None
 
 
-class Localised(Frozen):
-    """A command with a node's own paths, or why it cannot run there."""
+class TrialOrder(Frozen):
+    """A trial that a lane is to start."""
 
-    command: Command | None = None
-    refusal: TrialError | None = None
+    spec: TrialSpec
+    """With the paths of the machine that leads the campaign."""
+    program: str = ""
+    """With which a command begins, as :func:`portable_program` says it."""
+    has_corpus: bool = False
+    """Whether the trial's corpus is there."""
 
 
 class Progress(Frozen):

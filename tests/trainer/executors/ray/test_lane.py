@@ -10,7 +10,6 @@ from tests.support import hostile
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.ray.lane import OpenLane, RayLane
 from trainer.executors.ray.node import NodeLane
-from trainer.executors.ray.shipping import Shipping
 from trainer.executors.ray.values import LaneOrder, Opened
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import Place, parse_result
@@ -58,7 +57,7 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
     home, trial_dir = Path(remote.opened.home), tmp_path / "trials" / "t1"
     hostile.arm(home / "t1", hostile.leave_everything, lines=lines, printed=printed, text=text)
     first = OpenLane(remote, "", home, Place(lane="here"))
-    with RayLane(first, lambda: first, Shipping()) as lane:
+    with RayLane(first, lambda: first) as lane:
         job = lane.submit(SPEC, trial_dir)
         assert job.result(60).result == trial_ok(SPEC)
         assert parse_result((trial_dir / "result.json").read_bytes()) == trial_ok(SPEC)

@@ -14,7 +14,7 @@ class Named:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.alive: list[Machine] = []
-        monkeypatch.setattr(module, "connect", lambda _address: None)
+        monkeypatch.setattr(module, "connect", lambda *_: None)
         monkeypatch.setattr(module, "machines", lambda: self.alive)
         self.cluster = RayCluster()
 

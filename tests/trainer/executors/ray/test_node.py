@@ -16,10 +16,11 @@ from tests.support.places import ROOT
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_for_all_gone, wait_until
 from trainer.executors.ray.node import NodeLane
-from trainer.executors.ray.values import LaneOrder, Opened, Progress, apart
+from trainer.executors.ray.values import LaneOrder, Opened, Progress, TrialOrder, apart
 from trainer.isolation.kernel.sandbox import Layers
 
 SPEC = trial_spec()
+ORDER = TrialOrder(spec=SPEC).model_dump_json()
 
 
 def order(directory: Path, token: str = "a" * 16, lease_s: float = 60) -> str:
@@ -50,7 +51,7 @@ def test_a_trial_s_files_are_told_as_bytes_and_then_gone(tmp_path: Path) -> None
     trial_dir = hostile.arm(
         Path(opened.home) / "t1", hostile.leave_everything, lines=["{}"], printed="hm", text=text
     )
-    lane.start("t1", SPEC.model_dump_json())
+    lane.start("t1", ORDER)
     assert ended(lane) == (
         Progress(ended=True, lengths=(3, 3, len(kept))),
         f"{{}}\nhm\n{kept}".encode(),
@@ -69,7 +70,7 @@ def test_files_too_large_for_one_answer_are_told_piece_by_piece(
     lane = NodeLane(order(tmp_path))
     home = Path(Opened.model_validate_json(lane.open()).home)
     hostile.arm(home / "t1", hostile.leave_everything, lines=[], printed="hm", text=text)
-    lane.start("t1", SPEC.model_dump_json())
+    lane.start("t1", ORDER)
     assert ended(lane) == (Progress(ended=True), b"")
     assert lane.more("log", 1) == b"m\n"
     assert lane.more("curve", 0) == b""
@@ -84,7 +85,7 @@ def test_a_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
     lane = NodeLane(order(tmp_path / "node"))
     home = Path(Opened.model_validate_json(lane.open()).home)
     hostile.arm(home / "t1", hostile.leave_symlinked_result, path=str(secret))
-    lane.start("t1", SPEC.model_dump_json())
+    lane.start("t1", ORDER)
     _, behind = ended(lane)
     assert b"precious" not in behind + lane.hand_over()
     lane.close()
@@ -94,7 +95,7 @@ def test_a_trial_s_name_leads_nowhere_else(tmp_path: Path) -> None:
     lane = NodeLane(order(tmp_path / "node"))
     home = Path(Opened.model_validate_json(lane.open()).home)
     hostile.arm(home / "out", hostile.leave_result, text="of the trial in the lane's home")
-    lane.start("../../../out", SPEC.model_dump_json())
+    lane.start("../../../out", ORDER)
     _, behind = ended(lane)
     assert b"of the trial in the lane's home" in behind
     assert not (tmp_path / "out").exists()
@@ -120,11 +121,11 @@ from pathlib import Path
 from tests.support import hostile
 from tests.support.trials import trial_spec
 from trainer.executors.ray.node import NodeLane
-from trainer.executors.ray.values import Opened
+from trainer.executors.ray.values import Opened, TrialOrder
 lane = NodeLane(sys.argv[1])
 home = Path(Opened.model_validate_json(lane.open()).home)
 hostile.arm(home / "t1", hostile.spread, stay=True, deaf=True)
-lane.start("t1", trial_spec().model_dump_json())
+lane.start("t1", TrialOrder(spec=trial_spec()).model_dump_json())
 print(home / "t1" / "pids", flush=True)
 time.sleep(60)
 """

@@ -48,7 +48,7 @@ class Slow(RayCluster):
 
 @pytest.fixture(autouse=True)
 def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "connect", lambda _address: None)
+    monkeypatch.setattr(module, "connect", lambda *_: None)
 
 
 def test_no_more_at_once_than_a_node_has_cores() -> None:

@@ -1,23 +1,28 @@
-"""Corpora and texts on their way to a node: whole, by hash, once."""
+"""What nodes are sent: whole, by hash, and the same there."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autoresearch.errors import CorpusError
-from tests.support.asked_nodes import AskedNode as Node
+from autoresearch.errors import CorpusError, SpecError
+from tests.support.commands import command, command_spec, script
 from tests.support.corpora import prose
 from tests.support.trials import trial_spec
 from trainer.corpus import Corpus, open_corpus, prepare
-from trainer.executors.ray.parcels import Parcels
-from trainer.executors.ray.shipping import Shipping
-from trainer.spec import ScoredText, TextPart
+from trainer.executors.base import LaneLost
+from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
+from trainer.executors.ray import parcels as module
+from trainer.executors.ray.lane import _order
+from trainer.executors.ray.parcels import Parcel, Received
+from trainer.isolation.kernel.sandbox import Layers
+from trainer.spec import CommandOk, ScoredText, TextPart, TrialSpec
 
-HERE = Path("/nonexistent/trials/t000001")
-"""A trial's directory, of which only a script's campaign would matter."""
+PRINTS = "print('val loss', open('data/part.txt').read())"
 
 
 @pytest.fixture(scope="module")
@@ -28,56 +33,143 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return prepare([str(folder)], tokenizer="bpe:300", cache_dir=folder / "cache")
 
 
-def test_a_corpus_is_sent_once_and_is_the_same_there(corpus: Corpus, tmp_path: Path) -> None:
-    spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256)
-    node, ship = Node(tmp_path), Shipping()
-    there = ship.localised(spec, node, HERE)
-    assert there.corpus_dir != spec.corpus_dir
-    assert open_corpus(Path(there.corpus_dir)).info == corpus.info
-    assert node.asked.count("take") == 4
-    assert ship.localised(spec, node, HERE) == there
-    assert Shipping().localised(spec, Node(tmp_path), HERE) == there, (
-        "another driver finds it there"
-    )
-    again = Node(tmp_path)
-    Shipping().localised(spec, again, HERE)
-    assert again.asked == ["find"]
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    script(tmp_path / "own" / "data", "1.25", "part.txt")
+    return script(tmp_path / "own", PRINTS)
 
 
-def test_a_corpus_that_changed_on_its_way_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+def received(parcel: Parcel, tmp_path: Path) -> Received:
+    """A lane's side, once Ray has sent a parcel."""
+    home = tmp_path / "node" / "lanes" / ("b" * 16)
+    home.mkdir(parents=True)
+    with parcel:
+        shutil.copytree(parcel.directory, tmp_path / "sent")
+        got = Received(tmp_path / "sent", home, tmp_path / "node" / "compiled")
+        if parcel.script_sha256 is not None:
+            got.unpack_script(parcel.script_sha256)
+    return got
+
+
+def there(spec: TrialSpec, got: Received) -> TrialSpec:
+    return got.localised(_order(spec))
+
+
+def test_a_small_corpus_is_sent_and_is_the_same_there(corpus: Corpus, tmp_path: Path) -> None:
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256)
-    torn = Node(tmp_path, lambda data: data[:-1] + b"!")
+    found = there(spec, received(Parcel(corpus=corpus.directory), tmp_path))
+    assert Path(found.corpus_dir).is_relative_to(tmp_path / "sent")
+    assert open_corpus(Path(found.corpus_dir)).info == corpus.info
+
+
+def test_a_large_corpus_must_be_at_its_path(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_CORPUS_BYTES", 100)
+    disk = tmp_path / "disk"
+    shutil.copytree(corpus.directory, disk)
+    spec = trial_spec(disk, corpus_sha256=corpus.info.sha256)
+    order = _order(spec)
+    got = received(Parcel(corpus=disk), tmp_path)
+    assert got.localised(order).corpus_dir == str(disk)
+    shutil.rmtree(disk)
+    with pytest.raises(CorpusError, match=f"put {disk} on a shared disk"):
+        Received(tmp_path / "sent", tmp_path, tmp_path).localised(order)
+
+
+def test_a_corpus_that_was_damaged_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    shutil.copytree(corpus.directory, disk)
+    spec = trial_spec(disk, corpus_sha256=corpus.info.sha256)
+    got = received(Parcel(corpus=disk), tmp_path)
+    for place in (disk, tmp_path / "sent" / "corpus-files"):
+        data = bytearray((place / "train.bin").read_bytes())
+        data[100] ^= 1
+        (place / "train.bin").write_bytes(data)
     with pytest.raises(CorpusError):
-        Shipping().localised(spec, torn, HERE)
-    assert not list((tmp_path / "corpora").glob("[!.]*"))
-    assert Shipping().localised(spec, Node(tmp_path), HERE).corpus_dir.startswith(str(tmp_path))
+        there(spec, got)
 
 
-def test_one_that_was_damaged_there_is_sent_anew(corpus: Corpus, tmp_path: Path) -> None:
-    spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256)
-    there = Path(Shipping().localised(spec, Node(tmp_path), HERE).corpus_dir)
-    data = bytearray((there / "train.bin").read_bytes())
-    data[100] ^= 1
-    (there / "train.bin").write_bytes(data)
-    Shipping().localised(spec, Node(tmp_path), HERE)
-    assert (there / "train.bin").read_bytes() == (corpus.directory / "train.bin").read_bytes()
-
-
-def test_a_text_is_sent_by_its_hash_too(corpus: Corpus, tmp_path: Path) -> None:
-    path = tmp_path / "second.bin"
-    path.write_bytes(bytes(range(200)))
+def test_a_text_is_kept_by_its_hash(corpus: Corpus, tmp_path: Path) -> None:
+    data = bytes(range(200))
     text = ScoredText(
         name="second",
-        path=str(path),
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        path="/elsewhere",
+        sha256=hashlib.sha256(data).hexdigest(),
         parts=(TextPart(tokens=100, bytes=90),),
     )
+    got = received(Parcel(corpus=corpus.directory), tmp_path)
+    with pytest.raises(CorpusError):
+        got.keep_text(text.sha256, data + b"!")
+    got.keep_text(text.sha256, data)
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256, texts=(text,))
-    [there] = Shipping().localised(spec, Node(tmp_path / "node"), HERE).texts
-    assert Path(there.path).is_relative_to(tmp_path / "node")
-    assert Path(there.path).read_bytes() == path.read_bytes()
+    [found] = there(spec, got).texts
+    assert Path(found.path).read_bytes() == data
 
 
-def test_no_other_file_is_taken(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"no file of a corpus is called '\.\./x'"):
-        Parcels(tmp_path).take("a" * 64, "../x", b"")
+def sent(own: Path, tmp_path: Path, **changes: Any) -> tuple[TrialSpec, Received]:
+    told = command(directory=str(own), **changes)
+    return command_spec(command=told), received(Parcel(told, campaign=tmp_path / "c"), tmp_path)
+
+
+def test_a_script_is_the_same_there(own: Path, tmp_path: Path) -> None:
+    (own / "train.py").chmod(0o755)
+    spec, got = sent(own, tmp_path)
+    found = there(spec, got).command
+    assert found is not None
+    tree = Path(found.directory)
+    assert tree.is_relative_to(tmp_path / "node")
+    assert (tree / "data" / "part.txt").read_text() == "1.25"
+    assert (tree / "train.py").stat().st_mode & 0o777 == 0o755
+    assert (tree / "data" / "part.txt").stat().st_mode & 0o777 == 0o644, "a copy can be edited"
+
+
+def test_one_that_changed_on_its_way_is_refused(own: Path, tmp_path: Path) -> None:
+    _, got = sent(own, tmp_path)
+    with pytest.raises(SpecError):
+        got.unpack_script("0" * 64)
+
+
+@pytest.mark.parametrize("damage", ["changed", "added", "removed", "linked"])
+def test_one_that_was_damaged_there_trains_nothing(own: Path, tmp_path: Path, damage: str) -> None:
+    spec, got = sent(own, tmp_path)
+    found = there(spec, got).command
+    assert found is not None
+    part = Path(found.directory, "data", "part.txt")
+    if damage == "added":
+        (part.parent / "more").touch()
+    else:
+        part.unlink()
+    if damage == "changed":
+        part.write_text("1.26")
+    if damage == "linked":
+        part.symlink_to(own / "data" / "part.txt")
+    with pytest.raises(LaneLost):
+        there(spec, got)
+
+
+@pytest.mark.skipif(Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial")
+def test_a_trial_runs_of_what_came(own: Path, tmp_path: Path) -> None:
+    """With data that the menu reads, which is the node's own, in the script's folder and beside."""
+    big = script(own / "big", "0.5", "part.txt")
+    (own / "train.py").write_text(
+        PRINTS + "\nprint('iter 1: loss', open('big/part.txt').read())\n"
+        "for place in ('train.py', 'data/part.txt', 'big/part.txt', 'data/new', 'big/new'):\n"
+        "    try:\n"
+        "        open(place, 'w')\n"
+        "        print('WROTE', place)\n"
+        "    except PermissionError:\n"
+        "        pass\n"
+    )
+    spec, got = sent(own, tmp_path, reads=(str(big),))
+    order = _order(spec)
+    shutil.rmtree(own / "data")
+    trial = tmp_path / "node" / "lanes" / ("b" * 16) / "t000001"
+    with LocalExecutor(entry=COMMAND_ENTRY, fork_server=False) as executor:
+        result = executor.submit(got.localised(order), trial).result(60).result
+    log = (trial / "trainer.log").read_text()
+    assert isinstance(result, CommandOk), log
+    assert result.score == 1.25
+    assert "iter 1: loss 0.5" in log
+    assert "WROTE" not in log
+    assert got.localised(order).command, "the trial has changed nothing of it"
