@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 from agent.proposers.sampler import SamplerProposer
 from agent.search.goal import Goal
-from agent.search.turns import flight
-from agent.search.turns.asking import Answer, Question
+from agent.search.iterations import scheduler
+from agent.search.iterations.asking import Answer, Question
 from bench.search.made_up import MadeUpWorld
 from tests.support.simulated.account import Account, Stage
 from tests.support.simulated.executor import SimulatedExecutor
@@ -113,12 +113,12 @@ def night(
         ClockedExecutor(world, lanes) as executor,
     ):
         clock = SimpleNamespace(monotonic=lambda: executor.now_s)
-        vars(flight).update(time=clock, PATIENCE_S=0.0)
+        vars(scheduler).update(time=clock, PATIENCE_S=0.0)
         watcher = ClockedAccount(world, campaign)
         watcher.executor = executor
         loop = put_together(campaign, SamplerProposer, Rules(), executor, watcher)
         loop.asking = ClockedAsking(executor, *PROPOSERS[proposer])
-        without = patch.object(flight.Flight, "look_ahead", lambda *_, **__: None)
+        without = patch.object(scheduler.Scheduler, "speculate", lambda *_, **__: None)
         with nullcontext() if speculate else without:
             loop.run(Goal(iterations=iterations))
         return tuple(watcher.stages)
