@@ -1,2 +1,2 @@
-"""What a training step does on a GPU, counted without one: see
+"""Count the work of a training step on a GPU without a GPU: see
 :mod:`trainer.envelope.counted_step`."""

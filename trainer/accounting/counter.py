@@ -1,16 +1,16 @@
-"""The counter: what every operator of a step does, and what memory is held meanwhile.
+"""Count the work of every operator of a step, and the memory held meanwhile.
 
-A :class:`Counter` is a dispatch mode of torch: below autograd it is handed each operator that would
-launch kernels, forward and backward. On the meta device the operators compute shapes and nothing
-else, so a step of 354 M parameters is counted in seconds and no memory.
+A :class:`Counter` is a dispatch mode of torch. Below autograd it receives each operator that would
+launch kernels, forward and backward. On the meta device the operators only compute shapes, so a
+step of 354 M parameters is counted in seconds without memory.
 
-**Memory** is what tensors hold: a storage counts from the operator that made it until the last
-tensor that looks at it is gone, rounded up to 512 bytes as torch's CUDA allocator does. What the
-libraries take inside of an operator is counted for attention's backward pass alone; cuBLAS's
-workspace (32 MiB on Hopper), the context and fragmentation are not.
+**Memory** is what tensors hold. A storage counts from the operator that made it until the last
+tensor on it is gone, rounded up to 512 bytes as by torch's CUDA allocator. Memory that libraries
+use inside an operator counts only for attention's backward pass; cuBLAS's workspace (32 MiB on
+Hopper), the context and fragmentation do not.
 
-**Products of the head** are told from the blocks' by what they read: the head's weight or a copy of
-it, or something of the logits' size that was made of the logits.
+**Products of the head** are distinguished from the blocks' by their inputs: the head's weight or a
+copy of it, or something of the logits' size made of the logits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Family = Literal["weight", "logits"]
 
 
 class Counter(TorchDispatchMode):
-    """Counts what happens in a :meth:`phase`, and watches memory all along."""
+    """Counts operators within a :meth:`phase`, and tracks memory throughout."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -50,13 +50,13 @@ class Counter(TorchDispatchMode):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """See every operator and every declared kernel from here on."""
+        """Track every operator and every declared kernel in this block."""
         with listening(self), self, GpuAttention():
             yield
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Count what is done inside."""
+        """Count the work within this block."""
         if not self._peaks:
             self._held_bytes = self._memory.held_bytes
         self._memory.peak_bytes = self._memory.held_bytes
@@ -68,11 +68,11 @@ class Counter(TorchDispatchMode):
             self._peaks[phase] = max(self._peaks.get(phase, 0), self._memory.peak_bytes)
 
     def head_weight(self, weight: Tensor) -> None:
-        """Tell which weight the logits are made with."""
+        """Set the weight that makes the logits."""
         self._head.add(weight, "weight")
 
     def counts(self) -> StepCounts:
-        """What was counted in all phases."""
+        """Return the counts of all phases."""
         return StepCounts(dict(self._calls), dict(self._peaks), self._held_bytes)
 
     def __torch_dispatch__(
@@ -127,12 +127,13 @@ class Counter(TorchDispatchMode):
 
 
 def _has_no_meta(operator: Any) -> bool:
-    """Operators in place that the meta device does not know, and that return nothing."""
+    """Return whether it is an in-place operator that the meta device lacks and that returns
+    nothing."""
     return str(operator.overloadpacket.__name__) == "_fused_adamw_"
 
 
 class _Memory:
-    """Which storages are alive."""
+    """Tracks which storages are alive."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
@@ -140,7 +141,7 @@ class _Memory:
         self._alive: dict[int, weakref.ref[Any]] = {}
 
     def hold(self, tensors: list[Tensor], workspace_bytes: int) -> None:
-        """Count the storages of these that are new, until nobody has them any more."""
+        """Count the new storages among these until nobody holds them."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             key = storage._cdata
@@ -159,20 +160,20 @@ class _Memory:
 
 
 class _Head:
-    """What was made of the head's weight, and what of the logits, by storage."""
+    """Tracks what was made of the head's weight, and of the logits, by storage."""
 
     def __init__(self) -> None:
         self._families: dict[int, tuple[weakref.ref[Any], Family, int]] = {}
 
     def add(self, tensor: Tensor, family: Family) -> None:
-        """The tensor's storage belongs to a family, for as long as it lives."""
+        """Assign the tensor's storage to a family for as long as it lives."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         gone = weakref.ref(storage, lambda _: self._families.pop(key, None))
         self._families[key] = gone, family, tensor.numel()
 
     def pass_on(self, call: Call, *, is_product: bool) -> Kind:
-        """Note what the call's results are made of; of a product, whose it is."""
+        """Record what the call's results are made of, and return the kind of a product."""
         arguments, results = call.reads, call.writes
         if not is_product:
             if not operators.is_free(call) and call.name not in {"embedding"}:
@@ -185,8 +186,8 @@ class _Head:
         return "head" if any(families) else "block"
 
     def inherit(self, arguments: list[Tensor], results: list[Tensor]) -> None:
-        """What is made of the weight alone is a copy of it; what is made of logits, and as large,
-        belongs to them."""
+        """Let copies of the weight be of its family, and tensors as large as the logits made from
+        them of theirs."""
         families = {self._family(tensor) for tensor in arguments}
         if families == {"weight"}:
             for tensor in results:
@@ -203,10 +204,10 @@ class _Head:
 
 
 class GpuAttention(TorchFunctionMode):
-    """``scaled_dot_product_attention`` as CUDA has it; of its own accord the meta device takes the
-    many operators of the one that is written out.
+    """Makes ``scaled_dot_product_attention`` run as on CUDA; the meta device would use the many
+    operators of the written-out form.
 
-    FlashAttention in 16 bits; the kernel that torch calls memory-efficient in fp32.
+    That is FlashAttention in 16 bits, and torch's memory-efficient kernel in fp32.
     """
 
     def __torch_function__(
@@ -219,7 +220,7 @@ class GpuAttention(TorchFunctionMode):
         options = dict(kwargs or {})
         if func is not torch.nn.functional.scaled_dot_product_attention:
             return func(*args, **options)
-        options.pop("enable_gqa", None)  # the kernel looks at the shapes
+        options.pop("enable_gqa", None)  # the kernel uses the shapes
         q, k, v = args
         if q.dtype is torch.float32:
             aten = torch.ops.aten._scaled_dot_product_efficient_attention

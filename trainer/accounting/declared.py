@@ -1,4 +1,4 @@
-"""Kernels of our own, and what each declares that it does.
+"""Declare the costs of our own kernels.
 
 Accounting runs a training step on tensors of the meta device, which have shapes and no memory, and
 sees every operator of torch there. A kernel that torch knows nothing of, a Triton one say, cannot
@@ -42,22 +42,22 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call does on the device."""
+    """Work of one call on the device."""
 
     read_bytes: int
     written_bytes: int
     kernels: int = 1
     flops: int = 0
-    """FLOPs of matrix products and attention; those of elementwise work hide behind its bytes."""
+    """FLOPs of matrix products and attention; those of elementwise work are hidden by its bytes."""
     kind: Kind = "other"
-    """What the FLOPs are of."""
+    """Kind of work that the FLOPs belong to."""
 
 
 class Listener(Protocol):
-    """Whoever counts."""
+    """Receives declared kernels while counting."""
 
     def declared(self, name: str, cost: Cost, arguments: object, result: object) -> None:
-        """A declared kernel was called."""
+        """Count a call of a declared kernel."""
         ...
 
 
@@ -65,13 +65,13 @@ _listeners: list[Listener] = []
 
 
 def counting() -> bool:
-    """Whether a step is being counted, and not run."""
+    """Return whether a step is being counted, not run."""
     return bool(_listeners)
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell ``listener`` of every declared kernel, none of which runs meanwhile."""
+    """Report every declared kernel to ``listener``; none of them runs meanwhile."""
     _listeners.append(listener)
     try:
         yield
@@ -80,8 +80,8 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def has_gpu_kernels(device: torch.device) -> bool:
-    """Whether what runs there is what runs on a GPU: CUDA, and the meta device, which stands for
-    one while a step is counted."""
+    """Return whether GPU kernels run there: on CUDA, and on the meta device, which represents a GPU
+    while a step is counted."""
     return device.type in {"cuda", "meta"}
 
 
@@ -91,7 +91,8 @@ def declared(
     """Declare the function that launches a kernel; see the module.
 
     :param outputs: makes its results, of the right shapes and dtypes, from its arguments.
-    :param cost: what a call does; by default as of a kernel that reads and writes all once.
+    :param cost: the work of a call; by default that of a kernel that reads and writes everything
+        once.
     """
 
     def declare(launch: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -111,7 +112,7 @@ def declared(
 
 
 def touched_bytes(tensor: Tensor) -> int:
-    """Bytes of memory behind the tensor's elements, those that it repeats counted once."""
+    """Return the bytes of memory behind the tensor's elements, repeated ones counted once."""
     sizes = (
         size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0
     )
@@ -119,7 +120,7 @@ def touched_bytes(tensor: Tensor) -> int:
 
 
 def tensors_in(values: object) -> list[Tensor]:
-    """All tensors of nested lists, tuples and dicts."""
+    """Return all tensors of nested lists, tuples and dicts."""
     if isinstance(values, Tensor):
         return [values]
     if isinstance(values, dict):

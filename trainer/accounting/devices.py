@@ -1,9 +1,9 @@
-"""How long a counted step takes on a device that is described by its rates.
+"""Predict the time of a counted step on a device that is described by its rates.
 
 A kernel takes at least the time of its FLOPs at the device's rate, and at least that of its bytes;
-the larger of the two is its roofline (Williams et al. 2009), and a step's time is the sum over its
-kernels, one after the other. The rates are those that good kernels *reach*, not a data sheet's: a
-prediction made of peaks that nothing reaches could not be falsified by any measurement.
+the larger is its roofline (Williams et al. 2009). A step's time is the sum over its kernels, one
+after the other. The rates are those that good kernels *reach*, not a data sheet's: no measurement
+could falsify a prediction from peaks that nothing reaches.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from trainer.accounting.work import StepCounts, Work
 
 
 class DeviceDescription(Frozen):
-    """What a prediction needs to know of a GPU."""
+    """Facts about a GPU that a prediction needs."""
 
     name: str
     bf16_tflops: Positive
-    """That large products in bf16 reach within a training step; all rates are 10¹² FLOP/s."""
+    """Rate of large bf16 products within a training step; all rates are in 10¹² FLOP/s."""
     fp8_tflops: Positive
     fp32_tflops: Positive
     attention_tflops: Positive
-    """That causal attention reaches in bf16, of the FLOPs that it executes."""
+    """Rate of causal attention in bf16, for executed FLOPs."""
     bandwidth_gb_per_s: Positive
-    """10⁹ bytes a second of device memory, read and written together."""
+    """10⁹ bytes per second of device memory, reads and writes together."""
     ceiling_tflops: Positive
-    """The rate of the fastest large bf16 product alone, that utilisations are of."""
+    """Rate of the fastest single large bf16 product, the base of utilizations."""
     memory_gib: Positive
     misaligned_slowdown: Positive = 3.0
-    """How many times as long a product takes whose rows are not aligned to 16 bytes."""
+    """Slow-down of a product whose rows are not aligned to 16 bytes."""
     launch_us: NonNegative = 2.0
-    """The least that a kernel takes, however little it does."""
+    """Least time of a kernel, however little it does."""
     source: str
-    """Where the rates are from, and which are assumed."""
+    """Source of the rates, and which are assumed."""
 
     def seconds(self, counts: StepCounts) -> float:
-        """How long one step takes at these rates."""
+        """Return the time of one step at these rates."""
         return sum(calls * self._of(work) for work, calls in counts.calls.items())
 
     def _of(self, work: Work) -> float:
@@ -91,10 +91,10 @@ DEVICES: Mapping[str, DeviceDescription] = MappingProxyType(
 
 
 def describe(name: str, rates: str | None = None) -> DeviceDescription:
-    """One of :data:`DEVICES`, with some of its numbers changed.
+    """Return one of :data:`DEVICES`, with some of its numbers changed.
 
     :param rates: ``bf16_tflops=75,bandwidth_gb_per_s=210``: fields of the description.
-    :raises SpecError: on a name or a field that there is not, or a value that cannot be.
+    :raises SpecError: on an unknown name or field, or an invalid value.
     """
     if name.lower() not in DEVICES:
         raise SpecError(

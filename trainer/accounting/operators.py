@@ -1,22 +1,26 @@
-"""What one call of each of torch's operators does on a GPU: bytes, kernels, FLOPs.
+"""Define the work of each of torch's operators on a GPU: bytes, kernels, FLOPs.
 
-Bytes are the least that the operator's own kernels move: every tensor it is given read once, every
-result written once, nothing found in a cache. So the sum over a step is what its kernels as written
-must move, and a GPU moves no less unless an operand is still in its cache (50 MB on an H200) from
-the kernel before. Products of large matrices read operands more than once, out of that cache.
+Bytes are the least that the operator's own kernels move: every input tensor read once, every result
+written once, nothing cached. So the sum over a step is what its kernels as written must move. A GPU
+moves no less unless an operand is still in its cache (50 MB on an H200) from the previous kernel.
+Products of large matrices read operands more than once, from that cache.
 
-Where an operator does otherwise on CUDA, a rule below says so:
+Rules below describe operators that differ on CUDA:
 
 - views cost nothing, allocations launch nothing;
-- an embedding reads the rows that it looks up;
-- LayerNorm's and RMSNorm's backward passes are two kernels, one for the input's gradient and one
-  for the gain's, and each reads both tensors;
-- attention is FlashAttention 2 (Dao 2023, arXiv 2307.08691): it writes the output and one fp32
-  number a row, and its backward pass adds up the queries' gradient in fp32;
-- multi-tensor kernels launch once for every 320 chunks of 65,536 elements (``MultiTensorApply.cuh``
-  of torch), and the fused AdamW writes the gradients back where it has scaled them.
 
-Of FLOPs only products' and attention's count, an addition and a multiplication being two.
+- an embedding reads the selected rows;
+
+- LayerNorm's and RMSNorm's backward passes are two kernels, one for the input's gradient and one
+for the gain's, and each reads both tensors;
+
+- attention is FlashAttention 2 (Dao 2023, arXiv 2307.08691): it writes the output and one fp32
+number per row, and its backward pass sums the queries' gradient in fp32;
+
+- multi-tensor kernels launch once for every 320 chunks of 65,536 elements (``MultiTensorApply.cuh``
+of torch), and the fused AdamW writes the gradients back after scaling them.
+
+Only products' and attention's FLOPs count, with an addition and a multiplication as two.
 """
 
 from __future__ import annotations
@@ -33,38 +37,38 @@ from trainer.accounting.declared import Cost, tensors_in, touched_bytes
 from trainer.accounting.work import Shape
 
 ALIGNMENT = 16
-"""Bytes: what tensor cores' fast loads want rows to start at multiples of (cuBLAS's documentation,
-"Tensor Core Usage")."""
+"""Bytes: tensor cores' fast loads need rows that start at multiples of this (cuBLAS's
+documentation, "Tensor Core Usage")."""
 
 _aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator, what it was given and what it returned."""
+    """An operator, its inputs and its result."""
 
     operator: Any
     """A ``torch._ops.OpOverload``."""
     args: tuple[Any, ...]
     options: Mapping[str, Any]
-    """Given by name, ``out`` among them."""
+    """Options by name, ``out`` included."""
     result: Any
 
     @property
     def reads(self) -> list[Tensor]:
-        """The tensors whose values it looks at."""
+        """Tensors whose values it reads."""
         first = 1 if self.name in _OVERWRITES else 0
         named = [value for name, value in self.options.items() if name != "out"]
         return tensors_in((self.args[first:], named))
 
     @property
     def writes(self) -> list[Tensor]:
-        """The tensors whose values it makes."""
+        """Tensors whose values it writes."""
         return tensors_in(self.result)
 
     @property
     def name(self) -> str:
-        """Without the namespace and the overload."""
+        """Name without the namespace and the overload."""
         return str(self.operator.overloadpacket.__name__)
 
 
@@ -78,7 +82,7 @@ class Multiplication:
 
     @property
     def misaligned(self) -> tuple[str, ...]:
-        """Which of them have rows that do not all start at multiples of 16 bytes."""
+        """Matrices whose rows do not all start at multiples of 16 bytes."""
         rows = {name: _row_bytes(matrix) for name, matrix in self.matrices.items()}
         return tuple(
             f"{name} of rows of {size} bytes" for name, size in rows.items() if size % ALIGNMENT
@@ -86,20 +90,20 @@ class Multiplication:
 
 
 def is_free(call: Call) -> bool:
-    """Whether the call launches nothing: a view, or memory that nobody has written yet."""
+    """Return whether the call launches nothing: a view, or uninitialized memory."""
     if call.operator.is_view or call.name in _ALLOCATES or call.name in _VIEWS:
         return True
     return not call.writes and call.name not in _IN_PLACE
 
 
 def cost(call: Call) -> Cost:
-    """What the call does."""
+    """Return the work of the call."""
     rule = _RULES.get(call.name, _once)
     return rule(call)
 
 
 def multiplication(call: Call) -> Multiplication | None:
-    """The product that the call is; None where it is none."""
+    """Return the call's product; None if it is none."""
     find = _PRODUCTS.get(call.name)
     return find(call) if find else None
 
@@ -109,15 +113,15 @@ def multiplication(call: Call) -> Multiplication | None:
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _VIEWS = {"_unsafe_view", "_reshape_alias", "lift_fresh"}
 _OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_"}
-"""Write their first argument without having read it."""
+"""Operators that write their first argument without reading it."""
 _IN_PLACE = {"_foreach_add_", "_foreach_mul_", "_foreach_copy_", "_fused_adamw_"}
-"""That return nothing."""
+"""Operators that return nothing."""
 
 Rule = Callable[[Call], Cost]
 
 
 def _once(call: Call) -> Cost:
-    """One kernel that reads all it is given, and writes all it returns."""
+    """Return the work of one kernel that reads all inputs and writes all results."""
     return Cost(_bytes(call.reads), _bytes(call.writes))
 
 
@@ -129,29 +133,30 @@ def _writes(call: Call) -> Cost:
     return Cost(0, _bytes(call.writes))
 
 
-def _looks_up(call: Call) -> Cost:
-    """``(table, indices)`` or ``(table, dimension, indices)``: as much read as is written."""
+def _selects_rows(call: Call) -> Cost:
+    """Return the work of ``(table, indices)`` or ``(table, dimension, indices)``: as much is read
+    as written."""
     rows, (_, indices, *_) = _bytes(call.writes), call.reads
     return Cost(rows + touched_bytes(indices), rows)
 
 
 def _nll(call: Call) -> Cost:
-    """One entry of each row is read."""
+    """Return the work of reading one entry of each row."""
     log_p, targets, *_ = call.reads
     entries = targets.numel() * log_p.element_size()
     return Cost(touched_bytes(targets) + entries, _bytes(call.writes))
 
 
 def _nll_backward(call: Call) -> Cost:
-    """All is cleared, then one entry of each row is written."""
+    """Return the work of clearing everything, then writing one entry of each row."""
     _, log_p, targets, *_ = call.reads
     entries = targets.numel() * log_p.element_size()
     return Cost(touched_bytes(targets), _bytes(call.writes) + entries, 2)
 
 
 def _embedding_backward(call: Call) -> Cost:
-    """The table's gradient is cleared and the rows are added to it, sorted by their index; the
-    kernels are those of the sort, which moves next to nothing."""
+    """Return the work of clearing the table's gradient and adding the rows, sorted by index; the
+    sort's kernels move almost nothing."""
     gradient, indices, *_ = call.reads
     sorting_kernels = 10
     table = _bytes(call.writes)
@@ -174,12 +179,12 @@ def _norm_backward(call: Call) -> Cost:
 def _attention_backward(call: Call) -> Cost:
     once = _once(call)
     sums = _attention_sums_bytes(call)
-    # Cleared; the rows' sums of output × gradient; the pass itself; the sums rounded to bf16.
+    # Clear; row sums of output × gradient; the pass itself; rounding the sums to bf16.
     return Cost(once.read_bytes + 2 * sums, once.written_bytes + 2 * sums, 4)
 
 
 def _multi_tensor(call: Call) -> Cost:
-    """Lists of tensors, each element read and written back."""
+    """Return the work on lists of tensors, each element read and written back."""
     return Cost(_bytes(call.reads), _bytes(call.reads), _launches(tensors_in(call.args[0])))
 
 
@@ -192,7 +197,7 @@ def _fused_adamw(call: Call) -> Cost:
 
 
 def _foreach_norm(call: Call) -> Cost:
-    """And a kernel that adds up what those of each launch found."""
+    """Return the work of the norms, with a kernel that sums the partial results of each launch."""
     return Cost(_bytes(call.reads), _bytes(call.writes), _launches(call.reads) + 1)
 
 
@@ -212,9 +217,9 @@ _RULES: Mapping[str, Rule] = {
     "full": _writes,
     "full_like": _writes,
     "new_zeros": _writes,
-    "embedding": _looks_up,
-    "gather": _looks_up,
-    "index_select": _looks_up,
+    "embedding": _selects_rows,
+    "gather": _selects_rows,
+    "index_select": _selects_rows,
     "nll_loss_forward": _nll,
     "nll_loss_backward": _nll_backward,
     "embedding_dense_backward": _embedding_backward,
@@ -232,7 +237,7 @@ _RULES: Mapping[str, Rule] = {
 
 
 def workspace_bytes(call: Call) -> int:
-    """Memory that the call takes and gives back, large enough to matter."""
+    """Return memory that the call allocates temporarily, if large enough to matter."""
     if call.name.endswith("attention_backward"):
         return _attention_sums_bytes(call)
     return 0
@@ -247,7 +252,7 @@ def _attention_sums_bytes(call: Call) -> int:
 
 
 def _mm(call: Call, first: int = 0) -> Multiplication:
-    """``[m, k] × [k, n]``, or a batch of them."""
+    """Return the product ``[m, k] × [k, n]``, or a batch of them."""
     left, right = call.args[first], call.args[first + 1]
     *batch, m, k = left.shape
     n = right.shape[-1]
@@ -258,7 +263,7 @@ def _mm(call: Call, first: int = 0) -> Multiplication:
 
 
 def _attention(call: Call, products: int) -> Multiplication:
-    """Causal attention as the lower half of its squares, in ``products`` products."""
+    """Return causal attention as the lower half of its squares, in ``products`` products."""
     backward = products > 2
     q, k, v = call.args[1:4] if backward else call.args[:3]
     batch, heads, queries, head_dim = q.shape
@@ -282,8 +287,8 @@ _PRODUCTS: Mapping[str, Callable[[Call], Multiplication]] = {
 
 
 def _row_bytes(matrix: Tensor) -> int:
-    """The bytes from a row (or column, as it is laid out) to the next, or their largest common
-    divisor with the other strides and the offset of the first: what all rows are aligned to."""
+    """Return the alignment of all rows: the greatest common divisor, in bytes, of the row (or
+    column) stride, the other strides and the offset."""
     size = matrix.element_size()
     strides = [
         stride * size

@@ -1,4 +1,4 @@
-"""What was counted: the pieces of work of a step, and their sums."""
+"""Define the counted work of a step, and its sums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS: tuple[Kind, ...] = ("block", "head", "attention", "other")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a matrix product ``[m, k] × [k, n]``, ``batch`` of them; for attention m counts
+    """Sizes of a matrix product ``[m, k] × [k, n]``, ``batch`` of them; for attention m counts
     queries, n keys, and k is head_dim."""
 
     m: int
@@ -34,75 +34,74 @@ class Work:
 
     phase: Phase
     operator: str
-    """torch's name without its overload, or the function's that launches the kernel."""
+    """torch's name without its overload, or the name of the function that launches the kernel."""
     kind: Kind
     read_bytes: int
     written_bytes: int
     kernels: int
     flops: int = 0
     dtype: str = ""
-    """The type of a product's operands: float32, bfloat16, float8_e4m3fn."""
+    """Type of a product's operands: float32, bfloat16, float8_e4m3fn."""
     shape: Shape | None = None
-    """The sizes of a product; None for all other work."""
+    """Sizes of a product; None for all other work."""
     misaligned: tuple[str, ...] = ()
     """The product's matrices whose rows do not all start at multiples of 16 bytes, in words."""
 
     @property
     def moved_bytes(self) -> int:
-        """Through the device's memory, nothing being kept in a cache from one kernel to the
-        next."""
+        """Bytes through the device's memory, with nothing cached between kernels."""
         return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True)
 class StepCounts:
-    """One training step."""
+    """Counts of one training step."""
 
     calls: Mapping[Work, int]
-    """How often each piece of work is done, in the order of the first."""
+    """Number of calls of each piece of work, in the order of the first."""
     peak_bytes: Mapping[Phase, int]
-    """Most memory held at once in each phase, what is held always included."""
+    """Most memory held at once in each phase, permanent memory included."""
     held_bytes: int
-    """Between steps: weights and their copies, AdamW's moments, the batch."""
+    """Memory held between steps: weights and their copies, AdamW's moments, the batch."""
 
     def total(self, value: Callable[[Work], int]) -> int:
-        """The sum of something over all calls."""
+        """Return the sum of a value over all calls."""
         return sum(calls * value(work) for work, calls in self.calls.items())
 
     @cached_property
     def moved_bytes(self) -> int:
-        """Read and written by all kernels."""
+        """Bytes read and written by all kernels."""
         return self.total(lambda work: work.moved_bytes)
 
     @cached_property
     def kernels(self) -> int:
-        """Launched."""
+        """Number of kernels launched."""
         return self.total(lambda work: work.kernels)
 
     @cached_property
     def flops(self) -> int:
-        """FLOPs of products and attention as they are executed: of a causal mask's squares the
-        lower half, and what is computed again twice."""
+        """FLOPs of products and attention as executed: a causal mask's lower half only, and
+        recomputed work twice."""
         return self.total(lambda work: work.flops)
 
     @cached_property
     def elementwise_bytes(self) -> int:
-        """Moved by what is neither product nor attention nor the optimizer: norms, activations,
-        the loss, casts, additions. It is what fusing kernels can spare."""
+        """Bytes moved by norms, activations, the loss, casts and additions: what fusing kernels can
+        save."""
         return self.total(
             lambda work: work.moved_bytes if work.kind == "other" and work.phase != "update" else 0
         )
 
     def flops_of(self, kind: Kind) -> int:
-        """FLOPs of the work of one kind."""
+        """Return the FLOPs of the work of one kind."""
         return self.total(lambda work: work.flops if work.kind == kind else 0)
 
     @property
     def peak(self) -> int:
-        """Bytes held at once, at most."""
+        """Most bytes held at once."""
         return max(self.peak_bytes.values())
 
     @property
     def misaligned(self) -> Mapping[Work, int]:
-        """Products of which a matrix has rows that are not aligned to 16 bytes."""
+        """Products with a matrix whose rows are not aligned to 16 bytes."""
         return {work: calls for work, calls in self.calls.items() if work.misaligned}

@@ -1,1 +1,2 @@
-"""Trials that are any command: filled in, given a place, run, and read like a stranger."""
+"""Run any command as a trial: fill it in, prepare its working directory, run it, and read its
+output as untrusted."""

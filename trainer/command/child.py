@@ -1,8 +1,8 @@
-"""What a trial's process does where a command trains: start it, read it, report a result.
+"""Run a command in a trial's process: start it, read it, and report a result.
 
-It is confined before it starts anything, so the command is too. Like the built-in trainer's it
-writes curve.jsonl in the trial's directory; the command's own place is among the
-trial's temporary files (:mod:`trainer.command.workspace`) and goes with them.
+The process is confined before it starts anything, so the command is too. Like the built-in
+trainer's it writes curve.jsonl in the trial's directory. The command's own working directory is
+among the trial's temporary files (:mod:`trainer.command.workspace`) and is removed with them.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from trainer.spec import (
     TrialSpec,
 )
 
-_LOOK_S = 0.05
-"""Between two looks whether a command that prints nothing has ended."""
+_POLL_S = 0.05
+"""Seconds between checks whether a silent command has ended."""
 _CHUNK_BYTES = 1 << 16
 _ANY_NUMBER = "([-+0-9.eE]+)"
 _STARTUP = str(Path(__file__).with_name("startup"))
 _LEFT_CHUNKS = 64
-"""Of what is left to read when it has ended: 4 MiB, more than a pipe holds."""
+"""Most chunks to read after its end: 4 MiB, more than a pipe holds."""
 
 
 def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed:
-    """Run the trial and return its result, whatever came of it.
+    """Run the trial and return its result.
 
-    :raises AutoresearchError: where the command cannot be started or asks for what there is not;
-        then there is no result.
+    :raises AutoresearchError: if the command cannot be started or asks for an unknown value; then
+        there is no result.
     """
     if spec.command is None:
         raise SpecError("a trial of the built-in trainer was sent to the one for commands")
@@ -58,7 +58,8 @@ def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | 
     try:
         return run.result()
     except OSError as error:
-        if run.has_begun:  # its own files may fill a disk; else the supervisor says so
+        # its own files may fill a disk; otherwise the supervisor reports the error
+        if run.has_begun:
             return run.failed("crash", f"its files or output cannot be read or kept ({error})")
         raise MachineryError(
             f"the trial's directory {trial_dir} cannot be written ({error.strerror}); free some "
@@ -67,7 +68,7 @@ def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | 
 
 
 def _cores() -> int:
-    """That this trial may use, which are its lane's: as many threads as PyTorch takes unasked."""
+    """Return the number of cores of this trial's lane, PyTorch's default number of threads."""
     return len(os.sched_getaffinity(0))
 
 
@@ -84,19 +85,19 @@ class _Run:
         self._pruner = Pruner(spec.prune)
         self._last_step: int | None = None
         self._lost: int | None = None
-        """The first step whose loss was not finite."""
+        """First step with a loss that was not finite."""
         self.has_begun = False
-        """The command has: what fails in its files from there on may be its own doing."""
+        """Whether the command has started: later failures in its files may be its own."""
 
     def result(self) -> Measured | TrialFailed:
-        """Run it, and say what came of it."""
-        told = filled(self._spec, self._command, self._work, self._spec.threads or _cores())
-        if told.values is not None:
-            (self._work / told.values[0]).write_text(told.values[1], "utf-8")
-        self._edit(told)
+        """Run the command and return the result."""
+        filling = filled(self._spec, self._command, self._work, self._spec.threads or _cores())
+        if filling.values is not None:
+            (self._work / filling.values[0]).write_text(filling.values[1], "utf-8")
+        self._edit(filling)
         setup_s = max(0.0, time.monotonic() - self._born)
         began = time.monotonic()
-        code = self._attended(told, began)
+        code = self._attended(filling, began)
         train_s = time.monotonic() - began
         failure = self._failure(code)
         if failure is not None:
@@ -121,8 +122,8 @@ class _Run:
 
     # --- while it runs --------------------------------------------------------------------------
 
-    def _edit(self, told: Filled) -> None:
-        """Put a copy of the script in the place of the link to it, its constants rewritten."""
+    def _edit(self, filling: Filled) -> None:
+        """Replace the link to the script by a copy with its constants rewritten."""
         name = self._command.edited
         if name is None:
             return
@@ -136,14 +137,14 @@ class _Run:
                 "take its place; name that folder as the directory"
             )
         copy.unlink(missing_ok=True)
-        copy.write_text(edited(source, {**self._spec.config.said, **told.edits}), "utf-8")
+        copy.write_text(edited(source, {**self._spec.config.said, **filling.edits}), "utf-8")
 
-    def _attended(self, told: Filled, began: float) -> int:
-        """Read all that it prints until it has ended; its exit code."""
+    def _attended(self, filling: Filled, began: float) -> int:
+        """Read all output until the command has ended, and return its exit code."""
         lines = Lines(self._printed.wanted)
         with (self._trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
             ours, theirs = os.pipe()
-            started = self._start(told, theirs)
+            started = self._start(filling, theirs)
             self.has_begun = True
             os.close(theirs)
             try:
@@ -161,18 +162,18 @@ class _Run:
                     started.end()
         return started.ended() or 0
 
-    def _start(self, told: Filled, output: int) -> Started:
+    def _start(self, filling: Filled, output: int) -> Started:
         command = self._command
-        env = self._environment(told)
+        env = self._environment(filling)
         if command.main is None:
-            return Program(told.argv, env, self._work, output)
-        script = self._work / told.argv[1]
-        if command.edited is None:  # as a program's, its folder is where it really lies
+            return Program(filling.argv, env, self._work, output)
+        script = self._work / filling.argv[1]
+        if command.edited is None:  # like a program's, a script's folder is its real location
             script = script.resolve()
-        return Forked(script, command.main, told.argv[1:], env, self._work, output)
+        return Forked(script, command.main, filling.argv[1:], env, self._work, output)
 
-    def _environment(self, told: Filled) -> dict[str, str]:
-        env = {**as_it_is(), "PYTHONUNBUFFERED": "1", **told.env}
+    def _environment(self, filling: Filled) -> dict[str, str]:
+        env = {**as_it_is(), "PYTHONUNBUFFERED": "1", **filling.env}
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (_STARTUP, env.get("PYTHONPATH"))))
         if self._spec.threads is not None:
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -220,7 +221,7 @@ class _Run:
         return self.failed("no_score", f"it ended without a score: {where}", lines=True)
 
     def failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
-        """The result of a trial that ended so; ``lines``: with what it printed last."""
+        """Return the result of a failed trial; ``lines``: with its last output."""
         if lines:
             directory = Path(self._command.directory)
             hint = refusal_hint(self._printed.last, directory.resolve(), self._work)
@@ -238,24 +239,24 @@ class _Run:
 
 
 def _until_end(descriptor: int, started: Started) -> Iterator[bytes]:
-    """What comes until the command has ended; a process that it left behind may go on writing, and
-    is not waited for."""
+    """Yield output until the command has ended. A process that it left behind may write on, and is
+    not awaited."""
     left = _LEFT_CHUNKS
     while left:
-        ended = started.ended() is not None  # asked first: what it printed last is there then
-        ready, _, _ = select.select([descriptor], [], [], 0 if ended else _LOOK_S)
+        ended = started.ended() is not None  # asked first: its last output is available then
+        ready, _, _ = select.select([descriptor], [], [], 0 if ended else _POLL_S)
         data = os.read(descriptor, _CHUNK_BYTES) if ready else b""
         if data:
             left -= ended
             yield data
         elif ended:
             return
-        elif ready:  # it has closed its output, and is about to end or goes on in silence
-            time.sleep(_LOOK_S / 10)
+        elif ready:  # it has closed its output, and is about to end or continues silently
+            time.sleep(_POLL_S / 10)
 
 
 def _log(data: bytes) -> None:
-    """Into trainer.log, which this process prints to."""
+    """Append to trainer.log, this process's standard output."""
     written = 0
     while written < len(data):
         written += os.write(1, data[written:])

@@ -1,4 +1,4 @@
-"""What a command is told of one trial: its words, its variables, its file of values."""
+"""Fill in a command for one trial: its words, variables and file of values."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from autoresearch.values import Scalar
 from trainer.spec import Command, TrialSpec
 
 PREFIX = "AR_"
-"""Of the variables that hold values: ``AR_LR``."""
+"""Prefix of variables that hold values: ``AR_LR``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A command with everything said."""
+    """A command with all values filled in."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
-    """Beside what every trial has."""
+    """Variables besides those of every trial."""
     edits: dict[str, Scalar]
-    """What is written over constants of the script, besides the config's own."""
+    """Constants of the script to rewrite, besides the config's own."""
     values: tuple[str, str] | None = None
-    """Name and text of the file of values, where they are sent in one."""
+    """Name and text of the file of values, if they are sent in one."""
 
 
 def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled:
-    """The command of one trial.
+    """Return the command of one trial.
 
-    :param out: the trial's directory, as the command is to know it.
-    :raises SpecError: where it asks for what the spec does not say.
+    :param out: the trial's directory, as the command sees it.
+    :raises SpecError: if it asks for a value that the spec does not have.
     """
     known: dict[str, Scalar] = {**spec.config.said, **_built_in(spec, out, threads)}
     values = None
@@ -51,7 +51,7 @@ def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled
 
 
 def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
-    told: dict[str, Scalar] = {
+    values: dict[str, Scalar] = {
         "out": str(out),
         "seed": spec.seed,
         "threads": threads,
@@ -59,11 +59,11 @@ def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
     }
     if spec.budget.unit != "run":
         amount = spec.budget.amount
-        told[spec.budget.unit] = int(amount) if amount == int(amount) else amount
+        values[spec.budget.unit] = int(amount) if amount == int(amount) else amount
     horizon = spec.horizon_steps or spec.steps
     if horizon is not None:
-        told["horizon"] = horizon
-    return told
+        values["horizon"] = horizon
+    return values
 
 
 def _filled(text: str, known: Mapping[str, Scalar]) -> str:
@@ -81,19 +81,19 @@ def _filled(text: str, known: Mapping[str, Scalar]) -> str:
 
 
 def _worded(value: Scalar, words: str) -> str:
-    """The word for true, or the one behind the bar for false."""
+    """Return the word for true, or the one behind the bar for false."""
     yes, _, no = words.partition("|")
     return yes if value is True else no
 
 
 def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
-    """As :func:`_filled`, but what stands alone in its braces keeps its type."""
+    """Fill in a text as :func:`_filled`, but keep the type of a single placeholder."""
     name = text.removeprefix("{").removesuffix("}")
     return known[name] if text == f"{{{name}}}" and name in known else _filled(text, known)
 
 
 def _text(value: Scalar) -> str:
-    """As Python writes it, which is what argparse, click and configurators of scripts read."""
+    """Return a value as Python prints it, which argparse, click and configurators read."""
     return str(value)
 
 
@@ -102,6 +102,6 @@ def _json(known: Mapping[str, Scalar]) -> str:
 
 
 def _toml(known: Mapping[str, Scalar]) -> str:
-    # A JSON string, number or boolean is the same TOML value, but for a character it leaves as is.
+    # A JSON string, number or boolean is the same TOML value, except for one unescaped character.
     lines = (f"{name} = {json.dumps(value)}" for name, value in known.items())
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""What a person can do about a command that was refused a file, found in what it said last.
+"""Suggest a fix for a command that was refused a file, from its last output.
 
-The lines are data: a name in them is looked up and, where it is shown, made plain and cut.
+The lines are untrusted: a name in them is looked up and, if shown, made plain and cut.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SHOWN_CHARACTERS = 80
 
 
 def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
-    """What to do where the last of these lines that says so was refused a file; else empty.
+    """Return a fix if one of these lines shows a refused file, the last one first; else empty.
 
-    :param directory: the script's.
+    :param directory: the script's directory.
     :param work: where the command ran.
     """
     lines = list(lines)

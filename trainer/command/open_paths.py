@@ -1,16 +1,17 @@
-"""What of a script's directory a trial may read, all the way down.
+"""Determine which files of a script's directory a trial may read, at every depth.
 
-Landlock only grants: a folder whose inside is closed in part cannot be granted and the part taken
-back. So the tree is looked through before each trial, and a folder that holds something closed is
-not granted as a whole but entry by entry, as is each folder above it. All others are granted whole.
-Closed are
+Landlock can only grant: a folder cannot be granted and a part of it then closed. So the tree is
+searched before each trial. A folder that contains something closed is granted entry by entry, as is
+each folder above it, and all others are granted whole. Closed are
 
-* names that begin with a dot: ``.env``, ``.git`` and their like may hold keys. Not the few small
-  files of which it is known what they hold (:data:`HARMLESS`), which lie beside much data;
-* folders of campaigns, the trial's own among them: a journal holds scores;
-* what this user may not look into.
+* names that begin with a dot: ``.env``, ``.git`` and the like may hold keys. The exceptions are a
+few small files with known content (:data:`HARMLESS`), which often lie beside much data;
 
-A link grants nothing: what it leads to is as open as it is where it lies.
+* folders of campaigns, the trial's own included: a journal holds scores;
+
+* folders that this user may not read.
+
+A link grants nothing: its target is as open as its own location makes it.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from autoresearch.errors import SpecError
 from autoresearch.layout import CAMPAIGN_MARKS
 
 MOST_SEEN = 100_000
-"""Files and folders that are looked at before a trial: a tenth of a second or two."""
+"""Most files and folders to search before a trial, in a tenth of a second or two."""
 MOST_GRANTED = 5000
 HARMLESS = frozenset(".gitignore .gitkeep .gitattributes .keep .DS_Store".split())
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """The open part of a directory, to be granted path by path."""
+    """Open part of a directory, to be granted path by path."""
 
     directory: Path
     granted: tuple[Path, ...]
-    """Files, and folders with all in them."""
+    """Files, and folders with everything in them."""
     closed: frozenset[str]
 
     def allows(self, path: Path) -> bool:
-        """Whether a path below the directory, free of links, lies in the open part."""
+        """Return whether a path below the directory, free of links, lies in the open part."""
         return not any(str(each) in self.closed for each in (path, *path.parents))
 
 
@@ -48,13 +49,13 @@ class OpenPaths:
 class _Walk:
     directory: Path
     whole: Set[str]
-    """Folders that are not looked through."""
+    """Folders that are not searched."""
     closed: set[str]
     in_part: dict[str, str]
-    """Folders that are granted entry by entry, each with what is closed in it."""
+    """Folders that are granted entry by entry, each with a closed entry."""
     seen: int = 0
 
-    def look(self) -> None:
+    def search(self) -> None:
         top = str(self.directory)
         left = [top]
         while left:
@@ -98,14 +99,14 @@ class _Walk:
 
 
 def open_paths(directory: Path, *, shut: Set[str], whole: Set[str]) -> OpenPaths:
-    """The open part of ``directory``, which is free of links.
+    """Return the open part of ``directory``, which is free of links.
 
-    :param shut: entries to close besides, by their paths.
-    :param whole: folders that need not be looked through: they are granted elsewhere.
-    :raises SpecError: where there is too much of it, with what to do.
+    :param shut: further entries to close, by their paths.
+    :param whole: folders that need no search: they are granted elsewhere.
+    :raises SpecError: if it has too many entries, with the fix.
     """
     walk = _Walk(directory, whole, set(shut), {str(directory): ""})
-    walk.look()
+    walk.search()
     granted = tuple(_granted(walk))
     return OpenPaths(directory, granted, frozenset(walk.closed))
 
@@ -114,7 +115,8 @@ def _granted(walk: _Walk) -> Iterator[Path]:
     left, number = [str(walk.directory)], 0
     while left:
         folder = left.pop()
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:  # one that went away
+        # an entry that was removed meanwhile
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.path in walk.closed or entry.path in walk.whole or entry.is_symlink():
                     continue

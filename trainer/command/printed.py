@@ -1,12 +1,12 @@
-"""What a command prints, read line by line: a curve, scores, and why it may have failed.
+"""Parse a command's output line by line: a curve, scores, and reasons for failure.
 
-Its lines are data. They are cut to a bound before anything looks at them, and the patterns that do
-were written for the menu, not by the script; one that takes forever on a hostile line takes the
-trial's own time, since this runs in the trial's process.
+Lines are untrusted and bounded before anything reads them. The patterns were written for the menu,
+not by the script. One that takes forever on a hostile line uses the trial's own time, since this
+runs in the trial's process.
 
-A pattern such as ``val loss ([0-9.]+)`` says what a sound number looks like, and a run that has
-lost its numbers prints ``val loss nan``. So each pattern has a twin, in which the number's group
-stands for nan and inf, and what that finds is a score that is not finite.
+A pattern such as ``val loss ([0-9.]+)`` describes a valid number, and a diverged run prints ``val
+loss nan``. So each pattern has a twin whose number group matches nan and inf, and a match of the
+twin is a score that is not finite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autoresearch.plain_text import plain
 from trainer.spec import Command, Take
 
 MAX_LINE_BYTES = 1 << 14
-"""Of a line, what is looked at."""
+"""Bytes of a line to read."""
 SHOWN_LINES = 5
 SHOWN_CHARACTERS = 240
 OUT_OF_MEMORY = (
@@ -31,19 +31,19 @@ OUT_OF_MEMORY = (
     r"std::bad_alloc",
     r"RESOURCE_EXHAUSTED",
 )
-"""How PyTorch, Python, the C++ runtime and JAX say it."""
+"""Messages of PyTorch, Python, the C++ runtime and JAX."""
 _OOM_TEXTS = ("emory", "std::bad_alloc", "RESOURCE_EXHAUSTED")
-"""One of them is in every text that :data:`OUT_OF_MEMORY` matches."""
+"""Every text that :data:`OUT_OF_MEMORY` matches contains one of these."""
 _NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))"
 _DIGITS_GO_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
 _WITH_COMMA = re.compile(r"[-+]?\d+,\d")
 _BEGUN_BEFORE = re.compile(r"(?:\d\.?|(?:^|[\s:=(\[{,'\"])-)$")
-"""What surrounds a number that is not whole: digits, a decimal comma, its sign."""
+"""Context of a partial number: digits, a decimal comma, its sign."""
 _WORD_GOES_ON = re.compile(r"[^\W\d]")
 _UNIT = re.compile(r"[\w\[]|\(\?:\w")
-"""A word behind a number, and how a pattern says that it expects one."""
+"""A word behind a number, and how a pattern expects one."""
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})(?!\w|[.,]\d)")
-"""Commas that surely set off thousands; 3,200 may be a decimal comma."""
+"""Commas that certainly separate thousands; 3,200 may have a decimal comma."""
 _WHOLE = re.compile(r"[-+\w.,]+")
 _ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])"
 _WRAPPED = (
@@ -54,31 +54,32 @@ _CLEANED = (
     (re.compile(_ESCAPES), "", r"\\x1b|\\0?33|\x1b"),
     (re.compile(_WRAPPED), r"\1", r"ensor|rray|float|int\d"),
 )
-"""What a line is read without, unless the pattern speaks of it: colors, and ``tensor(…)`` or
+"""Parts removed from a line unless the pattern mentions them: colors, and ``tensor(…)`` or
 ``np.float64(…)`` around a number."""
 _LITERAL = re.compile(
     r"(?:\^|\\b|\\s[*+]?|\(\?<![^()]+\))*((?:[\w :,/%='\"<>@#&~`;!-]|\\[^\w\s])+)(?![*?{])"
 )
-"""The text that a pattern begins with."""
+"""Literal text at the start of a pattern."""
 _ESCAPES_BYTES = re.compile(_ESCAPES.encode())
 _END = re.compile(rb"[\r\n]")
 _TAIL_BYTES = 4096
-"""Kept, for a message, of printed bytes that hold nothing to read."""
+"""Bytes to keep, for a message, of output without anything to parse."""
 
 
 class Lines:
-    """Takes in bytes wherever they are cut; a carriage return ends a line as a new line does."""
+    """Splits bytes into lines, wherever they are cut; a carriage return ends a line too."""
 
     def __init__(self, wanted: Sequence[bytes] = ()) -> None:
-        """
-        :param wanted: lines without any of these texts are skipped but for the last; none: no line
+        """Choose the lines to return.
+
+        :param wanted: lines without any of these texts are skipped except the last; empty: no line
             is skipped.
         """
         self._wanted = wanted
         self._unread = b""
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """The lines completed by ``data``."""
+        """Yield the lines completed by ``data``."""
         data = self._unread + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         self._unread, data = data[end : end + MAX_LINE_BYTES], data[:end]
@@ -91,7 +92,7 @@ class Lines:
                 yield line[:MAX_LINE_BYTES].decode("utf-8", "replace")
 
     def rest(self) -> Iterator[str]:
-        """What had no end."""
+        """Yield the last line if it has no end."""
         if self._unread:
             yield self._unread.decode("utf-8", "replace")
         self._unread = b""
@@ -108,12 +109,12 @@ class Number:
         _, end = _group_span(pattern, group) or (0, len(pattern))
         self._names_unit = _UNIT.match(pattern, end + 1) is not None
         self.cut = ""
-        """The first number that the pattern read a part of."""
+        """First number of which the pattern matched only a part."""
 
     def search(self, line: str) -> tuple[re.Match[str], float] | None:
         """Return the first match and its number, which may be nan or infinite; or None.
 
-        A number that goes on as a word (``3.2abc``) is none.
+        A number that continues as a word (``3.2abc``) does not count.
         """
         for cleaned, to in self._cleaned:
             line = cleaned.sub(to, line)
@@ -142,7 +143,7 @@ class Number:
 
 
 class Printed:
-    """All that was printed, as far as anybody will ask."""
+    """Summary of everything printed."""
 
     def __init__(self, command: Command) -> None:
         self._command = command
@@ -157,15 +158,15 @@ class Printed:
             self._curve = Number(curve.pattern, loss)
         self._oom = [re.compile(each) for each in ("|".join(OUT_OF_MEMORY), *command.oom)]
         self.last: deque[str] = deque(maxlen=SHOWN_LINES)
-        """The last of them that are not blank."""
+        """Last nonblank lines."""
         self.scores: list[float] = []
-        """In order; those that are not finite among them. A flood keeps its ends."""
+        """Scores in order, those that are not finite included. Of very many, both ends are kept."""
         self.out_of_memory = ""
-        """The line that says so."""
+        """Line that reports running out of memory."""
 
     def take(self, line: str) -> tuple[int, float] | None:
-        """Take in a line; the point of the curve that it is, if it is one."""
-        if line.strip(" ^~"):  # nor what only underlines the line before, in a traceback
+        """Add a line, and return its point of the curve, if any."""
+        if line.strip(" ^~"):  # ignore lines that only underline the previous one in a traceback
             self.last.append(line[:SHOWN_CHARACTERS])
         if not self.out_of_memory and any(one.search(line) for one in self._oom):
             self.out_of_memory = line[:SHOWN_CHARACTERS]
@@ -182,8 +183,8 @@ class Printed:
 
     @property
     def wanted(self) -> tuple[bytes, ...]:
-        """Texts of which every line has one that says a score, a point or that memory is out; none
-        where a pattern names none."""
+        """Texts of which every relevant line contains one; empty if some pattern has no literal
+        text."""
         patterns = [one for one in (self._command.score.pattern, *self._command.oom) if one]
         patterns += [self._command.curve.pattern] if self._command.curve else []
         found = [None if "|" in one else _LITERAL.match(one) for one in patterns]
@@ -193,12 +194,12 @@ class Printed:
 
     @property
     def cut(self) -> str:
-        """A score that its pattern read only a part of; empty where it read all whole."""
+        """A score of which the pattern matched only a part; empty if none."""
         return "" if self._score is None else self._score.cut[:SHOWN_CHARACTERS]
 
     @property
     def last_lines(self) -> str:
-        """Those on one line, made plain."""
+        """Last lines joined to one, made plain."""
         return " | ".join(plain(line).strip() for line in self.last)
 
 
@@ -216,7 +217,7 @@ def _is_cut(line: str, begin: int, end: int) -> bool:
 
 
 def number_in(text: str | None) -> float | None:
-    """The number that a text is, a full stop at its end aside."""
+    """Return the number that a text is, ignoring a full stop at its end."""
     whole = (text or "").strip().rstrip(".,;")
     try:
         return float(whole.replace(",", "") if _THOUSANDS.fullmatch(whole) else whole)
@@ -225,12 +226,12 @@ def number_in(text: str | None) -> float | None:
 
 
 def taken(scores: list[float], take: Take) -> float | None:
-    """The score that a rule means: None where there is none, nan where any that it would be chosen
-    from is not finite."""
+    """Return the score that a rule selects: None if there is none, nan if any considered score is
+    not finite."""
     if not scores:
         return None
     if take in {"lowest", "highest"}:
-        # Nan compares as neither; a run that lost its numbers has no best.
+        # NaN compares as neither; a diverged run has no best score.
         lost = [score for score in scores if score - score != 0]
         chosen = min(scores) if take == "lowest" else max(scores)
         return lost[0] if lost else chosen
@@ -238,7 +239,7 @@ def taken(scores: list[float], take: Take) -> float | None:
 
 
 def _twin(pattern: str, group: int) -> re.Pattern[str] | None:
-    """The pattern with what its ``group``-th group holds replaced by the words for no number."""
+    """Return the pattern with its ``group``-th group replaced by the words for nan and inf."""
     span = _group_span(pattern, group)
     if span is None:
         return None
@@ -250,9 +251,9 @@ def _twin(pattern: str, group: int) -> re.Pattern[str] | None:
 
 
 def _group_span(pattern: str, group: int) -> tuple[int, int] | None:
-    """Where the inside of the ``group``-th capturing group begins and ends."""
+    """Return the bounds of the inside of the ``group``-th capturing group."""
     opened: list[tuple[int, int]] = []
-    """The number of each open group, 0 for one that captures nothing, and where it begins."""
+    """Number of each open group, 0 if it does not capture, and its start."""
     number, in_class, at = 0, False, 0
     while at < len(pattern):
         character = pattern[at]

@@ -1,14 +1,13 @@
-"""The program a command begins with, and what of its environment it needs to read.
+"""Find the program of a command, and the parts of its environment that it must read.
 
-Where the environment of a Python lies (a venv, conda's) is read from its files: a program that a
-menu names is started in a trial and nowhere else, since a menu and a script's directory may be
-somebody else's.
+The location of a Python environment (a venv, conda's) is read from its files. A program that a menu
+names is started only inside a trial, since a menu and a script's directory may be somebody else's.
 
-A ``python`` on PATH may be a shim: a script of pyenv's or asdf's, or a link to mise itself, that
-finds out, by files of its own and of the directory it is called in, which Python is meant. Inside
-the sandbox it could read none of these and would end with exit code 126. So a shim on the PATH of
-whoever runs the campaign is asked here which one that is, and trials start that one. What lies in
-the script's own directory is what it is, whatever link or PATH leads there.
+A ``python`` on PATH may be a shim: a script of pyenv's or asdf's, or a link to mise itself. It
+finds the intended Python through its own files and those of the working directory. Inside the
+sandbox it could read none of these and would fail with exit code 126. So a shim on the user's own
+PATH is asked here which Python it starts, and trials start that one. A file in the script's own
+directory is never treated as a shim, whatever link or PATH leads there.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from trainer.machine.environment import allowed_environment
 
 _PATIENCE_S = 60.0
 _PYTHON = re.compile(r"python[\d.]*")
-"""What a Python is called."""
+"""Names of a Python."""
 _HOME = re.compile(r"^home *= *(/[^\0\n]*?)/? *$", re.MULTILINE)
-"""Where ``pyvenv.cfg`` names the folder of the Python that a venv was made with."""
+"""Entry of ``pyvenv.cfg`` with the folder of the Python that made a venv."""
 _MOST_CHARACTERS = 1 << 16
 _FOR_SHIMS = ("PYENV_", "ASDF_", "MISE_", "HOME")
-"""Beginnings of the variables by which a shim knows what is meant."""
+"""Prefixes of the variables that configure shims."""
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 
 def find_program(word: str, directory: Path) -> Path:
-    """The program that a command's first word names: by a path from the script's directory, or on
-    the PATH that trials have.
+    """Return the program that a command's first word names: by a path from the script's directory,
+    or on the PATH that trials have.
 
-    :raises SpecError: where there is none, or none that trials could start.
+    :raises SpecError: if there is none, or trials could not start it.
     """
     if word == "{python}":
         return Path(sys.executable)
@@ -58,7 +57,7 @@ def find_program(word: str, directory: Path) -> Path:
 
 
 def _is_shim(program: Path, directory: Path) -> bool:
-    """Whether it looks for another that it stands for."""
+    """Return whether it is a shim."""
     is_python = _PYTHON.fullmatch(program.name) is not None
     own = directory.resolve()
     places = program, program.parent.resolve(), program.resolve()
@@ -74,14 +73,14 @@ def _is_script(program: Path) -> bool:
     try:
         with program.open("rb") as file:
             return file.read(2) == b"#!"
-    except OSError:  # it may be run and not read
+    except OSError:  # it may be executable and not readable
         return False
 
 
 def _meant_by(shim: Path, directory: Path) -> Path:
-    """Return the Python that it starts. Only one that the user's own PATH finds is started.
+    """Return the Python that a shim starts. Only a shim on the user's own PATH is started.
 
-    :raises SpecError: where it starts none, or is of another program.
+    :raises SpecError: if it starts none, or is of another program.
     """
     is_python = _PYTHON.fullmatch(shim.name) is not None
     is_the_users = shutil.which(shim.name, path=allowed_environment()["PATH"]) == str(shim)
@@ -96,7 +95,7 @@ def _meant_by(shim: Path, directory: Path) -> Path:
 
 
 def _executable(shim: Path, directory: Path) -> Path | None:
-    """What a Python says that it is; None where it does not start."""
+    """Return the path that a Python reports for itself; None if it does not start."""
     try:
         answer = subprocess.run(
             [str(shim), "-c", "import sys; print(sys.executable)"],
@@ -116,7 +115,7 @@ def _executable(shim: Path, directory: Path) -> Path | None:
 
 def environment_of(program: Path) -> tuple[Path, ...]:
     """Return what a trial must read to run a program, besides the system's directories and this
-    Python's own. Nothing is started: a Python's environment says in files where it lies."""
+    Python's own. Nothing is started: files state the location of a Python's environment."""
     if program.parent == Path(sys.executable).parent:
         return ()
     python = _python_of(program)
@@ -128,7 +127,7 @@ def environment_of(program: Path) -> tuple[Path, ...]:
 
 
 def _python_of(program: Path) -> Path | None:
-    """Return the Python of the environment that it belongs to: itself, or one beside it."""
+    """Return the Python of the environment that a program belongs to: itself, or one beside it."""
     if _PYTHON.fullmatch(program.name) and not _is_script(program):
         return program
     beside = program.parent / "python"
@@ -136,7 +135,7 @@ def _python_of(program: Path) -> Path | None:
 
 
 def _environment(python: Path) -> Iterator[Path]:
-    """Return the parts of its prefix and of the one below it (a venv's ``home``), and the folders
+    """Yield the parts of its prefix and of the one below it (a venv's ``home``), and the folders
     that their ``.pth`` files add to ``sys.path``, such as those of editable installations."""
     config = python.parent.parent / "pyvenv.cfg"
     home = _HOME.search(_text(config)) if config.is_file() else None

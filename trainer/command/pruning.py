@@ -1,4 +1,4 @@
-"""A command's curve held against the rule that ends a hopeless trial."""
+"""Apply the rule that ends futile trials to a command's curve."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from trainer.spec import PruneRule
 
 
 class Pruner:
-    """Watches a curve as it is printed."""
+    """Checks a curve as it is printed."""
 
     def __init__(self, rule: PruneRule | None) -> None:
         self._rule = rule
         self._recent: deque[tuple[int, float]] = deque(maxlen=0 if rule is None else 10_000)
         self._asked = False
         self.why = ""
-        """That the trial is hopeless, in words; empty while it is not."""
+        """Why the trial is futile; empty while it is not."""
 
     def take(self, step: int, loss: float) -> None:
-        """One more point."""
+        """Add one point."""
         rule = self._rule
         if rule is None or self._asked:
             return
@@ -32,5 +32,5 @@ class Pruner:
         if seen and fmean(seen) > rule.max_loss:
             self.why = (
                 f"the mean training loss about step {rule.at_step} was {fmean(seen):.4g}, above the"
-                f" {rule.max_loss:.4g} at which a config is hopeless against its reference"
+                f" {rule.max_loss:.4g} at which a config is futile by its reference's curves"
             )

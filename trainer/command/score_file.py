@@ -1,4 +1,4 @@
-"""The score in a file that a command wrote: JSON, JSON lines or CSV."""
+"""Read scores from a file that a command wrote: JSON, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_FILE_BYTES = 8 << 20
 
 
 def scores_in(out: Path, rule: ScoreRule) -> list[float]:
-    """The numbers under the rule's key, in the file's order; none where there is no such file.
+    """Return the numbers under the rule's key, in the file's order; none if there is no such file.
 
-    No link is followed: what it would lead to was not written by this run.
+    No link is followed: this run did not write its target.
     """
     if rule.file is None or rule.key is None:
         return []
@@ -38,7 +38,7 @@ def scores_in(out: Path, rule: ScoreRule) -> list[float]:
 
 
 def _column(text: str, key: str) -> Iterator[float]:
-    """Yield the values of a column that are not empty; nan for one that is no number."""
+    """Yield the values of a column that are not empty; nan for invalid numbers."""
     lines = text.splitlines()
     delimiter = max(",\t;", key=lines[0].count) if lines else ","
     for row in csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True):
@@ -60,7 +60,7 @@ def _documents(data: bytes, name: str) -> Iterator[object]:
 
 
 def _under(document: object, key: str) -> float | None:
-    """The number at a key, whose dots go deeper where it does not stand there as it is."""
+    """Return the number at a key; its dots select nested keys if it is no key itself."""
     if isinstance(document, dict) and key in document:
         return _number(document[key])
     for part in key.split("."):

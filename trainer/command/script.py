@@ -1,5 +1,5 @@
-"""The code of a script's directory, as one number: a campaign does not change its ruler, and here
-the script is it."""
+"""Hash the code of a script's directory: it is part of a command's evaluation protocol, which a
+campaign does not change."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from autoresearch.errors import SpecError
 from autoresearch.layout import CAMPAIGN_MARKS
 
 CODE = frozenset(".py .pyx .sh .bash .c .cc .cpp .cu .cuh .h .jl .lua .r .R .rs".split())
-"""Suffixes of what is taken for code: data and results may come and go beside it."""
+"""Suffixes of code; data and results may change beside it."""
 SETTINGS = frozenset(".yaml .yml .toml .json .cfg .ini".split())
-"""Suffixes of what a script may be set by, and hashed where it is small: large ones are data."""
+"""Suffixes of settings, which are hashed if the file is small; large ones are data."""
 _MOST_SETTINGS_BYTES = 1 << 20
 _MOST_FILES = 5000
 _MOST_BYTES = 8 << 20
@@ -22,14 +22,15 @@ _NOT_CODE = frozenset("__pycache__ node_modules site-packages venv".split())
 
 
 def code_sha256(directory: Path, but: Path) -> tuple[str, int]:
-    """Of the names and contents of the code below a directory, and how many files that is.
+    """Return the hash of the names and contents of the code below a directory, and its number of
+    files.
 
-    Files of settings up to 1 MiB count as code, but for menus: a second one may be drafted. Left
-    out are hidden directories, links, and any folder that holds a campaign: what its trials leave
-    comes and goes.
+    Settings files up to 1 MiB count as code, except menus, since a second one may be drafted.
+    Excluded are hidden directories, links, and any folder that holds a campaign, whose files change
+    with its trials.
 
-    :param but: a directory that is left out with all in it: the campaign's.
-    :raises SpecError: where there is too much of it, or it cannot be read.
+    :param but: a directory to exclude: the campaign's.
+    :raises SpecError: if there is too much code, or it cannot be read.
     """
     digest, count = hashlib.sha256(), 0
     try:
@@ -63,7 +64,8 @@ def _code(directory: Path, but: Path) -> Iterator[Path]:
             if not name.startswith(".") and name not in _NOT_CODE and (here / name).resolve() != but
         )
         for name in sorted(names):
-            suffix = Path(name).suffix  # before anything that asks the disk: data are many
+            # before anything that reads the disk: there are many data files
+            suffix = Path(name).suffix
             if suffix not in CODE and suffix not in SETTINGS:
                 continue
             path = here / name

@@ -1,8 +1,8 @@
-"""A command's process: a new program, or a function of a script called in a fork of this one.
+"""Start a command's process: a new program, or a function of a script in a fork of this process.
 
-A new Python that imports torch takes a second or two. Where the script has a function to call and
-the fork server has loaded what the script imports, a fork of this process is as fresh and costs
-milliseconds. Either is confined already when it begins.
+A new Python that imports torch takes a second or two. If the script has a function to call and the
+fork server has loaded its imports, a fork of this process is as fresh and costs milliseconds. Both
+are confined already when they begin.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from trainer.machine.environment import become
 
 _GRACE_S = 1.0
 _OURS = ("agent", "autoresearch", "funnel", "trainer", "trajectory")
-"""Packages that this process has loaded, and that a script may have modules called like."""
+"""Packages loaded in this process whose names a script's modules may share."""
 
 
 class Started(Protocol):
-    """A command at work."""
+    """A running command."""
 
     def ended(self) -> int | None:
-        """Its exit code, that of a signal below zero; None while it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         ...
 
     def end(self) -> None:
-        """Have it ended: asked first, made to after a second."""
+        """End it: ask first, kill after a second."""
         ...
 
 
 def start_program(
     argv: Sequence[str], env: Mapping[str, str], work: Path, output: int
 ) -> subprocess.Popen[bytes]:
-    """
-    :param output: a descriptor that takes all that it prints.
-    :raises MachineryError: where there is no such program, which is no config's fault.
+    """Start a program.
+
+    :param output: a descriptor that takes all output.
+    :raises MachineryError: if there is no such program, which is no config's fault.
     """
     try:
         return subprocess.Popen(
@@ -83,28 +84,28 @@ class Program(Started):
 
 
 class _OurModules:
-    """This product's own modules, for a script's process to be without.
+    """Hides this product's own modules from a script's process.
 
-    A process that was forked copies each page that it writes, and to look at a name counts a
-    reference to it. So the fork server looks through the thousands of modules that torch has, once,
-    and the script's process at those that came later; and what it hides it keeps, for to take a
-    module apart writes to all of it.
+    A forked process copies each page that it writes, and looking up a name counts a reference to
+    it. So the fork server searches torch's thousands of modules once, and the script's process only
+    those loaded later. Hidden modules are kept alive, since destroying a module would write to all
+    of it.
     """
 
     def __init__(self) -> None:
         self._names: list[str] = []
         self._last = ""
-        """The module that was loaded last when this looked."""
+        """Last module loaded at the previous search."""
         self._hidden: list[ModuleType] = []
 
     def find(self) -> None:
-        """Look through what was loaded since."""
+        """Search the modules loaded since the last call."""
         since = list(takewhile(lambda name: name != self._last, reversed(sys.modules)))
         self._names += [name for name in since if name.split(".", 1)[0] in _OURS]
         self._last = since[0] if since else self._last
 
     def hide(self) -> None:
-        """Have the next import of each find another of its name, or none."""
+        """Make the next import of each find another module of its name, or none."""
         self.find()
         self._hidden = [sys.modules.pop(name) for name in self._names if name in sys.modules]
 
@@ -113,7 +114,7 @@ _our_modules = _OurModules()
 
 
 def find_our_modules() -> None:
-    """What the fork server does ahead of scripts whose function is called."""
+    """Search in the fork server, before it forks scripts whose function is called."""
     _our_modules.find()
 
 
@@ -129,8 +130,9 @@ class Forked(Started):
         work: Path,
         output: int,
     ) -> None:
-        """
-        :param argv: what the function finds in ``sys.argv``, the script first.
+        """Fork and call the function.
+
+        :param argv: contents of ``sys.argv``, the script first.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -175,7 +177,7 @@ class Forked(Started):
 
 
 def _called(script: Path, function: str, threads: str) -> int:
-    """Import the script as a module and call its function; the exit code."""
+    """Import the script as a module, call its function, and return the exit code."""
     from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
 
     _our_modules.hide()
@@ -199,7 +201,7 @@ def _called(script: Path, function: str, threads: str) -> int:
 
 
 def _set_threads(threads: str) -> None:
-    """OpenMP was loaded by the fork server, and reads its variable no more."""
+    """Set torch's threads: the fork server loaded OpenMP, which no longer reads its variable."""
     torch = sys.modules.get("torch")
     if torch is not None and threads.isdecimal():
         torch.set_num_threads(int(threads))

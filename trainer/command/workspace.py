@@ -1,15 +1,18 @@
-"""The place a command runs in, and what of its directory it may read.
+"""Prepare the working directory of a command, and determine which files it may read.
 
-Its working directory is empty but for a link to each entry of the script's directory. So what a
-script reads by a relative path is there, what it writes by one lands with the trial and goes with
-it, and nothing that it does changes the next trial's script. Left out are
+The working directory is empty except for a link to each entry of the script's directory. So
+relative reads find the script's files, relative writes land in the trial and are removed with it,
+and nothing that a trial does changes the next trial's script. Excluded are
 
-* what is closed to trials (:mod:`trainer.command.open_paths`), at the top and below, and links to
-  such;
-* the entry that holds the campaign, where a checkout holds its own runs: trials see no others;
-* links out of the directory: a checkout could have one to the user's home. What lies elsewhere and
-  is needed the menu declares under ``reads``, and a link to that is one like any other;
-* a file of the name that the score is looked for in: an earlier run's result is not this one's.
+* paths closed to trials (:mod:`trainer.command.open_paths`), at the top and below, and links to
+them;
+
+* the entry that holds the campaign, if a checkout holds its own runs: trials do not see others;
+
+* links out of the directory: a checkout could link to the user's home. The menu declares other
+needed paths under ``reads``, and links to those are allowed;
+
+* a file with the name of the score file: an earlier run's result is not this one's.
 """
 
 from __future__ import annotations
@@ -32,34 +35,35 @@ WORK_DIR = "work"
 
 
 def work_dir(trial_dir: Path) -> Path:
-    """Where the command runs and writes: among the trial's temporary files, which go with it."""
+    """Return where the command runs and writes: among the trial's temporary files."""
     return trial_dir / SCRATCH_DIR / WORK_DIR
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What of the machine a command may read besides what every trial may."""
+    """Paths that a command may read besides those of every trial."""
 
     listed: Path
-    """A directory whose names may be listed, all the way down."""
+    """Directory whose names may be listed at every depth."""
     entries: tuple[Path, ...]
-    """Of it, what the working directory has a link to."""
+    """Its entries that the working directory links to."""
     granted: tuple[Path, ...]
-    """Of it, what may be read and run: files, and folders with all in them."""
+    """Its parts that may be read and run: files, and folders with everything in them."""
     programs: tuple[Path, ...]
     """The interpreter's environment."""
     declared: tuple[Path, ...]
-    """What the menu asks for."""
+    """Paths that the menu declares."""
     closed: frozenset[str]
-    """Of the directory, what is not opened, each with all in it."""
+    """Its parts that are closed, each with everything in it."""
     shared_memory: Path | None = None
-    """A place for semaphores and shared memory that is this trial's own."""
+    """Place for this trial's own semaphores and shared memory."""
 
     @classmethod
     def of(cls, command: Command, trial_dir: Path) -> Reach:
-        """
-        :raises SandboxError: where that would open more than a script and its data.
-        :raises SpecError: where the script's directory cannot be read, or is too large.
+        """Determine the paths.
+
+        :raises SandboxError: if that would open more than a script and its data.
+        :raises SpecError: if the script's directory cannot be read, or is too large.
         """
         directory = Path(command.directory).resolve()
         _refuse_too_much(directory, "the script's directory", trial_dir)
@@ -78,7 +82,7 @@ class Reach:
         return cls(directory, entries, opened.granted, programs, declared, opened.closed)
 
     def opens(self, path: Path) -> bool:
-        """Whether a path below the directory, free of links, lies in what is open of it."""
+        """Return whether a path below the directory, free of links, is open."""
         return OpenPaths(self.listed, self.granted, self.closed).allows(path)
 
 
@@ -93,13 +97,14 @@ _KEY_FILE = re.compile(
     r"|credentials(\.\w+)?|service[-_]account.*\.json",
     re.IGNORECASE,
 )
-"""Names of files that hold keys, wherever they lie."""
+"""Names of files that hold keys, wherever they are."""
 
 
 def furnish(command: Command, trial_dir: Path) -> Reach:
-    """Make the working directory, before the trial is confined; what the command may read.
+    """Create the working directory before the trial is confined, and return what the command may
+    read.
 
-    :raises MachineryError: where it cannot be made.
+    :raises MachineryError: if it cannot be created.
     :raises SandboxError: see :meth:`Reach.of`.
     """
     reach = Reach.of(command, trial_dir)
@@ -126,7 +131,7 @@ def _names_in(directory: Path) -> list[str]:
 
 
 def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Path]:
-    """What the menu reads, which is read whole, hidden files and all."""
+    """Yield the paths that the menu declares, which are read whole, hidden files included."""
     for text in command.reads:
         path = Path(text).resolve()
         _refuse_too_much(path, "a path that the menu reads", trial_dir)
@@ -143,7 +148,7 @@ def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Pa
 
 
 def _shut(entry: Path, command: Command, trial_dir: Path) -> bool:
-    """Whether an entry of the script's directory is closed for what this trial is."""
+    """Return whether this trial closes an entry of the script's directory."""
     written = (command.score.file or "").split("/", 1)[0]
     return (
         entry.name.startswith(".")
@@ -153,13 +158,13 @@ def _shut(entry: Path, command: Command, trial_dir: Path) -> bool:
 
 
 def _real(path: Path) -> Path:
-    """Where its links lead; a circle of them is a place of its own, where nothing is."""
+    """Return the target of its links; a circular link resolves to a path without a file."""
     return Path(os.path.realpath(path))
 
 
 def _is_open(entry: Path, opened: OpenPaths, declared: tuple[Path, ...]) -> bool:
-    """Whether the working directory gets a link to an entry: not where that leads out, unless to
-    what is declared, or to what is closed."""
+    """Return whether the working directory links to an entry: not if it leads out, except to a
+    declared path, or to a closed one."""
     resolved = _real(entry)
     leads_in = resolved.is_relative_to(opened.directory) and opened.allows(resolved)
     return opened.allows(entry) and (
@@ -168,7 +173,7 @@ def _is_open(entry: Path, opened: OpenPaths, declared: tuple[Path, ...]) -> bool
 
 
 def refuse_credentials(path: Path) -> None:
-    """Refuse a path free of links that is, lies in or holds a known place of credentials.
+    """Refuse a path free of links that is, lies in or contains a known place of credentials.
 
     :raises SandboxError: in a sentence that names the place.
     """
@@ -181,7 +186,7 @@ def refuse_credentials(path: Path) -> None:
 
 
 def is_credential(path: Path) -> bool:
-    """Whether :func:`refuse_credentials` refuses it."""
+    """Return whether :func:`refuse_credentials` refuses it."""
     return _credentials_at(path) is not None
 
 
@@ -195,9 +200,9 @@ def _credentials_at(path: Path) -> Path | None:
 
 
 def refuse_home(path: Path, what: str, but: Path | None = None) -> None:
-    """Refuse a path that holds the user's home.
+    """Refuse a path that contains the user's home.
 
-    :param but: a home in there is none: a trial's own.
+    :param but: homes inside this path, a trial's own, do not count.
     :raises SandboxError: in a sentence that calls the path ``what``.
     """
     if holds_home(path, but):
@@ -208,12 +213,13 @@ def refuse_home(path: Path, what: str, but: Path | None = None) -> None:
 
 
 def holds_home(path: Path, but: Path | None = None) -> bool:
-    """Whether a path free of links is the user's home or lies above it."""
+    """Return whether a path free of links is the user's home or lies above it."""
     return any(home.is_relative_to(path) for home in _homes(but))
 
 
 def _homes(but: Path | None) -> Iterator[Path]:
-    """By the variable and by the system's list of users, of which one may be missing."""
+    """Yield homes from the variable and from the system's list of users, one of which may be
+    missing."""
     named = []
     with contextlib.suppress(RuntimeError):
         named.append(Path.home())

@@ -20,7 +20,7 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import aborted
 from trainer.isolation.scratch import clear
 from trainer.isolation.supervisor import Supervised
-from trainer.isolation.trial_files import seal_ahead
+from trainer.isolation.trial_files import presync_spec
 from trainer.spec import CurvePoint, TrialSpec
 
 _LOG = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class LocalExecutor(Executor):
         """See :meth:`Executor.make_ready`."""
         with self._door:
             if not self._closing.is_set():
-                self._clerk.submit(seal_ahead, spec, trial_dir.resolve())
+                self._clerk.submit(presync_spec, spec, trial_dir.resolve())
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
         """See :meth:`Executor.submit`."""

@@ -1,1 +1,1 @@
-"""Trials in sandboxed processes of their own: started, watched, ended, believed in nothing."""
+"""Run trials in sandboxed processes: start, monitor and end them, and trust nothing they write."""

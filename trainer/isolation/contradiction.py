@@ -1,4 +1,4 @@
-"""What a result says, held against the order it is said to be of."""
+"""Check a result against the spec it claims to belong to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.spec import (
 
 
 def contradiction(spec: TrialSpec, result: Measured | TrialFailed) -> str:
-    """Why this cannot be the result of that spec; empty where it can."""
+    """Return why this cannot be the result of that spec; empty if it can."""
     if isinstance(result, TrialFailed):
         return ""
     if isinstance(result, CommandOk) or spec.command is not None:
@@ -40,7 +40,7 @@ def _of_another_run(spec: TrialSpec, result: TrialOk) -> str:
 
 def _of_other_scores(spec: TrialSpec, result: TrialOk) -> str:
     if len(result.looks_bpb) != len(spec.looks):
-        return f"{len(result.looks_bpb)} looks, not the {len(spec.looks)} it was asked for"
+        return f"{len(result.looks_bpb)} evaluations, not the {len(spec.looks)} it was asked for"
     return _of_other_texts(spec.texts, result.texts)
 
 

@@ -1,13 +1,12 @@
-"""What a trial's process tells the fork server: how far it has come with its GPU's driver, where it
-can be believed, and what came of the trial.
+"""Report from a trial's process to the fork server: the state of its GPU driver, and its result.
 
-A crash while the driver starts is no evidence about a config, and looks from outside like a crash
-that a config brought about. So the trial's process says that it starts the driver and that the
-driver runs, and then, before it looks at the config, that nothing more will be said of it: nothing
-that a config decides can speak of the driver after that.
+A crash while the driver starts is no evidence about a config, but looks from outside like a crash
+that a config caused. So the trial's process reports that it starts the driver and that the driver
+runs. Before it reads the config it declares the driver's reports complete: nothing that a config
+decides can report about the driver after that.
 
-Then it reports the result, or the error that kept it from one. A command cannot: the processes that
-a trial starts do not inherit the line, and since it is a socket nobody can open it through /proc.
+Then it reports the result, or the error that prevented one. A command cannot: the processes that a
+trial starts do not inherit the line, and since it is a socket, nobody can open it through /proc.
 """
 
 from __future__ import annotations
@@ -27,25 +26,26 @@ _WORDS = {
 }
 _CHUNK_BYTES = 1 << 16
 _MOST_BYTES = 1 << 20
-"""The longest report that is read."""
+"""Longest report that is read."""
 
 
 class DriverLine:
-    """The trial's end."""
+    """The trial's end of the line."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def starting(self) -> None:
-        """The driver is about to be started."""
+        """Report that the driver is about to start."""
         os.write(self._fd, _STARTING)
 
     def up(self, *, is_unified: bool) -> None:
-        """It runs; ``is_unified``: on a device whose memory is the machine's."""
+        """Report that the driver runs; ``is_unified``: on a device that shares the machine's
+        memory."""
         os.write(self._fd, _UP_UNIFIED if is_unified else _UP)
 
     def no_more(self) -> None:
-        """Nothing more will be said of the driver."""
+        """Report that nothing more will be said about the driver."""
         os.write(self._fd, _NO_MORE)
 
     def result(self, text: str) -> None:
@@ -57,13 +57,13 @@ class DriverLine:
         self._report(_ERROR, text)
 
     def close(self) -> None:
-        """Let go of it, as each process does that this one forks."""
+        """Close the line, as every process forked from this one does."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
 
     def _report(self, kind: bytes, text: str) -> None:
         left = kind + text.encode() + _END
-        with contextlib.suppress(OSError):  # the server is gone, and this process about to be
+        with contextlib.suppress(OSError):  # the server is gone, and this process will end soon
             while left:
                 left = left[os.write(self._fd, left) :]
 
@@ -78,27 +78,28 @@ class DriverEar:
         self._driver_may_speak = True
         self._has_reported = False
         self._cut = b""
-        """The beginning of a report whose end is to come."""
+        """Beginning of a report whose end has not arrived."""
 
     def fileno(self) -> int:
         return self._fd
 
     def as_trial(self) -> DriverLine:
-        """In the trial's process: let go of this end, and return the other, which processes that
-        this one forks do not get."""
+        """Close the server's end in the trial's process and return the trial's end, which is not
+        inherited by processes that the trial forks."""
         os.close(self._fd)
         line = DriverLine(self._their_fd)
         os.register_at_fork(after_in_child=line.close)
         return line
 
     def as_server(self) -> None:
-        """In the fork server: let go of the trial's end."""
+        """Close the trial's end in the fork server."""
         os.close(self._their_fd)
 
     def hear(self) -> list[Driver | Said] | None:
-        """What was said since the last call; None once nothing more is worth hearing. After what is
-        said of the driver that is one report, so that nobody can keep the server
-        listening.
+        """Return the reports since the last call; None once no more are accepted.
+
+        After the reports about the driver only one more is accepted, so a trial cannot keep the
+        server busy.
         """
         heard: list[Driver | Said] = []
         while True:
@@ -112,7 +113,7 @@ class DriverEar:
                 return heard or None
 
     def _take(self, said: bytes, heard: list[Driver | Said]) -> bool:
-        """Add the words in these bytes to ``heard``; whether more are worth hearing."""
+        """Parse reports in these bytes into ``heard``, and return whether more are accepted."""
         said, self._cut = self._cut + said, b""
         while said:
             word, said = said[:1], said[1:]

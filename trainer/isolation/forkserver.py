@@ -1,17 +1,16 @@
-"""The process that has imported torch and forks trials: ``python -m trainer.isolation.forkserver
+"""Fork trials from a process that has imported torch: ``python -m trainer.isolation.forkserver
 SETTINGS``.
 
-A cold Python needs a second or two to import torch; a fork of a warm one needs milliseconds and is
-as fresh: nothing has trained in it, CUDA is untouched, no OpenMP thread has started. The server is
-ours rather than :mod:`multiprocessing`'s because that one keeps the whole environment it was
-started with, API keys included, readable in /proc/self/environ of every child.
+A cold Python needs a second or two to import torch. A fork of a warm one needs milliseconds and is
+as fresh: nothing has trained in it, CUDA is untouched, no OpenMP thread has started.
+:mod:`multiprocessing`'s fork server is not used because it keeps its whole starting environment,
+API keys included, readable in /proc/self/environ of every child.
 
-It runs one trial at a time, and also reaps the trial's processes
-(:mod:`trainer.isolation.reaper`): when the trial ends it kills what is left and reports only
-once nothing is.
+The server runs one trial at a time and also reaps its processes (:mod:`trainer.isolation.reaper`).
+When the trial ends it kills what is left, and reports only once nothing is.
 
-The server ends itself, and the trial, when the supervisor closes the control
-socket or dies, which closes it too.
+The server ends itself and the trial when the supervisor closes the control socket, or dies, which
+closes it too.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class ForkServer:
         self._sandbox = Sandbox.prepare(layers, Path(settings.root))
         self._prepared: set[str] = set()
         self._trial: int | None = None
-        """The process id of the one that runs, which is its session's and group's too."""
+        """PID of the running trial, which is also its session's and group's."""
         self._ear: DriverEar | None = None
-        """Open as long as anything of the trial is worth hearing."""
+        """Open while reports of the trial are accepted."""
         self._reaper = Reaper()
         self._kill_at: float | None = None
         self._closing = False
@@ -83,7 +82,8 @@ class ForkServer:
             self._reaper.sweep()
 
     def _wait(self) -> None:
-        """Until the supervisor speaks or dies, a process ends or the grace of a stop is over."""
+        """Wait until the supervisor sends something or dies, a process ends, or a stop's grace is
+        over."""
         timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
         for key, _ in self._selector.select(timeout):
             key.data()
@@ -93,7 +93,8 @@ class ForkServer:
             self._signal_trial(signal.SIGKILL)
             self._kill_at = None
 
-    # --- the supervisor's wishes ---------------------------------------------------------------
+    # --- messages of the supervisor
+    # ----------------------------------------------------------------
 
     def _hear(self) -> None:
         try:
@@ -142,7 +143,7 @@ class ForkServer:
             _freeze_heap()
 
     def _close_inherited(self) -> None:
-        """In the child: let go of everything that belongs to the server."""
+        """Close, in the child, everything that belongs to the server."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
@@ -152,7 +153,7 @@ class ForkServer:
         self._signalled.close()
 
     def _hear_trial(self) -> None:
-        """Report to the supervisor what the trial has said by now."""
+        """Forward the trial's reports to the supervisor."""
         while self._ear is not None and (words := self._ear.hear()) != []:
             for word in words or ():
                 self._channel.send(word)
@@ -168,7 +169,7 @@ class ForkServer:
     # --- the trial's end -----------------------------------------------------------------------
 
     def _signal_trial(self, number: signal.Signals) -> None:
-        """To its whole group; and to itself, if it has not yet made one."""
+        """Signal the trial's whole group, and the trial itself in case it has not made one yet."""
         if self._trial is None:
             return
         for send in (os.killpg, os.kill):
@@ -176,7 +177,8 @@ class ForkServer:
                 send(self._trial, number)
 
     def _reap_ended(self) -> None:
-        """Collect what has ended; where that is a trial, end all that it left, and report."""
+        """Collect ended processes; if the trial is among them, kill its remaining ones and
+        report."""
         dead, trial = self._reaper, self._trial
         dead.collect()
         if trial is not None and dead.has(trial):
@@ -190,7 +192,7 @@ class ForkServer:
     # --- signals -------------------------------------------------------------------------------
 
     def _catch_signals(self) -> None:
-        """SIGCHLD and the parent's death (SIGUSR1) only wake the loop, which then looks."""
+        """Let SIGCHLD and the parent's death (SIGUSR1) wake the loop, which then checks."""
         self._wakeup.setblocking(False)
         self._signalled.setblocking(False)
         signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
@@ -215,15 +217,15 @@ def _only_wake(number: int, frame: FrameType | None) -> None:
 
 
 def load_entry(entry: str) -> trial_startup.TrialFunction:
-    """The function that ``module:function`` names."""
+    """Return the function that ``module:function`` names."""
     module, _, name = entry.partition(":")
     function: trial_startup.TrialFunction = getattr(importlib.import_module(module), name)
     return function
 
 
 def _preload(names: list[str]) -> None:
-    """Import modules, and call what ``module:function`` names; what cannot be, the trial will meet
-    again and report, however an optional compiler is broken."""
+    """Import modules, and call each ``module:function``. Errors are ignored: the trial meets them
+    again and reports them."""
     for name in names:
         with contextlib.suppress(Exception):
             if ":" in name:
@@ -233,17 +235,18 @@ def _preload(names: list[str]) -> None:
 
 
 def _freeze_heap() -> None:
-    """Children inherit the heap copy-on-write; a collection there would copy all of it."""
+    """Collect and freeze the heap: children inherit it copy-on-write, and a collection there would
+    copy all of it."""
     gc.collect()
     gc.freeze()
 
 
 def main() -> None:
-    """Serve as the one argument, a ServerSettings in JSON, says."""
+    """Serve according to the one argument, a ServerSettings in JSON."""
     settings = ServerSettings.model_validate_json(sys.argv[1])
     become_subreaper()
     if settings.cores:
-        # First: what is imported counts the processors once, and has as many threads.
+        # First: imported libraries count the processors once to size their thread pools.
         os.sched_setaffinity(0, settings.cores)
     if settings.warm:
         load_entry(settings.entry)

@@ -1,4 +1,4 @@
-"""The supervisor's side of a fork server: starting it, asking it, ending it."""
+"""Start, use and end a fork server from the supervisor."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from trainer.isolation.messages import (
 from trainer.machine.environment import allowed_environment
 
 _READY_S = 180.0
-"""Importing torch from a cold disk takes tens of seconds at worst."""
-_LOOK_S = 0.1
-"""Between two questions whether a start is still wanted."""
+"""Timeout in seconds; importing torch from a cold disk takes tens of seconds at worst."""
+_POLL_S = 0.1
+"""Seconds between checks whether a start is still wanted."""
 
 
 class GivenUp(Exception):
-    """A start is not wanted any more. The trial may start or not until the server is closed."""
+    """A start is no longer wanted. The trial may still start until the server is closed."""
 
 
 class ForkServerClient:
-    """A running fork server. Its start is not waited for until it is needed."""
+    """A running fork server. Its start is awaited only when needed."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ForkServerClient:
             theirs.close()
         self._channel = Channel(ours)
         self._received: deque[Message] = deque()
-        """Messages not asked for yet."""
+        """Received messages that nobody has asked for yet."""
         self._ready = False
 
     @property
@@ -93,12 +93,13 @@ class ForkServerClient:
         return self._process.poll() is None
 
     def start_trial(self, start: Start, given_up: Callable[[], bool]) -> int:
-        """Have a trial begin, which finds its imports loaded where the server is warm; return its
-        process id. That waits for what the server has still to import.
+        """Start a trial, with its imports loaded if the server is warm, and return its process id.
 
-        :raises GivenUp: where ``given_up`` said so first.
-        :raises ServerDied: where there is no server to do it.
-        :raises MachineryError: where it does not become ready.
+        This waits for what the server still has to import.
+
+        :raises GivenUp: if ``given_up`` returned true first.
+        :raises ServerDied: if the server is gone.
+        :raises MachineryError: if it does not become ready.
         """
         if not self._ready:
             self._await_ready(given_up)
@@ -109,23 +110,23 @@ class ForkServerClient:
         return started.pid
 
     def stop_trial(self, grace_s: float) -> None:
-        """Have the running trial ended: TERM now, KILL after ``grace_s``. An Ended will follow.
+        """End the running trial: TERM now, KILL after ``grace_s``. An Ended message follows.
 
-        :raises ServerDied: where there is no server to do it.
+        :raises ServerDied: if the server is gone.
         """
         self._send(Stop(grace_s=grace_s))
 
     def receive(self, timeout_s: float) -> Driver | Said | Ended | None:
         """Return the server's next message about the running trial, or None if none comes in time.
 
-        :raises ServerDied: where nothing can come any more.
+        :raises ServerDied: if no more can come.
         """
         message = self._next(timeout_s)
         assert message is None or isinstance(message, Driver | Said | Ended)
         return message
 
     def last_words(self) -> str:
-        """How the server ended, and the last line it printed."""
+        """Return how the server ended, and the last line it printed."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -137,13 +138,13 @@ class ForkServerClient:
         return f"{how}: {last}" if last else how
 
     def kill(self) -> None:
-        """End the server at once. Its trial dies with it; what the trial left may not."""
+        """End the server at once. Its trial dies with it, but the trial's descendants may not."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
         """End the server and everything below it. A second call does nothing."""
-        self._channel.close()  # the server winds down
+        self._channel.close()  # the server shuts down
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -153,7 +154,7 @@ class ForkServerClient:
     def _next(self, timeout_s: float) -> Message | None:
         """Return the next message, or None if none comes in time.
 
-        :raises ServerDied: where none can come any more.
+        :raises ServerDied: if no more can come.
         """
         try:
             if not self._received and select.select([self._channel], [], [], timeout_s)[0]:
@@ -163,10 +164,10 @@ class ForkServerClient:
         return self._received.popleft() if self._received else None
 
     def _answer(self, given_up: Callable[[], bool]) -> Message | None:
-        """The next message; None where it takes longer than any import does."""
+        """Return the next message; None if it takes longer than any import."""
         give_up_at = time.monotonic() + _READY_S
         while time.monotonic() < give_up_at:
-            message = self._next(_LOOK_S)
+            message = self._next(_POLL_S)
             if message is not None:
                 return message
             if given_up():
@@ -209,7 +210,7 @@ def _launch(
 
 
 def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11."""
+    """Return ``SIGSEGV`` for 11."""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal

@@ -1,4 +1,4 @@
-"""What the supervisor and the fork server say to each other: JSON lines over a socket."""
+"""Messages between supervisor and fork server: JSON lines over a socket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autoresearch.values import Frozen, NonNegative
 
 
 class ServerSettings(Frozen):
-    """The fork server's one command line argument."""
+    """The fork server's only command line argument."""
 
     control_fd: int
     parent: int
@@ -23,9 +23,9 @@ class ServerSettings(Frozen):
     landlock_abi: int
     seccomp: bool
     root: str = "/"
-    """Where the GPU driver's files are looked for."""
+    """Root of the GPU driver's files."""
     cores: tuple[int, ...] = ()
-    """The processors that it and its trials keep to; none: all."""
+    """Processors of the server and its trials; none: all."""
 
 
 class Ready(Frozen):
@@ -35,15 +35,15 @@ class Ready(Frozen):
 
 
 class Start(Frozen):
-    """Fork a trial. Its spec.json lies in ``trial_dir``."""
+    """Fork a trial. Its spec.json is in ``trial_dir``."""
 
     kind: Literal["start"] = "start"
     trial_dir: str
     imports: tuple[str, ...] = ()
-    """Modules that this trial and those like it will want, and ``module:function`` that they would
-    call; a warm server imports and calls them first, once."""
+    """Modules that this trial and similar ones import, and each ``module:function`` that they call;
+    a warm server does both once, before the fork."""
     group: str | None = None
-    """The directory of the cgroup that the trial is to enter, where there is one."""
+    """Directory of the cgroup that the trial should enter, if any."""
 
 
 class Started(Frozen):
@@ -54,33 +54,33 @@ class Started(Frozen):
 
 
 class Driver(Frozen):
-    """How far the trial's process has come with its GPU's driver, in its own words."""
+    """State of the GPU driver in the trial's process, as it reports."""
 
     kind: Literal["driver"] = "driver"
     phase: Literal["starting", "up"]
     is_unified: bool = False
-    """Whether the device's memory is the machine's; known once it is up."""
+    """Whether the device shares the machine's memory; known once it is up."""
 
 
 class Said(Frozen):
-    """The trial's process reported what came of it, before it ended."""
+    """The trial's process reported its result before it ended."""
 
     kind: Literal["said"] = "said"
     text: str
-    """A TrialResult or a TrialError, as JSON: not validated."""
+    """A TrialResult or a TrialError, as JSON, not validated."""
     is_error: bool
-    """A TrialError: nothing was measured, and the config is not to blame."""
+    """True for a TrialError: nothing was measured, and the config is not to blame."""
 
 
 class Stop(Frozen):
-    """Ask the running trial to end; after ``grace_s`` seconds make it."""
+    """Ask the running trial to end; kill it after ``grace_s`` seconds."""
 
     kind: Literal["stop"] = "stop"
     grace_s: NonNegative
 
 
 class Ended(Frozen):
-    """The trial's process has ended, and everything it left behind has been ended too."""
+    """The trial's process has ended, and so has everything it left behind."""
 
     kind: Literal["ended"] = "ended"
     exit_code: int | None = None
@@ -89,7 +89,7 @@ class Ended(Frozen):
     peak_bytes: int = 0
     """Peak resident memory of the trial's own process."""
     survivors: tuple[int, ...] = ()
-    """Processes that even SIGKILL did not end in time; empty unless the kernel is in trouble."""
+    """Processes that even SIGKILL did not end in time; empty unless the kernel has a fault."""
 
 
 Message: TypeAlias = Annotated[
@@ -101,7 +101,7 @@ _MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
 
 
 class Channel:
-    """One end of the conversation. Owns its socket."""
+    """One end of the connection, which owns its socket."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -111,15 +111,16 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
-        """
-        :raises OSError: where the other end is gone.
+        """Send a message.
+
+        :raises OSError: if the other end is gone.
         """
         self._socket.sendall(message.model_dump_json().encode() + b"\n")
 
     def receive(self) -> list[Message]:
         """Wait for bytes, and return the messages now complete.
 
-        :raises EOFError: where the other end is gone.
+        :raises EOFError: if the other end is gone.
         """
         try:
             chunk = self._socket.recv(1 << 16)
@@ -135,4 +136,4 @@ class Channel:
 
 
 class ServerDied(Exception):
-    """The server ended without being asked to."""
+    """The server ended unexpectedly."""

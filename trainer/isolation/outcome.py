@@ -1,4 +1,5 @@
-"""What a trial that has ended amounts to: its own result, a failure, or no evidence at all."""
+"""Decide the outcome of a trial that has ended: its own result, a failure, or no evidence at
+all."""
 
 from __future__ import annotations
 
@@ -20,17 +21,18 @@ _GIB = 1 << 30
 
 
 class TrialAborted(AutoresearchError):
-    """Someone cancelled the trial. Its processes are dead, and there is no result."""
+    """Someone canceled the trial. Its processes are dead, and there is no result."""
 
 
 def aborted(trial_id: str) -> TrialAborted:
-    """The error that a cancelled trial ends in."""
+    """Return the error of a canceled trial."""
     return TrialAborted(f"trial {trial_id} was stopped and has no result")
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Why the supervisor ended a trial. ``why`` is a sentence for a person and the proposer."""
+    """Reason why the supervisor ended a trial. ``why`` is a sentence for a person and the
+    proposer."""
 
     cause: Literal["timeout", "oom", "killed", "aborted"]
     why: str
@@ -43,23 +45,22 @@ class Ending:
     ended: Ended
     stopped: Stopped | None
     peak_bytes: int
-    """The most resident memory of the trial's processes that was seen."""
+    """Most resident memory of the trial's processes that was seen."""
     oom_killer_struck: bool
-    """The kernel's out-of-memory killer ended some process of this machine meanwhile."""
+    """Whether the kernel's out-of-memory killer ended some process of this machine meanwhile."""
     driver: Driver | None = None
-    """What the trial's process said last of its GPU's driver."""
+    """The trial process's last report about its GPU driver."""
     said: Said | None = None
-    """What the trial's process reported: the result, or an error."""
+    """The trial process's report: the result, or an error."""
 
 
 def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> Measured | TrialFailed:
-    """The result of a trial that ended so; on return it is also in the trial's result.json.
+    """Return the result of an ended trial, which is also written to its result.json.
 
-    How the trial ended comes first: a result that it reported counts only where nothing else ended
-    it.
+    How the trial ended comes first: a reported result counts only if nothing else ended the trial.
 
-    :raises TrialAborted: where it was aborted before it had a result.
-    :raises AutoresearchError: where the end says nothing about the config: the error the trial's
+    :raises TrialAborted: if it was aborted before it had a result.
+    :raises AutoresearchError: if the end says nothing about the config: the error that the trial's
         process reported, or a MachineryError.
     """
     if ending.ended.survivors:
@@ -86,7 +87,8 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> Measured | Tria
 def _reported(
     spec: TrialSpec, files: TrialFiles, ending: Ending
 ) -> tuple[Measured | TrialFailed | None, str]:
-    """The result that the trial's process reported, if it counts, and what is wrong with it."""
+    """Return the result that the trial's process reported, if it counts, and what is wrong with
+    it."""
     said, stopped = ending.said, ending.stopped
     if said is None or (stopped is not None and stopped.cause != "aborted"):
         return None, ""
@@ -103,7 +105,7 @@ def _reported(
 
 
 def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:
-    """Whatever ends a trial while its GPU's driver starts, the config had no part in it."""
+    """Raise if the trial ended while its GPU driver started: the config had no part in it."""
     if ending.driver is None or ending.driver.phase != "starting":
         return
     stopped, ended = ending.stopped, ending.ended
@@ -119,8 +121,8 @@ def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:
 
 
 def _raise_if_it_died_early(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:
-    """A GPU's libraries that crash before the first step do so whatever the config is. SIGKILL is
-    left: it may come from the out-of-memory killer."""
+    """Raise if a GPU library crashed before the first step, which does not depend on the config.
+    SIGKILL is excluded: it may come from the out-of-memory killer."""
     number = ending.ended.signal
     if ending.driver is None or files.curve.last is not None or ending.stopped is not None:
         return
@@ -138,7 +140,7 @@ def _failure(
         if ending.stopped.cause == "aborted":
             raise aborted(spec.trial_id)
         why = ending.stopped.why
-        # What a script said last tells a person more than a limit of ours does.
+        # A script's last line is more informative for a person than our limit.
         said = files.log.last_line() if spec.command is not None else ""
         return ending.stopped.cause, _with(why, said)
     last = files.log.last_line()

@@ -1,6 +1,6 @@
-"""The process tree of a trial: finding it, and tying its life to its parent's.
+"""Find the process tree of a trial, and tie its life to its parent's.
 
-Linux answers all of this from /proc in well under a millisecond; elsewhere psutil's slower scan of
+Linux answers all of this from /proc in well under a millisecond. Elsewhere psutil's slower scan of
 every process does, and the ties to the parent (:func:`become_subreaper`, :func:`die_with_parent`)
 do nothing.
 """
@@ -23,13 +23,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants, whatever session they fled to, become this process's children."""
+    """Make orphaned descendants, whatever their session, children of this process."""
     if sys.platform == "linux":
         check(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
 
 
 def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send ``by`` when the parent's thread dies; now, if it is already dead."""
+    """Have the kernel send ``by`` when the parent's thread dies; send it now if it is already
+    dead."""
     if sys.platform == "linux":
         check(libc().prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0), "PR_SET_PDEATHSIG")
     if os.getppid() != parent:
@@ -37,7 +38,7 @@ def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The live and zombie children of ``pid``; none where it is gone."""
+    """Return the live and zombie children of ``pid``; none if it is gone."""
     tasks = f"/proc/{pid}/task"
     try:
         found: list[int] = []
@@ -57,7 +58,7 @@ def _scan_for_children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Every process below ``pid``, itself not included; parents before their children."""
+    """Yield every process below ``pid``, parents before their children."""
     todo = children(pid)
     while todo:
         child = todo.pop()
@@ -66,7 +67,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def oom_kills() -> int | None:
-    """Times the kernel's out-of-memory killer has struck on this machine; None if it won't say."""
+    """Return how often the kernel's out-of-memory killer acted on this machine; None if unknown."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -75,14 +76,14 @@ def oom_kills() -> int | None:
 
 
 def await_death(pids: set[int], timeout_s: float) -> None:
-    """Wait until none of these, which need not be children, runs any more."""
+    """Wait until none of these processes, which need not be children, runs any more."""
     give_up_at = time.monotonic() + timeout_s
     while any(map(_runs, pids)) and time.monotonic() < give_up_at:
         time.sleep(0.005)
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process."""
+    """Return whether a signal has stopped the process."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     except psutil.Error:

@@ -1,8 +1,7 @@
-"""Collects every process that ends below the fork server, and ends what a trial has left.
+"""Reap every process that ends below the fork server, and kill what a trial leaves behind.
 
-As a subreaper the fork server inherits every process that a trial orphans, whatever session it fled
-to. So nothing of a trial lives that is not below a child of the server's, and when none is left
-the trial has ended.
+As a subreaper the fork server inherits every process that a trial orphans, whatever its session. So
+everything of a trial is below a child of the server, and when nothing is left the trial has ended.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from trainer.isolation.messages import Ended
 from trainer.isolation.process_tree import children
 
 SWEEP_S = 60.0
-"""How long SIGKILL may take to end what a trial left behind: microseconds, or seconds where it held
-much of the kernel's memory, unless the kernel is waiting for a device."""
+"""Seconds that SIGKILL may take to end a trial's remaining processes: microseconds usually, seconds
+if they held much kernel memory, unless the kernel waits for a device."""
 
 
 class Reaper:
-    """Of the process that it is made in."""
+    """Reap descendants of the current process."""
 
     def __init__(self) -> None:
         self._expected: set[int] = set()
         """Processes whose end somebody will ask about."""
         self._dead: dict[int, tuple[int, resource.struct_rusage]] = {}
-        """Of those: how each ended, and what it took."""
+        """Exit status and usage of those that have ended."""
 
     def expect(self, pid: int) -> None:
-        """Its end will be asked about, once."""
+        """Register a process whose end will be asked about once."""
         self._expected.add(pid)
 
     def collect(self) -> None:
-        """Every process that has ended by now."""
+        """Collect every process that has ended by now."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -49,7 +48,7 @@ class Reaper:
                 self._dead[pid] = status, usage
 
     def has(self, pid: int) -> bool:
-        """Whether it has been collected, and not been asked about."""
+        """Return whether it has been collected, and not been asked about."""
         return pid in self._dead
 
     def ended(
@@ -57,9 +56,9 @@ class Reaper:
         pid: int,
         survivors: tuple[int, ...] = (),
     ) -> Ended:
-        """How one ended that has been collected.
+        """Return how a collected process ended.
 
-        :param survivors: what :meth:`sweep` could not end behind it.
+        :param survivors: processes that :meth:`sweep` could not end.
         """
         status, usage = self._dead.pop(pid)
         unit = 1 if sys.platform == "darwin" else 1024
@@ -72,8 +71,8 @@ class Reaper:
         )
 
     def sweep(self) -> tuple[int, ...]:
-        """Kill and collect every child, and what becomes a child by that; return those that won't
-        die."""
+        """Kill and collect every child, and processes that thereby become children; return those
+        that survive."""
         give_up_at = time.monotonic() + SWEEP_S
         while True:
             self.collect()

@@ -1,8 +1,8 @@
-"""A trial's temporary files, its home and working directory among them, and how they go.
+"""Remove a trial's temporary files, including its home and working directory.
 
-The supervisor clears them when the trial has ended. One that was itself killed could not, and of a
-command these may be checkpoints of gigabytes; so what earlier sittings left goes when a campaign is
-opened again, before any trial runs.
+The supervisor clears them when the trial has ended. A supervisor that was itself killed could not,
+and a command's files may be checkpoints of gigabytes. So files from earlier sessions are removed
+when a campaign is opened again, before any trial runs.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from pathlib import Path
 
 from autoresearch.layout import SCRATCH_DIR, is_trial_id
 
-_IN_THE_WAY = "in-the-way"
+_MOVED = "in-the-way"
 
 
 def clear(path: Path) -> None:
-    """Make way for a file of that name, following no link.
+    """Remove whatever has that name, following no link.
 
-    What cannot be removed (a very deep tree) is put aside under a name that nobody reads.
+    What cannot be removed (a very deep tree) is renamed out of the way.
 
-    :raises OSError: where it can be neither removed nor put aside.
+    :raises OSError: if it can be neither removed nor renamed.
     """
     try:
         path.unlink(missing_ok=True)
     except OSError:
         _remove_tree(path)
         if os.path.lexists(path):
-            path.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}.{_IN_THE_WAY}"))
+            path.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}.{_MOVED}"))
 
 
 def clear_left(trials: Path) -> None:
-    """Remove what trials of a campaign that is at rest left of temporary files, and what was put
-    aside of them; what resists stays.
+    """Remove temporary files that trials of an idle campaign left, and renamed ones; what resists
+    stays.
 
     :param trials: the campaign's folder of trials, whose lock the caller holds.
     """
@@ -46,8 +46,8 @@ def clear_left(trials: Path) -> None:
             with contextlib.suppress(OSError):
                 if os.path.lexists(trial / SCRATCH_DIR):
                     clear(trial / SCRATCH_DIR)
-                for aside in trial.glob(f"*.{_IN_THE_WAY}"):
-                    _remove_tree(aside)
+                for moved in trial.glob(f"*.{_MOVED}"):
+                    _remove_tree(moved)
 
 
 def _remove_tree(path: Path) -> None:
@@ -59,7 +59,7 @@ def _remove_tree(path: Path) -> None:
 
 
 def _open_folders(path: Path) -> None:
-    """Let the folders of a tree be looked into that a trial made without the right to."""
+    """Make folders readable that a trial created without permissions."""
     with contextlib.suppress(OSError):
         if not path.is_symlink():
             path.chmod(0o700)

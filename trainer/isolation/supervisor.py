@@ -1,10 +1,11 @@
-"""Runs a trial in a sandboxed process of its own, and always comes back.
+"""Run a trial in a sandboxed process, and always return.
 
 The trial's process is forked by a fork server (:mod:`trainer.isolation.forkserver`), which reports
-its end the moment it happens. Between start and end the supervisor looks at it ten times a second:
-wall clock, memory held, number of processes and threads, size of the log, new lines of the curve;
-and where its GPU shares the machine's memory, what is left of that. What ends a trial here is a
-``status`` of its result; what fails around it is a MachineryError."""
+its end at once. Until then the supervisor polls it ten times a second: wall clock, memory held,
+number of processes and threads, size of the log, and new lines of the curve. If its GPU shares the
+machine's memory, the remaining memory is polled too. What ends a trial here is a ``status`` of its
+result; a failure around it is a MachineryError.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +31,22 @@ from trainer.machine.standstill import TrialTime
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
-"""What compiling imports: some seconds, which the fork server spends once."""
+"""Modules that compiling imports in some seconds, which the fork server spends once."""
 _OUR_MODULES = "trainer.command.starting:find_our_modules"
 _COMPILER_KEYS = "trainer.backends.code_keys:compute"
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _GRACE_S = 1.0
-"""Between asking a trial to end and making it."""
+"""Seconds between asking a trial to end and killing it."""
 _OVERDUE_S = 4.0
-"""After the grace, for a server that somebody stopped to go on. Then it is itself ended."""
-_BURIAL_S = SWEEP_S + 5.0
-"""For the kernel to take apart what was killed, and the server to report it."""
+"""Seconds after the grace in which a stopped server may continue. Then it is killed too."""
+_REAP_S = SWEEP_S + 5.0
+"""Seconds for the kernel to end what was killed, and for the server to report it."""
 _GIB = 1 << 30
 
 
 class Supervised:
-    """One trial. Its place is free once :meth:`run` returns; what came of it takes a moment more,
-    in which the next may run already."""
+    """One trial. Its lane is free once :meth:`run` returns; its result takes a moment more, while
+    the next trial may run already."""
 
     def __init__(
         self,
@@ -58,15 +59,15 @@ class Supervised:
         cancelled: Callable[[], bool],
         meminfo: Path,
     ) -> None:
-        """
-        :param server: has no other trial that runs meanwhile. It is closed where nothing less ends
-            this one.
-        :param groups: where a cgroup for it can be made, if anywhere.
-        :param on_point: told each line of the curve soon after it is written.
+        """Prepare the trial.
+
+        :param server: has no other running trial. It is closed if nothing less ends this one.
+        :param groups: where a cgroup for it can be created, if anywhere.
+        :param on_point: called with each line of the curve soon after it is written.
         :param cancelled: asked several times a second whether to end the trial.
         :param meminfo: /proc/meminfo.
-        :raises TrialAborted: where it was cancelled.
-        :raises MachineryError: where it cannot be prepared.
+        :raises TrialAborted: if it was canceled.
+        :raises MachineryError: if it cannot be prepared.
         """
         if cancelled():
             raise aborted(spec.trial_id)
@@ -86,10 +87,10 @@ class Supervised:
             raise
 
     def run(self) -> None:
-        """In, and only in, its directory; return when nothing of it runs any more.
+        """Run it in, and only in, its directory; return when nothing of it runs any more.
 
-        :raises TrialAborted: where it was cancelled before it started.
-        :raises MachineryError: where the fork server died.
+        :raises TrialAborted: if it was canceled before it started.
+        :raises MachineryError: if the fork server died.
         """
         try:
             self._watch.until_over()
@@ -97,17 +98,16 @@ class Supervised:
             self._close()
             raise
         if self._spec.command is not None:
-            # Perhaps checkpoints: the disk is to have room for those of one trial a lane.
+            # These may be checkpoints: the disk should need space for one trial per lane.
             self._files.clear_scratch()
         if self._shared is not None:
             shared_memory.sweep(self._shared)
 
     def result(self) -> Measured | TrialFailed:
-        """What came of it, once, and when nothing of it is left. No other thread is needed, and
-        none is in the way.
+        """Return its result, once, after nothing of it is left. It needs no other thread.
 
-        :raises TrialAborted: where it was cancelled before there was a result.
-        :raises AutoresearchError: where the trial's end says nothing about its config.
+        :raises TrialAborted: if it was canceled before there was a result.
+        :raises AutoresearchError: if the trial's end says nothing about its config.
         """
         try:
             self._result = judge(self._spec, self._files, self._watch.ending())
@@ -117,9 +117,9 @@ class Supervised:
 
     @property
     def must_run_again(self) -> bool:
-        """Whether the trial stood still, so that its result may be due to that.
+        """Whether the trial was suspended, so that its result may be due to that.
 
-        A count of steps is not: such a trial does the same however long it stood still.
+        A trial with a fixed number of steps is unaffected by suspension.
         """
         if self._watch.time.still_s == 0.0:
             return False
@@ -132,8 +132,8 @@ class Supervised:
         self._files.close()
 
 
-def _ahead(spec: TrialSpec) -> tuple[str, ...]:
-    """What trials like this one would each import and compute."""
+def _imports(spec: TrialSpec) -> tuple[str, ...]:
+    """Return what trials like this one would each import and compute."""
     if spec.command is not None:
         return (*spec.command.preload, _OUR_MODULES) if spec.command.main else ()
     modules = _COMPILER_MODULES if spec.compile else ()
@@ -141,7 +141,7 @@ def _ahead(spec: TrialSpec) -> tuple[str, ...]:
 
 
 class _Watch:
-    """One trial from its start to its end."""
+    """Watches one trial from its start to its end."""
 
     def __init__(
         self,
@@ -164,9 +164,9 @@ class _Watch:
         self._peak_bytes = 0
         self._trial = 0
         self._driver: Driver | None = None
-        """What the trial said last of its GPU's driver."""
+        """The trial's last report about its GPU driver."""
         self._said: Said | None = None
-        """What the trial's process reported of itself."""
+        """The trial process's report of its result."""
         self._ended: Ended | None = None
         self._stopped: Stopped | None = None
         self.time = TrialTime(spec.limits.wall_s)
@@ -175,8 +175,8 @@ class _Watch:
     def until_over(self) -> None:
         """Start the trial and return when nothing of it runs any more.
 
-        :raises TrialAborted: where it was cancelled before it started.
-        :raises MachineryError: where the fork server died.
+        :raises TrialAborted: if it was canceled before it started.
+        :raises MachineryError: if the fork server died.
         """
         self._oom_kills_before = oom_kills()
         try:
@@ -197,7 +197,7 @@ class _Watch:
             raise
 
     def ending(self) -> Ending:
-        """Return all that is known of its end, after :meth:`until_over`."""
+        """Return all that is known about its end, after :meth:`until_over`."""
         ended, stopped = self._ended, self._stopped
         assert ended is not None, "the trial has ended"
         self._files.settle()
@@ -209,9 +209,9 @@ class _Watch:
         return Ending(ended, stopped, self._peak_bytes, struck, self._driver, self._said)
 
     def _hear(self, timeout_s: float) -> bool:
-        """What the server says next of the trial; whether nothing of it runs any more.
+        """Process the server's next message, and return whether nothing of the trial runs any more.
 
-        :raises ServerDied: where it can say nothing.
+        :raises ServerDied: if no more can come.
         """
         message = self._server.receive(timeout_s)
         if isinstance(message, Driver):
@@ -223,7 +223,7 @@ class _Watch:
         return isinstance(message, Ended)
 
     def _stopped_by_kernel(self, group: TrialGroup, ended: Ended) -> Stopped | None:
-        """What the trial had too much of between two looks."""
+        """Return which limit the trial exceeded between two polls."""
         limits = self._spec.limits
         if ended.signal == signal.SIGKILL and limits.memory_gib is not None and group.oom_kills:
             return Stopped("oom", f"memory was over the limit of {limits.memory_gib:g} GiB")
@@ -235,15 +235,15 @@ class _Watch:
         group = None if self._group is None else str(self._group.directory)
         return Start(
             trial_dir=str(self._files.path),
-            imports=_ahead(self._spec),
+            imports=_imports(self._spec),
             group=group,
         )
 
     def _attend(self) -> None:
-        """Look at the trial until it is over or must be ended."""
-        while not self._hear(min(_LOOK_S, max(0.0, self.time.left_s))):
+        """Poll the trial until it is over or must be ended."""
+        while not self._hear(min(_POLL_S, max(0.0, self.time.left_s))):
             self.time.tick(self._is_stopped)
-            stopped = self._look()
+            stopped = self._check()
             if stopped is not None:
                 gentle = stopped.cause in {"timeout", "aborted"}
                 self._stopped = stopped
@@ -251,11 +251,12 @@ class _Watch:
                 return
 
     def _is_stopped(self) -> bool:
-        """Whether somebody has stopped the trial, or the server that would report its end."""
+        """Return whether somebody has stopped the trial, or the server that would report its
+        end."""
         return is_stopped(self._trial) or is_stopped(self._server.pid)
 
-    def _look(self) -> Stopped | None:
-        """Why the trial must be ended now, if it must."""
+    def _check(self) -> Stopped | None:
+        """Return why the trial must be ended now, if it must."""
         limits = self._spec.limits
         if self.time.left_s <= 0:
             return Stopped("timeout", f"not done within the limit of {limits.wall_s:g} s")
@@ -265,13 +266,13 @@ class _Watch:
             return Stopped("aborted", "cancelled")
         usage = usage_below(self._server.pid)
         if self._trial in usage.pids or self._server.alive:
-            # Else the server has just died and what it left is no longer below it: the look
-            # before is the one that knows whom to end.
+            # Otherwise the server has just died and its orphans are no longer below it: the
+            # previous poll knows which processes to end.
             self._usage = usage
         return self._over_a_limit()
 
     def _over_a_limit(self) -> Stopped | None:
-        """What the trial has too much of, if it has."""
+        """Return which limit the trial exceeds, if any."""
         limits, usage = self._spec.limits, self._usage
         for count, limit, things in (
             (len(usage.pids), limits.processes, "processes"),
@@ -295,8 +296,8 @@ class _Watch:
             None if limit_gib is None else limit_gib * _GIB,
             on_gpu=self._spec.device.startswith("cuda"),
         )
-        # The kernel's count has what no process shows; theirs has what was the server's before the
-        # fork, and so is the same with and without a cgroup.
+        # The kernel's count includes memory that no process shows; the sum over processes includes
+        # what was the server's before the fork, and so is the same with and without a cgroup.
         if self._group is not None:
             return max(weighed, self._group.held_bytes)
         is_command = self._spec.command is not None
@@ -310,8 +311,8 @@ class _Watch:
         """End the trial; on return nothing of it is left, whatever it takes."""
         self._server.stop_trial(grace_s)
         asked_at = time.monotonic()
-        while (waited_s := time.monotonic() - asked_at - grace_s) < _BURIAL_S:
-            self._hear(_LOOK_S)
+        while (waited_s := time.monotonic() - asked_at - grace_s) < _REAP_S:
+            self._hear(_POLL_S)
             if self._ended is not None:
                 return
             self._files.log.trim()
@@ -322,8 +323,8 @@ class _Watch:
         self._ended = Ended(signal=signal.SIGKILL)
 
     def _end_what_was_seen(self) -> None:
-        """Without a server: kill the trial and the descendants it had at the last look, all of them
-        where they are in a cgroup."""
+        """Kill, without a server, the trial and its descendants of the last poll, or all in its
+        cgroup."""
         if self._group is not None:
             self._group.kill()
         seen = {self._trial, *self._usage.pids} - {0}

@@ -1,15 +1,15 @@
-"""The files of a trial's directory, as seen by a supervisor that does not trust who wrote them.
+"""Read and write the files of a trial's directory, without trusting what the trial wrote.
 
-    spec.json     written before the trial's process exists; what is believed of the trial later is
+    spec.json     written before the trial's process exists; what is trusted later is
                   the copy of :mod:`trainer.isolation.sealed_spec`, which is on the disk by then
-    trainer.log   what the trial printed, its middle cut out when it prints too much
-    curve.jsonl   a CurvePoint a line, as training goes
+    trainer.log   what the trial printed, without its middle if it prints too much
+    curve.jsonl   one CurvePoint per line, as training proceeds
     result.json   the TrialResult, which the supervisor writes once nothing of the trial runs;
-                  believed only while it equals the copy beside the order
-    tmp/          the trial's home and temporary files; gone afterwards
+                  trusted only while it equals the copy beside the sealed spec
+    tmp/          the trial's home and temporary files; removed afterwards
 
 A trial may put links, pipes or gigabytes under these names. So nothing is opened through a link,
-nothing blocks, and nothing is read without a bound. Numbers and words get theirs from the types of
+nothing blocks, and nothing is read without a bound. Numbers and texts are bounded by the types of
 :mod:`trainer.spec`.
 """
 
@@ -52,39 +52,38 @@ from trainer.spec import (
 _SMALL_FILE_BYTES = 1 << 20
 _CURVE_CHUNK_BYTES = 1 << 16
 _CURVE_CHUNKS = 4
-"""The most chunks that each look takes of a curve that floods."""
+"""Most chunks of an oversized curve to read per poll."""
 MAX_CURVE_BYTES = 64 << 20
-"""The longest curve that is read as a whole: half a million points."""
+"""Longest curve that is read as a whole: half a million points."""
 
 
 def _cut(text: object) -> object:
-    """A sentence that is too long still says something."""
+    """Cut a sentence that is too long."""
     return text[:MAX_MESSAGE_CHARACTERS] if isinstance(text, str) else text
 
 
 class TrialError(Frozen):
-    """An error of :mod:`autoresearch.errors` on its way from the trial's process to the
-    supervisor."""
+    """An error of :mod:`autoresearch.errors` sent from the trial's process to the supervisor."""
 
     kind: Literal["SpecError", "CorpusError", "SandboxError", "MachineryError"]
     message: Annotated[PlainText, BeforeValidator(_cut)]
 
     @classmethod
     def of(cls, error: AutoresearchError) -> TrialError:
-        """What is told of an error."""
+        """Return the record of an error."""
         kinds = (errors.SpecError, errors.CorpusError, errors.SandboxError)
         kind = next((k.__name__ for k in kinds if isinstance(error, k)), "MachineryError")
         return cls.model_validate({"kind": kind, "message": str(error)})
 
     def as_exception(self) -> AutoresearchError:
-        """The error, to be raised again."""
+        """Return the error, to be raised again."""
         exception: AutoresearchError = getattr(errors, self.kind)(self.message)
         return exception
 
 
-def seal_ahead(spec: TrialSpec, trial_dir: Path) -> None:
-    """See the order of a trial that will run onto the disk, which takes longest of what precedes
-    it. Without it, or where this fails, the trial does so itself."""
+def presync_spec(spec: TrialSpec, trial_dir: Path) -> None:
+    """Sync the spec of an upcoming trial to disk, the slowest part of its preparation. If this
+    fails or is skipped, the trial does it."""
     with contextlib.suppress(OSError):
         trial_dir.parent.mkdir(parents=True, exist_ok=True)
         _seal(trial_dir, spec.model_dump_json().encode())
@@ -98,7 +97,7 @@ def _seal(trial_dir: Path, order: bytes) -> None:
 
 
 def _made_new(directory: Path) -> bool:
-    """Whether it was not there; on return it is."""
+    """Create the directory, and return whether it is new."""
     try:
         directory.mkdir(parents=True)
     except FileExistsError:
@@ -112,9 +111,9 @@ class TrialFiles:
     """A directory prepared for one trial, with its log open."""
 
     def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
-        """Write the order, atomically and to the disk; clear away what an interrupted run left.
+        """Write the spec, atomically and durably; remove what an interrupted run left.
 
-        :raises MachineryError: where the directory holds a result already or cannot be written.
+        :raises MachineryError: if the directory holds a result already or cannot be written.
         """
         self.path = trial_dir
         self._order = spec.model_dump_json().encode()
@@ -139,14 +138,14 @@ class TrialFiles:
         self.curve = CurveTail(trial_dir / CURVE_FILE, spec.max_step)
 
     def settle(self) -> None:
-        """See the directory's name onto the disk, as far as that can be had."""
+        """Sync the directory's name to disk, if possible."""
         with contextlib.suppress(OSError):
             sync_directory(self.path.parent)
 
     def write_result(self, result: Measured | TrialFailed) -> None:
         """Write the trial's result, when nothing of the trial runs any more.
 
-        :raises MachineryError: where the directory cannot be written.
+        :raises MachineryError: if the directory cannot be written.
         """
         data = result.model_dump_json(indent=2).encode() + b"\n"
         try:
@@ -160,25 +159,25 @@ class TrialFiles:
             ) from error
 
     def tampering(self) -> str:
-        """What the trial did to its own order; empty where that is as it was given."""
+        """Return what the trial did to its own spec; empty if it is unchanged."""
         same = _read_small(self.path / SPEC_FILE) == self._order
         return "" if same else f"the trial rewrote its own {SPEC_FILE}"
 
     def close(self) -> None:
-        """Let go of the files and remove the trial's temporary ones."""
+        """Close the files and remove the trial's temporary ones."""
         self.curve.close()
         self.log.close()
         self.clear_scratch()
 
     def clear_scratch(self) -> None:
-        """Remove its temporary files, where nothing of it runs any more."""
+        """Remove its temporary files, when nothing of it runs any more."""
         with contextlib.suppress(OSError):
             clear(self.path / SCRATCH_DIR)
 
 
 def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] | None:
-    """The spec and result of a trial that ended before now; None where it left no sound ones, or
-    not of the order that it was given."""
+    """Return the spec and result of a trial that ended earlier; None if they are invalid, or not of
+    its sealed spec."""
     order, data = _read_small(sealed_path(trial_dir)), _read_small(sealed_result_path(trial_dir))
     if order is None or order != _read_small(trial_dir / SPEC_FILE):
         return None
@@ -193,7 +192,8 @@ def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] 
 
 
 def wall_s(trial_dir: Path, at_most_s: float) -> float:
-    """From a trial's spec to its result, by the file system's clock; 0 where one is missing.
+    """Return seconds from a trial's spec to its result, by the file system's clock; 0 if one is
+    missing.
 
     :param at_most_s: the trial's limit: it can set its files' times, but cannot have lasted longer.
     """
@@ -205,8 +205,7 @@ def wall_s(trial_dir: Path, at_most_s: float) -> float:
 
 
 def read_curve(trial_dir: Path) -> list[CurvePoint]:
-    """The learning curve a trial left, thinned where it is very long; lines that are no point of
-    one are skipped."""
+    """Return the learning curve a trial left, thinned if it is very long, without invalid lines."""
     fd = _open_regular(trial_dir / CURVE_FILE)
     if fd is None:
         return []
@@ -222,17 +221,19 @@ class CurveTail:
     """Reads curve.jsonl while it grows."""
 
     def __init__(self, path: Path, max_step: int | None = None) -> None:
-        """
-        :param max_step: of the trial's budget, where it has one.
+        """Prepare to read the curve.
+
+        :param max_step: the last step of the trial's budget, if it has one.
         """
         self._path = path
         self._fd: int | None = None
         self._lines = CurveLines(max_step)
         self.last: CurvePoint | None = None
-        """The latest point read."""
+        """Latest point read."""
 
     def read(self) -> list[CurvePoint]:
-        """The points that were completed since the last call; a flood is read over several."""
+        """Return the points completed since the last call; an oversized curve takes several
+        calls."""
         if self._fd is None:
             self._fd = _open_regular(self._path)
         if self._fd is None:
@@ -254,7 +255,7 @@ class CurveTail:
 
 
 def _open_regular(path: Path) -> int | None:
-    """A descriptor to read ``path`` by; None unless it is a plain file."""
+    """Return a descriptor to read ``path``; None unless it is a plain file."""
     try:
         return open_regular(path, through_links=False)
     except OSError:
@@ -271,6 +272,6 @@ def _read_small(path: Path) -> bytes | None:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    """On return the file, its name and its directory's name would survive a power cut."""
+    """Write a file so that its content, its name and its directory's name survive a power cut."""
     replace_file(path, data, durable=True)
     sync_directory(path.parent.parent)

@@ -1,4 +1,4 @@
-"""What a trial prints, kept to a bound while it is written."""
+"""Bound a trial's log while it is written."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from autoresearch.plain_text import plain
 from trainer.isolation.kernel.libc import punch_hole
 
 _BLOCK_BYTES = 1 << 16
-"""More than a file system may round up to."""
+"""Larger than any file system's rounding."""
 
 
 class TrialLog:
-    """trainer.log, created here and held open, so that it is never found through its name again."""
+    """A new trainer.log, held open so that it is never found through its name again."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        # With O_EXCL it is new: no link, no pipe, whatever a trial put there before.
+        # With O_EXCL it is new: no link and no pipe that a trial put there before.
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
         self._limit_bytes = limit_bytes
 
     def trim(self) -> None:
-        """While it is written: free the middle of what has outgrown the limit.
+        """Free the middle of a log that has outgrown the limit, while it is written.
 
-        A hole, because nothing that is appended meanwhile can fall into it.
+        This punches a hole, since nothing that is appended meanwhile can fall into it.
         """
         status = os.fstat(self._fd)
         if status.st_blocks * 512 <= self._limit_bytes + _BLOCK_BYTES:
@@ -34,7 +34,7 @@ class TrialLog:
             self.compact()  # loses what is appended at that moment
 
     def compact(self) -> None:
-        """Cut out the middle of what has outgrown the limit: both ends tell the story."""
+        """Remove the middle of a log that has outgrown the limit, keeping both ends."""
         size = os.fstat(self._fd).st_size
         if size <= self._limit_bytes:
             return
@@ -46,7 +46,7 @@ class TrialLog:
         os.ftruncate(self._fd, head_bytes + len(kept))
 
     def last_line(self) -> str:
-        """The last line that is not blank, printable and at most 500 characters; or nothing."""
+        """Return the last nonblank line, printable and at most 500 characters; empty if none."""
         size = os.fstat(self._fd).st_size
         tail = os.pread(self._fd, 8192, max(0, size - 8192)).decode(errors="replace")
         for line in reversed(tail.splitlines()):

@@ -1,8 +1,8 @@
-"""The first instructions of a trial's process, between the fork and the training.
+"""Run the first instructions of a trial's process, between the fork and the training.
 
-Order matters: tie its life to the server's; then have a log, enter its cgroup where there is one,
-read the spec and the code it will run, and close the sandbox before any of that code does something
-a config decides.
+Order matters. The process ties its life to the server's, opens a log, enters its cgroup if there is
+one, and reads the spec and the code to run. It closes the sandbox before any of that code does
+something a config decides.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from trainer.spec import Measured, TrialFailed, TrialSpec
 
 
 class TrialFunction(Protocol):
-    """What a trial runs: :func:`trainer.training.child.run_trial`. It writes curve.jsonl and
-    returns the result, for the line."""
+    """Function that a trial runs: :func:`trainer.training.child.run_trial`. It writes curve.jsonl
+    and returns the result for the line."""
 
     def __call__(
         self, spec: TrialSpec, trial_dir: Path, *, born: float
@@ -99,10 +99,11 @@ def live(
 
 
 def _start_device(spec: TrialSpec, line: DriverLine) -> None:
-    """Start a GPU's driver before anything of the config is looked at. A command starts it by
-    itself: a fork of a process in which it runs could not use it.
+    """Start a GPU's driver before anything of the config is read.
 
-    :raises MachineryError: where it does not start.
+    A command starts it itself: a fork of a process with a running driver could not use it.
+
+    :raises MachineryError: if it does not start.
     """
     if spec.device.startswith("cuda") and spec.command is None:
         line.starting()
@@ -114,10 +115,10 @@ def _start_device(spec: TrialSpec, line: DriverLine) -> None:
 def _load(load: Callable[[], TrialFunction]) -> TrialFunction:
     try:
         return load()
-    except Exception as error:  # whatever breaks an import, it is not the config
+    except Exception as error:  # a failing import is never the config's fault
         raise MachineryError(
             f"the trainer cannot be imported ({type(error).__name__}: {error});"
-            " see `autoresearch doctor`"
+            " run `autoresearch doctor`"
         ) from error
 
 
@@ -131,7 +132,7 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _redirect(log: Path) -> None:
-    """Nothing to read; everything written goes to the log, line by line."""
+    """Redirect input from nothing, and output line by line to the log."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     os.dup2(nothing, 0)
@@ -145,6 +146,6 @@ def _redirect(log: Path) -> None:
 
 
 def _prefer_for_oom_killer() -> None:
-    """When memory runs out, the kernel should take the trial and not the night."""
+    """Let the kernel's out-of-memory killer prefer the trial over the campaign."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")

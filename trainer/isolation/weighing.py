@@ -1,10 +1,10 @@
-"""What the processes of a trial hold: memory and threads, as /proc tells of each.
+"""Measure what a trial's processes hold, memory and threads, from /proc.
 
-Resident memory is asked of a thread that lives: a process whose main thread has ended shows none at
-its own number, whatever the others hold. Swapped pages and page tables count, since they are held
-as well. On a GPU, where the sandbox leaves memfds and sockets, those count too, mapped or not, and
-what is mapped of them once. A look costs tens of microseconds a process; elsewhere than on Linux
-psutil's slower one does.
+Resident memory is read through a live thread: a process whose main thread has ended shows none
+under its own number, whatever the others hold. Swapped pages and page tables count too. On a GPU,
+where the sandbox allows memfds and sockets, those count as well, mapped or not, and their mapped
+parts once. A measurement takes tens of microseconds per process; outside Linux it uses psutil,
+which is slower.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _COUNTED = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
 _SHARES = (b"Pss:", b"SwapPss:", b"Shared_Hugetlb:", b"Private_Hugetlb:")
 _SOCKET_BUFFER = Path("/proc/sys/net/core/wmem_max")
 _SOCKET_BUFFER_BYTES = 212_992
-"""What Linux sets there unless told otherwise."""
+"""Linux's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """What one process holds at one moment."""
+    """Usage of one process at one moment."""
 
     pid: int
     thread: int
-    """A live one, by whose number the process's memory can be asked about; its own where none is
-    known."""
+    """A live thread, through which the process's memory can be read; the process's own number if
+    none is known."""
     held_bytes: int
-    """Resident, huge pages included, swapped, and in page tables."""
+    """Bytes resident, huge pages included, swapped, and in page tables."""
     page_table_bytes: int
     threads: int
 
     @classmethod
     def of(cls, pid: int) -> ProcessUsage | None:
-        """None where the process has gone."""
+        """Measure a process; None if it has gone."""
         if sys.platform != "linux":
             return cls._by_psutil(pid)
         own = _status(pid)
@@ -68,7 +68,7 @@ class ProcessUsage:
 
 @dataclass(frozen=True, slots=True)
 class TreeUsage:
-    """What the descendants of a process hold at one moment."""
+    """Usage of the descendants of a process at one moment."""
 
     processes: tuple[ProcessUsage, ...] = ()
 
@@ -81,8 +81,8 @@ class TreeUsage:
         return sum(process.threads for process in self.processes)
 
     def weigh(self, limit_bytes: float | None, *, on_gpu: bool) -> int:
-        """Bytes held; pages that several processes share count once where ``limit_bytes`` may
-        depend on it, and else once for each."""
+        """Return bytes held. Pages shared by several processes count once if that may decide about
+        ``limit_bytes``, and else once per process."""
         held_bytes = sum(process.held_bytes for process in self.processes)
         if limit_bytes is None:
             return held_bytes
@@ -92,15 +92,16 @@ class TreeUsage:
         if len(self.processes) > 1 and held_bytes + unseen_bytes > limit_bytes:
             proportional = self._proportional_bytes()
             if proportional is not None and proportional + unseen_bytes > limit_bytes:
-                # A page forked between two processes' answers counts in full and again in part.
+                # A page forked between two processes' measurements counts in full and again in
+                # part.
                 proportional = min(proportional, self._proportional_bytes() or proportional)
             held_bytes = held_bytes if proportional is None else proportional
         return held_bytes + unseen_bytes
 
     def _proportional_bytes(self) -> int | None:
-        """With each shared page divided among those that share it (PSS).
+        """Return the sum with each shared page divided among its users (PSS).
 
-        None where the kernel does not tell. It walks page tables: milliseconds a GiB.
+        None if the kernel does not report it. It walks page tables: milliseconds per GiB.
         """
         total = 0
         for process in self.processes:
@@ -119,14 +120,14 @@ class TreeUsage:
 
 
 def usage_below(pid: int) -> TreeUsage:
-    """Return what each process below ``pid`` holds, itself not included."""
+    """Return what each process below ``pid`` holds, without ``pid`` itself."""
     found = map(ProcessUsage.of, descendants(pid))
     return TreeUsage(tuple(usage for usage in found if usage is not None))
 
 
 def unmapped_bytes(pids: tuple[int, ...]) -> int:
-    """Memory that open files of these processes may hold beside what is mapped: all of their
-    memfds, each once, and of each socket the most that its buffers can hold."""
+    """Return memory that open files of these processes may hold besides mapped pages: all of their
+    memfds once, and the maximum of each socket's buffers."""
     sockets = {
         target for pid in pids for _, target in _open_files(pid) if target.startswith("socket:")
     }
@@ -134,10 +135,10 @@ def unmapped_bytes(pids: tuple[int, ...]) -> int:
 
 
 def mapped_memfd_bytes(processes: Iterable[ProcessUsage]) -> int:
-    """What of the open memfds of these processes is in their resident memory too.
+    """Return the part of these processes' open memfds that is in their resident memory too.
 
-    Mapping by mapping, since other shared memory must not hide an unmapped memfd behind it; each
-    page once (PSS). It walks page tables, so ask where the answer matters.
+    It sums mapping by mapping, since other shared memory must not hide an unmapped memfd, and
+    counts each page once (PSS). It walks page tables, so call it only if the answer matters.
     """
     processes = tuple(processes)
     memfds = _memfds(tuple(process.pid for process in processes))
@@ -150,7 +151,7 @@ def mapped_memfd_bytes(processes: Iterable[ProcessUsage]) -> int:
 
 
 def _memfds(pids: tuple[int, ...]) -> dict[tuple[int, int], int]:
-    """Bytes of each open memfd, by its device and inode."""
+    """Return the bytes of each open memfd, by device and inode."""
     memfds: dict[tuple[int, int], int] = {}
     for pid in pids:
         for descriptor, target in _open_files(pid):
@@ -163,7 +164,7 @@ def _memfds(pids: tuple[int, ...]) -> dict[tuple[int, int], int]:
 
 
 def _memfd_mappings(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
-    """Device and inode of each mapped memfd, and its share of what is resident (PSS)."""
+    """Yield device and inode of each mapped memfd, and its resident share (PSS)."""
     file: tuple[int, int] | None = None
     with contextlib.suppress(OSError), Path(f"/proc/{thread}/smaps").open("rb") as lines:
         for line in lines:
@@ -179,7 +180,7 @@ def _memfd_mappings(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def _socket_bytes() -> int:
-    """The kernel doubles what a process asks for, up to this limit."""
+    """Return the most bytes of a socket's buffers; the kernel doubles what a process asks for."""
     try:
         return 2 * int(_SOCKET_BUFFER.read_text())
     except (OSError, ValueError):
@@ -195,7 +196,7 @@ def _open_files(pid: int) -> Iterator[tuple[str, str]]:
 
 
 def _is_there(thread: int) -> bool:
-    """Whether the thread has memory still."""
+    """Return whether the thread still has memory."""
     return b"VmRSS:" in (_status(thread) or {})
 
 
@@ -206,7 +207,7 @@ def _threads(pid: int) -> list[int]:
 
 
 def _status(thread: int) -> dict[bytes, int] | None:
-    """The numbers of /proc/THREAD/status; None where there is no such thread."""
+    """Return the numbers of /proc/THREAD/status; None if there is no such thread."""
     try:
         with open(f"/proc/{thread}/status", "rb", buffering=0) as file:  # noqa: PTH123 (as above)
             return _kib_by_name(file.read())
@@ -215,6 +216,6 @@ def _status(thread: int) -> dict[bytes, int] | None:
 
 
 def _kib_by_name(text: bytes) -> dict[bytes, int]:
-    """``Name:  123 kB`` and ``Name:  123``, a line each; other lines are none of ours."""
+    """Parse ``Name:  123 kB`` and ``Name:  123`` lines, ignoring others."""
     fields = (line.split() for line in text.splitlines())
     return {each[0]: int(each[1]) for each in fields if len(each) > 1 and each[1].isdigit()}

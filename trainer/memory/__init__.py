@@ -1,1 +1,1 @@
-"""What training a config holds in memory."""
+"""Estimate the memory of training a config."""

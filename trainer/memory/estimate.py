@@ -1,6 +1,6 @@
-"""What a config's training will need, and what its device has.
+"""Estimate the memory that training a config needs, and read what its device has.
 
-The need is estimated by arithmetic (:mod:`trainer.memory.parts`) where no envelope was measured.
+The need is computed by formulas (:mod:`trainer.memory.parts`) if no envelope was measured.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ class AnalyticMemory:
         limit_gib: float,
         compile: bool = False,
     ) -> None:
-        """
+        """Choose the formulas.
+
         :param compile: whether the torch backend's blocks are compiled. On a GPU they then do not
-            run on the backend's own kernels, and are taken to hold what torch's operators do.
-        :param backend: a new one is taken to hold what torch's operators do, until
-            :mod:`trainer.memory.parts` knows better.
-        :raises SpecError: where there is no such backend.
+            use the backend's own kernels, and are assumed to hold what torch's operators hold.
+        :param backend: a new one is assumed to hold what torch's operators hold, until
+            :mod:`trainer.memory.parts` has its formulas.
+        :raises SpecError: if there is no such backend.
         """
         if backend not in (names := get_args(BackendName)):
             raise SpecError(f"there is no backend {backend!r}; choose one of {', '.join(names)}")
@@ -66,17 +67,17 @@ class AnalyticMemory:
 
     @property
     def limit_gib(self) -> float:
-        """What the device has for a trial."""
+        """Memory that the device has for a trial."""
         return self._limit_gib
 
     def predict_gib(self, config: Config) -> float:
-        """Predicted peak of training ``config``."""
+        """Return the predicted peak of training ``config``."""
         parts = self.parts(config)
         at_loss = parts.fixed_bytes + parts.per_token_bytes * config.tokens_per_step
         return max(at_loss, parts.update_bytes) / GIB
 
     def parts(self, config: Config) -> MemoryParts:
-        """The terms the prediction is made of."""
+        """Return the terms of the prediction."""
         parts = self._of_backend(config)
         if not self._on_cpu:
             return parts
@@ -89,7 +90,7 @@ class AnalyticMemory:
 
     def _of_backend(self, config: Config) -> MemoryParts:
         if self._backend in MEGATRON_STORAGE:
-            # Without a precision below fp32 there are no main weights besides the weights.
+            # Only a precision below fp32 needs main weights besides the weights.
             in_fp32 = config.precision == "fp32"
             storage = FP32 if in_fp32 else MEGATRON_STORAGE[self._backend]
             return megatron(config, self.vocab_size, storage)
@@ -98,18 +99,18 @@ class AnalyticMemory:
         return fused(config, self.vocab_size)
 
 
-# --- what there is ----------------------------------------------------------------------------
+# --- available memory -------------------------------------------------------------------------
 
 
 class DeviceLimit(Frozen):
-    """The memory a trial can have at most."""
+    """Most memory that a trial can have."""
 
     gib: Positive
     source: Literal["device", "system", "available", "container", "trial"]
-    """The GPU's own memory; the machine's; what a trial on a GPU that shares it may take of what is
-    available now; what this container may use of it; or the limit set for a trial."""
+    """The GPU's own memory; the machine's; what a trial on a GPU that shares it may take of the
+    memory available now; this container's limit; or the limit set for a trial."""
     is_shared: bool = False
-    """Whether it is of a GPU that shares the machine's memory."""
+    """Whether the GPU shares the machine's memory."""
 
 
 def device_limit(
@@ -120,17 +121,16 @@ def device_limit(
     *,
     places: int = 1,
 ) -> DeviceLimit:
-    """What a trial on ``device`` can have.
+    """Return the memory that a trial on ``device`` can have.
 
-    Of a CPU all that the machine has, or an equal share of it where trials run side by side, so
-    that a question asked twice gets one answer. Of a GPU
-    what is free at this moment, for what else is on it stays; where it shares the machine's memory,
-    what is available less the reserve. ``trial_limit_gib`` bounds a trial's resident memory, which
-    is its peak on a CPU and says nothing about a GPU's.
+    On a CPU it is all memory of the machine, or an equal share if trials run side by side, so that
+    repeated calls agree. On a GPU it is the memory free now, since other users stay; if it shares
+    the machine's memory, the available memory minus the reserve. ``trial_limit_gib`` bounds a
+    trial's resident memory, which is its peak on a CPU and says nothing about a GPU's.
 
-    :param places: trials of a CPU that run at once; a GPU's are on one each.
-    :raises SpecError: where there is no such device.
-    :raises MachineryError: where none is left for a trial.
+    :param places: concurrent trials on a CPU; a GPU runs one.
+    :raises SpecError: if there is no such device.
+    :raises MachineryError: if none is left for a trial.
     """
     sharers = places if device == "cpu" else 1
     limits = [DeviceLimit(gib=psutil.virtual_memory().total / GIB / sharers, source="system")]

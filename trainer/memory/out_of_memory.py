@@ -1,9 +1,9 @@
-"""Which errors mean that memory ran out: a result, where any other error is a crash.
+"""Decide which errors mean that memory ran out: a result, unlike other errors, which are crashes.
 
-torch has a type for what its own CUDA allocator is refused. Everything else that allocates (cuBLAS
-and cuDNN for their handles, NCCL, Triton when it loads a kernel, the driver when it makes a
-context, the CPU's allocator, the kernel when a file is mapped) comes as a RuntimeError with a text.
-The texts were collected from the issue trackers of PyTorch, NCCL and Triton.
+torch has a type for refusals of its own CUDA allocator. Everything else that allocates (cuBLAS and
+cuDNN for their handles, NCCL, Triton when it loads a kernel, the driver when it makes a context,
+the CPU's allocator, the kernel when a file is mapped) raises a RuntimeError with a text. The texts
+were collected from the issue trackers of PyTorch, NCCL and Triton.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEXTS = (
     "out of memory",
     "alloc_failed",  # CUBLAS_STATUS_, CUDNN_STATUS_, CUSOLVER_STATUS_
     "allocation_failed",  # CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ and _HOST_ of cuDNN 9
-    # The allocator wants to say how full the device is, and NVML does not answer: MIG slices,
+    # The allocator tries to report how full the device is, and NVML does not answer: MIG slices,
     # unified memory, a sandbox (pytorch/pytorch issues 112377 and 185240)
     "nvml_success == r internal assert failed",
     "can't allocate memory",  # c10's CPU allocator
@@ -29,7 +29,7 @@ _TEXTS = (
     "could not create a memory object",  # oneDNN
 )
 _TEXTS_ON_A_FULL_DEVICE = (
-    # A handle that cannot be made says this whether memory or something else is short.
+    # The same error for a failed handle, whether memory or something else is short.
     "cublas_status_not_initialized",
     "cudnn_status_not_initialized",
 )
@@ -38,20 +38,20 @@ _FULL_BYTES = 256 << 20
 
 
 def is_out_of_memory(error: BaseException, free_bytes: Callable[[], int | None]) -> bool:
-    """Whether ``error``, or what caused it, is a failed allocation.
+    """Return whether ``error``, or its cause, is a failed allocation.
 
-    ``free_bytes`` is asked, where only that can tell, what the device has left; None: unknown.
+    ``free_bytes`` is called, if only that can decide, for the device's free memory; None: unknown.
     """
     return any(_is_failed_allocation(one, free_bytes) for one in _causes(error))
 
 
 def free_device_bytes(device: torch.device) -> int | None:
-    """What a GPU has left; None where there is none, or where it no longer answers."""
+    """Return a GPU's free memory; None without a GPU, or if it no longer answers."""
     if device.type != "cuda":
         return None
     try:
         return int(torch.cuda.mem_get_info(device)[0])
-    except RuntimeError:  # after an illegal access, say, every call fails
+    except RuntimeError:  # for example after an illegal access every call fails
         return None
 
 

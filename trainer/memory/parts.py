@@ -1,8 +1,8 @@
-"""What training a config holds, by arithmetic: closed forms, one for each way of training.
+"""Estimate the memory of training a config by formulas, one for each backend.
 
-Asking the counter (:mod:`trainer.accounting`) takes a second a config and torch in the process; the
-memory rail asks for every proposal, in a process that has no torch. So here are formulas, which a
-test holds to the counter's peaks.
+The counter (:mod:`trainer.accounting`) takes a second per config and needs torch in the process.
+The memory rail runs for every proposal, in a process without torch. So these are formulas, and a
+test compares them with the counter's peaks.
 
 A step has moments that compete for its peak. Each is a line in the tokens of a step; the largest at
 the config's own number is taken. P is the number of parameters, W those of the blocks' matrices, N
@@ -61,49 +61,49 @@ from trainer.memory.chunks import chunk_tokens
 from trainer.spec import Config
 
 LOSS_BYTES = 12
-"""Bytes for each logit where all are held in torch's operators: log-softmax, its gradient from the
-loss, and the gradient it hands on, in fp32."""
+"""Bytes per logit if all are held in torch's operators: log-softmax, its gradient from the loss,
+and the gradient it passes on, in fp32."""
 CHUNK_BYTES = 10
-"""The same of a chunk: bf16 logits, their fp32 copy and its log-softmax; or, rounded up, fp32
-logits, log-softmax and where the targets are (1)."""
+"""Bytes per logit of a chunk: bf16 logits, their fp32 copy and its log-softmax; or, rounded up,
+fp32 logits, log-softmax and the targets' positions (1)."""
 MEGATRON_LOSS_BYTES = 14
-"""In Megatron-Core: bf16 logits, fp32 logits, their softmax, its gradient."""
+"""Bytes per logit in Megatron-Core: bf16 logits, fp32 logits, their softmax, its gradient."""
 PADDING = 64
 """The torch backend's head has a multiple of this many columns on a GPU."""
 CPU_SHORT_SEQUENCE = 512
-"""Up to this many tokens the CPU's bf16 attention holds its weights."""
+"""Longest sequence for which the CPU's bf16 attention holds its weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """An estimate, taken apart."""
+    """Terms of an estimate."""
 
     fixed_bytes: float
-    """Held at the largest moment of forward and backward pass, however many tokens a step has."""
+    """Bytes at the largest moment of forward and backward pass, independent of a step's tokens."""
     per_token_bytes: float
-    """Held there for each token of a step."""
+    """Bytes at that moment for each token of a step."""
     update_bytes: float
-    """Held at the update."""
+    """Bytes at the update."""
 
 
 class Storage(NamedTuple):
     """Bytes kept for each parameter."""
 
     held: int
-    """Always: weights, moments, and gradients that have a buffer of their own."""
+    """Permanent: weights, moments, and gradients with a buffer of their own."""
     gradient: int
-    """At the update, besides."""
+    """Additional bytes at the update."""
     rounded: int = 0
-    """For each entry of a matrix: the copy that products below fp32 read, where the weight itself
-    is fp32."""
+    """For each entry of a matrix: the copy that products below fp32 read, if the weight itself is
+    fp32."""
 
 
 FP32 = Storage(held=12, gradient=4, rounded=2)
 """fp32 weights and moments, weights cast for each product."""
 MIXED = Storage(held=18, gradient=0)
-"""bf16 weights with fp32 gradients, main weights and moments, as Megatron's launchers have it."""
+"""bf16 weights with fp32 gradients, main weights and moments, as in Megatron's launchers."""
 BF16 = Storage(held=6, gradient=2)
-"""Weights, gradients and moments all bf16: a model made bf16 and given to a plain AdamW."""
+"""Weights, gradients and moments all bf16: a bf16 model with a plain AdamW."""
 MEGATRON_STORAGE: Mapping[str, Storage] = {"megatron": MIXED, "megatron-fp32": FP32}
 
 
@@ -116,7 +116,7 @@ class _Moment(NamedTuple):
 
 
 def fused(config: Config, vocab_size: int) -> MemoryParts:
-    """The torch backend on a GPU."""
+    """Return the parts for the torch backend on a GPU."""
     width, layers = config.d_model, config.n_layer
     size = 4 if config.precision == "fp32" else 2
     params, weights = parameter_count(config, vocab_size), layers * block_weights(config)
@@ -148,7 +148,7 @@ def fused(config: Config, vocab_size: int) -> MemoryParts:
 
 
 def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts:
-    """The torch backend in torch's own operators."""
+    """Return the parts for the torch backend in torch's own operators."""
     params = parameter_count(config, vocab_size)
     head = vocab_size * config.d_model
     block: float = _block_bytes(config)
@@ -168,9 +168,9 @@ def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts
 def megatron(
     config: Config, vocab_size: int, storage: Storage, *, dropout: bool = False
 ) -> MemoryParts:
-    """Megatron-Core with TransformerEngine's layers.
+    """Return the parts for Megatron-Core with TransformerEngine's layers.
 
-    :param dropout: a mask of a byte for each number that each half of a block adds to the stream.
+    :param dropout: a mask of one byte for each number that each half of a block adds to the stream.
     """
     params = parameter_count(config, vocab_size)
     held = _held(storage, config, vocab_size)
@@ -184,7 +184,8 @@ def megatron(
 
 
 def parameter_count(config: Config, vocab_size: int) -> int:
-    """Parameters of the GPT every backend builds: no biases, one gain a norm."""
+    """Return the number of parameters of the GPT that every backend builds: no biases, one gain per
+    norm."""
     tables = vocab_size * (1 if config.tie_embeddings else 2)
     if config.positions == "learned":
         tables += config.seq_len
@@ -204,7 +205,8 @@ def _held(storage: Storage, config: Config, vocab_size: int) -> float:
 
 
 def _block_bytes(config: Config) -> int:
-    """Activations of one block for one token, between the forward pass and the backward."""
+    """Return the activations of one block for one token, between the forward pass and the
+    backward."""
     hidden = (8 if config.gated else 4) * config.d_ff
     keys = 2 * config.d_model * config.kv_heads // config.n_head
     norms = (8 if config.norm_place == "sandwich" else 4) * config.d_model

@@ -1,8 +1,8 @@
-"""What the device does while it trains: power, energy, clocks, temperature, memory.
+"""Record what the device does during training: power, energy, clocks, temperature, memory.
 
 A :class:`Telemetry` answers one question, ``sample()``. The :class:`Sampler` asks it every two
-seconds for as long as a campaign works, and :func:`begin_metering` gives a trial the energy
-that its interval took.
+seconds while a campaign works, and :func:`begin_metering` adds to a trial's result the energy of
+its interval.
 """
 
 from trainer.telemetry.choice import choose_telemetry

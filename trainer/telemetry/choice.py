@@ -1,4 +1,4 @@
-"""Which telemetry a device string means: the one place that chooses."""
+"""Choose the telemetry of a device string."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def choose_telemetry(
     device_order: str | None = None,
     nvml: Nvml | None = None,
 ) -> Telemetry:
-    """The telemetry of ``cpu``, ``cuda`` or ``cuda:N``; never fails.
+    """Return the telemetry of ``cpu``, ``cuda`` or ``cuda:N``; it never fails.
 
-    CUDA numbers the devices it may see; NVML numbers all there are, by PCI bus. A UUID in
-    ``CUDA_VISIBLE_DEVICES`` is exact. A number there, or none at all, is taken as NVML's, which
-    is right where ``CUDA_DEVICE_ORDER`` is ``PCI_BUS_ID`` or all GPUs are of one model (CUDA
-    otherwise puts the fastest first); where it may be wrong the description says so.
+    CUDA numbers the devices it may see; NVML numbers all devices by PCI bus. A UUID in
+    ``CUDA_VISIBLE_DEVICES`` is exact. A number there, or an unset variable, is interpreted as
+    NVML's number. This is correct if ``CUDA_DEVICE_ORDER`` is ``PCI_BUS_ID`` or all GPUs are of one
+    model (otherwise CUDA puts the fastest first); if it may be wrong the description says so.
 
-    :param visible_devices: the environment's ``CUDA_VISIBLE_DEVICES``; None where it has none.
+    :param visible_devices: the environment's ``CUDA_VISIBLE_DEVICES``; None if unset.
     :param device_order: the environment's ``CUDA_DEVICE_ORDER``.
     :param nvml: an object with the interface of ``pynvml``; None: that module.
     """
@@ -53,9 +53,9 @@ def choose_telemetry(
 
 
 def _handle(nvml: Nvml, ordinal: int, visible_devices: str | None) -> Any:
-    """The NVML handle of CUDA device ``ordinal``.
+    """Return the NVML handle of CUDA device ``ordinal``.
 
-    :raises LookupError: where no such device is visible.
+    :raises LookupError: if no such device is visible.
     """
     if visible_devices is None:
         return nvml.nvmlDeviceGetHandleByIndex(ordinal)
@@ -70,7 +70,7 @@ def _handle(nvml: Nvml, ordinal: int, visible_devices: str | None) -> Any:
         slice_handle = nvml.nvmlDeviceGetHandleByUUID(entry)
         return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(slice_handle)
     for handle in _all_handles(nvml):
-        if nvml.nvmlDeviceGetUUID(handle).startswith(entry):  # CUDA takes a UUID's beginning
+        if nvml.nvmlDeviceGetUUID(handle).startswith(entry):  # CUDA accepts the beginning of a UUID
             return handle
     raise LookupError(f"CUDA_VISIBLE_DEVICES is {visible_devices!r}")
 

@@ -1,10 +1,10 @@
-"""``telemetry.csv``: a line for each sample, appended over all sittings of a campaign.
+"""Write ``telemetry.csv``: one line per sample, appended over all sessions of a campaign.
 
-``elapsed_s`` counts from the start of a sitting, so a line whose value is not greater than that of
-the line before begins a new one. An empty cell is something the device did not answer.
+``elapsed_s`` counts from the start of a session, so a value not greater than the previous line's
+begins a new one. An empty cell is a value that the device did not report.
 
-The file is for people and plots, and is not fsynced: what a power cut takes are the last lines, and
-a torn one is cut away on opening.
+The file is for people and plots, and is not fsynced: a power cut loses its last lines, and a torn
+one is removed on opening.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ _DECIMALS = {
 
 
 class Recorded(NamedTuple):
-    """A sample read back; its ``monotonic_s`` is the seconds since its sitting's start."""
+    """A sample read back; its ``monotonic_s`` counts seconds from its session's start."""
 
     sample: Sample
     continues: bool
-    """Whether the line before belongs to the same sitting."""
+    """Whether the previous line belongs to the same session."""
 
 
 class TelemetryFile:
     """A telemetry.csv open for appending."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create it, and cut a torn last line away. A file with other columns, from
-        another version, is put aside as ``telemetry.1.csv``, ``telemetry.2.csv``, …
+        """Open or create the file, and remove a torn last line.
 
-        :raises OSError: where it cannot be opened or mended.
+        A file with other columns, from another version, is renamed to ``telemetry.1.csv``,
+        ``telemetry.2.csv``, …
+
+        :raises OSError: if it cannot be opened or repaired.
         """
         if path.is_file() and not _is_ours(path):
             path.rename(_free_name(path))
-        # Unbuffered: one write a line, there for readers at once.
+        # Unbuffered: one write per line, visible to readers at once.
         self._file: BinaryIO = path.open("ab", buffering=0)
         try:
             self._file.truncate(_whole_lines_bytes(path))
@@ -62,9 +64,9 @@ class TelemetryFile:
         self._path = path
 
     def read(self) -> Iterator[Recorded]:
-        """What is in it, a line that cannot be read left out.
+        """Yield its samples, skipping unreadable lines.
 
-        :raises OSError: where it cannot be read.
+        :raises OSError: if it cannot be read.
         """
         previous_s: float | None = None
         with self._path.open(encoding="utf-8", errors="replace", newline="") as lines:
@@ -78,9 +80,10 @@ class TelemetryFile:
                 yield Recorded(sample, continues)
 
     def append(self, sample: Sample, elapsed_s: float) -> None:
-        """
-        :param elapsed_s: since the sitting's start.
-        :raises OSError: where it cannot be written.
+        """Append a sample.
+
+        :param elapsed_s: since the session's start.
+        :raises OSError: if it cannot be written.
         """
         cells = [sample.at, f"{elapsed_s:.3f}", *(_cell(sample, name) for name in MEASURED)]
         line = ",".join(cells).encode() + b"\n"
@@ -123,7 +126,7 @@ def _parsed(row: dict[str, str]) -> Sample:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it begins with our header, whole or torn."""
+    """Return whether it begins with our header, whole or torn."""
     with path.open("rb") as file:
         start = file.read(len(_HEADER))
     return _HEADER.startswith(start)

@@ -1,9 +1,9 @@
-"""Joules between two moments, from samples.
+"""Compute joules between two moments from samples.
 
-Between two neighbouring samples the energy is the difference of the hardware counter where both
-have one, and otherwise the trapezoid of their powers, ``(P0 + P1) / 2 × Δt``. A counter that went
-down (the driver was loaded again, the GPU reset) says nothing about that step; it wraps never,
-since 64 bits of millijoules last for eons.
+Between two neighboring samples the energy is the difference of the hardware counter if both have
+one, and otherwise the trapezoid of their powers, ``(P0 + P1) / 2 × Δt``. A counter that decreased
+(the driver was reloaded, the GPU reset) says nothing about that step. It never wraps: 64 bits of
+millijoules last for eons.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Source = Literal["counter", "power"]
 
 
 class Step(NamedTuple):
-    """The energy from one sample to the next."""
+    """Energy from one sample to the next."""
 
     joules: float
     source: Source
 
 
 def step(before: Sample, after: Sample) -> Step | None:
-    """The energy between two samples; None where neither way of telling has both its ends."""
+    """Return the energy between two samples; None if neither method has both values."""
     if (
         before.energy_mj is not None
         and after.energy_mj is not None
@@ -42,26 +42,27 @@ def step(before: Sample, after: Sample) -> Step | None:
 
 
 class EnergyMeter:
-    """The energy of any interval of one unbroken run of samples. Four numbers a sample are kept:
-    a night of samples every two seconds is under a megabyte."""
+    """Energy of any interval within one run of samples. It keeps four numbers per sample: a night
+    of samples every two seconds is under a megabyte."""
 
     def __init__(self, reach_s: float) -> None:
-        """
-        :param reach_s: how far beyond the first and last sample their power may be taken to hold.
+        """Start empty.
+
+        :param reach_s: how far beyond the first and last sample their power may be extrapolated.
         """
         self._reach_s = reach_s
         self._last: Sample | None = None
         self._at_s = array("d")
         self._power_w = array("d")
         self._joules = array("d")
-        """From the first sample up to each."""
+        """Joules from the first sample up to each."""
         self._island = array("L")
         """Samples with the same number have known energies between them."""
         self._by_counter = bytearray()
-        """Whether the step that ends at each sample is the counter's."""
+        """Whether the step that ends at each sample is from the counter."""
 
     def add(self, sample: Sample) -> None:
-        """The next sample, later than the last."""
+        """Add a sample, later than the last."""
         taken = None if self._last is None else step(self._last, sample)
         broken = self._last is not None and taken is None
         self._island.append((self._island[-1] if self._island else 0) + broken)
@@ -73,12 +74,12 @@ class EnergyMeter:
         self._last = sample
 
     def wh(self, since_s: float, until_s: float) -> float | None:
-        """Watt-hours from one ``time.monotonic()`` to another.
+        """Return watt-hours from one ``time.monotonic()`` to another.
 
-        An end between two samples takes its part of that step: linear in time where the step is
-        the counter's, and by the interpolated power where it is a trapezoid.
+        An end between two samples takes its part of that step: linear in time if the step is from
+        the counter, and by interpolated power if it is a trapezoid.
 
-        :return: None where samples do not cover the interval.
+        :return: None if samples do not cover the interval.
         """
         began, ended = self._until(since_s), self._until(until_s)
         if began is None or ended is None or began[0] != ended[0] or until_s < since_s:
@@ -86,7 +87,7 @@ class EnergyMeter:
         return max(0.0, ended[1] - began[1]) / JOULES_PER_WH
 
     def _until(self, at_s: float) -> tuple[int, float] | None:
-        """The island that ``at_s`` lies on, and the joules up to then."""
+        """Return the island that contains ``at_s``, and the joules up to then."""
         after = bisect.bisect_left(self._at_s, at_s)
         if after == len(self._at_s) or (after == 0 and self._at_s[0] != at_s):
             return self._beyond(max(0, after - 1), at_s)
@@ -105,7 +106,7 @@ class EnergyMeter:
         return self._island[before], self._joules[before] + part
 
     def _beyond(self, nearest: int, at_s: float) -> tuple[int, float] | None:
-        """As :meth:`_until`, outside the samples: the nearest one's power holds for a while."""
+        """Return the same outside the samples, where the nearest power holds for a while."""
         if not self._at_s:
             return None
         outside_s = at_s - self._at_s[nearest]

@@ -1,4 +1,4 @@
-"""The energy of a trial's interval."""
+"""Measure the energy of a trial's interval."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from trainer.spec import TrialFailed
 
 
 class Meter(Protocol):
-    """What tells the energy of an interval; a Sampler is one."""
+    """Measures the energy of an interval; a Sampler is one."""
 
     def mark(self) -> float: ...
     def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None: ...
 
 
 def begin_metering(meter: Meter) -> Callable[[Finished], Finished]:
-    """Begin to meter a trial, and return what adds ``energy_wh`` to its result.
+    """Begin to meter a trial, and return a function that adds ``energy_wh`` to its result.
 
-    The interval is the whole trial, from the request to the result in hand: start-up, training
-    and evaluation, with what the device draws when idle. Where several trials run at once nobody
-    can tell which drew what.
+    The interval is the whole trial, from the request to the result: start-up, training and
+    evaluation, idle power included. With several concurrent trials their energies cannot be
+    separated.
     """
     since_s, asked_s = meter.mark(), time.monotonic()
 

@@ -1,8 +1,7 @@
-"""An NVIDIA device through NVML, answering what it can.
+"""Read an NVIDIA device through NVML, as far as it answers.
 
-Devices differ in what they answer: a GB10 has no memory of its own to report, a GPU split by MIG
-no utilisation, an old driver no energy counter. Each query stands alone; one that answers
-NotSupported is not asked again, and everything else goes on.
+Devices differ: a GB10 has no memory of its own to report, a GPU split by MIG no utilization, an old
+driver no energy counter. Queries are independent; one that answers NotSupported is not repeated.
 
 Reference: NVML API, https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
@@ -37,19 +36,20 @@ _THROTTLE_WORDS = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""nvmlClocksEventReasons: the bits in NVML's own names, in snake case."""
+"""Bits of nvmlClocksEventReasons in NVML's own names, in snake case."""
 
 
 class _NotAnswered(Exception):
-    """A query succeeded and said nothing."""
+    """A query succeeded without an answer."""
 
 
 class NvmlTelemetry:
-    """One device. Every query is tried at construction, so that ``description`` can say what is
-    missing; NVML is initialised by the caller and shut down by :meth:`close`."""
+    """One device. Every query is tried at construction, so that ``description`` can list missing
+    ones. The caller initializes NVML, and :meth:`close` shuts it down."""
 
     def __init__(self, nvml: Nvml, device: Any, *, caveat: str = "") -> None:
-        """
+        """Try all queries.
+
         :param device: an NVML device handle.
         :param caveat: what to add to the description.
         """
@@ -101,11 +101,11 @@ class NvmlTelemetry:
             self._nvml.nvmlShutdown()
 
     def _all_queries(self) -> dict[str, list[Query]]:
-        """For each thing to know, the ways to ask for it, the best first."""
+        """Return the ways to ask for each value, the best first."""
         nvml, device = self._nvml, self._device
 
         def call(name: str, *arguments: Any) -> Query:
-            # An older pynvml lacks newer functions; that too is "not supported".
+            # An older pynvml lacks newer functions; that too means "not supported".
             function = getattr(nvml, name, None)
             if function is None:
                 return _unanswerable
@@ -113,14 +113,14 @@ class NvmlTelemetry:
 
         def memory() -> tuple[float, float]:
             info = nvml.nvmlDeviceGetMemoryInfo(device)
-            if not info.total:  # what some drivers say of a unified pool
+            if not info.total:  # some drivers report this for a unified pool
                 raise _NotAnswered
             return info.used / _GIB, info.total / _GIB
 
         def energy() -> int:
             millijoules = call("nvmlDeviceGetTotalEnergyConsumption")()
             if not millijoules:
-                raise _NotAnswered  # a counter that stands still at zero counts nothing
+                raise _NotAnswered  # a counter that stays at zero counts nothing
             return int(millijoules)
 
         def converted(query: Query, convert: Callable[[Any], Any]) -> Query:
@@ -148,7 +148,7 @@ class NvmlTelemetry:
         }
 
     def _ask(self, name: str) -> Any:
-        """The answer now; None where there is none, this once or ever."""
+        """Return the present answer; None if there is none, now or ever."""
         queries = self._queries[name]
         while queries:
             try:
@@ -156,7 +156,7 @@ class NvmlTelemetry:
             except self._unsupported:
                 del queries[0]
             except self._forbidden:
-                # The device has it and will not say: another way would answer something else.
+                # The device refuses to report it: another query would answer something else.
                 queries.clear()
             except self._fatal as error:
                 raise TelemetryLost(f"NVML answers {error} for {name}") from error
@@ -165,7 +165,8 @@ class NvmlTelemetry:
         return None
 
     def _probe(self) -> None:
-        """Ask everything once. What fails here for good is the device's habit, not its end."""
+        """Ask everything once. A permanent failure here is a property of the device, not its
+        end."""
         for name, queries in self._queries.items():
             try:
                 self._ask(name)
@@ -183,14 +184,14 @@ class NvmlTelemetry:
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:
-    """NVML's clocks event reasons as words; a bit without a name keeps its number."""
+    """Return NVML's clocks event reasons as words; a bit without a name keeps its number."""
     set_bits = (1 << place for place in range(bits.bit_length()) if bits >> place & 1)
     return tuple(_THROTTLE_WORDS.get(bit, f"reason_{bit:#x}") for bit in set_bits)
 
 
 def machine_memory_gib() -> tuple[float, float]:
-    """Used and total memory of this machine. Used is what is not available, so that the page
-    cache, which gives way to an allocation, does not count."""
+    """Return used and total memory of this machine. Used is what is not available, so that the
+    reclaimable page cache does not count."""
     memory = psutil.virtual_memory()
     return (memory.total - memory.available) / _GIB, memory.total / _GIB
 

@@ -1,4 +1,4 @@
-"""One look at a device, and the seam behind which devices differ."""
+"""Define a sample of a device, and the interface of telemetry."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 
-class TelemetryLost(Exception):  # control flow: the sampler ends, the campaign goes on
+class TelemetryLost(Exception):  # control flow: the sampler ends, the campaign continues
     """The device or its driver stopped answering for good. The message is one clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What a device answered at one moment; None for what it does not answer."""
+    """A device's answers at one moment; None for values it does not report."""
 
     at: str
     """ISO 8601, UTC, to the millisecond."""
@@ -28,10 +28,9 @@ class Sample:
     sm_clock_mhz: float | None = None
     mem_clock_mhz: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
-    """Why the clocks are not higher, in words; empty where nothing holds them back."""
+    """Reasons that limit the clocks, in words; empty if there are none."""
     mem_used_gib: float | None = None
-    """Memory in use on the device; on unified memory in the whole machine, since there is one
-    pool."""
+    """Memory in use on the device; on unified memory, in the whole machine, which has one pool."""
     mem_total_gib: float | None = None
     energy_mj: int | None = None
     """Millijoules since the driver was loaded, from the hardware counter."""
@@ -47,40 +46,40 @@ MEASURED = tuple(field.name for field in fields(Sample) if field.name not in {"a
 
 
 class Telemetry(Protocol):
-    """The seam where other ways of looking at a device plug in.
+    """Interface that connects other ways of reading a device.
 
     Used by one thread at a time.
     """
 
     description: str
-    """What is looked at and what it does not answer, or why nothing is, in one clause."""
+    """One clause: what is read and what is missing, or why nothing is read."""
 
     def sample(self) -> Sample:
-        """Look now.
+        """Read the device now.
 
-        :raises TelemetryLost: when no later call can succeed.
+        :raises TelemetryLost: if no later call can succeed.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the driver. ``sample`` is not called again."""
+        """Release the driver. ``sample`` is not called again."""
         ...
 
 
 class NoTelemetry:
-    """For machines where nothing can be asked: every sample is blank."""
+    """Telemetry of machines where nothing can be read: every sample is blank."""
 
     def __init__(self, why: str) -> None:
         self.description = f"none: {why}"
 
     def sample(self) -> Sample:
-        """A blank one."""
+        """Return a blank sample."""
         return Sample(at=utc_now(), monotonic_s=time.monotonic())
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 def utc_now() -> str:
-    """ISO 8601, UTC, to the millisecond."""
+    """Return the time as ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""The thread that looks at the device for as long as a campaign works."""
+"""Sample the device in a thread while a campaign works."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from trainer.telemetry.summary import Tally, TelemetrySummary
 INTERVAL_S = 2.0
 
 _FRESH_WAIT_S = 0.25
-"""How long a caller waits for a sample taken on demand. A driver under load answers in a few
-milliseconds; one that hangs must not hold up the campaign."""
+"""Seconds that a caller waits for a sample on demand. A driver under load answers in a few
+milliseconds; one that hangs must not delay the campaign."""
 _STOP_WAIT_S = 2.0
 
 
 class Sampler:
     """Samples a Telemetry in a thread of its own. A context manager.
 
-    Nothing it meets stops the campaign: a device that answers nothing is asked once, a driver that
-    dies or a file that cannot be written is one note. Only its thread ever touches the driver, so
-    a query that hangs delays no caller for more than a moment.
+    Nothing it meets stops the campaign. A device that reports nothing is asked once; a driver that
+    dies or a file that cannot be written causes one note. Only its thread ever uses the driver, so
+    a query that hangs delays no caller for long.
 
     All methods may be called from any thread.
     """
@@ -40,11 +40,12 @@ class Sampler:
         interval_s: float = INTERVAL_S,
         on_note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """
+        """Prepare the thread.
+
         :param telemetry: owned from here on: closed when sampling ends.
         :param path: the campaign's telemetry.csv, created with the first sample worth a line and
-            taken up where it exists; None: keep no file.
-        :param on_note: told, in the sampler's thread, each thing a person should know.
+            continued if it exists; None: keep no file.
+        :param on_note: called, in the sampler's thread, with each thing a person should know.
         """
         self._telemetry = telemetry
         self._path = path
@@ -52,7 +53,7 @@ class Sampler:
         self._on_note = on_note
         self._file: TelemetryFile | None = None
         self._began_s = 0.0
-        """The first sample's time: the zero of ``elapsed_s``."""
+        """Time of the first sample: the zero of ``elapsed_s``."""
         self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
         self._changed = threading.Condition()
         # Guarded by _changed:
@@ -64,12 +65,12 @@ class Sampler:
         self._tally = Tally()
 
     def start(self) -> Self:
-        """Begin. Once."""
+        """Begin sampling, once."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End sampling; harmless when it has ended. Does not wait long for a query that hangs."""
+        """End sampling; harmless if it has ended. It waits only briefly for a query that hangs."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -90,9 +91,9 @@ class Sampler:
         self.stop()
 
     def mark(self) -> float:
-        """The start of an interval: a sample taken now, and its ``time.monotonic()``.
+        """Return the start of an interval: a fresh sample's ``time.monotonic()``.
 
-        Where no sample comes at once, the time of the call.
+        If no sample comes at once, it is the time of the call.
         """
         asked_s = time.monotonic()
         with self._changed:
@@ -101,11 +102,11 @@ class Sampler:
             return self._last.monotonic_s if self._last is not None and fresh else asked_s
 
     def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None:
-        """The energy of an interval of ``time.monotonic()``, in watt-hours.
+        """Return the energy of an interval of ``time.monotonic()``, in watt-hours.
 
-        :param since_s: exact where it is a :meth:`mark`, else interpolated.
+        :param since_s: exact if it is a :meth:`mark`, else interpolated.
         :param until_s: None, or later than the last sample: a sample is taken now.
-        :return: None where no samples cover it.
+        :return: None if no samples cover it.
         """
         asked_s = time.monotonic()
         with self._changed:
@@ -118,13 +119,13 @@ class Sampler:
             return self._meter.wh(since_s, until_s)
 
     def summary(self, usd_per_kwh: float) -> TelemetrySummary:
-        """What the campaign's samples so far come to, those of earlier sittings in telemetry.csv
+        """Sum up the campaign's samples so far, those of earlier sessions in telemetry.csv
         included."""
         with self._changed:
             return self._tally.summary(usd_per_kwh)
 
     def _refresh(self, asked_s: float) -> None:
-        """With ``_changed`` held: have a sample no older than ``asked_s``, or give up soon."""
+        """With ``_changed`` held, wait briefly for a sample no older than ``asked_s``."""
         if self._ended or not self._thread.is_alive():
             return
         self._asked = True
@@ -135,7 +136,7 @@ class Sampler:
         )
 
     def _work(self) -> None:
-        """What the thread does."""
+        """Run the thread."""
         try:
             first = self._telemetry.sample()
             if not first.blank:
@@ -154,7 +155,7 @@ class Sampler:
             self._telemetry.close()
 
     def _wait_until_due(self) -> bool:
-        """Sleep until the next sample is due or asked for; false once it is time to stop."""
+        """Sleep until the next sample is due or asked for; return false once it is time to stop."""
         with self._changed:
             assert self._last is not None
             due_in_s = self._last.monotonic_s + self._interval_s - time.monotonic()
@@ -180,7 +181,7 @@ class Sampler:
             self._give_up_file(error)
 
     def _open_file(self) -> None:
-        """Open telemetry.csv and add up what earlier sittings left in it."""
+        """Open telemetry.csv and add up the samples of earlier sessions."""
         if self._path is None:
             return
         try:

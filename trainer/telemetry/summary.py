@@ -1,4 +1,4 @@
-"""Means, peaks, energy and money of everything sampled."""
+"""Sum up all samples: means, peaks, energy and cost."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ AVERAGED = (
     "mem_clock_mhz",
     "mem_used_gib",
 )
-"""The fields of a Sample that have a mean and a peak."""
+"""Fields of a Sample that have a mean and a peak."""
 
 
 class MeanAndPeak(Frozen):
     """One quantity over time."""
 
     mean: float
-    """Over time, not over samples."""
+    """Mean over time, not over samples."""
     peak: float
 
 
 class TelemetrySummary(Frozen):
-    """What a campaign's samples come to, those of earlier sittings included."""
+    """Summary of a campaign's samples, those of earlier sessions included."""
 
     samples: NonNegativeInt
     sampled_s: NonNegative
-    """Between the first and last sample of each sitting, added up."""
+    """Sum over sessions of the time between first and last sample."""
     gpu_util_pct: MeanAndPeak | None
     power_w: MeanAndPeak | None
     temperature_c: MeanAndPeak | None
@@ -39,10 +39,10 @@ class TelemetrySummary(Frozen):
     mem_used_gib: MeanAndPeak | None
     mem_total_gib: NonNegative | None
     throttled: dict[str, float]
-    """Share of the sampled time, 0 to 1, for each reason that held the clocks back; idleness and
-    clocks that a person set are not among them."""
+    """Share of the sampled time, 0 to 1, of each reason that limited the clocks, without idleness
+    and clocks that a person set."""
     kwh: NonNegative | None
-    """Energy of the GPU alone; None where neither counter nor power was answered."""
+    """Energy of the GPU only; None if neither counter nor power was reported."""
     energy_source: str | None
     """``counter``, ``power`` (trapezoid of the samples) or ``counter and power``."""
     usd_per_kwh: NonNegative
@@ -51,13 +51,13 @@ class TelemetrySummary(Frozen):
 
     @property
     def formula(self) -> str | None:
-        """The cost as a person would check it."""
+        """The cost, as a formula that a person can check."""
         if self.kwh is None or self.cost_usd is None:
             return None
         return f"{self.kwh:.3f} kWh × ${self.usd_per_kwh:g}/kWh = ${self.cost_usd:.2f}"
 
     def lines(self) -> tuple[str, ...]:
-        """For a person: what was answered, a line each for the device's state and its energy."""
+        """Return the device's state and its energy for a person, one line each."""
         parts = [
             f"{label} {quantity.mean:.{digits}f} mean, {quantity.peak:.{digits}f} peak {unit}"
             for label, quantity, unit, digits in (
@@ -90,9 +90,10 @@ class Tally:
         self._last: Sample | None = None
 
     def add(self, sample: Sample, *, continues: bool = True) -> None:
-        """The next sample.
+        """Add a sample.
 
-        :param continues: false for the first sample of a sitting, before which nobody looked.
+        :param continues: false for the first sample of a session, before which there was no
+            sampling.
         """
         before = self._last if continues else None
         passed_s = 0.0 if before is None else sample.monotonic_s - before.monotonic_s
@@ -114,7 +115,7 @@ class Tally:
         self._last = sample
 
     def summary(self, usd_per_kwh: float) -> TelemetrySummary:
-        """What it comes to so far."""
+        """Return the summary so far."""
         kwh = None if self._joules is None else self._joules / energy.JOULES_PER_WH / 1000
         return TelemetrySummary(
             samples=self._samples,

@@ -1,1 +1,1 @@
-"""What a command's Python finds first on its path: ``sitecustomize``, which Python imports."""
+"""First directory on the path of a command's Python, which imports its ``sitecustomize``."""

@@ -1,1 +1,1 @@
-"""What the kernel enforces on a trial: Landlock, seccomp, limits, capabilities."""
+"""Confine trials by the kernel: Landlock, seccomp, limits, capabilities."""

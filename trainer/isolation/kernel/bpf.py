@@ -1,11 +1,11 @@
-"""Classic BPF programs for seccomp(2), put together from rules about system calls and arguments.
+"""Assemble classic BPF programs for seccomp(2) from rules about system calls and arguments.
 
 A program sees the call's number and its six arguments as 64-bit register values, not what pointers
-among them point to. It can read 32 bits at a time, so a condition is about one half of an argument.
+among them point to. It reads 32 bits at a time, so a condition is about one half of an argument.
 
-Written here, and not left to libseccomp, since its Python bindings need the shared library to be
-installed, and one of a machine's age knows only the system calls of its age. The programs for both
-processors are run by an interpreter in the tests.
+libseccomp is not used because its Python bindings need an installed shared library, and an old one
+knows only the system calls of its time. Tests run the programs of both processors in an
+interpreter.
 
 Sources: <linux/bpf_common.h>, <linux/seccomp.h>, Documentation/userspace-api/seccomp_filter.rst.
 """
@@ -38,17 +38,18 @@ _ALL_BITS = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """That half of an argument, ``mask`` applied, is ``value``; or is not."""
+    """Condition that one half of an argument, masked, equals ``value``, or differs from it."""
 
     argument: int
     value: int
     mask: int = _ALL_BITS
     high: bool = False
-    """The upper half of the 64 bits. The kernel looks at the lower alone where it takes an int."""
+    """Upper half of the 64 bits. The kernel reads only the lower half of an int."""
     differs: bool = False
 
     def instructions(self, to_refusal: int) -> list[Instruction]:
-        """Go on behind the last where it holds, and else that many instructions further."""
+        """Return instructions that fall through if the condition holds, and else jump
+        ``to_refusal`` further."""
         load = (LOAD, 0, 0, ARGUMENTS + 8 * self.argument + 4 * self.high)
         masked = [] if self.mask == _ALL_BITS else [(AND, 0, 0, self.mask)]
         jumps = (to_refusal, 0) if self.differs else (0, to_refusal)
@@ -57,16 +58,17 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One system call, refused unless all of some conditions hold."""
+    """One system call, refused unless all conditions hold."""
 
     call: str
     error: int
-    """The errno it is refused with."""
+    """The errno of the refusal."""
     unless: tuple[Condition, ...] = ()
-    """None: refused always."""
+    """Empty: always refused."""
 
     def instructions(self, number: int) -> list[Instruction]:
-        """The number is in the accumulator; goes on behind the last where it is another's."""
+        """Return instructions for the number in the accumulator; they fall through for other
+        numbers."""
         refuse: Instruction = (RETURN, 0, 0, ERRNO | self.error)
         body = [refuse]
         if self.unless:
@@ -77,7 +79,7 @@ class Rule:
 
 
 def assemble(rules: Iterable[Rule], architecture: Architecture) -> list[Instruction]:
-    """The program that keeps to ``rules`` and allows everything else.
+    """Return the program that enforces ``rules`` and allows everything else.
 
     System calls by another processor's table, x32's included, kill the process.
     """

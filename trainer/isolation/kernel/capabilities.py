@@ -1,4 +1,4 @@
-"""Root's privileges, given up one by one: capabilities(7)."""
+"""Drop root's privileges one by one: capabilities(7)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _KEPT_CAPABILITIES = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
 
 def drop_capabilities(keep: int = _KEPT_CAPABILITIES) -> None:
-    """Keep what lets root read a user's files (Landlock says which), or those of the bits ``keep``.
+    """Keep only the capabilities for reading a user's files (Landlock limits which), or those in
+    ``keep``.
 
-    :raises OSError: where the kernel refuses.
+    :raises OSError: if the kernel refuses.
     """
     header, data = _CapHeader(_CAPABILITY_VERSION_3, 0), (_CapData * 2)()
     check(libc().capget(ctypes.byref(header), data), "capget")

@@ -1,15 +1,14 @@
-"""A cgroup of its own for each trial, where the machine hands this process some to make.
+"""Give each trial a cgroup of its own, if the machine delegates one to this process.
 
-The kernel then counts what no look at processes can: memory between two looks, memory that is in no
-process (memfds, buffers of sockets and pipes), and threads as they are made. It ends the trial
-where that goes over, and ends whatever the trial left running, wherever it fled to.
+The kernel then counts what polling of processes cannot: memory between two polls, memory in no
+process (memfds, buffers of sockets and pipes), and threads as they are created. It ends a trial
+that exceeds its limits, and everything the trial left running, wherever it fled to.
 
-Linux, the unified hierarchy (Documentation/admin-guide/cgroup-v2.rst). It takes a cgroup that is
-delegated: one that this user may change, with the memory and pids controllers, that systemd says is
-not its own, and in which nothing runs but this process, what started it and what it started.
-``systemd-run --user --scope -p Delegate=yes autoresearch loop`` makes such a one. A cgroup with
-children that count may hold no processes itself, so those that are there move one floor down first,
-into LEAF.
+This needs Linux's unified hierarchy (Documentation/admin-guide/cgroup-v2.rst) and a delegated
+cgroup: one that this user may change, with the memory and pids controllers, which systemd marks as
+delegated, and in which only this process, its ancestors and its children run. ``systemd-run --user
+--scope -p Delegate=yes autoresearch loop`` creates one. A cgroup whose children have controllers
+may hold no processes itself, so present ones move into the child LEAF first.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ from trainer.isolation.process_tree import descendants
 from trainer.spec import Limits
 
 LEAF = "autoresearch"
-"""Where this process, its fork server and its other children are meanwhile."""
+"""Child cgroup of this process, its fork server and its other children."""
 _TRIAL = "trial-"
 _CONTROLLERS = ("memory", "pids")
 _GIB = 1 << 30
 _TRIES = 5
 _EMPTY_S = 2.0
-"""How long a group may take to become empty after SIGKILL."""
+"""Seconds that a group may take to become empty after SIGKILL."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialGroup:
-    """The cgroup of one trial. Its supervisor makes it, its process enters it, its supervisor ends
-    it."""
+    """The cgroup of one trial. Its supervisor creates it, its process enters it, its supervisor
+    ends it."""
 
     directory: Path
 
     @property
     def held_bytes(self) -> int:
-        """What its processes hold, and what is in none of them but was asked for by one; pages of
-        files that the kernel would give up at once are not held. 0 where it cannot be read."""
+        """Bytes that its processes hold or that were allocated on their behalf, without reclaimable
+        file pages. 0 if unreadable."""
         held = _number(self.directory / "memory.current")
         counts = _counts(self.directory / "memory.stat")
         given_up = counts.get("file", 0) - counts.get("shmem", 0)
@@ -55,22 +54,22 @@ class TrialGroup:
 
     @property
     def oom_kills(self) -> int:
-        """Processes of the trial that the kernel ended at its limit of memory."""
+        """Processes of the trial that the kernel killed at its memory limit."""
         return _counts(self.directory / "memory.events").get("oom_kill", 0)
 
     @property
     def refused_tasks(self) -> int:
-        """Times that it was refused a process or thread for having too many."""
+        """Number of times the trial was refused a process or thread for having too many."""
         return _counts(self.directory / "pids.events").get("max", 0)
 
     def kill(self) -> None:
-        """SIGKILL for everything in it, and for what it forks meanwhile."""
+        """Send SIGKILL to everything in it, and to what it forks meanwhile."""
         with contextlib.suppress(OSError):
             (self.directory / "cgroup.kill").write_text("1")
 
     def close(self) -> None:
-        """End what is left in it, and remove it; one that will not go is left for the next
-        campaign to remove."""
+        """End what is left in it, and remove it; a group that resists is left for the next
+        campaign."""
         self.kill()
         give_up_at = time.monotonic() + _EMPTY_S
         while time.monotonic() < give_up_at:
@@ -83,26 +82,27 @@ class TrialGroup:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Where cgroups for trials can be made."""
+    """Place where cgroups for trials can be created."""
 
     directory: Path
 
     @classmethod
     def offered(cls, root: Path = Path("/")) -> Groups | None:
-        """The place, as it is; None where the machine hands over none.
+        """Return the place unchanged; None if the machine delegates none.
 
-        :param root: where /proc and /sys are looked for.
+        :param root: where /proc and /sys are found.
         """
         own = _own_directory(root)
         if own is None:
             return None
         if own.name == LEAF and _counts_children(own.parent):
-            return cls(own.parent)  # another executor, or the one before, has made it ready
+            return cls(own.parent)  # another or an earlier executor has prepared it
         return cls(own) if _is_delegated(own, root) and _is_ours(own) else None
 
     @classmethod
     def take(cls, root: Path = Path("/")) -> Groups | None:
-        """The place, made ready: this process moves one floor down. None as for :meth:`offered`."""
+        """Return the prepared place, after moving this process into a child. None as for
+        :meth:`offered`."""
         groups = cls.offered(root)
         if groups is None:
             return None
@@ -112,34 +112,34 @@ class Groups:
         return groups
 
     def make(self, trial_id: str, limits: Limits) -> TrialGroup:
-        """A group with a trial's limits, still empty.
+        """Create an empty group with a trial's limits.
 
-        :raises MachineryError: where the kernel refuses.
+        :raises MachineryError: if the kernel refuses.
         """
         name = f"{_TRIAL}{os.getpid()}-{trial_id}-"
         group = None
         try:
             group = TrialGroup(Path(tempfile.mkdtemp(prefix=name, dir=self.directory)))
             (group.directory / "memory.oom.group").write_text("1")
-            # One more than allowed, so that the supervisor sees a trial that goes over.
+            # One more than allowed, so that the supervisor sees a trial that exceeds the limit.
             (group.directory / "pids.max").write_text(str(limits.tasks + 1))
             if limits.memory_gib is not None:
                 (group.directory / "memory.max").write_text(str(int(limits.memory_gib * _GIB)))
                 swap = group.directory / "memory.swap.max"
-                if swap.exists():  # there are kernels that do not swap
+                if swap.exists():  # some kernels do not swap
                     swap.write_text("0")
         except OSError as error:
             if group is not None:
                 group.close()
             raise MachineryError(
                 f"a cgroup of trial {trial_id} cannot be made in {self.directory}"
-                f" ({error.strerror}); run again without delegation (no Delegate=yes), or mend it"
+                f" ({error.strerror}); run again without delegation (no Delegate=yes), or fix it"
             ) from error
         return group
 
     def sweep(self) -> None:
-        """Remove what campaigns that were killed left behind, if nothing runs in it. One that is
-        empty may be a living campaign's, whose trial is about to enter it."""
+        """Remove groups that killed campaigns left behind, if nothing runs in them. An empty one
+        may belong to a living campaign whose trial is about to enter it."""
         for left in self.directory.glob(f"{_TRIAL}*"):
             maker = left.name.removeprefix(_TRIAL).partition("-")[0]
             if not (maker.isdigit() and psutil.pid_exists(int(maker))):
@@ -150,22 +150,22 @@ class Groups:
 def enter(directory: Path) -> None:
     """Move this process into a trial's group, before it does anything that the trial decides.
 
-    :raises MachineryError: where the kernel refuses.
+    :raises MachineryError: if the kernel refuses.
     """
     try:
         (directory / "cgroup.procs").write_text("0")
     except OSError as error:
         raise MachineryError(
             f"the trial cannot enter its cgroup {directory} ({error.strerror}); run again without"
-            " delegation (no Delegate=yes), or mend it"
+            " delegation (no Delegate=yes), or fix it"
         ) from error
 
 
-# --- what this machine hands over ---------------------------------------------------------------
+# --- what this machine delegates ---------------------------------------------------------------
 
 
 def _own_directory(root: Path) -> Path | None:
-    """The directory of this process's cgroup, where it has the controllers."""
+    """Return the directory of this process's cgroup, if it has the controllers."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
@@ -198,7 +198,7 @@ def _counts_children(directory: Path) -> bool:
 
 
 def _is_delegated(directory: Path, root: Path) -> bool:
-    """Whether it may be changed, and is not one that systemd changes itself."""
+    """Return whether it may be changed, and systemd does not manage it."""
     changed = (directory, directory / "cgroup.procs", directory / "cgroup.subtree_control")
     if not all(os.access(path, os.W_OK) for path in changed):
         return False
@@ -212,7 +212,7 @@ def _is_delegated(directory: Path, root: Path) -> bool:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether nothing runs there but this process, its ancestors and what it started."""
+    """Return whether only this process, its ancestors and its descendants run there."""
     above = (process.pid for process in psutil.Process().parents())
     own = {os.getpid(), *above, *descendants(os.getpid())}
     try:
@@ -223,10 +223,11 @@ def _is_ours(directory: Path) -> bool:
 
 
 def _make_ready(directory: Path) -> bool:
-    """Have its children counted; False, and everything where it was, where that cannot be."""
+    """Enable the controllers for its children; if that fails, move everything back and return
+    False."""
     controllers = " ".join(f"+{name}" for name in _CONTROLLERS)
     leaf = directory / LEAF
-    for _ in range(_TRIES):  # what was forked meanwhile is still there, which makes it busy
+    for _ in range(_TRIES):  # a process forked meanwhile is still there, which makes it busy
         try:
             leaf.mkdir(exist_ok=True)
             _move(directory, leaf)
@@ -254,7 +255,7 @@ def _number(path: Path) -> int:
 
 
 def _counts(path: Path) -> dict[str, int]:
-    """``name number``, a line each."""
+    """Return the counts of ``name number`` lines."""
     try:
         fields = (line.split() for line in path.read_text().splitlines())
         return {name: int(number) for name, number in fields}

@@ -1,7 +1,7 @@
-"""The Landlock ruleset of a trial: which files it may read, which it may write.
+"""Build the Landlock ruleset of a trial: which files it may read, and which it may write.
 
-Rights that this kernel's Landlock does not know yet are left out; what that opens is listed in
-:mod:`trainer.isolation.kernel.sandbox`. Source: https://docs.kernel.org/userspace-api/landlock.html
+Rights that this kernel's Landlock lacks are omitted; :mod:`trainer.isolation.kernel.sandbox` lists
+what stays open. Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _READABLE = tuple(
     "/etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/ld.so.preload /etc/localtime"
     " /etc/nsswitch.conf /etc/passwd /etc/group /etc/alternatives /etc/os-release /etc/nvidia"
     " /etc/ssl/openssl.cnf /etc/pki/tls/openssl.cnf /etc/crypto-policies"
-    # what the machine is
+    # facts about the machine
     " /proc/cpuinfo /proc/meminfo /proc/stat /proc/version /proc/filesystems /proc/devices"
     " /proc/sys/vm/overcommit_memory /proc/sys/kernel/osrelease /sys/devices/system/cpu"
     " /sys/devices/system/node /sys/fs/cgroup /sys/kernel/mm/transparent_hugepage"
@@ -46,27 +46,30 @@ _OF_ITSELF = (
     "auxv cgroup cmdline environ fd limits maps mountinfo mounts smaps smaps_rollup stat statm"
     " status".split()
 )
-"""What a trial on a CPU may read of /proc/self. Not ``net``, which lists the connections of the
-whole machine; nor, but for the names in it, ``task``, which holds ``net`` once more for each
-thread."""
+"""Entries of /proc/self that a trial on a CPU may read. ``net`` is excluded because it lists the
+whole machine's connections, and ``task``, except for its names, because it contains ``net`` for
+each thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemPaths:
-    """What every trial may read on this machine."""
+    """Paths that every trial may read on this machine."""
 
     programs: tuple[Path, ...]
     """Python, its packages and the system's libraries."""
     imports: tuple[Path, ...]
-    """Where else code may be imported from."""
+    """Other directories from which code may be imported."""
     others: tuple[Path, ...]
     driver: DriverPaths
-    """What a trial on a GPU may touch besides."""
+    """Additional paths of a trial on a GPU."""
 
     @classmethod
     def find(cls, library_path: str, root: Path = Path("/")) -> SystemPaths:
-        """Those of this machine and this Python; ``library_path`` is LD_LIBRARY_PATH, ``root``
-        where the GPU driver's files are looked for."""
+        """Return the paths of this machine and this Python.
+
+        :param library_path: LD_LIBRARY_PATH.
+        :param root: where the GPU driver's files are searched.
+        """
         return cls(
             programs=_outermost(_program_paths()),
             imports=_outermost(_import_paths(library_path.split(":"))),
@@ -82,10 +85,10 @@ def restrict(
 
     ``trial_dir`` is free of links. Sets no_new_privs too.
 
-    :param abi: the Landlock version whose rights are used, where the kernel has them.
-    :raises SandboxError: where the trial lies inside what all trials may read, or the compile cache
+    :param abi: the Landlock version whose rights are used, if the kernel has them.
+    :raises SandboxError: if the trial lies inside what all trials may read, or the compile cache
         would open more than itself.
-    :raises OSError: where the kernel refuses.
+    :raises OSError: if the kernel refuses.
     """
     scoped = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL if abi >= 6 else Scope.NONE
     with Ruleset(
@@ -130,18 +133,18 @@ def _allow(ruleset: Ruleset, path: Path, access: AccessFS) -> None:
 def _pin(path: Path) -> None:
     """Keep the kernel from forgetting which file a rule on this path of /proc is about.
 
-    Entries of /proc are made as they are looked up and dropped when memory is short. One that is
-    made anew is another inode, which no rule knows, and would be refused. So it stays open, though
-    not for reading, for as long as this process lives.
+    Entries of /proc are created on lookup and dropped when memory is short. A recreated one is
+    another inode, which no rule covers. So it stays open, though not for reading, while this
+    process lives.
     """
-    with contextlib.suppress(OSError):  # it is not there
+    with contextlib.suppress(OSError):  # it does not exist
         os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
 def _of_the_spec(
     spec: TrialSpec, trial_dir: Path, reach: Reach | None
 ) -> Iterator[tuple[Path, AccessFS]]:
-    """What this trial is made to read: its texts, or a command's script and what its menu names."""
+    """Yield what this trial reads: its texts, or a command's script and its menu's paths."""
     if reach is None:
         yield _beside(trial_dir, Path(spec.corpus_dir).resolve()), _READ
         for text in spec.texts:
@@ -158,13 +161,13 @@ def _of_the_spec(
 
 
 def _kind_of_own(spec: TrialSpec) -> str:
-    """The device whose driver this process starts. A command starts it in a process of its own,
-    which could reach this one's memory by what the driver needs of /proc."""
+    """Return the device whose driver this process starts. A command starts it in a process of its
+    own, which could reach this one's memory through the driver's files in /proc."""
     return spec.device if spec.command is None else "cpu"
 
 
 def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:
-    """What a trial may read of its own process."""
+    """Yield what a trial may read of its own process."""
     process, read = Path("/proc/self"), AccessFS.READ_FILE | AccessFS.READ_DIR
     if device.startswith("cuda"):
         yield process, read
@@ -175,8 +178,8 @@ def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:
 
 
 def _apart(cache: Path, around: Iterable[Path], within: Iterable[Path]) -> Path:
-    """``cache``, which must lie in none of ``around`` and hold none of ``within``: trials, the
-    corpus, and code that processes outside run."""
+    """Return ``cache``, which must lie in none of ``around`` and contain none of ``within``:
+    trials, the corpus, and code that outside processes run."""
     near = [path for path in around if cache.is_relative_to(path)]
     near += [path for path in within if path.is_relative_to(cache)]
     if near:
@@ -188,7 +191,8 @@ def _apart(cache: Path, around: Iterable[Path], within: Iterable[Path]) -> Path:
 
 
 def _beside(trial_dir: Path, readable: Path) -> Path:
-    """``readable``, which must not contain the trial: then other trials could be read too."""
+    """Return ``readable``, which must not contain the trial: otherwise other trials could be read
+    too."""
     if trial_dir.is_relative_to(readable):
         raise SandboxError(
             f"the trial directory {trial_dir} lies inside {readable}, which every trial can read;"
@@ -205,10 +209,10 @@ def _program_paths() -> Iterator[Path]:
 
 
 def _import_paths(libraries: list[str]) -> Iterator[Path]:
-    """/opt, and what sys.path and the library path name besides.
+    """Yield /opt, and the paths of sys.path and the library path.
 
-    A checkout that this package is imported from is left out, and so is whatever contains the
-    home: such a directory holds more than code.
+    A checkout that this package is imported from is excluded, and so is any directory that contains
+    the home: it holds more than code.
     """
     home = _home()
     for name in ("/opt", *sys.path, *libraries):
@@ -219,7 +223,7 @@ def _import_paths(libraries: list[str]) -> Iterator[Path]:
 
 
 def _home() -> Path | None:
-    """The user's home; None for a user id of a container's that no file names."""
+    """Return the user's home; None for a container's user id without an account."""
     try:
         return Path.home().resolve()
     except RuntimeError:
@@ -227,7 +231,7 @@ def _home() -> Path | None:
 
 
 def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Those of these paths that exist and do not lie inside another."""
+    """Return the existing paths that do not lie inside another."""
     kept: list[Path] = []
     for path in sorted({path.resolve() for path in paths if path.exists()}):
         if not (kept and path.is_relative_to(kept[-1])):

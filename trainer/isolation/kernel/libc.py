@@ -1,4 +1,4 @@
-"""The few calls of the C library that Python does not offer."""
+"""Call the C library where Python offers no function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @cache
 def libc() -> ctypes.CDLL:
-    """The C library of this process."""
+    """Return the C library of this process."""
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -28,10 +28,9 @@ _RENAME_EXCHANGE = 2
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two files or directories of one file system take each other's place, at once: nobody
-    ever finds either missing. False where the system or the file system cannot.
+    """Exchange two files or directories of one file system atomically. False if unsupported.
 
-    :raises OSError: where it refuses.
+    :raises OSError: if the system refuses.
     """
     renameat2 = getattr(libc(), "renameat2", None)
     if sys.platform != "linux" or renameat2 is None:
@@ -48,7 +47,7 @@ _KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:
-    """Free ``length`` bytes of a file, which read as zeros then; False where that cannot be."""
+    """Free ``length`` bytes of a file, which then read as zeros; False if unsupported."""
     if sys.platform != "linux" or length <= 0:
         return False
     off_t = ctypes.c_int64

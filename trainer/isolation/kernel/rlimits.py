@@ -1,4 +1,4 @@
-"""The limits that the kernel keeps for each process by itself: setrlimit(2)."""
+"""Set the limits that the kernel enforces for each process by itself: setrlimit(2)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from trainer.spec import TrialSpec
 
 _SPARE_DATA_BYTES = 1 << 30
 _STACK_BYTES = 16 << 20
-"""The stack of one thread, and then some; there is room for a thread for each processor."""
+"""Stack of one thread, with a margin; there is memory for a thread per processor."""
 
 
 def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
     """Set this process's limits as ``spec`` says; ``user_tasks`` run already.
 
-    :raises OSError: where the kernel refuses.
+    :raises OSError: if the kernel refuses.
     """
     limits = spec.limits
     wanted = {
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_NPROC: user_tasks + limits.tasks,
-        # Not 0: the kernel takes 1 to mean no dump even where core_pattern pipes to a collector.
+        # Not 0: the kernel treats 1 as no dump even if core_pattern pipes to a collector.
         resource.RLIMIT_CORE: 1,
     }
     if sys.platform == "linux" and limits.memory_gib is not None and spec.device == "cpu":
@@ -39,8 +39,8 @@ def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
 
 
 def _most_data_bytes(memory_gib: float) -> int:
-    """Private memory that a trial may map, touched or not: a wall well behind the limit on what it
-    holds, which nothing honest meets, for what would be too fast for the supervisor's looks."""
+    """Return the private memory that a trial may map, touched or not. It is far above the limit on
+    held memory, and only stops growth that is too fast for the supervisor's polling."""
     pages = int(Path("/proc/self/statm").read_bytes().split()[5])
     stacks = _STACK_BYTES * (os.cpu_count() or 1)
     mapped = pages * resource.getpagesize()
@@ -48,7 +48,7 @@ def _most_data_bytes(memory_gib: float) -> int:
 
 
 def tasks_of_this_user() -> int:
-    """Threads that this process's user runs on this machine."""
+    """Return the number of threads that this process's user runs on this machine."""
     tasks = 0
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

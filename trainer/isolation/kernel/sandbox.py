@@ -1,4 +1,4 @@
-"""What a trial may touch, enforced by the kernel in the trial's own process before it trains.
+"""Confine what a trial may use, enforced by the kernel in its own process before it trains.
 
 Covered, each with a test that attacks it (tests/trainer/isolation/kernel/test_sandbox*.py,
 test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
@@ -13,7 +13,7 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   are opened one by one). Writes only the trial's own directory, whatever links or
   renames it makes there, and where it makes code the campaign's compile cache. Mode, owner and
   extended attributes of files cannot be changed at all, and no directory can be watched.
-* **Its own order.** spec.json lies in the trial's directory; what is believed of it later lies
+* **Its own spec.** spec.json lies in the trial's directory; the copy that is trusted later lies
   outside (:mod:`trainer.isolation.sealed_spec`).
 * **Network.** On a CPU no socket at all; on a GPU Unix ones, which can be neither connected nor
   written to by address, nor lie in a file (:mod:`trainer.isolation.kernel.seccomp`). TCP a second
@@ -26,7 +26,7 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   BPF, io_uring, keyrings.
 * **Limits.** Size of a file, its space beyond the end included, open files, no core dump: by the
   kernel. Wall clock, memory held, number of processes and of threads, size of the log: by the
-  supervisor, which looks ten times a second. Held is what is resident, swapped or in page tables of
+  supervisor, which polls ten times a second. Held is what is resident, swapped or in page tables of
   any process, whichever of its threads live (:mod:`trainer.isolation.weighing`); memory that is in
   no process cannot be had (System V segments and message queues, pages lent to pipes; on a CPU
   memfds and shared anonymous mappings) or is weighed too (on a GPU memfds and the buffers of
@@ -74,7 +74,7 @@ Not covered:
   watched).
 * Binding of a trial's threads to processors, which the C library would do from another thread:
   OMP_PROC_BIND and its like are not passed on.
-* Bursts between two looks of the supervisor, a tenth of a second: of the log, and without a cgroup
+* Bursts between two polls of the supervisor, a tenth of a second: of the log, and without a cgroup
   of memory, processes and threads. RLIMIT_NPROC, the backstop behind the count of threads, does not
   bind root.
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write what
@@ -96,7 +96,7 @@ Not covered:
   ``compile``, for commands, and on CUDA for the torch backend's kernels; deleting the directory
   costs time alone.
 * Without a cgroup, descendants that fled the session when the fork server itself is killed by
-  SIGKILL: the supervisor ends those it had seen at its last look.
+  SIGKILL: the supervisor ends those it had seen at its last poll.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ if sys.platform == "linux":
 
 
 def move_home(scratch: Path, compile_cache: str | None = None) -> None:
-    """Point this process's home and temporary files, caches included, at ``scratch``; but what
-    torch.compile keeps at ``compile_cache``, which is made.
+    """Point this process's home and temporary files, caches included, at ``scratch``, and
+    torch.compile's cache at ``compile_cache``, which is created.
 
     :raises MachineryError: where it cannot be.
     """
@@ -145,7 +145,7 @@ def move_home(scratch: Path, compile_cache: str | None = None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The kernel's means of confinement on this machine."""
+    """Means of confinement that this kernel has."""
 
     landlock_abi: int
     """0: none."""
@@ -153,7 +153,7 @@ class Layers:
 
     @classmethod
     def detect(cls) -> Layers:
-        """What this kernel has."""
+        """Return the layers of this kernel."""
         if sys.platform != "linux":
             return cls(0, False)
         try:
@@ -164,7 +164,7 @@ class Layers:
 
     @property
     def confine(self) -> bool:
-        """Whether the promises about files hold."""
+        """Whether access to files is confined."""
         return self.landlock_abi > 0
 
     @property
@@ -197,7 +197,7 @@ _ONE_DIRECTORY_CACHE = "trainer.backends.kernels.triton_cache:OneDirectoryCache"
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What is the same for every trial, found out once so that a trial's start costs little."""
+    """Facts shared by all trials, determined once so that a trial's start costs little."""
 
     layers: Layers
     user_tasks: int
@@ -206,7 +206,7 @@ class Sandbox:
 
     @classmethod
     def prepare(cls, layers: Layers, root: Path = Path("/")) -> Sandbox:
-        """Look at this process and this machine; at the GPU driver's files below ``root``."""
+        """Examine this process, this machine, and the GPU driver's files below ``root``."""
         paths = SystemPaths.find(os.environ.get("LD_LIBRARY_PATH", ""), root)
         if layers.confine:
             abi_version()  # its first call looks for the C library, for which it starts ldconfig
@@ -215,10 +215,10 @@ class Sandbox:
         return cls(layers, tasks_of_this_user(), paths)
 
     def confine(self, spec: TrialSpec, trial_dir: Path, reach: Reach | None) -> None:
-        """Give up, for good, all that this trial does not need. This process has one thread.
+        """Give up permanently all that this trial does not need. This process has one thread.
 
-        :param reach: what a command may read, where one trains.
-        :raises SandboxError: where that is not possible.
+        :param reach: what a command may read, if one trains.
+        :raises SandboxError: if that is impossible.
         """
         if spec.makes_code and self.layers.landlock_abi == 1:
             # That version refuses every rename from one directory to another.

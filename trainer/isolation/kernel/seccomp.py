@@ -22,7 +22,7 @@ mode of a file or the limits of another process. So a classic BPF program
 * memory that is resident in no process, and what outlives the process that made it, with EPERM:
   System V objects, message queues, pages lent to a pipe, and on a CPU memfds and shared anonymous
   mappings, which CUDA needs;
-* the doors into the kernel and into other processes with EPERM.
+* other interfaces to the kernel and to other processes with EPERM.
 
 Linux checks the filter's constant answers once and caches them in a bitmap, so the allowed calls of
 a training run pay nothing measurable.
@@ -77,7 +77,7 @@ _FLAG_SPEC_ALLOW = 4  # keep speculation: the mitigation costs the trial and pro
 
 
 def rules(device: str) -> Iterator[Rule]:
-    """What a trial on ``device`` may not do; first what is called most."""
+    """Yield what a trial on ``device`` may not do, frequent calls first."""
     if not device.startswith("cuda"):
         shared = Condition(3, _SHARED_ANONYMOUS, mask=_SHARED_ANONYMOUS, differs=True)
         yield Rule("mmap", errno.EPERM, unless=(shared,))

@@ -36,11 +36,11 @@ _MAPPED = re.compile(rf"{SHARED_MEMORY}/([^/\n]+)\n")
 
 
 def mount_own(memory_gib: float | None) -> bool:
-    """Mount one for this process, which has one thread; False where this machine refuses."""
+    """Mount one for this single-threaded process; False if this machine refuses."""
     if sys.platform != "linux" or not SHARED_MEMORY.is_dir():
         return False
     trying = os.fork()
-    if trying == 0:  # half of it would be worse than none
+    if trying == 0:  # a partial mount would be worse than none
         try:
             _mount(memory_gib)
             os._exit(0)
@@ -53,7 +53,7 @@ def mount_own(memory_gib: float | None) -> bool:
 
 
 def held_bytes(pid: int) -> int:
-    """Return what the trial of that process holds in one; 0 where it has none."""
+    """Return what the trial of that process holds in one; 0 if it has none."""
     own = Path(f"/proc/{pid}/root{SHARED_MEMORY}")
     try:
         if own.stat().st_dev == SHARED_MEMORY.stat().st_dev:

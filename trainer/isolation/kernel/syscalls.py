@@ -1,4 +1,4 @@
-"""Numbers of Linux's system calls on the processors that trials run on.
+"""List the numbers of Linux's system calls on the supported processors.
 
 Sources: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux; a
 test compares them with the headers of the machine it runs on.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
-    # name: on x86_64, on AArch64; None where the processor lacks the older form
+    # name: on x86_64, on AArch64; None if the processor lacks the older form
     "accept": (43, 202),
     "accept4": (288, 242),
     "add_key": (248, 217),
@@ -107,10 +107,10 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What a system call filter must know of a processor."""
+    """Facts about a processor that a system call filter needs."""
 
     name: str
-    """As :func:`platform.machine` says it."""
+    """Name from :func:`platform.machine`."""
     audit: int
     """AUDIT_ARCH_* of <linux/audit.h>."""
     column: int
@@ -118,7 +118,7 @@ class Architecture:
     """Set in the numbers of a second table that the same processor serves."""
 
     def number(self, call: str) -> int | None:
-        """That of a system call of this module's table; None where the processor has no such."""
+        """Return the number of a system call in this table; None if the processor lacks it."""
         return _NUMBERS[call][self.column]
 
 
@@ -126,6 +126,6 @@ ARCHITECTURES = {
     "x86_64": Architecture("x86_64", 0xC000003E, 0, x32_bit=0x40000000),
     "aarch64": Architecture("aarch64", 0xC00000B7, 1),
 }
-"""By their names."""
+"""Supported processors by name."""
 
 NAMES = frozenset(_NUMBERS)
