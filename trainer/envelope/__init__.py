@@ -1,4 +1,4 @@
-"""What this machine does: speed and memory over batch × sequence × precision, and what fits."""
+"""Measure a machine's speed and memory over batch × sequence × precision, and what fits."""
 
 from trainer.envelope.envelope import ENVELOPE_FILE, DeviceUse, Envelope
 from trainer.envelope.fit import MemoryFit, Residual, fit

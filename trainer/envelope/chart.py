@@ -1,4 +1,4 @@
-"""An envelope as a picture: throughput and memory against the tokens of a step."""
+"""Draw an envelope: throughput and memory against the tokens of a step."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {"fp32": "#595959", "bf16": "#0072b2", "fp8": "#d55e00"}
-"""Okabe and Ito's, which differ to every eye and in grey."""
+"""Colors of Okabe and Ito, distinct to every eye and in gray."""
 STROKES = {"fp32": ":", "bf16": "-", "fp8": "--"}
 HOLLOW = {"fp8"}
-"""Drawn as outlines, so that a point below another is seen."""
+"""Precisions drawn as outlines, so that a point below another is visible."""
 MARKERS = "os^Dv*"
-"""A sequence length each, from the shortest; then again."""
+"""One marker per sequence length, from the shortest; then again."""
 MOST_LABELS = 8
-"""More numbers of tokens than these run into each other: then only powers of two are written."""
+"""With more token counts than this, labels collide: then only powers of two are written."""
 LIMIT_IS_NEAR = 1.6
-"""The limit is drawn where it is below this multiple of the highest peak."""
+"""The limit is drawn if it is below this multiple of the highest peak."""
 
 
 def write_chart(envelope: Envelope, directory: Path) -> tuple[Path, Path]:
     """Write ``envelope.svg`` and ``envelope.png``.
 
-    :raises MachineryError: where the disk refuses.
+    :raises MachineryError: if the disk refuses.
     """
     import matplotlib as mpl  # noqa: PLC0415 (half a second that only a chart pays)
 
     figure = draw(envelope)
     paths = directory / "envelope.svg", directory / "envelope.png"
-    # Text stays text, ids and dates are left out: the same envelope gives the same file.
+    # Text stays text, ids and dates are omitted: the same envelope gives the same file.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "envelope"}):
         for path, metadata in zip(paths, ({"Date": None}, {"Software": None}), strict=True):
             with writing(path, instead="choose another folder"):
@@ -47,8 +47,8 @@ def write_chart(envelope: Envelope, directory: Path) -> tuple[Path, Path]:
 
 
 def draw(envelope: Envelope) -> Figure:
-    """Throughput on the left, memory with its fitted lines on the right. A cross at the lower edge
-    is a point that failed."""
+    """Draw throughput on the left, memory with its fitted lines on the right. A cross at the lower
+    edge is a failed point."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(11, 4.8), layout="constrained")
@@ -65,7 +65,7 @@ def draw(envelope: Envelope) -> Figure:
 
 
 def _draw_throughput(axes: Axes, grid: Grid) -> None:
-    """A line for each precision and sequence length."""
+    """Draw a line for each precision and sequence length."""
     for precision in grid.precisions:
         for seq_len in grid.seq_lens:
             points = _series(grid, precision, seq_len)
@@ -89,7 +89,7 @@ def _draw_throughput(axes: Axes, grid: Grid) -> None:
 
 
 def _draw_memory(axes: Axes, envelope: Envelope, grid: Grid) -> None:
-    """The points, a line for each fit, and the limit where it is near."""
+    """Draw the points, a line for each fit, and the limit if it is near."""
     peaks_gib = [p.peak_mem_gib or 0.0 for p in envelope.points if p.status == "ok"]
     for precision in grid.precisions:
         for seq_len in grid.seq_lens:
@@ -123,7 +123,7 @@ def _draw_memory(axes: Axes, envelope: Envelope, grid: Grid) -> None:
 
 
 def _draw_axes(axes: Axes, grid: Grid, title: str) -> None:
-    """What both panels have: names, a grid from zero up, and the failures."""
+    """Draw what both panels share: names, a grid from zero up, and the failures."""
     axes.set_title(title)
     axes.set_xlabel("tokens a step")
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -152,7 +152,7 @@ def _draw_axes(axes: Axes, grid: Grid, title: str) -> None:
 
 
 def _series(grid: Grid, precision: str, seq_len: int) -> Sequence[EnvelopePoint]:
-    """The points of one precision and length, the smallest batch first."""
+    """Return the points of one precision and length, the smallest batch first."""
     batches = grid.batch_sizes(seq_len)
     cells = {(c.precision, c.seq_len, c.batch_size): p for c, p in grid.points.items()}
     found = [cells.get((precision, seq_len, batch)) for batch in batches]

@@ -1,4 +1,4 @@
-"""Backend against backend: the same shape, data, seed and steps, a sandboxed trial of each."""
+"""Compare backends: the same shape, data, seed and steps, in one sandboxed trial each."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from trainer.spec import (
 )
 
 FIRST_LOSS_TOLERANCE = 0.1
-"""How far a first loss may be from ln(vocabulary), as a fraction of it."""
+"""Largest distance of a first loss from ln(vocabulary), as a fraction of it."""
 
 
 class CompareSettings(Frozen):
-    """What every backend is asked to train."""
+    """Settings that every backend trains with."""
 
     config: Config
     steps: PositiveInt = 100
@@ -52,7 +52,7 @@ class CompareSettings(Frozen):
     device: str = "cpu"
     threads: PositiveInt | None = None
     compile: bool = False
-    """Train the torch backend's blocks compiled; the others as they are."""
+    """Train the torch backend's blocks compiled; the others unchanged."""
     limits: Limits = Limits()
 
     @model_validator(mode="after")
@@ -65,7 +65,7 @@ class CompareSettings(Frozen):
 
 
 class Contender(Frozen):
-    """What one backend did. A trial that failed has a status and a message, and no numbers."""
+    """Result of one backend. A failed trial has a status and a message, and no numbers."""
 
     backend: str
     status: str
@@ -74,11 +74,11 @@ class Contender(Frozen):
     """Mean over the counted steps."""
     tokens_per_s: Positive | None = None
     utilisation_pct: Positive | None = None
-    """Per cent of the ceiling, by :attr:`trainer.machine.flops.TrainingFlops.per_token`."""
+    """Percentage of the ceiling, by :attr:`trainer.machine.flops.TrainingFlops.per_token`."""
     peak_allocated_gib: NonNegative | None = None
-    """On CUDA; on a CPU the peak of resident memory."""
+    """Peak on CUDA; peak of resident memory on a CPU."""
     peak_reserved_gib: NonNegative | None = None
-    """What the allocator held at most; None on a CPU."""
+    """Most memory that the allocator held; None on a CPU."""
     loss_first: Finite | None = None
     loss_last: Finite | None = None
     device_name: str | None = None
@@ -93,7 +93,7 @@ class LeftOut(Frozen):
 
 
 class Comparison(Frozen):
-    """Everything a comparison found out."""
+    """All results of a comparison."""
 
     settings: CompareSettings
     corpus: str
@@ -105,7 +105,7 @@ class Comparison(Frozen):
 
     @property
     def base(self) -> Contender:
-        """The one that the others are set against: the first that was measured."""
+        """Backend that the others are compared with: the first that was measured."""
         measured = (one for one in self.contenders if one.status == "ok")
         return next(measured, self.contenders[0])
 
@@ -115,9 +115,9 @@ class Comparison(Frozen):
         return tuple(one for one in self.contenders if one is not self.base)
 
     def defects(self) -> tuple[str, ...]:
-        """A sentence for each backend that does not start from near even odds.
+        """Return a sentence for each backend that does not start near uniform probabilities.
 
-        Weights that favour no token give a first loss of ln(vocabulary).
+        Weights that favor no token give a first loss of ln(vocabulary).
         """
         even = math.log(self.vocab_size)
         return tuple(
@@ -138,12 +138,12 @@ class Quantity:
     digits: int
 
     def text(self, contender: Contender) -> str:
-        """The value as printed; empty where there is none."""
+        """Return the value as printed; empty if there is none."""
         value = self.value(contender)
         return "" if value is None else f"{value:,.{self.digits}f}"
 
     def delta_pct(self, of: Contender, over: Contender) -> float | None:
-        """How many percent more ``of`` has; None where one of the two has none."""
+        """Return how many percent more ``of`` has; None if either has none."""
         value, base = self.value(of), self.value(over)
         return None if value is None or not base else 100 * (value / base - 1)
 
@@ -171,10 +171,10 @@ def compare_backends(
 ) -> Comparison:
     """Train with each backend in turn, in a directory of its own below ``directory``.
 
-    A backend that cannot train this here is left out with its reason.
+    A backend that cannot train this here is omitted with its reason.
 
-    :raises SpecError: where none can, or no trainer could run the settings.
-    :raises SandboxError: where the trials cannot be confined.
+    :raises SpecError: if none can, or no trainer could run the settings.
+    :raises SandboxError: if the trials cannot be confined.
     """
     flops = TrainingFlops.of(
         settings.config, vocab_size=corpus.info.vocab_size, seq_len=settings.config.seq_len

@@ -1,4 +1,4 @@
-"""One training step of the torch backend, counted on the meta device: the backend's own code."""
+"""Count one training step of the torch backend's own code on the meta device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ META = torch.device("meta")
 
 
 def count_step(config: Config, vocab_size: int, *, kernels: bool = True) -> StepCounts:
-    """Forward, backward, clipping and AdamW of ``config``, as the torch backend does them on CUDA.
+    """Count forward, backward, clipping and AdamW of ``config``, as the torch backend does them on
+    CUDA.
 
-    Uncompiled. It is the second step that is counted, so that whatever the first one makes and
-    keeps is there already.
+    The step is uncompiled. The second step is counted, so that whatever the first one creates and
+    keeps already exists.
 
-    :param kernels: with the backend's own kernels; without, as where Triton is missing.
-    :raises SpecError: on shapes that the precision cannot have.
+    :param kernels: with the backend's own kernels; without, as if Triton were missing.
+    :raises SpecError: on shapes that the precision does not support.
     """
     if config.precision == "fp8":
         check_shapes(config)
@@ -46,8 +47,8 @@ def count_step(config: Config, vocab_size: int, *, kernels: bool = True) -> Step
 
 
 def count_scoring(config: Config, vocab_size: int) -> StepCounts:
-    """One pass of the evaluation, of :data:`trainer.training.evaluate.TOKENS_PER_CUDA_PASS` tokens,
-    the weights' copies made already."""
+    """Count one pass of the evaluation, of :data:`trainer.training.evaluate.TOKENS_PER_CUDA_PASS`
+    tokens, with the weights' copies already made."""
     counter = Counter()
     shape = (max(1, TOKENS_PER_CUDA_PASS // config.seq_len), config.seq_len)
     with counter.watching(), torch.no_grad():

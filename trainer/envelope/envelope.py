@@ -1,4 +1,4 @@
-"""The envelope of a machine: its points, the lines through them, and the file they are kept in."""
+"""Define a machine's envelope: its points, their fitted lines, and its file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MeanAndPeak(Protocol):
 
 
 class DeviceSummary(Protocol):
-    """What a telemetry says of the time the sweep took; None for what the device does not tell."""
+    """Telemetry's summary of the sweep; None for values that the device does not report."""
 
     @property
     def gpu_util_pct(self) -> MeanAndPeak | None: ...
@@ -40,7 +40,7 @@ class DeviceSummary(Protocol):
 
 
 class DeviceUse(Frozen):
-    """What the device was seen doing during the sweep; None where nothing told."""
+    """Device state during the sweep; None if unknown."""
 
     gpu_util_mean_pct: NonNegative | None = None
     gpu_util_peak_pct: NonNegative | None = None
@@ -51,7 +51,7 @@ class DeviceUse(Frozen):
 
     @classmethod
     def of(cls, seen: DeviceSummary) -> Self:
-        """The three quantities that an envelope reports."""
+        """Return the three quantities that an envelope reports."""
         util, power, temperature = seen.gpu_util_pct, seen.power_w, seen.temperature_c
         return cls(
             gpu_util_mean_pct=util.mean if util else None,
@@ -64,7 +64,7 @@ class DeviceUse(Frozen):
 
 
 class Envelope(Frozen):
-    """Everything a sweep found out."""
+    """All results of a sweep."""
 
     settings: EnvelopeSettings
     limit: DeviceLimit
@@ -72,9 +72,9 @@ class Envelope(Frozen):
     fits: tuple[MemoryFit, ...]
     """One for each precision whose points allow it."""
     notes: tuple[str, ...]
-    """Why a precision has no fit, and where a point contradicts it."""
+    """Reasons why a precision has no fit, and points that contradict one."""
     use: DeviceUse | None = None
-    """None where nothing watched the device."""
+    """None if nothing monitored the device."""
 
     @classmethod
     def of(
@@ -84,7 +84,7 @@ class Envelope(Frozen):
         points: Sequence[EnvelopePoint],
         use: DeviceUse | None = None,
     ) -> Self:
-        """Fit what can be fitted, and say what cannot."""
+        """Fit what can be fitted, and note what cannot."""
         fits: list[MemoryFit] = []
         notes: list[str] = []
         for precision in dict.fromkeys(point.precision for point in points):
@@ -103,13 +103,13 @@ class Envelope(Frozen):
         )
 
     def fit_of(self, precision: str) -> MemoryFit | None:
-        """The line of this precision, if there is one."""
+        """Return the line of this precision, if there is one."""
         return next((one for one in self.fits if one.precision == precision), None)
 
     def save(self, path: Path) -> None:
         """Write the envelope in one step.
 
-        :raises MachineryError: where the disk refuses.
+        :raises MachineryError: if the disk refuses.
         """
         with writing(path, instead="choose another folder"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ class Envelope(Frozen):
     def load(cls, path: Path) -> Self:
         """Read an envelope.
 
-        :raises EnvelopeError: where it is missing or none of ours.
+        :raises EnvelopeError: if it is missing or invalid.
         """
         try:
             return cls.model_validate_json(read_given(path))
@@ -137,7 +137,7 @@ class Envelope(Frozen):
 def _surprises(
     points: Sequence[EnvelopePoint], fits: Sequence[MemoryFit], limit: DeviceLimit
 ) -> list[str]:
-    """Points that ran out of memory where the line says that they fit."""
+    """Return notes on points that ran out of memory although the line says that they fit."""
     notes = []
     lines = {one.precision: one for one in fits}
     for point in points:

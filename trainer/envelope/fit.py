@@ -1,4 +1,4 @@
-"""From measured peaks to a line: ``peak_gib = fixed_gib + per_token_mib × tokens / 1024``."""
+"""Fit a line to measured peaks: ``peak_gib = fixed_gib + per_token_mib × tokens / 1024``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB_PER_GIB = 1024
 
 
 class Residual(Frozen):
-    """How far a measured peak lies from the line."""
+    """Distance of a measured peak from the line."""
 
     batch_size: PositiveInt
     seq_len: PositiveInt
@@ -23,33 +23,33 @@ class Residual(Frozen):
 
 
 class MemoryFit(Frozen):
-    """The line through the peaks of one precision, by least squares."""
+    """Least-squares line through the peaks of one precision."""
 
     precision: str
     fixed_gib: NonNegative
-    """Held however many tokens a step has: weights, optimizer state, workspaces."""
+    """Memory independent of a step's tokens: weights, optimizer state, workspaces."""
     per_token_mib: Positive
-    """For each token of a step: activations and logits."""
+    """Memory for each token of a step: activations and logits."""
     residuals: tuple[Residual, ...]
     max_error_gib: NonNegative
-    """The largest residual, without its sign."""
+    """The largest absolute residual."""
 
     def predict_gib(self, tokens_per_step: float) -> float:
-        """The line's value."""
+        """Return the line's value."""
         return self.fixed_gib + self.per_token_mib * tokens_per_step / MIB_PER_GIB
 
     def most_tokens(self, limit_gib: float) -> NonNegativeInt:
-        """The most tokens a step can have within ``limit_gib``; 0 where none fits."""
+        """Return the most tokens of a step within ``limit_gib``; 0 if none fits."""
         return max(0, int((limit_gib - self.fixed_gib) * MIB_PER_GIB / self.per_token_mib))
 
 
 def fit(points: Sequence[EnvelopePoint], precision: str) -> MemoryFit:
-    """Fit the measured peaks of ``precision``, each point with the same weight.
+    """Fit the measured peaks of ``precision``, each point with equal weight.
 
-    Where the line would start below nothing, the best one that starts at nothing is taken.
+    If the line would start below zero, the best one that starts at zero is used.
 
-    :raises EnvelopeError: where the peaks of fewer than two numbers of tokens are known, or where
-        they do not grow with the tokens.
+    :raises EnvelopeError: if fewer than two numbers of tokens have known peaks, or if the peaks do
+        not grow with the tokens.
     """
     used = [p for p in points if p.precision == precision and p.status == "ok"]
     tokens = [float(point.tokens_per_step) for point in used]

@@ -1,4 +1,4 @@
-"""The points laid out: sequence lengths and batches across, precisions down."""
+"""Lay out the points: sequence lengths and batches across, precisions down."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainer.envelope.envelope import Envelope
 from trainer.envelope.points import Cell, EnvelopePoint
 
 PRECISIONS = ("fp32", "bf16", "fp8")
-"""From the slowest to the fastest, which is how they are compared."""
+"""From the slowest to the fastest, the order of comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The points by their place."""
+    """Points by their cell."""
 
     points: dict[Cell, EnvelopePoint]
 
@@ -29,7 +29,7 @@ class Grid:
         return [name for name in PRECISIONS if any(c.precision == name for c in self.points)]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Each precision with the next slower one."""
+        """Return each precision with the next slower one."""
         names = self.precisions
         return list(zip(names[1:], names, strict=False))
 
@@ -38,11 +38,11 @@ class Grid:
         return sorted({cell.seq_len for cell in self.points})
 
     def batch_sizes(self, seq_len: int) -> list[int]:
-        """Those measured at this length."""
+        """Return the batch sizes measured at this length."""
         return sorted({cell.batch_size for cell in self.points if cell.seq_len == seq_len})
 
     def gain_pct(self, of: str, over: str, seq_len: int, batch_size: int) -> float | None:
-        """How many percent more tokens/s; None where one of the two was not measured."""
+        """Return how many percent more tokens/s; None if either was not measured."""
         rates = [
             point.tokens_per_s
             for precision in (of, over)
@@ -55,17 +55,17 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """What the line of a precision says about a limit."""
+    """Largest steps that the line of a precision allows within a limit."""
 
     precision: str
     most_tokens: int
-    """A step can have at most, at the measured shape."""
+    """Most tokens of a step, at the measured shape."""
     largest_batch: dict[int, int]
-    """By sequence length; 0 where none fits."""
+    """Largest batch by sequence length; 0 if none fits."""
 
 
 def what_fits(envelope: Envelope) -> list[Fits]:
-    """For each fitted precision, at the sequence lengths that were measured."""
+    """Return what fits for each fitted precision, at the measured sequence lengths."""
     seq_lens = Grid.of(envelope.points).seq_lens
     found = []
     for fit in envelope.fits:
@@ -76,7 +76,7 @@ def what_fits(envelope: Envelope) -> list[Fits]:
 
 
 def as_csv(points: Sequence[EnvelopePoint]) -> str:
-    """A line a point; what was not measured is empty."""
+    """Return one line per point; unmeasured values are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [*EnvelopePoint.model_fields, "tokens_per_step"])
     writer.writeheader()

@@ -1,15 +1,15 @@
-"""What a config needs of this machine: memory as the rail predicts it, and time, where an envelope
+"""Predict a config's needs on this machine: memory as the rail predicts it, and time if an envelope
 was measured.
 
-Of each precision the step times of an envelope are fitted by a line,
+The step times of each precision of an envelope are fitted by a line,
 
     step_ms = fixed_ms + per_token_us × tokens / 1000
 
 by least squares of relative errors, so that a small step weighs as much as a large one. Another
-shape gets the line's value times the ratio of the two configs' computed times: measured time,
-computed proportions, as the memory has it. On a GPU they are computed operator by operator for a
-described device (:func:`counted_seconds`), since narrow products do less of their peak than wide
-ones; by FLOPs alone (:func:`flops_of`) ten published shapes came out twice as far off.
+shape gets the line's value times the ratio of the two configs' computed times, as for memory:
+measured time, computed proportions. On a GPU the times are computed operator by operator for a
+described device (:func:`counted_seconds`), since narrow products reach less of their peak than wide
+ones. By FLOPs alone (:func:`flops_of`), ten published shapes were off by twice as much.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainer.spec import Config
 
 
 class MemoryModel(Protocol):
-    """As the memory rail asks it."""
+    """Interface of the memory rail's model."""
 
     @property
     def limit_gib(self) -> float: ...
@@ -37,7 +37,7 @@ class MemoryModel(Protocol):
 
 
 class StepTime(Frozen):
-    """The line through the step times of one precision."""
+    """Line through the step times of one precision."""
 
     precision: str
     fixed_ms: NonNegative
@@ -51,17 +51,17 @@ class StepTime(Frozen):
 
 
 class Need(Frozen):
-    """What training one config takes."""
+    """Needs of training one config."""
 
     config: Config
     params: PositiveInt
-    """With the vocabulary that will really be used."""
+    """Parameters with the vocabulary that will be used."""
     peak_gib: NonNegative
     limit_gib: NonNegative
     tokens_per_s: Finite | None
-    """None where no step of this precision was measured."""
+    """None if no step of this precision was measured."""
     speed_error: NonNegative | None
-    """The largest relative error of the line at the points it was fitted to."""
+    """Largest relative error of the line at its points."""
 
     @property
     def fits(self) -> bool:
@@ -75,18 +75,19 @@ class Need(Frozen):
 
 
 Computed: TypeAlias = Callable[[Config, int], float]
-"""What a step of a config with a vocabulary takes by computation, in any unit."""
+"""Computes the time of a step of a config with a vocabulary, in any unit."""
 
 
 def flops_of(config: Config, vocab_size: int) -> float:
-    """FLOPs of a step."""
+    """Return the FLOPs of a step."""
     flops = TrainingFlops.of(config, vocab_size=vocab_size, seq_len=config.seq_len)
     return flops.per_token * config.tokens_per_step
 
 
 def counted_seconds(device: DeviceDescription) -> Computed:
-    """Seconds of a step, counted operator by operator, at the device's rates; a second of one core
-    for each config. The counter has torch's operators, whatever backend was measured."""
+    """Return a function that counts the seconds of a step operator by operator, at the device's
+    rates, in a second of one core per config. It counts torch's operators, whatever backend was
+    measured."""
 
     def seconds(config: Config, vocab_size: int) -> float:
         # torch, seconds to import, is loaded where something is counted and for no --help
@@ -104,11 +105,11 @@ def needs(
     vocab_size: int,
     computed: Computed = flops_of,
 ) -> list[Need]:
-    """A :class:`Need` for each config.
+    """Return a :class:`Need` for each config.
 
-    :param envelope: whose step times are asked; None: no time is predicted.
-    :param computed: what carries them to other shapes.
-    :raises SpecError: where a config cannot be computed.
+    :param envelope: source of the step times; None: no time is predicted.
+    :param computed: scales them to other shapes.
+    :raises SpecError: if a config cannot be computed.
     """
     lines = _lines(envelope.points) if envelope else {}
     return [_need(config, memory, envelope, lines, vocab_size, computed) for config in configs]
@@ -158,7 +159,7 @@ def _fitted(precision: str, used: Sequence[EnvelopePoint]) -> StepTime:
     # Divided by the measured time, residuals are relative.
     design = np.stack([1 / step_ms, tokens / step_ms], axis=1)
     (fixed_ms, per_token_ms), *_ = np.linalg.lstsq(design, np.ones(len(used)), rcond=None)
-    if fixed_ms < 0 or per_token_ms <= 0:  # no line that starts below nothing
+    if fixed_ms < 0 or per_token_ms <= 0:  # a line must not start below zero
         through = tokens / step_ms
         fixed_ms, per_token_ms = 0.0, through.sum() / (through**2).sum()
     errors = (fixed_ms + per_token_ms * tokens) / step_ms - 1

@@ -1,4 +1,4 @@
-"""The points of an envelope: what each is, and the file they are appended to as they come."""
+"""Define the points of an envelope, and append them to a file as they come."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.spec import Config, FailureStatus, make_config
 
 
 class Cell(NamedTuple):
-    """Where in the sweep a point is."""
+    """Position of a point in the sweep."""
 
     precision: str
     seq_len: int
@@ -28,19 +28,19 @@ class Cell(NamedTuple):
 
 
 class EnvelopeSettings(Frozen):
-    """Everything that must be the same for two points to be comparable."""
+    """Everything that must be equal for two points to be comparable."""
 
     kind: Literal["envelope"] = "envelope"
     schema_version: Literal[1] = 1
     menu: str
     menu_sha256: str
     base: Config
-    """The menu's baseline; a point changes its batch_size, seq_len and precision alone."""
+    """The menu's baseline; a point changes only its batch_size, seq_len and precision."""
     vocab_size: PositiveInt
     backend: str
     device: str
     steps: PositiveInt
-    """Optimizer steps of a point, those not counted included."""
+    """Optimizer steps of a point, uncounted ones included."""
     warmup: NonNegativeInt
     """Steps at the start that are not counted."""
     seed: NonNegativeInt = 0
@@ -59,15 +59,15 @@ class EnvelopeSettings(Frozen):
         return self
 
     def config(self, cell: Cell) -> Config:
-        """What a point trains.
+        """Return the config that a point trains.
 
-        :raises SpecError: where no trainer could.
+        :raises SpecError: if no trainer could.
         """
         return make_config({**self.base.model_dump(), **cell._asdict()})
 
 
 class EnvelopePoint(Frozen):
-    """One measured batch × sequence × precision. A failure has no speed, and a peak where known."""
+    """One measured batch × sequence × precision. A failure has no speed, and a peak if known."""
 
     batch_size: PositiveInt
     seq_len: PositiveInt
@@ -76,17 +76,17 @@ class EnvelopePoint(Frozen):
     """``refused``: the backend or the device cannot train this at all. ``beyond``: not run, because
     it would not fit (:mod:`trainer.envelope.wall`)."""
     message: str = ""
-    """Why not ok, in one sentence."""
+    """Reason for a failure, in one sentence."""
     step_ms: Positive | None = None
     """Mean over the counted steps."""
     tokens_per_s: Positive | None = None
     """Tokens of the counted steps over their time."""
     peak_mem_gib: NonNegative | None = None
-    """As TrialOk has it: allocated on CUDA, resident on a CPU."""
+    """Peak as in TrialOk: allocated on CUDA, resident on a CPU."""
     params: PositiveInt | None = None
     device_name: str | None = None
     wall_s: NonNegative
-    """From the request to the result, start-up included."""
+    """Seconds from the request to the result, start-up included."""
 
     @model_validator(mode="after")
     def _ok_is_measured(self) -> Self:
@@ -107,23 +107,23 @@ class EnvelopePoint(Frozen):
 
     @property
     def is_settled(self) -> bool:
-        """Whether measuring again would tell the same: not so of a crash or a timeout."""
+        """Whether measuring again would give the same: false for a crash or a timeout."""
         return self.status in {"ok", "oom"}
 
 
 class PointsFile(Closing):
-    """``points.jsonl``: the settings, then a point a line, each on the disk before the next.
+    """``points.jsonl``: the settings, then one point per line, each on disk before the next.
 
-    A point that was measured again stands for the earlier one. A line that a power cut tore is
-    removed when the file is opened. Open it in one process at a time; the others are refused.
+    A point that was measured again replaces the earlier one. A line that a power cut tore is
+    removed when the file is opened. Only one process may have it open; others are refused.
     """
 
     def __init__(self, path: Path, settings: EnvelopeSettings) -> None:
-        """Create the file, or take up the points it holds.
+        """Create the file, or read the points it holds.
 
-        :raises EnvelopeError: where it was measured with other settings (with the difference), is
-            in use, or is damaged before its last line.
-        :raises MachineryError: where it cannot be written.
+        :raises EnvelopeError: if it was measured with other settings (with the difference), is in
+            use, or is damaged before its last line.
+        :raises MachineryError: if it cannot be written.
         """
         self._path = path
         self._points: dict[Cell, EnvelopePoint] = {}
@@ -141,19 +141,19 @@ class PointsFile(Closing):
 
     @property
     def points(self) -> tuple[EnvelopePoint, ...]:
-        """In the order they were first measured."""
+        """Points in the order they were first measured."""
         return tuple(self._points.values())
 
     def find(self, cell: Cell) -> EnvelopePoint | None:
-        """The point there, if it is one that need not be measured again."""
+        """Return the point of a cell, unless it must be measured again."""
         point = self._points.get(cell)
         return point if point is not None and point.is_settled else None
 
     def append(self, point: EnvelopePoint) -> None:
-        """Add a point; on return it would survive a power cut.
+        """Add a point durably.
 
-        :raises EnvelopeError: where it comes from another device than the points before it.
-        :raises MachineryError: where the file cannot be written.
+        :raises EnvelopeError: if it comes from another device than the earlier points.
+        :raises MachineryError: if the file cannot be written.
         """
         names = {p.device_name for p in self._points.values()} | {point.device_name}
         names.discard(None)
@@ -208,7 +208,8 @@ class PointsFile(Closing):
 
 
 def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) -> None:
-    """The hash of the menu's text is no difference: what a point depends on is in ``base``."""
+    """Refuse other settings. The hash of the menu's text is ignored: what a point depends on is in
+    ``base``."""
     differences = list(_differences(_flat(seen), _flat(asked)))
     if differences:
         raise EnvelopeError(

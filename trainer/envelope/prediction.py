@@ -1,4 +1,4 @@
-"""A training step that was counted, as a row of a table: what it does, and how long that takes."""
+"""Tabulate a counted training step: its work, and its predicted time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Prediction(Frozen):
     seq_len: int
     batch_size: int
     tflop: NonNegative
-    """Executed by products and attention: of a causal mask the lower half."""
+    """TFLOP executed by products and attention: the lower half of a causal mask."""
     tflop_of: Mapping[Kind, NonNegative]
     moved_gb: NonNegative
-    """10⁹ bytes through the device's memory, nothing kept in a cache between kernels."""
+    """10⁹ bytes through the device's memory, with nothing cached between kernels."""
     elementwise_gb: NonNegative
-    """The part of them that neither products nor attention nor the optimizer move."""
+    """The part of them moved by neither products nor attention nor the optimizer."""
     kernels: NonNegativeInt
     peak_gib: Positive
-    """Held by tensors; without workspaces, fragmentation and the CUDA context."""
+    """Memory of tensors, without workspaces, fragmentation and the CUDA context."""
     fits: bool
     """Whether that is less than the device has."""
     misaligned: tuple[str, ...]
@@ -36,13 +36,13 @@ class Prediction(Frozen):
     step_ms: Positive
     tokens_per_s: Positive
     utilisation_pct: Positive
-    """6 N + 12 L D T a token (:mod:`trainer.machine.flops`), of the device's ceiling."""
+    """6 N + 12 L D T per token (:mod:`trainer.machine.flops`), relative to the device's ceiling."""
 
     @classmethod
     def of(
         cls, counts: StepCounts, config: Config, vocab_size: int, device: DeviceDescription
     ) -> Prediction:
-        """What the counts of a step of ``config`` come to."""
+        """Return the prediction from the counts of a step of ``config``."""
         step_s = device.seconds(counts)
         flops = TrainingFlops.of(config, vocab_size=vocab_size, seq_len=config.seq_len)
         tokens_per_s = config.tokens_per_step / step_s

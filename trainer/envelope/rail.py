@@ -1,4 +1,4 @@
-"""The memory model behind the ``memory`` rail: an envelope's where there is one."""
+"""Choose the memory model of the ``memory`` rail: an envelope's if there is one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
 
 class FittedMemory:
-    """An envelope's lines, carried over to other shapes; an :class:`agent.menu.rails.MemoryModel`.
+    """An envelope's lines scaled to other shapes; an :class:`agent.menu.rails.MemoryModel`.
 
-    A config of the shape that was measured gets the line's own value. Another shape or vocabulary
-    gets it times the ratio of the two configs' analytic estimates at the same batch, sequence and
-    precision: measured bytes, estimated proportions. It is the whole estimates that are compared,
-    for their peaks may be at different moments of a step, whose terms have no common measure. A
-    step smaller than all that were measured is scaled from the smallest: there the line goes on
-    falling, and weights and moments stay. A precision without a line is estimated analytically.
+    A config of the measured shape gets the line's value. Another shape or vocabulary gets it times
+    the ratio of the two configs' analytic estimates at the same batch, sequence and precision:
+    measured bytes, estimated proportions. The ratio uses whole estimates, since their peaks may be
+    at different moments of a step, whose terms are not comparable. A step smaller than all measured
+    ones is scaled from the smallest: below it the line keeps falling, while weights and moments do
+    not. A precision without a line is estimated analytically.
     """
 
     def __init__(
         self, envelope: Envelope, *, vocab_size: int, limit_gib: float, compile: bool = False
     ) -> None:
-        """
+        """Combine an envelope with the campaign's settings.
+
         :param vocab_size: of the corpus that will be trained on.
-        :param limit_gib: what the device has for a trial.
+        :param limit_gib: memory that the device has for a trial.
         :param compile: whether trials compile; the envelope knows whether its points did.
         """
         settings = envelope.settings
@@ -49,11 +50,11 @@ class FittedMemory:
 
     @property
     def limit_gib(self) -> float:
-        """What the device has for a trial."""
+        """Memory that the device has for a trial."""
         return self._asked.limit_gib
 
     def predict_gib(self, config: Config) -> float:
-        """Predicted peak of training ``config``."""
+        """Return the predicted peak of training ``config``."""
         line = self._envelope.fit_of(config.precision)
         if line is None:
             return self._asked.predict_gib(config)
@@ -63,7 +64,7 @@ class FittedMemory:
         return measured_gib * ratio
 
     def _anchor(self, config: Config, line: MemoryFit) -> Config:
-        """The measured shape at the step of ``config``, or at the smallest of the line's."""
+        """Return the measured shape at the step of ``config``, or at the smallest of the line's."""
         step = {"batch_size": config.batch_size, "seq_len": config.seq_len}
         smallest = min(line.residuals, key=lambda one: one.batch_size * one.seq_len)
         if config.tokens_per_step < smallest.batch_size * smallest.seq_len:
@@ -74,8 +75,8 @@ class FittedMemory:
 
 @dataclass(frozen=True, slots=True)
 class AveragingMemory:
-    """Another estimate, and means of the weights in fp32 besides
-    (:class:`trainer.spec.Averaging`); an :class:`agent.menu.rails.MemoryModel`."""
+    """Another estimate plus means of the weights in fp32 (:class:`trainer.spec.Averaging`); an
+    :class:`agent.menu.rails.MemoryModel`."""
 
     plain: AnalyticMemory | FittedMemory
     vocab_size: int
@@ -83,27 +84,27 @@ class AveragingMemory:
 
     @property
     def limit_gib(self) -> float:
-        """What the device has for a trial."""
+        """Memory that the device has for a trial."""
         return self.plain.limit_gib
 
     def predict_gib(self, config: Config) -> float:
-        """Predicted peak of training ``config``."""
+        """Return the predicted peak of training ``config``."""
         mean_bytes = 4 * parameter_count(config, self.vocab_size)
         return self.plain.predict_gib(config) + self.means * mean_bytes / GIB
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryChoice:
-    """The memory model of a campaign, and what to tell a person about it."""
+    """A campaign's memory model, and its description for a person."""
 
     model: AnalyticMemory | FittedMemory | AveragingMemory | None
-    """None where nothing can be said."""
+    """None if no prediction is possible."""
     description: str
 
     def for_defaults(self, config: Config, menu: str, device: str) -> MemoryChoice:
-        """The same, with what the menu's defaults need of a GPU in its description.
+        """Return the same, describing what the menu's defaults need of a GPU.
 
-        :raises MachineryError: if they do not fit into what is free there.
+        :raises MachineryError: if they do not fit into the free memory.
         """
         if self.model is None or device == "cpu":
             return self
@@ -119,7 +120,7 @@ class MemoryChoice:
         )
 
     def with_average(self, vocab_size: int, means: int = 1) -> MemoryChoice:
-        """The same of trials that keep so many means of their weights besides."""
+        """Return the same for trials that also keep means of their weights."""
         if self.model is None:
             return self
         if isinstance(self.model, AveragingMemory):
@@ -132,11 +133,11 @@ class MemoryChoice:
 def envelope_path(
     directory: Path, *, menu_sha256: str, backend: str, device: str, older: str | None = None
 ) -> Path:
-    """Return where the envelope of a menu is kept for the memory rail, below ``directory``.
+    """Return where the envelope of a menu is stored for the memory rail, below ``directory``.
 
-    :param menu_sha256: the hash of what the menu says.
-    :param older: the hash of the menu's bytes, by which older versions kept it: their file is
-        returned where there is no other.
+    :param menu_sha256: the hash of the menu's content.
+    :param older: the hash of the menu's bytes, used by older versions: their file is returned if
+        there is no other.
     """
     device_type = device.partition(":")[0]
     path, *kept = (
@@ -158,11 +159,11 @@ def choose_memory(
     reserve_gib: float = DEFAULT_RESERVE_GIB,
     places: int = 1,
 ) -> MemoryChoice:
-    """The fitted model where ``path`` holds an envelope, else the analytic estimate.
+    """Return the fitted model if ``path`` holds an envelope, else the analytic estimate.
 
-    :param places: trials of a CPU that run at once, each with its share of the memory.
-    :raises EnvelopeError: where there is a file that is no envelope.
-    :raises SpecError: where there is no such device or backend.
+    :param places: concurrent trials on a CPU, each with its share of the memory.
+    :raises EnvelopeError: if there is a file that is no envelope.
+    :raises SpecError: if there is no such device or backend.
     """
     limit = device_limit(device, trial_limit_gib, reserve_gib, places=places)
     shared = places > 1 and device == "cpu" and limit.source != "trial"

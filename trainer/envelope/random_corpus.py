@@ -1,4 +1,4 @@
-"""A corpus of random tokens: a sweep asks how fast and how large, not how good."""
+"""Create a corpus of random tokens: a sweep measures speed and size, not quality."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ HELDOUT_TOKENS = 256
 
 
 def vocabulary_of(tokenizer: str) -> int:
-    """Ids of the tokenizer that ``bytes``, ``bpe:VOCAB`` or ``file:PATH`` names, the separator
-    included; nothing is trained, so for a BPE it is what was asked for.
+    """Return the number of ids of the tokenizer ``bytes``, ``bpe:VOCAB`` or ``file:PATH``, with the
+    separator.
 
-    :raises CorpusError: where there is no such tokenizer.
+    Nothing is trained, so for a BPE it is the requested number.
+
+    :raises CorpusError: if there is no such tokenizer.
     """
     recipe = parse_tokenizer(tokenizer)
     if tokenizer.startswith("bpe:"):
@@ -31,11 +33,12 @@ def vocabulary_of(tokenizer: str) -> int:
 
 
 def random_corpus(cache_dir: Path, *, vocab_size: int, longest_seq_len: int) -> Corpus:
-    """A prepared corpus in ``cache_dir`` of ids drawn uniformly from all but the separator.
+    """Return a prepared corpus in ``cache_dir`` of ids drawn uniformly from all but the separator.
 
-    It is one like any other, its text the ids in decimal; made once for a vocabulary and length.
+    It is like any other corpus, its text the ids in decimal, and made once per vocabulary and
+    length.
 
-    :raises MachineryError: where it cannot be written.
+    :raises MachineryError: if it cannot be written.
     """
     train_tokens = max(TRAIN_TOKENS, 4 * longest_seq_len)
     name = f"random-{vocab_size}-{train_tokens}"
@@ -79,7 +82,7 @@ def _write(path: Path, vocab_size: int, count: int, *, seed: int) -> WrittenToke
 
 
 def _decimal_tokenizer(vocab_size: int) -> bytes:
-    """Spells each id in decimal, with spaces between."""
+    """Return a tokenizer that spells each id in decimal, separated by spaces."""
     ids = {str(number): number for number in range(vocab_size - 1)}
     tokenizer = HfTokenizer(models.WordLevel(ids, unk_token="0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

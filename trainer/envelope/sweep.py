@@ -1,4 +1,4 @@
-"""The sweep: one sandboxed trial a point, and no point that can stop it."""
+"""Sweep the grid: one sandboxed trial per point, and no point can stop the sweep."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ POINTS_FILE = "points.jsonl"
 
 
 class Watcher(Protocol):
-    """Whoever shows the sweep to a person."""
+    """Shows the sweep to a person."""
 
     def started(self, cell: Cell) -> None: ...
     def measured(self, point: EnvelopePoint) -> None: ...
@@ -48,7 +48,7 @@ class Watcher(Protocol):
 def cells(
     batch_sizes: Iterable[int], seq_lens: Iterable[int], precisions: Iterable[str]
 ) -> tuple[Cell, ...]:
-    """The whole grid, each cell once, in the order it is measured."""
+    """Return the whole grid, each cell once, in the order of measurement."""
     batch_sizes, seq_lens = sorted(set(batch_sizes)), sorted(set(seq_lens))
     return tuple(
         Cell(precision, seq_len, batch_size)
@@ -68,15 +68,15 @@ def sweep(
     reserve_gib: float = DEFAULT_RESERVE_GIB,
     wall: Wall | None = None,
 ) -> tuple[EnvelopePoint, ...]:
-    """Measure every cell of ``grid`` that ``directory`` holds no settled point of.
+    """Measure every cell of ``grid`` without a settled point in ``directory``.
 
-    Returns all points of the directory, those of earlier sweeps with the same settings included.
-    A trial that fails is a point; an interruption loses the running one and no other. What lies
-    beyond ``wall``, if there is one, is not run.
+    A failing trial is a point; an interruption loses only the running one. Cells beyond ``wall``,
+    if given, are not run.
 
-    :raises EnvelopeError: where the directory's points cannot be added to.
-    :raises SpecError: where no trainer could run any cell, whatever its precision.
-    :raises MachineryError: where the machinery fails, which is no point.
+    :return: all points of the directory, those of earlier sweeps with the same settings included.
+    :raises EnvelopeError: if the directory's points cannot be extended.
+    :raises SpecError: if no trainer could run any cell, whatever its precision.
+    :raises MachineryError: if the machinery fails, which is no point.
     """
     with PointsFile(directory / POINTS_FILE, settings) as points:
         missing = [cell for cell in grid if points.find(cell) is None]
@@ -114,13 +114,12 @@ def watched_sweep(
     wall: Wall | None = None,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
-    """:func:`sweep`, and what the device was seen doing meanwhile; its samples go to
-    ``telemetry.csv`` beside the points, where a resumed sweep adds to them.
+    """Run :func:`sweep` and record the device's state, in ``telemetry.csv`` beside the points.
 
-    The use is None where the device answered nothing.
+    A resumed sweep extends that file. The use is None if the device reported nothing.
 
     :param telemetry: owned from here on.
-    :param on_note: told what a person should know of the telemetry.
+    :param on_note: called with what a person should know about the telemetry.
     """
     PointsFile(directory / POINTS_FILE, settings).close()  # refused before anything is sampled
     with Sampler(telemetry, directory / TELEMETRY_FILE, on_note=on_note) as sampler:
@@ -197,13 +196,13 @@ def _unmeasured(
 
 
 _LEAST_S = 1e-9
-"""Between two steps; nothing is divided by less."""
+"""Least seconds between two steps, to divide by."""
 
 
 def counted_step_s(curve: Sequence[CurvePoint], warmup: int) -> float:
-    """Mean time of a step, in seconds, over those after the first ``warmup`` ones.
+    """Return the mean seconds of a step, over those after the first ``warmup`` ones.
 
-    :raises MachineryError: where the curve does not say when that began or ended.
+    :raises MachineryError: if the curve does not show when they began or ended.
     """
     elapsed_s = {0: 0.0} | {point.step: point.elapsed_s for point in curve}
     last = max(elapsed_s)

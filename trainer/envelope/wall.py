@@ -1,8 +1,8 @@
-"""Where a sweep stops climbing: at the last point before the one that is predicted not to fit.
+"""Stop a sweep at the last point before the one that is predicted not to fit.
 
-A GPU with memory of its own refuses what it has not, and a point that ran out is a finding. A
-machine whose GPU shares its memory may hang instead (:mod:`trainer.machine.host_memory`); the
-limits that trials have there should prevent it, and nobody runs into them on purpose unless asked.
+A GPU with memory of its own refuses what it lacks, and a point that ran out is a result. A machine
+whose GPU shares its memory may hang instead (:mod:`trainer.machine.host_memory`). Its trials'
+limits should prevent that, but a sweep does not test them unless asked.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from trainer.memory.estimate import AnalyticMemory
 
 
 class Wall:
-    """The end of a machine's memory, as far as it is known beforehand."""
+    """Predicted end of a machine's memory."""
 
     def __init__(self, settings: EnvelopeSettings, limit_gib: float) -> None:
-        """
+        """Choose the estimate.
+
         :param limit_gib: what a trial may take.
-        :raises SpecError: on a backend whose memory nobody can estimate.
+        :raises SpecError: on a backend whose memory cannot be estimated.
         """
         self._settings = settings
         self._limit_gib = limit_gib
@@ -34,10 +35,10 @@ class Wall:
         )
 
     def why_beyond(self, cell: Cell, points: Sequence[EnvelopePoint]) -> str | None:
-        """Why the cell should not be run, judged by the points so far; None where it should.
+        """Return why the cell should not be run, judged by the points so far; None if it should.
 
-        The larger counts of the analytic estimate and the line through the peaks of its precision;
-        and whatever a smaller step of its precision ran out of, this one would.
+        It uses the larger of the analytic estimate and the line through the peaks of its precision.
+        If a smaller step of its precision ran out of memory, this one would too.
         """
         tokens = cell.batch_size * cell.seq_len
         for point in points:

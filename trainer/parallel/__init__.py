@@ -1,1 +1,2 @@
-"""One recipe on several ranks: the same few steps under every parallelism, to be compared."""
+"""Train the same few steps of one recipe on several ranks under every parallelism, for
+comparison."""

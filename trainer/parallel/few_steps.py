@@ -1,4 +1,4 @@
-"""The steps that every rank trains of a job, whoever started it."""
+"""Train the steps of a job on one rank, whoever started it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TRAIN_TOKENS = 1 << 16
 
 
 def train(job: ParallelJob, layout: Layout, device: torch.device) -> LayoutLosses:
-    """The job's steps under this layout, on this rank; what it returns is the same on all ranks."""
+    """Train the job's steps under this layout on this rank; the result is equal on all ranks."""
     config = job.config
-    # Words are as unequal as in text, so that there is something to learn.
+    # Word frequencies are as unequal as in text, so that there is something to learn.
     words = np.random.default_rng(job.seed).zipf(1.3, TRAIN_TOKENS) % job.vocab_size
     batches = Batches(
         words,

@@ -1,4 +1,4 @@
-"""What the ranks are told, and what they tell. Files of JSON in one scratch directory."""
+"""Define the inputs and outputs of ranks: JSON files in one scratch directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DeviceKind: TypeAlias = Literal["cpu", "cuda"]
 
 
 class Layout(Frozen):
-    """How a model and its batch are spread over ranks."""
+    """Distribution of a model and its batch over ranks."""
 
     name: str
     tensor: PositiveInt = 1
@@ -27,17 +27,19 @@ class Layout(Frozen):
     data: PositiveInt = 1
     """Ranks that share the batch."""
     sharded: bool = False
-    """Over the ``data`` ranks: FSDP (``fully_shard``) rather than DDP."""
+    """Whether the ``data`` ranks use FSDP (``fully_shard``) rather than DDP."""
     averaged: bool = True
-    """False: the ``data`` ranks keep their own gradients, which is wrong. For the control that
-    proves that a comparison would notice."""
+    """False: the ``data`` ranks keep their own gradients, which is wrong. This is a control that
+    shows that a comparison would notice."""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
         if self.data > 1 and not self.sharded and self.tensor * self.pipeline > 1:
-            # DDP takes no DTensors, and fails on a pipeline's micro-batches (torch 2.13: "rebuilt
-            # parameter indices size is not same as original").
-            raise ValueError(f"{self.name}: DDP goes with no other parallelism; shard instead")
+            # DDP supports no DTensors, and fails on a pipeline's micro-batches (torch 2.13:
+            # "rebuilt parameter indices size is not same as original").
+            raise ValueError(
+                f"{self.name}: DDP cannot be combined with other parallelism; shard instead"
+            )
         if not self.averaged and (self.data == 1 or self.sharded):
             raise ValueError(f"{self.name}: only plain DDP can be kept from averaging")
         return self
@@ -51,18 +53,18 @@ SINGLE = Layout(name="single process")
 
 
 class ParallelJob(Frozen):
-    """A few steps of one recipe, under several layouts of one world size, one after the other."""
+    """A few steps of one recipe, under several layouts of one world size in turn."""
 
     config: Config
-    """In fp32: what is compared are sums in another order, and nothing else."""
+    """Config in fp32: the comparison is of sums in another order only."""
     vocab_size: PositiveInt
     seed: NonNegativeInt
-    """Draws the weights and the batches."""
+    """Seeds the weights and the batches."""
     steps: PositiveInt
     device: DeviceKind
     layouts: tuple[Layout, ...]
     deadline_s: Positive
-    """After which a rank ends itself, whoever still watches."""
+    """Seconds after which a rank ends itself, whoever still waits."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -80,24 +82,24 @@ class ParallelJob(Frozen):
 
 
 class LayoutLosses(Frozen):
-    """What a layout's training looked like, to all its ranks together."""
+    """Training curve of a layout, over all its ranks."""
 
     name: str
     losses: tuple[Finite, ...]
     """Nats per token over the global batch, of each step before its update."""
     grad_norms: tuple[NonNegative, ...]
-    """Over all parameters, before clipping."""
+    """Gradient norm over all parameters, before clipping."""
 
 
 class RankFailure(Frozen):
-    """A rank's last words."""
+    """Failure of one rank."""
 
     rank: NonNegativeInt
     layout: str
     message: str
     """One line."""
     at_s: float
-    """By the monotonic clock that the ranks share: read the first to fail."""
+    """Time on the ranks' shared monotonic clock: read the first to fail."""
 
 
 def failure_file(scratch: Path, rank: int) -> Path:

@@ -1,8 +1,8 @@
-"""Runs layouts on so many ranks as each needs, under torchrun, and always comes back.
+"""Run layouts on as many ranks as each needs, under torchrun, and always return.
 
-torchrun starts its workers in sessions of their own, so that killing its process group misses
-them. Whoever is below it is looked up while it still lives, and ended with it; a worker dies with
-its torchrun; and each has a timer of its own, should nobody be left to end it.
+torchrun starts its workers in their own sessions, so killing its process group misses them. Its
+descendants are listed while it lives, and ended with it. A worker also dies with its torchrun, and
+each has a timer of its own in case nobody is left to end it.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
 class LayoutFailed(Frozen):
-    """A layout that did not come through."""
+    """A layout that failed."""
 
     name: str
     message: str
-    """One line, of the rank that failed first."""
+    """One line, from the rank that failed first."""
 
 
 class Launcher:
-    """One recipe, and how long a layout may take."""
+    """Runs one recipe, with a time limit per layout."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class Launcher:
         self._timeout_s = timeout_s
 
     def run(self, layouts: tuple[Layout, ...]) -> Iterator[LayoutLosses | LayoutFailed]:
-        """What came of each, in their order; neighbours of one size share their processes.
+        """Yield the result of each layout, in order; neighbors of one size share their processes.
 
-        :raises MachineryError: where no process can be started, or the scratch disk refuses.
+        :raises MachineryError: if no process can be started, or the scratch disk refuses.
         """
         for _, group in groupby(layouts, key=lambda layout: layout.world_size):
             todo = tuple(group)
@@ -80,8 +80,8 @@ class Launcher:
                 todo = todo[len(done) :]
 
     def _run_together(self, layouts: tuple[Layout, ...]) -> list[LayoutLosses | LayoutFailed]:
-        """What became of these layouts, run in one process group, up to and with the first failure;
-        the layouts after it are for another try."""
+        """Return results of these layouts, run in one process group, up to and including the first
+        failure; later layouts need another try."""
         job = ParallelJob(
             config=self._config,
             vocab_size=self._vocab_size,
@@ -109,7 +109,7 @@ class Launcher:
 
 
 def _run_ranks(scratch: Path, world_size: int, timeout_s: float) -> int | None:
-    """torchrun's exit code; None where it had to be ended."""
+    """Return torchrun's exit code; None if it had to be ended."""
     with (scratch / _LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
             _command(scratch, world_size),
@@ -137,14 +137,15 @@ def _command(scratch: Path, world_size: int) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """No keys; one thread a rank; gloo on the loopback, since a host's name need not resolve."""
+    """Return the environment: no keys; one thread per rank; gloo on the loopback, since a host's
+    name need not resolve."""
     interface = _LOOPBACK.get(sys.platform)
     gloo = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
     return allowed_environment() | gloo | {"OMP_NUM_THREADS": "1"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End torchrun and everything below it, politely first; nothing is left when this returns."""
+    """End torchrun and everything below it, gracefully first; nothing is left afterwards."""
     if process.poll() is not None:
         return
     below = set(descendants(process.pid))
@@ -167,7 +168,7 @@ def _losses(scratch: Path) -> Iterator[LayoutLosses]:
 
 
 def _why(scratch: Path, world_size: int, code: int | None, timeout_s: float) -> str:
-    """One line: the rank that failed first, else how torchrun ended."""
+    """Return one line: the rank that failed first, else how torchrun ended."""
     files = (failure_file(scratch, rank) for rank in range(world_size))
     failures = [RankFailure.model_validate_json(f.read_bytes()) for f in files if f.exists()]
     if failures:

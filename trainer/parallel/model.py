@@ -1,8 +1,9 @@
-"""The GPT of :mod:`trainer.backends.torch_gpt`, in modules that torch's parallel tools know.
+"""Implement the GPT of :mod:`trainer.backends.torch_gpt` in modules that torch's parallel tools
+support.
 
-Those tools spread ``nn.Linear`` and cut between modules, where the reference backend keeps raw
-parameters and fuses what it can. The function is the same, and a test holds the two to it with one
-set of weights.
+Those tools distribute ``nn.Linear`` and cut between modules, while the reference backend keeps raw
+parameters and fuses what it can. The function is the same; a test compares the two with one set of
+weights.
 
 Shapes: B sequences, T tokens, H heads, K = D / H (head_dim), D = d_model, F = d_ff, V vocabulary.
 """
@@ -40,8 +41,8 @@ class ParallelGPT(nn.Module):
 
     @torch.no_grad()
     def init(self, generator: torch.Generator) -> None:
-        """Normal with sd 0.02, less where a matrix writes to the residual stream; as the reference
-        backend but for its correction of the first loss."""
+        """Initialize normally with sd 0.02, less for matrices that write to the residual stream;
+        like the reference backend without its correction of the first loss."""
         config = self.config
         block_std = INIT_STD * config.init_scale * math.sqrt(config.width_factor)
         residual_std = block_std / math.sqrt(2 * (config.mup_base_depth or config.n_layer))
@@ -58,8 +59,8 @@ class ParallelGPT(nn.Module):
     def keep_stage(self, stage: int, stages: int) -> None:
         """Drop everything but one stage's share of the layers.
 
-        A tied head that is not on the stage of its embedding becomes a copy of it, whose gradient
-        the two stages must add up.
+        A tied head on another stage than its embedding becomes a copy of it, and the two stages
+        must add up its gradient.
         """
         share = len(self.blocks) // stages
         self.blocks = nn.ModuleList(list(self.blocks)[stage * share : (stage + 1) * share])
@@ -139,7 +140,7 @@ class Block(nn.Module):
         return out
 
     def _heads(self, x: Tensor) -> Tensor:
-        """As many heads as this rank has."""
+        """Split into this rank's heads."""
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def _feed_forward(self, x_BTD: Tensor) -> Tensor:
@@ -154,7 +155,7 @@ class Block(nn.Module):
 
 
 def loss_of(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-    """Mean over the tokens, nats."""
+    """Return the mean loss over the tokens, in nats."""
     return functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
 
 

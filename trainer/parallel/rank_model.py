@@ -1,9 +1,9 @@
-"""A model spread over the ranks of a layout, and its step.
+"""Distribute a model over the ranks of a layout, and train its steps.
 
-Tensor parallelism is DTensor's ``parallelize_module``: queries, keys, values and the first matrices
-of the feed-forward block by columns, the two that write to the residual stream by rows; embeddings,
-head and norms stay whole. Pipeline parallelism is ``torch.distributed.pipelining`` (GPipe), data
-parallelism DDP or FSDP2's ``fully_shard``.
+Tensor parallelism is DTensor's ``parallelize_module``. Queries, keys, values and the first matrices
+of the feed-forward block are split by columns, the two that write to the residual stream by rows;
+embeddings, head and norms stay whole. Pipeline parallelism is ``torch.distributed.pipelining``
+(GPipe), data parallelism DDP or FSDP2's ``fully_shard``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from trainer.parallel.job import Layout, ParallelJob
 from trainer.parallel.model import ParallelGPT, loss_of
 
 EPS = 1e-8
-"""AdamW's, as in :mod:`trainer.backends.optimizer`."""
+"""AdamW's epsilon, as in :mod:`trainer.backends.optimizer`."""
 
 
 class RankModel:
     """One rank's part of the model, its optimizer, and what it shares with the others."""
 
     def __init__(self, job: ParallelJob, layout: Layout, device: torch.device) -> None:
-        """Every rank draws the whole model from the one seed, and keeps its part."""
+        """Draw the whole model from the seed on every rank, and keep this rank's part."""
         self._layout = layout
         self._device = device
         self._clip = job.config.grad_clip
@@ -52,14 +52,14 @@ class RankModel:
         self._optimizer = _adamw(model, job)
 
     def rows(self, batch_size: int) -> slice:
-        """The rows of the global batch that are this rank's."""
+        """Return this rank's rows of the global batch."""
         share = batch_size // self._layout.data
         return slice(share * self._data_rank, share * (self._data_rank + 1))
 
     def step(self, tokens_BT: Tensor, targets_BT: Tensor, lr: float) -> tuple[float, float]:
         """Train on this rank's rows of the batch.
 
-        Returns loss and gradient norm of the global batch, the same on every rank.
+        :return: loss and gradient norm of the global batch, equal on every rank.
         """
         loss = self._forward_backward(tokens_BT, targets_BT)
         self._share_tied_gradient()
@@ -120,7 +120,7 @@ class RankModel:
     # --- a step -------------------------------------------------------------------------------
 
     def _forward_backward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor | None:
-        """The loss of this rank's rows, where this rank has it."""
+        """Return the loss of this rank's rows, if this rank has it."""
         if self._pipeline is not None:
             losses: list[Tensor] = []
             inputs = (tokens_BT,) if self._stage == 0 else ()
@@ -140,7 +140,8 @@ class RankModel:
         return nullcontext()
 
     def _share_tied_gradient(self) -> None:
-        """The embedding's and its tied head's, on the two ends of a pipeline, become their sum."""
+        """Replace the gradients of the embedding and its tied head, on the two ends of a pipeline,
+        by their sum."""
         weight = self._tied_weight()
         if weight is not None and self._mesh is not None:
             assert weight.grad is not None
@@ -148,7 +149,8 @@ class RankModel:
             dist.all_reduce(local, group=self._mesh.get_group("pipeline"))
 
     def _share_head_gains_gradients(self) -> None:
-        """Of queries' and keys' norms, which all heads share and each tensor rank has some of."""
+        """Sum the gradients of the gains of queries' and keys' norms, which all heads share and
+        each tensor rank has in part."""
         if self._layout.tensor == 1 or self._mesh is None or not self._parts.config.qk_norm:
             return
         for name, gain_K in self._parts.named_parameters():
@@ -165,7 +167,7 @@ class RankModel:
         return None if self._parts.head is None else self._parts.head.weight
 
     def _grad_norm(self) -> float:
-        """Over every parameter once, wherever it lies."""
+        """Return the norm over every parameter once, on whichever rank it is."""
         tied_copy = self._tied_weight() if self._stage > 0 else None
         square = torch.zeros((), device=self._device)
         for parameter in self._parts.parameters():
@@ -209,8 +211,8 @@ def _tensor_plan(*, gated: bool) -> dict[str, ParallelStyle]:
 
 
 def _adamw(model: nn.Module, job: ParallelJob) -> torch.optim.AdamW:
-    """Decay on matrices only, and the rates of the blocks' own, as
-    :mod:`trainer.backends.optimizer` has it."""
+    """Return AdamW with decay on matrices only and the blocks' own rates, as in
+    :mod:`trainer.backends.optimizer`."""
     config = job.config
     tables, in_blocks, gains = list[nn.Parameter](), list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():

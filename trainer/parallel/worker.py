@@ -23,10 +23,10 @@ from trainer.parallel.job import (
 
 
 def main(scratch: Path) -> int:
-    """Train every layout of the job; rank 0 writes what came of each."""
+    """Train every layout of the job; rank 0 writes the results."""
     die_with_parent(os.getppid())  # torchrun starts its workers in sessions of their own
     job = ParallelJob.model_validate_json((scratch / JOB_FILE).read_bytes())
-    # Where whoever started this is gone, nobody else ends a rank that waits for another.
+    # If the starting process is gone, nobody else ends a rank that waits for another.
     signal.setitimer(signal.ITIMER_REAL, job.deadline_s)
     rank, layout = _Rank(job), SINGLE
     try:
@@ -44,7 +44,7 @@ def main(scratch: Path) -> int:
 
 
 class _Rank:
-    """This process among the others."""
+    """This process among the ranks."""
 
     def __init__(self, job: ParallelJob) -> None:
         import torch  # noqa: PLC0415 (under the timer set above)
@@ -70,7 +70,7 @@ class _Rank:
             torch.cuda.set_device(self._device)
 
     def train(self, layout: Layout) -> LayoutLosses:
-        """The job's steps under this layout."""
+        """Train the job's steps under this layout."""
         from trainer.parallel.few_steps import train  # noqa: PLC0415
 
         return train(self._job, layout, self._device)
@@ -83,9 +83,9 @@ class _Rank:
 
 
 def in_one_line(error: Exception) -> str:
-    """What went wrong at the root of it: its kind and the first line of what it says."""
+    """Return the root cause's type and the first line of its message."""
     root = error
-    while isinstance(root.__cause__, Exception):  # torch's pipelines wrap what went wrong
+    while isinstance(root.__cause__, Exception):  # torch's pipelines wrap the original error
         root = root.__cause__
     lines = str(root).strip().splitlines() or [""]
     return f"{type(root).__name__}: {lines[0]}"[:300]

@@ -1,8 +1,9 @@
-"""One rank on each of several hosts: how they meet, train, measure their link, and lose each other.
+"""Run one rank on each of several hosts: rendezvous, train, measure the link, and detect lost
+hosts.
 
-The same command is given on every host. The first of the list keeps torch's store
-(:class:`torch.distributed.TCPStore`, what its rendezvous by ``tcp://`` stands on); the others come
-to it. Nobody logs in anywhere, and the store listens on the first host's address among the hosts
-alone, only while the command runs; whoever reaches that port can read and disturb what is said
-there, so the link belongs to the hosts.
+The user starts the same command on every host. The first host of the list runs torch's store
+(:class:`torch.distributed.TCPStore`, as in its ``tcp://`` rendezvous), and the others connect to
+it. Nobody logs in anywhere. The store listens only on the first host's address among the hosts, and
+only while the command runs. Whoever reaches that port can read and disturb its traffic, so the link
+must belong to the hosts.
 """

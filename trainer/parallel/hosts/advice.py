@@ -1,10 +1,10 @@
-"""What the measured link says, and what to change; of a pair of Sparks or anything like it.
+"""Interpret the measured link and advise what to change, for a pair of Sparks and similar hosts.
 
-A QSFP port of a GB10 is 200 Gb/s on the outside and shows as two devices, each on a PCIe Gen5 x4
-link of about 100 Gb/s (ServeTheHome, "The NVIDIA GB10 ConnectX-7 200GbE networking is really
-different"). What one of them carries was published as 96.2 Gb/s (iperf3, as delivered) and as 98
-Gb/s (bus bandwidth of nccl-tests); both together as 161 Gb/s with NCCL_IB_MERGE_NICS=1 and as
-190 Gb/s (23.74 GB/s: NVIDIA/dgx-spark-playbooks, issue 102, where the MTU was 9000).
+A QSFP port of a GB10 is 200 Gb/s outside and appears as two devices, each on a PCIe Gen5 x4 link of
+about 100 Gb/s (ServeTheHome, "The NVIDIA GB10 ConnectX-7 200GbE networking is really different").
+One of them was published to carry 96.2 Gb/s (iperf3, as delivered) and 98 Gb/s (bus bandwidth of
+nccl-tests). Both together carried 161 Gb/s with NCCL_IB_MERGE_NICS=1, and 190 Gb/s (23.74 GB/s:
+NVIDIA/dgx-spark-playbooks, issue 102, with an MTU of 9000).
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from trainer.parallel.hosts.job import LinkSpeed
 from trainer.parallel.hosts.roce import RoceDevice
 
 PORT_GBIT_S = 96.0
-"""What a port is held against."""
+"""Expected rate of a port."""
 GOOD_SHARE = 0.8
 JUMBO_MTU = 9000
 FASTER = 1.1
-"""RoCE is called faster than TCP from this ratio on."""
+"""Ratio from which RoCE counts as faster than TCP."""
 
 
 class LinkFacts(Frozen):
-    """The link of this host as it was measured and as the kernel lists it."""
+    """This host's link, as measured and as the kernel lists it."""
 
     speed: LinkSpeed
-    """As the library chose, or was told, to send."""
+    """Speed as the library chose, or was configured, to send."""
     nccl_network: str | None
-    """IB (RoCE) or Socket; None where NCCL had no part in it."""
+    """IB (RoCE) or Socket; None if NCCL was not used."""
     tcp_gbit_s: NonNegative | None = None
-    """The same with RoCE switched off; None where that was not measured."""
+    """The speed with RoCE switched off; None if not measured."""
     interface: str
-    """That has this host's address."""
+    """Interface with this host's address."""
     mtu: int | None
     devices: tuple[RoceDevice, ...] = ()
 
     @property
     def share(self) -> float:
-        """Of what a port carries."""
+        """Measured share of a port's expected rate."""
         return self.speed.bus_gbit_s / PORT_GBIT_S
 
     @property
@@ -48,15 +48,15 @@ class LinkFacts(Frozen):
 
 
 def advice(facts: LinkFacts) -> tuple[str, ...]:
-    """A sentence each, without its full stop; never none."""
+    """Return one or more sentences, without full stops."""
     found = (*_on_the_network(facts), *_on_the_path(facts))
     if found:
         return found
-    return (f"{facts.share:.0%} of what a port carries: there is nothing to mend",)
+    return (f"{facts.share:.0%} of a port's expected rate: there is nothing to fix",)
 
 
 def _on_the_network(facts: LinkFacts) -> Iterator[str]:
-    """Whether RoCE carried it, and whether that was worth it."""
+    """Advise whether RoCE carried the traffic, and whether that was worth it."""
     if facts.speed.network == "gloo":
         yield (
             "gloo sends by TCP from the CPU and knows no RoCE: this shows that the hosts reach each"
@@ -101,7 +101,7 @@ def _with_and_without(facts: LinkFacts) -> Iterator[str]:
 
 
 def _on_the_path(facts: LinkFacts) -> Iterator[str]:
-    """Which way it went, and what narrows it."""
+    """Advise on the path of the traffic, and what limits it."""
     fast = [device.interface for device in facts.active if device.interface]
     if fast and facts.interface not in fast:
         yield (
@@ -124,7 +124,7 @@ def _on_the_path(facts: LinkFacts) -> Iterator[str]:
 
 
 def _twins(active: Sequence[RoceDevice]) -> tuple[RoceDevice, ...]:
-    """The first two devices of one port."""
+    """Return the first two devices of one port."""
     for device in active:
         both = tuple(other for other in active if other.port == device.port)
         if len(both) > 1:

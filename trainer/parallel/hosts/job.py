@@ -1,4 +1,4 @@
-"""What a host's worker is told, and what it tells. Files of JSON in one scratch directory."""
+"""Define the inputs and outputs of a host's worker: JSON files in one scratch directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_FILE = "worker.log"
 Network: TypeAlias = Literal["gloo", "NCCL"]
 
 BEAT_S = 1.0
-"""Between two signs of life of a host."""
+"""Seconds between two heartbeats of a host."""
 
 __all__ = [
     "BEAT_S",
@@ -39,28 +39,29 @@ __all__ = [
 
 
 class HostJob(Frozen):
-    """What one host is to do among the others."""
+    """Work of one host among the others."""
 
     hosts: Hosts
     job: ParallelJob
-    """Its layouts have a rank on every host."""
+    """Job whose layouts have a rank on every host."""
     trains: bool = True
     """False: only the link is measured."""
     meet_s: Positive
-    """How long the hosts wait for each other to come."""
+    """Rendezvous timeout in seconds."""
     message_bytes: Annotated[int, Field(ge=1 << 16, le=1 << 34)]
-    """Of the large all-reduce by which the link is measured."""
+    """Size of the large all-reduce that measures the link."""
 
     def fingerprint(self) -> str:
-        """Equal on all hosts that were given the same command: who this one is left out."""
-        told = self.model_dump_json(
+        """Return a text that is equal on all hosts with the same command, without this host's own
+        fields."""
+        command = self.model_dump_json(
             exclude={"hosts": {"this", "interface"}, "job": {"deadline_s"}, "meet_s": True}
         )
-        return hashlib.sha256(told.encode()).hexdigest()
+        return hashlib.sha256(command.encode()).hexdigest()
 
 
 class LinkSpeed(Frozen):
-    """What the hosts' link was measured at, by all-reduces of all hosts at once."""
+    """Speed of the hosts' link, by all-reduces of all hosts at once."""
 
     network: Network
     hosts: PositiveInt
@@ -73,32 +74,32 @@ class LinkSpeed(Frozen):
 
     @property
     def bus_gbit_s(self) -> float:
-        """10^9 bits a second that each host sends, and receives at once: ``size / time × 2 (n - 1)
-        / n``, which all-reduce by a ring moves (nccl-tests, doc/PERFORMANCE.md)."""
+        """10^9 bits per second that each host sends and receives at once: ``size / time × 2 (n - 1)
+        / n``, which a ring all-reduce moves (nccl-tests, doc/PERFORMANCE.md)."""
         share = 2 * (self.hosts - 1) / self.hosts
         return 8 * self.message_bytes / self.seconds * share / 1e9
 
     def gradient_s(self, params: float, bytes_each: int = 4) -> float:
-        """Seconds of averaging the gradients of so many parameters over the hosts."""
+        """Return the seconds of averaging the gradients of so many parameters over the hosts."""
         share = 2 * (self.hosts - 1) / self.hosts
         return 8 * params * bytes_each * share / (1e9 * self.bus_gbit_s)
 
 
 class Watched(Frozen):
-    """What a worker's watch has seen of the other hosts; by the clock of this machine."""
+    """A worker's observations of the other hosts, by this machine's clock."""
 
     at_s: Finite
-    """When this was written: ``time.monotonic``, which one machine's processes share."""
+    """Time of writing: ``time.monotonic``, which one machine's processes share."""
     seen_s: dict[int, Finite]
-    """By a host's place: when it last gave a sign of life."""
+    """Last heartbeat of each host, by its index."""
     failed: dict[int, str]
-    """The host that failed first, and its last words."""
+    """The host that failed first, and its last message."""
     has_met: bool = False
-    """All had come."""
+    """Whether all hosts have arrived."""
 
 
 def watched(scratch: Path) -> Watched | None:
-    """The latest; None before the first."""
+    """Return the latest observations; None before the first."""
     try:
         return Watched.model_validate_json((scratch / WATCH_FILE).read_bytes())
     except FileNotFoundError:

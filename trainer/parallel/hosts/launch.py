@@ -1,4 +1,4 @@
-"""This host's rank, started, watched and ended; what came of it, as it comes."""
+"""Start, monitor and end this host's rank, and yield its results as they arrive."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ from trainer.parallel.hosts.job import (
 from trainer.parallel.job import LayoutLosses
 
 LOST_S = 15 * BEAT_S
-"""Without a sign of life for so long a host is taken to be lost."""
+"""Seconds without a heartbeat after which a host counts as lost."""
 LOST_AFTER_FAILURE_S = 4 * BEAT_S
-"""The same where something has failed here, which a lost host explains."""
+"""The same after a failure here, which a lost host explains."""
 _SILENT_BEFORE_S = 2.5 * BEAT_S
-"""Longer than two signs of life may be apart where all is well."""
+"""Longest gap between two heartbeats of a healthy host."""
 _SETTLE_S = 2 * LOST_AFTER_FAILURE_S + 3 * BEAT_S
 """After a failure here: how long to look for a host that was lost, or failed first. The first host
 may find another lost and give up within ``LOST_AFTER_FAILURE_S`` and a beat; that nothing comes
 from its store any more is then known here as long after."""
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _NCCL_NETWORK = re.compile(r"Using network (\w+)")
 _PASSED = ("NCCL_", "GLOO_")
 
 
 class HostsFailed(Frozen):
-    """Why the hosts did not come through, in one sentence."""
+    """Reason why the hosts failed, in one sentence."""
 
     message: str
 
 
 class LinkFound(Frozen):
-    """The link's speed, and what carried it."""
+    """The link's speed, and its network."""
 
     speed: LinkSpeed
     nccl_network: str | None
-    """As NCCL's log names it: IB, which RoCE is to it, or Socket; None for gloo."""
+    """Name in NCCL's log: IB, which includes RoCE, or Socket; None for gloo."""
 
 
 def run_host(
     job: HostJob, environment: Mapping[str, str] | None = None
 ) -> Iterator[LayoutLosses | LinkFound | HostsFailed]:
-    """What came of each layout, the single process first, then the link; a failure ends it.
+    """Yield the result of each layout, the single process first, then the link; a failure ends it.
 
-    :param environment: variables for the worker, over those that it gets anyway.
-    :raises MachineryError: where no process can be started, or the scratch disk refuses.
+    :param environment: variables for the worker that override its defaults.
+    :raises MachineryError: if no process can be started, or the scratch disk refuses.
     """
     with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
         scratch = Path(folder)
@@ -93,13 +93,13 @@ def run_host(
 
 
 class _Running:
-    """A worker at work."""
+    """A running worker."""
 
     def __init__(self, job: HostJob, scratch: Path, process: subprocess.Popen[bytes]) -> None:
         self._job = job
         self._scratch = scratch
         self._process = process
-        self._told = 0
+        self._reported = 0
         self._failed_at: float | None = None
         self._began = time.monotonic()
 
@@ -115,7 +115,7 @@ class _Running:
                 speed = LinkSpeed.model_validate_json((self._scratch / LINK_FILE).read_bytes())
                 yield LinkFound(speed=speed, nccl_network=self._nccl_network())
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _new_losses(self) -> Iterator[LayoutLosses]:
         try:
@@ -123,12 +123,13 @@ class _Running:
         except FileNotFoundError:
             return
         whole = text[: text.rfind("\n") + 1].splitlines()
-        for line in whole[self._told :]:
-            self._told += 1
+        for line in whole[self._reported :]:
+            self._reported += 1
             yield LayoutLosses.model_validate_json(line)
 
     def _failure(self, *, has_ended: bool) -> str | None:
-        """One sentence once it is known why; None while all is well, or it is not known yet."""
+        """Return one sentence once the failure is known; None while all is well or the reason is
+        unknown."""
         now = time.monotonic()
         own = _text(self._scratch / FAILURE_FILE)
         if has_ended and self._process.returncode == 0:
@@ -140,21 +141,21 @@ class _Running:
             self._failed_at = self._failed_at or now
         lost = self._lost(seen, now, is_watching=not has_ended)
         if lost is None and self._failed_at is not None and now - self._failed_at > _SETTLE_S:
-            # No host has fallen silent, so who said first that it failed is the one to see to.
+            # No host has fallen silent, so the first reported failure is the cause.
             for place, words in seen.failed.items():
-                return f"{self._name(place)} failed ({words}); mend that, and begin again on all"
-            return f"this host failed ({own or self._last_line()}); mend that, and begin again"
+                return f"{self._name(place)} failed ({words}); fix that, and start again on all"
+            return f"this host failed ({own or self._last_line()}); fix that, and start again"
         return lost or self._overdue(now)
 
     def _lost(self, seen: Watched, now: float, *, is_watching: bool) -> str | None:
-        """Which host has fallen silent."""
+        """Return which host has fallen silent."""
         patience = LOST_S if self._failed_at is None else LOST_AFTER_FAILURE_S
         silent = {place: seen.at_s - at_s for place, at_s in seen.seen_s.items()}
         place = max(silent, key=lambda one: silent[one])
         unwritten = now - seen.at_s
         if is_watching and self._job.hosts.this > 0 and unwritten > patience:
-            # Nothing comes from the store any more: the first host was lost, or has given up
-            # because of one that had been silent before.
+            # The store no longer answers: the first host was lost, or has given up because of
+            # another that had been silent before.
             if silent[place] < _SILENT_BEFORE_S:
                 place, silent = 0, {0: 0.0}
         elif silent[place] <= patience:
@@ -185,8 +186,8 @@ class _Running:
 
 
 def _environment(job: HostJob) -> dict[str, str]:
-    """No keys; one thread a rank; both libraries on the interface that the hosts share, unless
-    told otherwise; and NCCL says in its log what it uses."""
+    """Return the environment: no keys; one thread per rank; both libraries on the hosts' shared
+    interface unless set otherwise; and NCCL logging what it uses."""
     interface = job.hosts.interface
     defaults = {
         "GLOO_SOCKET_IFNAME": interface,

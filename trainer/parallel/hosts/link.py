@@ -1,4 +1,4 @@
-"""How fast the hosts' link is, by what training does on it: all-reduce, all hosts at once."""
+"""Measure the hosts' link by all-reduce on all hosts at once, as in training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from trainer.parallel.hosts.job import LinkSpeed
 
 _ABOUT_S = 3.0
-"""That the large all-reduces together should take."""
+"""Approximate seconds of all large all-reduces together."""
 _LEAST, _MOST = 3, 20
 _SMALL = 30
 
@@ -19,7 +19,7 @@ _SMALL = 30
 def measure_link(message_bytes: int, device: torch.device) -> LinkSpeed:
     """Time all-reduces of one number and of ``message_bytes``, in the default process group.
 
-    Every rank calls it; it returns the same on all, the slowest host's times.
+    Every rank calls it; it returns the slowest host's times on all.
     """
     small = torch.ones(1, device=device)
     large = torch.ones(message_bytes // 4, device=device)
@@ -39,7 +39,7 @@ def measure_link(message_bytes: int, device: torch.device) -> LinkSpeed:
 
 
 def _timed(tensor: torch.Tensor, repeats: int) -> list[float]:
-    """Seconds of each of so many all-reduces, from when all hosts are ready."""
+    """Return the seconds of each all-reduce, from when all hosts are ready."""
     seconds = []
     for _ in range(repeats):
         dist.barrier()
@@ -58,7 +58,7 @@ def _settle(tensor: torch.Tensor) -> None:
 
 
 def _agreed(seconds: float, device: torch.device) -> float:
-    """The slowest host's."""
+    """Return the slowest host's time."""
     slowest = torch.tensor(seconds, dtype=torch.float64, device=device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return float(slowest)

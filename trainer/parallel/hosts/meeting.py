@@ -1,4 +1,4 @@
-"""Who the hosts are, and which of them this machine is."""
+"""Define the hosts of a job, and find which of them this machine is."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ LOWEST_PORT, HIGHEST_PORT = 1024, 65_534
 
 
 class Hosts(Frozen):
-    """The hosts in the order given, which is that of their ranks."""
+    """Hosts in the given order, which is that of their ranks."""
 
     names: Annotated[tuple[str, ...], Field(min_length=2, max_length=MOST_HOSTS)]
     addresses: tuple[str, ...]
     this: NonNegativeInt
-    """The place of this machine among them."""
+    """Index of this machine among them."""
     interface: str
-    """Of this machine, that has its address."""
+    """This machine's interface with its address."""
     port: Annotated[int, Field(ge=LOWEST_PORT, le=HIGHEST_PORT + 1)]
-    """On the first host, where all meet; for a second round at the next one."""
+    """Rendezvous port on the first host; a second round uses the next one."""
 
     @property
     def count(self) -> int:
         return len(self.names)
 
     def others(self) -> Iterator[tuple[int, str]]:
-        """Place and name of every host but this one."""
+        """Yield index and name of every host but this one."""
         return ((place, name) for place, name in enumerate(self.names) if place != self.this)
 
 
 def read_hosts(text: str, *, port: int = DEFAULT_PORT, this: str | None = None) -> Hosts:
-    """The hosts that ``spark-1,spark-2`` names.
+    """Parse hosts like ``spark-1,spark-2``.
 
-    :param this: which of them this machine is, by its name there; None: the one whose address it
-        has.
-    :raises SettingsError: where they are fewer than two, or named twice; where a name has no
-        address; where none of them is this machine, or more than one.
+    :param this: this machine's name in the list; None: the one with its address.
+    :raises SettingsError: if there are fewer than two or duplicates; if a name has no address; if
+        none of them, or more than one, is this machine.
     """
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(names) < 2 or len(names) > MOST_HOSTS:
@@ -73,14 +72,15 @@ def read_hosts(text: str, *, port: int = DEFAULT_PORT, this: str | None = None) 
 
 
 def interface_of(address: str) -> str:
-    """The network interface of this machine that has the address.
+    """Return this machine's network interface with the address.
 
-    :raises SettingsError: where none has it.
+    :raises SettingsError: if none has it.
     """
     for name, known in psutil.net_if_addrs().items():
         if any(one.address.partition("%")[0] == address for one in known):
             return str(name)
-    if address.startswith("127."):  # all of 127/8 is the loopback's, and only one of it is listed
+    # all of 127/8 belongs to the loopback, which lists only one address
+    if address.startswith("127."):
         return interface_of("127.0.0.1")
     raise SettingsError(
         f"no network interface of this machine has the address {address}; see `ip address`"
@@ -119,7 +119,7 @@ def _place(names: tuple[str, ...], addresses: tuple[str, ...], this: str | None)
 
 
 def _is_ours(address: str) -> bool:
-    """Only an address of this machine can be listened on."""
+    """Return whether an address is this machine's: only those can be listened on."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         try:

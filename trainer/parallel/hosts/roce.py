@@ -1,4 +1,4 @@
-"""The devices of this machine that speak RoCE, as the kernel lists them."""
+"""List this machine's RoCE devices, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ NET = Path("/sys/class/net")
 
 
 class RoceDevice(Frozen):
-    """One of them, and the network interface over which it works."""
+    """A RoCE device and its network interface."""
 
     name: str
-    """As NCCL_IB_HCA takes it: rocep1s0f1."""
+    """Name for NCCL_IB_HCA: rocep1s0f1."""
     interface: str | None
-    """As addresses are given to it: enp1s0f1np1."""
+    """Name of its network interface: enp1s0f1np1."""
     is_active: bool
     """Whether its port has a link."""
     rate_gbit_s: NonNegative
-    """As the port says, which may be more than its PCIe lanes carry."""
+    """Rate reported by the port, which may exceed that of its PCIe lanes."""
     mtu: PositiveInt | None
-    """Of the interface, bytes."""
+    """MTU of the interface, in bytes."""
 
     @property
     def port(self) -> str:
-        """Equal for the two devices that a GB10 shows for each of its QSFP ports: the PCIe function
-        at the end of the name (rocep1s0f1 and roceP2p1s0f1)."""
+        """Suffix shared by the two devices of one QSFP port of a GB10: the PCIe function at the end
+        of the name (rocep1s0f1 and roceP2p1s0f1)."""
         found = re.search(r"f\d+$", self.name)
         return found.group() if found else self.name
 
 
 def roce_devices(infiniband: Path = INFINIBAND, net: Path = NET) -> tuple[RoceDevice, ...]:
-    """Those of ``/sys/class/infiniband`` whose first port's link layer is Ethernet, by name."""
+    """Return the devices in ``/sys/class/infiniband`` whose first port's link layer is Ethernet, by
+    name."""
     try:
         found = sorted(infiniband.iterdir())
     except OSError:
@@ -45,7 +46,7 @@ def roce_devices(infiniband: Path = INFINIBAND, net: Path = NET) -> tuple[RoceDe
 
 
 def mtu_of(interface: str, net: Path = NET) -> int | None:
-    """None where the kernel does not say."""
+    """Return an interface's MTU; None if the kernel does not report it."""
     said = _said(net / interface / "mtu")
     return int(said) if said.isdigit() and int(said) > 0 else None
 

@@ -1,4 +1,4 @@
-"""torch's store, which torch exports without saying so."""
+"""Import torch's store classes, which torch exports without declaring them."""
 
 from __future__ import annotations
 

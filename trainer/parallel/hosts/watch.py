@@ -1,8 +1,8 @@
-"""Signs of life: each host gives its own, and writes down when it last saw the others'.
+"""Exchange heartbeats: each host sends its own, and records when it last saw the others'.
 
-What a process waits for in a collective it cannot be told is gone: where a cable is pulled, nothing
-comes at all. So a thread of each worker counts up in the store every second and reads the others'
-counts; whoever started the worker reads what it wrote, and ends it.
+A process in a collective cannot notice that another is gone: if a cable is pulled, nothing arrives.
+So a thread of each worker increments a count in the store every second and reads the others'
+counts. The process that started the worker reads its record, and ends it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from trainer.parallel.hosts.meeting import Hosts
 from trainer.parallel.hosts.store import TCPStore
 
 DONE = "done"
-"""Where a count would stand: this host has all it came for, and may leave."""
+"""Value in place of a count: this host has finished and may leave."""
 
 
 class Watch:
-    """The thread of one worker, and what it leaves in the scratch directory."""
+    """Heartbeat thread of one worker, and its record in the scratch directory."""
 
     def __init__(self, hosts: Hosts, scratch: Path) -> None:
-        """Come to the store as a client of its own, whose waiting stops nobody else's.
+        """Connect to the store as a separate client, whose waiting blocks nobody else.
 
-        :raises RuntimeError: torch's, where there is no way to the store.
+        :raises RuntimeError: torch's, if the store is unreachable.
         """
         self._hosts = hosts
         self._scratch = scratch
@@ -42,28 +42,28 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Once all hosts have come."""
+        """Start once all hosts have arrived."""
         for place in range(self._hosts.count):
             self._store.compare_set(f"beat/{place}", "", "0")
-        self._look()
+        self._poll()
         self._thread.start()
 
     def fail(self, message: str) -> None:
-        """Tell the others what went wrong here; the first to say so is the one to read."""
+        """Report a failure here to the others; they read the first report."""
         with suppress(RuntimeError):
             if self._store.add("failures", 1) == 1:
                 said = {"host": self._hosts.this, "message": message}
                 self._store.set("failed", json.dumps(said))
 
     def leave(self) -> None:
-        """Say that all is done here, and on the store's host wait for the others to say so."""
+        """Report that this host has finished, and on the store's host wait for the others."""
         self._ended.set()
         self._thread.join()
         self._store.set(f"beat/{self._hosts.this}", DONE)
         if self._hosts.this == 0:
             with suppress(RuntimeError):
                 while any(beat != DONE.encode() for beat in self._others_beats()):
-                    self._look()
+                    self._poll()
                     time.sleep(BEAT_S / 5)
 
     def _run(self) -> None:
@@ -72,11 +72,11 @@ class Watch:
             count += 1
             try:
                 self._store.set(f"beat/{self._hosts.this}", str(count))
-                self._look()
+                self._poll()
             except RuntimeError:  # the store is gone, and what is not written any more says so
                 return
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = time.monotonic()
         for (place, _), beat in zip(self._hosts.others(), self._others_beats(), strict=True):
             if beat != self._beats[place] or beat == DONE.encode():

@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from trainer.parallel.hosts.watch import Watch
 
 LINGER_S = 30 * BEAT_S
-"""After a failure here a worker goes on giving signs of life, so that the others see that this is
-not the host that was lost; whoever started it ends it sooner."""
+"""Seconds of heartbeats after a failure here, so that the others see that this host was not lost;
+the process that started it ends it sooner."""
 READ_S = 5 * BEAT_S
-"""How long the first host, whose store they read, stays for the others to read what all said."""
+"""Seconds that the first host, whose store they read, stays for the others to read all reports."""
 _ASK_S = 0.2
 
 
 class MeetingFailed(Exception):
-    """The hosts did not come together; the message is the sentence to tell."""
+    """The hosts did not come together; the message is a sentence for the user."""
 
 
 def main(scratch: Path) -> int:
     """Meet the others, train every layout, measure the link."""
     die_with_parent(os.getppid())
     job = HostJob.model_validate_json((scratch / JOB_FILE).read_bytes())
-    # Where whoever started this is gone, nobody else ends a rank that waits for another.
+    # If the starting process is gone, nobody else ends a rank that waits for another.
     signal.setitimer(signal.ITIMER_REAL, job.job.deadline_s)
     watch: Watch | None = None
     try:
@@ -67,9 +67,9 @@ def main(scratch: Path) -> int:
 
 
 def meet(job: HostJob, scratch: Path) -> tuple[TCPStore, Watch]:
-    """Wait until all hosts are there, and see that they were all told the same.
+    """Wait until all hosts have arrived, and check that all have the same command.
 
-    :raises MeetingFailed: where one is missing, or was told something else.
+    :raises MeetingFailed: if one is missing, or has another command.
     """
     from trainer.parallel.hosts.watch import Watch  # noqa: PLC0415 (torch, under the timer)
 
@@ -81,7 +81,7 @@ def meet(job: HostJob, scratch: Path) -> tuple[TCPStore, Watch]:
 
 
 def _store(job: HostJob) -> TCPStore:
-    """The store on the first host, made there and reached from the others."""
+    """Return the store, created on the first host and reached from the others."""
     import socket  # noqa: PLC0415
 
     from trainer.parallel.hosts.store import TCPStore  # noqa: PLC0415
@@ -99,7 +99,7 @@ def _store(job: HostJob) -> TCPStore:
             is_master=True,
             wait_for_workers=False,
             timeout=timedelta(seconds=job.meet_s),
-            # On this address alone; else it would be on all of the machine's.
+            # Listen on this address only; by default it would be all of the machine's.
             master_listen_fd=listener.detach(),
         )
     except OSError as error:
@@ -130,7 +130,7 @@ def _all_here(job: HostJob, store: TCPStore) -> None:
                     f"and see that it reaches {hosts.addresses[0]} port {hosts.port}"
                 )
             time.sleep(_ASK_S)
-        told = [json.loads(store.get(f"here/{place}")) for place in range(hosts.count)]
+        reports = [json.loads(store.get(f"here/{place}")) for place in range(hosts.count)]
         store.set(f"read/{hosts.this}", "")
         if hosts.this == 0:
             _wait_for_readers(hosts.count, store)
@@ -138,7 +138,7 @@ def _all_here(job: HostJob, store: TCPStore) -> None:
         raise MeetingFailed(
             f"the first host, {hosts.names[0]}, left before all had come; its own words say why"
         ) from error
-    _refuse_unlike(job, told)
+    _refuse_unlike(job, reports)
 
 
 def _missing(mark: str, count: int, store: TCPStore) -> list[int]:
@@ -146,16 +146,16 @@ def _missing(mark: str, count: int, store: TCPStore) -> list[int]:
 
 
 def _wait_for_readers(count: int, store: TCPStore) -> None:
-    """A first host that finds the others unlike it ends, and its store with it: not before they
-    have found the same. One that is lost meanwhile is the watch's to name."""
+    """Keep a first host that refuses the others until they have read the same. Otherwise its store
+    would end with it. The watch reports a host that is lost meanwhile."""
     give_up_at = time.monotonic() + READ_S
     while _missing("read", count, store) and time.monotonic() < give_up_at:
         time.sleep(_ASK_S / 4)
 
 
-def _refuse_unlike(job: HostJob, told: list[dict[str, Any]]) -> None:
-    names, first = job.hosts.names, told[0]
-    for name, other in zip(names[1:], told[1:], strict=True):
+def _refuse_unlike(job: HostJob, reports: list[dict[str, Any]]) -> None:
+    names, first = job.hosts.names, reports[0]
+    for name, other in zip(names[1:], reports[1:], strict=True):
         if other["torch"] != first["torch"]:
             raise MeetingFailed(
                 f"{name} has torch {other['torch']} and {names[0]} {first['torch']}; install one "
