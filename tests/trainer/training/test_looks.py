@@ -201,5 +201,7 @@ def test_only_averages_that_are_have_a_name(text: str) -> None:
 def test_a_result_with_other_looks_is_not_of_that_order() -> None:
     spec = trial_spec(looks=(Checkpoint(step=3),))
     assert not contradiction(spec, trial_ok(spec, looks_bpb=(4.5,)))
-    assert "0 looks, not the 1" in contradiction(spec, trial_ok(spec))
-    assert "1 looks, not the 0" in contradiction(trial_spec(), trial_ok(spec, looks_bpb=(4.5,)))
+    assert "0 evaluations, not the 1" in contradiction(spec, trial_ok(spec))
+    assert "1 evaluations, not the 0" in contradiction(
+        trial_spec(), trial_ok(spec, looks_bpb=(4.5,))
+    )

@@ -71,13 +71,13 @@ def test_one_device_of_a_port_as_published_is_told_of_the_other() -> None:
 
 def test_both_devices_as_published_leave_nothing_to_mend() -> None:
     (said,) = advice(facts(161, devices=(FIRST, SECOND)))
-    assert said == "168% of what a port carries: there is nothing to mend"
+    assert said == "168% of a port's expected rate: there is nothing to fix"
 
 
 def test_devices_of_two_ports_are_no_twins() -> None:
     other_port = SECOND.model_copy(update={"name": "rocep1s0f0"})
     (said,) = advice(facts(98, devices=(FIRST, other_port)))
-    assert "nothing to mend" in said
+    assert "nothing to fix" in said
 
 
 def test_the_management_port_is_seen_through() -> None:
