@@ -16,8 +16,8 @@ from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.seats import Node, unfit
 
 MOST_STORE_SHARE = 0.05
-"""Largest sensible share of a node's memory for Ray's object store, which holds only pieces of a few
-MiB of trials' files."""
+"""Largest sensible share of a node's memory for Ray's object store, which holds only pieces of
+trials' files of a few MiB."""
 CLOCK_S = 5.0
 """Largest clock difference in seconds; beyond it, times in a journal are hard to read."""
 
