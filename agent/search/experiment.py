@@ -26,8 +26,9 @@ from pydantic import Field
 
 from agent.search.campaign import Campaign
 from agent.search.scribe import Scribe
-from agent.search.seed_blocks import Block, seeds_of
-from agent.search.trials import TrialRunner, TrialWatcher
+from agent.search.trials import TrialRunner
+from agent.search.watcher import TrialWatcher
+from agent.settings.seed_blocks import Block, seeds_of
 from autoresearch.errors import CampaignError
 from autoresearch.options import AsOption
 from autoresearch.words import duration_text
@@ -64,15 +65,15 @@ class PlannedRun(Generic[Tag]):
     spec: TrialSpec
     """Its trial_id is empty."""
     label: str
-    """What lines about the run call it, besides its seed."""
+    """Its name in the lines that show it, besides its seed."""
     tag: Tag
-    """What else the experiment knows of the run."""
+    """Whatever else the experiment knows of the run."""
     variant: Hashable = None
     """Tells runs of one config and seed apart."""
 
     @property
     def key(self) -> Key:
-        """What makes two runs the same."""
+        """Return the same for two runs of which one is enough."""
         return self.spec.config.config_hash, self.spec.seed, self.variant
 
 
@@ -98,7 +99,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
     retry_failed: bool = False
     rows: dict[Key, RunRow] = field(init=False, default_factory=dict)
     """The newest row of each run of the campaign, whatever it was run for; the newest first."""
-    under_way: deque[PlannedRun[Tag]] = field(init=False, default_factory=deque)
+    in_flight: deque[PlannedRun[Tag]] = field(init=False, default_factory=deque)
     """Runs that began and have no row yet, in their order."""
     _began_s: deque[float] = field(init=False, default_factory=deque)
     again: set[Key] = field(init=False)
@@ -119,8 +120,8 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
     def runs(self) -> Iterator[PlannedRun[Tag] | None]:
         """Yield every run of the plan in its order, whether it has a row or not.
 
-        None among them: the next run follows from those under way, so it is asked for again once
-        one of them has its row. Nothing is under way where the plan is only being looked at.
+        None among them: the next run follows from those in flight, so it is asked for again once
+        one of them has its row. Nothing is in flight where the plan is only being looked at.
         """
 
     @abstractmethod
@@ -246,7 +247,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
             self.begins(run)
             number += 1
             self.watcher.run_begins(run, number, max(number, total))
-            self.under_way.append(run)
+            self.in_flight.append(run)
             self._began_s.append(time.monotonic())
             yield run.spec, self.role
 
@@ -254,7 +255,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         return self.known(run) is None and self.is_wanted(run)
 
     def _write(self, trial: TrialRecord) -> None:
-        run, began_s = self.under_way.popleft(), self._began_s.popleft()
+        run, began_s = self.in_flight.popleft(), self._began_s.popleft()
         unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1
         row = self.row(run, trial, None if unmetered else self.meter.energy_wh(began_s))
         self.record(row)

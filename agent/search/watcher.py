@@ -5,8 +5,21 @@ from __future__ import annotations
 from typing import Protocol
 
 from agent.judge import Assessment
-from agent.search.trials import TrialWatcher
-from trajectory.rows import BaselineRow, IterationRow
+from trainer.spec import CurvePoint, Place, TrialSpec
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+
+
+class TrialWatcher(Protocol):
+    """Shows running trials to a person."""
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        """Report where a trial runs, if it waited for a lane or several lanes are busy."""
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+    def trial_given_up(self, trial_id: str) -> None:
+        """Report that an unwanted trial was cancelled and has ended."""
 
 
 class Watcher(TrialWatcher, Protocol):

@@ -20,7 +20,7 @@ from trajectory.calibration import FEWEST, times_to_gain
 
 
 class FidelityAsked(Frozen):
-    """Which calibration a person wants."""
+    """The calibration that a person wants."""
 
     configs: int = Field(
         40, ge=FEWEST, le=10_000, description="With --fidelity: configs to train short and long."
@@ -42,7 +42,7 @@ def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
     :raises AutoresearchError: where nothing can be calibrated.
     """
     campaign = session.campaign
-    with session.console.status("preparing the text that is set aside"):
+    with session.console.status("preparing the holdout text"):
         texts = FreshTexts.of(campaign, ())
     means = CalibrationPlan.means(campaign.settings)
     plan = CalibrationPlan(
@@ -59,8 +59,8 @@ def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
     return work.run()
 
 
-def told(found: Calibrated) -> Iterator[Text]:
-    """What it found, for a terminal: the headline first."""
+def report(found: Calibrated) -> Iterator[Text]:
+    """Yield the result for a terminal, the headline first."""
     yield Text(found.headline, style="bold")
     yield Text(
         "rank correlations with the score of long runs on other seeds, with 95 % intervals; gain "

@@ -29,7 +29,7 @@ from agent.search.scribe import Scribe, timestamp
 from agent.search.stopping import Interrupted
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
-from agent.workbench.confirming import ConfirmAsked, confirm, told
+from agent.workbench.confirming import ConfirmAsked, confirm, report
 from agent.workbench.device_choice import AUTO, choose_device
 from agent.workbench.display import Progress, display_for
 from agent.workbench.greeting import greet
@@ -296,7 +296,7 @@ def _conclude(
     if usage.samples:
         for line in usage.lines():
             session.say(f"gpu       {line}")
-    for text in told(found) if found else ():
+    for text in report(found) if found else ():
         session.console.print(text, soft_wrap=True, highlight=False)
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     session.say(

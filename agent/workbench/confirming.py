@@ -19,7 +19,7 @@ from trajectory.confirmed import Confirmed, ConfirmedConfig, FreshGain
 
 
 class ConfirmAsked(Frozen):
-    """Which confirmation a person wants."""
+    """The confirmation that a person wants."""
 
     top: PositiveInt = Field(3, description="Best configs to confirm.")
     seeds: int = Field(6, ge=2, le=100, description="Fresh seeds for each, and for the baseline.")
@@ -44,16 +44,16 @@ def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) 
     return work.run()
 
 
-def told(found: Confirmed) -> Iterator[Text]:
-    """What it found, for a terminal: the headline first."""
+def report(found: Confirmed) -> Iterator[Text]:
+    """Yield the result for a terminal, the headline first."""
     yield Text(found.headline, style="bold")
     gain = found.chosen.headline
     unit = (gain.measured_in if gain else BPB).short
     yield Text(f"differences to the baseline in {unit}, with 95 % intervals, {found.basis}", "dim")
     for config in found.configs:
-        told_of = config if config is found.chosen else config.among_others()
+        reported = config if config is found.chosen else config.among_others()
         alone = len(found.configs) == 1
-        yield from _config_lines(config, alone=alone, stands=told_of.stands)
+        yield from _config_lines(config, alone=alone, stands=reported.stands)
     if len(found.configs) > 1:
         yield Text(
             f"the plain interval is for iteration {found.chosen.iter}, which the search chose; who "
@@ -76,11 +76,11 @@ def _config_lines(config: ConfirmedConfig, *, alone: bool, stands: bool) -> Iter
     if config.trouble:
         yield Text(f"       not confirmed: {config.trouble}", style="red")
     for gain in config.gains:
-        told_here = gain is config.headline
-        wide = "" if alone or not told_here else f"; of all {gain.wide_span}"
+        is_headline = gain is config.headline
+        wide = "" if alone or not is_headline else f"; of all {gain.wide_span}"
         yield Text(
             f"       {_where(gain):<34} {gain}{wide}",
-            style=("green" if stands else "yellow") if told_here else "",
+            style=("green" if stands else "yellow") if is_headline else "",
         )
 
 

@@ -12,7 +12,7 @@ from typing import Self
 from agent.menu.files import ProxyMenu
 from agent.menu.trainer_table import TrainerTable, evaluation_text
 from agent.search.first_row import read_campaign_row
-from agent.search.trials import EndHook, StartHook
+from agent.search.trial import EndHook, StartHook
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
 from autoresearch.layout import RESULT_FILE, TRIALS_DIR, nth_trial_id

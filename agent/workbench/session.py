@@ -17,7 +17,9 @@ from agent.search.campaign import Campaign
 from agent.search.campaign_settings import resumed_settings
 from agent.search.first_row import read_campaign_row
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trials import StartHook, TrialRunner, TrialWatcher
+from agent.search.trial import StartHook
+from agent.search.trials import TrialRunner
+from agent.search.watcher import TrialWatcher
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
@@ -45,14 +47,14 @@ class Session:
     campaign: Campaign
     executor: Executor
     hooks: tuple[StartHook, ...]
-    """What is done at the start and the end of each trial."""
+    """Called at the start and the end of each trial."""
     sampler: Sampler
     memory: MemoryChoice
     stop: StopRequest
     own: OwnTrainer | None
     """The menu's command, where it names one."""
     telemetry: str
-    """What is sampled of the device."""
+    """The quantities sampled of the device."""
 
     @classmethod
     @contextmanager
@@ -132,7 +134,7 @@ def interruptible(console: Console) -> Iterator[None]:
         yield
     except Interrupted as interrupted:
         again = shlex.join(["autoresearch", *sys.argv[1:]])
-        say(console, f"{interrupted}. Go on with:\n  {again}")
+        say(console, f"{interrupted}. Resume with:\n  {again}")
         raise typer.Exit(130) from None
 
 

@@ -1,4 +1,4 @@
-"""Which configs say what the winner's changes are worth.
+"""The configs that say what the winner's changes are worth.
 
 The winner, the baseline, and the winner with one change taken back, for each change: the knobs of
 the menu in which the two differ. A change that cannot be taken back alone, because what is left is
@@ -38,7 +38,7 @@ class AttributionPlan:
     changes: tuple[TakenBack, ...]
     """In the menu's order; at least one."""
     steps: int
-    """Of a run, and of its whole schedule."""
+    """Steps of a run, and of its whole schedule."""
     seeds: tuple[int, ...]
 
     @classmethod
@@ -59,7 +59,7 @@ class AttributionPlan:
         if not changes:
             raise CampaignError(
                 "the best config is the baseline itself, so there is no change whose worth could "
-                "be measured; go on with autoresearch loop"
+                "be measured; run autoresearch loop first"
             )
         return cls(winner, menu.baseline, changes, steps, tuple(seeds))
 

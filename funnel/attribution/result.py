@@ -1,4 +1,4 @@
-"""What an attribution found: each of the winner's changes, and what it was worth."""
+"""The result of an attribution: each of the winner's changes, and what it was worth."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ChangeWorth(Frozen):
 
 
 class AttributionResult(Frozen):
-    """What each of the winner's changes was worth."""
+    """The worth of each of the winner's changes."""
 
     winner_hash: str
     steps: PositiveInt
-    """Of a run."""
+    """Steps of a run."""
     seeds: tuple[int, ...]
     gain: Estimate | None
     changes: tuple[ChangeWorth, ...]

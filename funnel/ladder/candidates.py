@@ -1,4 +1,4 @@
-"""Which two recipes a campaign's ladder compares."""
+"""The two recipes that a campaign's ladder compares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Candidates:
     chosen_by: Literal["stress", "search"]
     baseline: Config
     source_steps: int
-    """Of the schedule that their learning rates were found with."""
+    """Steps of the schedule that their learning rates were found with."""
 
     def recipes(self) -> Iterator[tuple[Recipe, Config]]:
         """Each with its name; the winner stands alone where it is the baseline itself."""

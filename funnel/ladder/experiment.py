@@ -31,7 +31,7 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
     row_type = LadderRow
 
     log: LadderLog
-    """What the journal holds of ladders."""
+    """The ladders in the journal."""
     plan: LadderPlanRow
     pace: Pace
 
@@ -53,7 +53,7 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
                 f"{amount(run.tokens)} tokens, {shape_text(run.config)}, lr {run.config.lr:.3g}"
             )
             while self._is_largest(run) and not all(
-                self._is_largest(other.tag) for other in self.under_way
+                self._is_largest(other.tag) for other in self.in_flight
             ):
                 yield None  # it is predicted from all of them
             for seed in run.seeds:

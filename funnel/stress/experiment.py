@@ -37,7 +37,7 @@ class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
         """
         first, *others = self.plan.seeds
         yield from (self._planned(one, first) for one in self.plan.configs)
-        while self.plan.narrows and self.under_way:
+        while self.plan.narrows and self.in_flight:
             yield None
         going_on = self._going_on()
         for seed in others:

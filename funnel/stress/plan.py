@@ -1,4 +1,4 @@
-"""Which configs get long runs, on which seeds, for how long."""
+"""The configs that get long runs, on which seeds, for how long."""
 
 from __future__ import annotations
 

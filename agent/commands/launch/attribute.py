@@ -27,11 +27,11 @@ from trajectory.rows import FinalistsRow
 MIN_STEPS, MAX_STEPS = 10, 10**7
 USUAL_STEPS = 1000
 LINES = 4
-"""Of a run at most, while it trains."""
+"""Printed at most while a run trains."""
 
 
 class Asked(Frozen):
-    """Which runs a person wants."""
+    """The runs that a person wants."""
 
     steps: Annotated[int, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(
         None,

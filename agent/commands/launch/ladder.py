@@ -29,7 +29,7 @@ MIN_RUNGS, MAX_RUNGS = 3, 12
 
 
 class Asked(Frozen):
-    """Which ladder a person wants."""
+    """The ladder that a person wants."""
 
     rungs: int = Field(
         5,

@@ -24,11 +24,11 @@ from trajectory import ranking
 MIN_STEPS = 50
 MAX_STEPS = 10**7
 LINES = 20
-"""Of a run at most, while it trains."""
+"""Printed at most while a run trains."""
 
 
 class Asked(Frozen):
-    """Which long runs a person wants."""
+    """The long runs that a person wants."""
 
     top: PositiveInt = Field(3, description="Best configs to run.")
     first: PositiveInt | None = Field(

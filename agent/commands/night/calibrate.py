@@ -11,7 +11,7 @@ from agent.commands.options import JsonAtEndOption, UnsandboxedOption, option_of
 from agent.search.calibration.plan import check_calibratable
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
-from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, told
+from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, report
 from agent.workbench.campaign_run import chosen_settings, run_campaign
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, MenuOption, default_campaign
@@ -62,5 +62,5 @@ def calibrate(
     if as_json:
         typer.echo(found.model_dump_json())
         return
-    for line in told(found):
+    for line in report(found):
         console.print(line, soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""``autoresearch confirm``: the best on fresh seeds and fresh text, before anything is told."""
+"""``autoresearch confirm``: the best on fresh seeds and fresh text, before anything is reported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
-from agent.workbench.confirming import ConfirmAsked, told
+from agent.workbench.confirming import ConfirmAsked, report
 from agent.workbench.confirming import confirm as confirmed
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
@@ -45,5 +45,5 @@ def confirm(
     if as_json:
         typer.echo(found.model_dump_json())
         return
-    for line in told(found):
+    for line in report(found):
         session.console.print(line, soft_wrap=True, highlight=False)

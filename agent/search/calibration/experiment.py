@@ -40,7 +40,7 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
             self.configs.append(config)
             own, *others = self._planned(config)
             yield from (own, *others)
-            while own in self.under_way:
+            while own in self.in_flight:
                 yield None
             if self.known(own) is None:
                 return  # the plan is only looked at

@@ -1,1 +1,1 @@
-"""Fresh runs of a search's best, before anything is told of them."""
+"""Fresh runs of a search's best, before anything is reported of them."""

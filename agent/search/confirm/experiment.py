@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from agent.search.campaign import Campaign
-from agent.search.confirm.interim import Question, earlier_looks
+from agent.search.confirm.interim import Question, earlier_analyses
 from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import Experiment, PlannedRun, fresh_seeds
 from agent.search.scribe import timestamp
@@ -77,7 +77,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         super().__post_init__()
         known = {seed for name, seed, _ in self.rows if name == self._chosen_hash}
         known -= set(self.plan.seeds)
-        if known:  # a choice among what is known already would be told as if it were all
+        if known:  # a choice among what is known already would be reported as if it were all
             count = len(known | set(self.plan.seeds))
             raise CampaignError(
                 f"the search's choice has runs on {count} fresh seeds and these texts already, and "
@@ -138,12 +138,12 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
 
     # --- the conclusion --------------------------------------------------------------------------
 
-    def looks(self) -> int:
+    def analyses(self) -> int:
         """Return the earlier interim analyses; see
-        :func:`~agent.search.confirm.interim.earlier_looks`."""
+        :func:`~agent.search.confirm.interim.earlier_analyses`."""
         history = self.campaign.history
         texts = frozenset(text.sha256 for text in self.texts.scored)
-        return earlier_looks(
+        return earlier_analyses(
             Question(self._chosen_hash, self.plan.seeds, texts),
             [row.found for row in reversed(history.newest(ConfirmedRow))],
             history.newest(ConfirmRow),
@@ -164,7 +164,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         return len(seen - mine)
 
     def conclude(self) -> Confirmed:
-        looks = self.looks()
+        earlier = self.analyses()
         texts = (
             ConfirmText(name=text.name, sha256=text.sha256, bytes=text.bytes, parts=len(text.parts))
             for text in self.texts.scored
@@ -172,8 +172,8 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         found = Confirmed(
             seeds=self.plan.seeds,
             texts=tuple(texts),
-            looks=looks,
-            configs=tuple(self._config(one, looks) for one in self.plan.finalists),
+            looks=earlier,
+            configs=tuple(self._config(one, earlier) for one in self.plan.finalists),
         )
         return self.record_found(ConfirmedRow(at=timestamp(), found=found)).found
 
@@ -185,11 +185,9 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         )
         for line in self.texts.lines:
             yield f"          {line}"
-        if looks := self.looks():
-            yield (
-                f"          {counted(looks, 'earlier look')} at this campaign's confirmations: the "
-                "intervals are wider for it"
-            )
+        if earlier := self.analyses():
+            times = counted(earlier, "earlier interim analysis", "earlier interim analyses")
+            yield f"          {times} of its confirmations: the intervals are wider for it"
         if looked := self.looked_before():
             yield (
                 f"          {counted(looked, 'other config')} of this campaign looked at this text "
@@ -207,8 +205,8 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
             {seed: self.rows[name, seed, None].trial.result for seed in self.plan.seeds}
         )
 
-    def _config(self, one: Candidate, looks: int) -> ConfirmedConfig:
-        """Return what is told of a finalist. One that fails on any seed is not confirmed: a recipe
+    def _config(self, one: Candidate, earlier: int) -> ConfirmedConfig:
+        """Return the result of a finalist. One that fails on any seed is not confirmed: a recipe
         that cannot be relied on to train is no recipe, and its other seeds would flatter it."""
         ranked, runs = one.ranked, self._fresh_runs(one)
         trouble = ""
@@ -222,7 +220,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
                 self._fresh_runs(self.plan.baseline),
                 self.texts.scored,
                 finalists=len(self.plan.finalists),
-                looks=looks,
+                looks=earlier,
                 measure=self.campaign.row.measure,
             )
             if not measured:

@@ -1,7 +1,7 @@
 """Interim analyses: how often a campaign's confirmations were looked at before one concludes.
 
 Whoever tries one text after another, one choice of the search after another, or more and more seeds
-has a chance with each to find what they hoped for. So each conclusion counts as an interim analysis
+has a chance with each to find what they want. So each conclusion counts as an interim analysis
 (a look), and so does a confirmation that was watched and left, since its results were seen.
 """
 
@@ -18,7 +18,7 @@ from trajectory.rows import ConfirmRow
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a confirmation asks."""
+    """The question of a confirmation."""
 
     choice: str
     """The search's own: a config_hash."""
@@ -38,17 +38,17 @@ class Question:
         return alike and self.texts <= other.texts
 
 
-def earlier_looks(
-    question: Question, told: Iterable[Confirmed], runs: Iterable[ConfirmRow], baseline: str
+def earlier_analyses(
+    question: Question, conclusions: Iterable[Confirmed], runs: Iterable[ConfirmRow], baseline: str
 ) -> int:
     """Return the looks before this one; of a question answered before, the looks before that.
 
-    :param told: the campaign's conclusions, the oldest first.
+    :param conclusions: the campaign's conclusions, the oldest first.
     :param runs: its fresh runs.
     :param baseline: its config_hash.
     """
     concluded: list[Question] = []
-    for found in told:
+    for found in conclusions:
         answered = Question.of(found)
         if question.is_answered_by(answered):
             return found.looks
@@ -87,6 +87,6 @@ def _begun(
         best[planned] = min(best.get(planned, row.rank), row.rank)
     for row in rows:
         texts, count = frozenset(row.texts), row.seeds
-        if row.rank == best[texts, count]:  # the others are told with the wider interval
+        if row.rank == best[texts, count]:  # the others have the wider interval
             begun[row.config_hash, texts, count].add(row.trial.seed)
     return begun

@@ -17,12 +17,12 @@ from trajectory.evidence import SAME_RUNS
 
 @dataclass(frozen=True, slots=True)
 class FreshTexts:
-    """What the runs are scored on besides the search's own text, and what they train on."""
+    """The texts that runs are scored on besides the search's own, and how much they train on."""
 
     scored: tuple[ScoredText, ...]
     train_tokens: int | None
     lines: tuple[str, ...]
-    """What a person should know of each."""
+    """A line for a person on each."""
 
     @classmethod
     def of(cls, campaign: Campaign, given: Sequence[str]) -> Self:
@@ -36,7 +36,7 @@ class FreshTexts:
         own = holdout_split(campaign.corpus)
         others = [given_text(source, campaign.corpus) for source in given]
         if own is not None:
-            first = _said_of_own(own, held_back=campaign.settings.hold_back)
+            first = _said_of_own(own, holdout=campaign.settings.hold_back)
         else:
             first = TOO_SMALL if others else f"{TOO_SMALL}{SEEDS_ALONE}"
         directory = campaign.directory / TEXTS_DIR
@@ -75,9 +75,9 @@ SEEDS_ALONE = (
 )
 
 
-def _said_of_own(text: FreshText, *, held_back: bool) -> str:
+def _said_of_own(text: FreshText, *, holdout: bool) -> str:
     size = sum(part.bytes for part in text.parts)
-    also = ", as all of this campaign did" if held_back else ""
+    also = ", as all of this campaign did" if holdout else ""
     return (
         f"{text.name}: the last {counted(text.documents, 'document')} of the train split, "
         f"{size:,} bytes; these runs train without them{also}"

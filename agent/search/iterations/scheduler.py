@@ -16,7 +16,8 @@ from agent.search.iterations.iteration import Iteration
 from agent.search.iterations.speculation import Speculation
 from agent.search.race import Outcome, Wanted
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trials import Trial, TrialRunner
+from agent.search.trial import Trial
+from agent.search.trials import TrialRunner
 from autoresearch.errors import AutoresearchError
 from trainer.spec import TrialSpec
 from trajectory.rows import TrialRecord

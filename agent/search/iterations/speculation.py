@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from agent.search.iterations.iteration import Iteration
 from agent.search.stopping import Interrupted
-from agent.search.trials import Trial, TrialRunner
+from agent.search.trial import Trial
+from agent.search.trials import TrialRunner
 from trainer.spec import TrialSpec
 from trajectory.rows import Role, TrialRecord
 

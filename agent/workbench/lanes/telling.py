@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from agent.search.trials import TrialWatcher
+from agent.search.watcher import TrialWatcher
 from agent.workbench.lanes.board import LaneBoard
 from autoresearch.errors import AutoresearchError
 from autoresearch.files import replace_file, writing_to

@@ -91,7 +91,7 @@ class Campaign:
             meter=nobody,
         )
         chosen = plan.finalists[0].ranked
-        looks = work.looks()
+        looks = work.analyses()
         found = Confirmed(
             seeds=plan.seeds,
             texts=tuple(
