@@ -73,7 +73,7 @@ class CampaignView:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.directory = existing_campaign(directory, None)
+        self.directory = existing_campaign(directory)
 
     @property
     def journal(self) -> Path:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autoresearch.errors import CampaignError
-from autoresearch.layout import JOURNAL_FILE, is_imported
+from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
 
 if TYPE_CHECKING:
     from trajectory.formats.imported import ImportedCampaign
@@ -19,7 +20,7 @@ NAMED = 5
 
 CampaignOption = Annotated[
     Path | None,
-    typer.Option("--campaign", help="The campaign's directory. Default: runs/MENU."),
+    typer.Option("--campaign", help="The campaign's directory. Default: the latest in runs."),
 ]
 MenuOption = Annotated[
     str | None, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
@@ -31,12 +32,22 @@ def default_campaign(menu: str | None) -> Path:
     return Path("runs") / Path(menu or DEFAULT_MENU).stem
 
 
-def existing_campaign(campaign: Path | None, menu: str | None) -> Path:
-    """The directory meant, which must hold a campaign.
+def latest_campaign() -> Path:
+    """Return the campaign in ``runs`` that was written to last, else that of the default menu."""
+    written: list[tuple[float, Path]] = []
+    for name in (JOURNAL_FILE, IMPORTED_FILE):
+        for path in Path("runs").glob(f"*/{name}"):
+            with suppress(OSError):
+                written.append((path.stat().st_mtime, path.parent))
+    return max(written, default=(0.0, default_campaign(None)))[1]
+
+
+def existing_campaign(campaign: Path | None) -> Path:
+    """Return the directory meant, which must hold a campaign.
 
     :raises CampaignError: where it holds none.
     """
-    directory = campaign or default_campaign(menu)
+    directory = campaign or latest_campaign()
     if foreign_campaign(directory) is not None:
         raise CampaignError(
             f"{directory} holds what another tool measured, which only top, report, export and "

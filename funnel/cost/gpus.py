@@ -65,7 +65,7 @@ def find_gpu(name: str) -> Gpu:
     return gpu
 
 
-def hourly_usd(gpu: Gpu, rates: Rates, asked: float | None = None) -> float:
-    """Return what one of them costs an hour: as asked, else by the rates."""
-    by_rates: float = getattr(rates, f"{gpu.name}_hourly_usd")
-    return by_rates if asked is None else asked
+def hourly_usd(gpu: Gpu, rates: Rates) -> float:
+    """Return what one of them costs an hour."""
+    usd: float = getattr(rates, f"{gpu.name}_hourly_usd")
+    return usd

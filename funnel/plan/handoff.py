@@ -51,8 +51,6 @@ class Wishes(Frozen):
     """None: what the layout's arithmetic says, or the pre-flight measured."""
     lr_rule: LrRule | None
     """None: the default, or what a ladder supports; so of ``length_rule``."""
-    hourly_usd: float | None
-    """None: by the rates."""
     batch: int | None
     """Sequences a step; None: by ``batch_rule``."""
     bytes_per_token: float | None
@@ -173,7 +171,7 @@ def _booking(
         target,
         cluster,
         mfu=speed,
-        gpu_hourly_usd=hourly_usd(cluster.gpu, rates, wishes.hourly_usd),
+        gpu_hourly_usd=hourly_usd(cluster.gpu, rates),
         terms=wishes.terms,
         measured=wishes.measured,
     )

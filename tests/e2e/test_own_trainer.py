@@ -37,10 +37,10 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
         points = read_curve(own.campaign / "trials" / trial["trial_id"])
         assert [(point.step, point.loss) for point in points] == curve
         assert trial["result"]["score"] == score
-    listed = own("top", "--menu=own.toml")
+    listed = own("top")
     assert "the script itself evaluates" in listed
     assert "bpb" not in listed
-    best = json.loads(own("top", "--menu=own.toml", "--json"))
+    best = json.loads(own("top", "--json"))
     assert (best["unit"], best["direction"]) == ("nats per point", "minimise")
     first_config = best["configs"][0]
     assert first_config["score"] == first_config["objective"]
@@ -91,14 +91,14 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
 def test_what_is_to_grow_grows(tmp_path: Path) -> None:
     own = Own(tmp_path, what="accuracy", unit="accuracy")
     own.loop(10)
-    best = json.loads(own("top", "--menu=own.toml", "--json"))["configs"]
+    best = json.loads(own("top", "--json"))["configs"]
     assert best[0]["objective"] <= best[-1]["objective"] < 0  # objectives: turned round
     assert 0 < best[0]["score_lo"] < best[0]["score"] < best[0]["score_hi"]
-    summary = json.loads(own("report", "--menu=own.toml", "--json"))["summary"]
+    summary = json.loads(own("report", "--json"))["summary"]
     assert (summary["unit"], summary["direction"]) == ("accuracy", "maximise")
     assert summary["best"]["score"] == best[0]["score"] == -summary["best"]["objective"]
     assert 0 < summary["baseline"]["score_lo"] < summary["baseline"]["score"] < 1
-    listed = own("top", "--menu=own.toml")
+    listed = own("top")
     assert "accuracy, higher is better" in listed
     shown = [float(line.split()[3]) for line in listed.splitlines() if re.match(r" +\d+ ", line)]
     assert shown == sorted(shown, reverse=True)
@@ -167,7 +167,7 @@ def test_failures_are_told_with_what_the_script_said_and_no_more(tmp_path: Path)
     assert failed
     assert any("blew up" in message for message in failed)
     assert all(message.isprintable() for message in failed)
-    own("report", "--menu=own.toml")
+    own("report")
     page = (own.campaign / "report" / "report.html").read_text()
     assert "<script>alert(1)" not in page
 

@@ -13,7 +13,7 @@ from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
 from autoresearch.errors import CampaignError
 from autoresearch.values import Frozen, PositiveInt
@@ -55,7 +55,6 @@ def attribute(
         ),
     ] = None,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
@@ -69,7 +68,7 @@ def attribute(
     It can be stopped at any moment. The same command resumes it and runs only what the journal
     lacks.
     """
-    directory = existing_campaign(campaign, menu)
+    directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
         plan = _plan(session.campaign, asked, config)
         work = experiment(

@@ -73,7 +73,7 @@ def cost(
             raise typer.BadParameter(f"give options after {context.invoked_subcommand}")
         return
     chosen = _rates(rates)
-    directory = existing_campaign(campaign, None) if campaign else None
+    directory = existing_campaign(campaign) if campaign else None
     usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
     measured = measured_of(directory) if directory else None
     bill = make_bill(chosen, usage, _run(handoff, directory), measured)
@@ -116,7 +116,7 @@ def month(
     rented, all of it owned, and from how many searches a month a unit pays.
     """
     chosen = _rates(rates)
-    directory = existing_campaign(campaign, None) if campaign else None
+    directory = existing_campaign(campaign) if campaign else None
     usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
     bill = make_bill(chosen, usage, _run(handoff, directory))
     view = month_view(chosen, bill, searches=searches, runs=runs, units=units)
@@ -152,7 +152,7 @@ def timeline(
     """
     architecture = load_target(target)
     model = TrainedModel.of(architecture)
-    directory = existing_campaign(campaign, None) if campaign else None
+    directory = existing_campaign(campaign) if campaign else None
     planned = plan_timeline(
         architecture.name,
         model,

@@ -14,7 +14,7 @@ from rich.text import Text
 from agent.commands.options import takes
 from agent.settings.rates import read_rates
 from agent.workbench.epochs import epochs_text
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu
 from funnel.ladder.result import read_ladder_of
@@ -48,9 +48,6 @@ class Asked(Frozen):
         None,
         description="Sequences a step; rates, steps and decay follow. Default: by a scaling law.",
     )
-    hourly_usd: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="One GPU for an hour. Default: H100_HOURLY_USD, H200_HOURLY_USD."
-    )
     bytes_per_token: Annotated[float, Field(ge=0.1, le=100)] | None = Field(
         None, description="Of the cloud's tokenizer, mean, where it is known."
     )
@@ -61,7 +58,6 @@ class Asked(Frozen):
 def handoff(
     *,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     asked: Asked,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -78,7 +74,6 @@ def handoff(
     wishes = Wishes(
         mfu=asked.mfu,
         lr_rule=architecture.lr_rule,
-        hourly_usd=asked.hourly_usd,
         batch=asked.global_batch,
         bytes_per_token=asked.bytes_per_token,
         length_rule=architecture.length_rule,
@@ -89,7 +84,7 @@ def handoff(
         ),
         measured=read_measured(asked.measured) if asked.measured else None,
     )
-    case = read_case(existing_campaign(campaign, menu))
+    case = read_case(existing_campaign(campaign))
     best = case.candidates[0]
     ladder = read_ladder_of(best.config, best.horizon_steps, case.directory)
     plan = make_handoff(case, architecture, cluster, wishes, rates, ladder=ladder)

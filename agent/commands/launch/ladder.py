@@ -12,7 +12,7 @@ from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.search.scribe import timestamp
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import Session, resumed
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from funnel.ladder.candidates import candidates_of
@@ -56,7 +56,6 @@ def ladder(
     *,
     asked: Asked,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
@@ -70,7 +69,7 @@ def ladder(
     It can be stopped at any moment. The same command resumes it and runs only what the journal
     lacks.
     """
-    directory = existing_campaign(campaign, menu)
+    directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
         work = _prepare(session, asked)
         greet(session, *work.announcement())

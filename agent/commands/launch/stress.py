@@ -12,7 +12,7 @@ from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from funnel.stress.experiment import StressTest
@@ -52,7 +52,6 @@ def stress(
     *,
     asked: Asked,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
@@ -65,7 +64,7 @@ def stress(
     It can be stopped at any moment. The same command resumes it and runs only what the journal
     lacks.
     """
-    directory = existing_campaign(campaign, menu)
+    directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
         plan = _plan(session.campaign, asked)
         work = experiment(

@@ -51,7 +51,6 @@ class Asked(Frozen):
     seq: PositiveInt | None = Field(None, description="Tokens a sequence. Default: the menu's.")
     precision: str | None = Field(None, description="fp32, bf16 or fp8. Default: the menu's.")
     corpus: str | None = Field(None, description="A prepared corpus. Default: random tokens.")
-    seed: NonNegativeInt = Field(0, description="Of weights and batches.")
     compile: Annotated[bool, AsOption("--compile")] = Field(
         False, description="Compile torch's blocks; the others stay as they are."
     )
@@ -130,7 +129,6 @@ def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
             config=config,
             steps=asked.steps,
             warmup=asked.warmup,
-            seed=asked.seed,
             device=asked.device,
             threads=defaults.threads,
             compile=asked.compile,

@@ -30,10 +30,6 @@ from trainer.corpus import prepare as prepare_corpus
 app = typer.Typer(no_args_is_help=True, help="List and prepare the texts that proxies train on.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-CacheDir = Annotated[
-    Path | None,
-    typer.Option(help="Where prepared corpora are kept.", show_default="the data folder's corpora"),
-]
 Sources = Annotated[
     list[str] | None,
     typer.Argument(
@@ -60,7 +56,6 @@ def prepare(
     text_field: Annotated[
         str, typer.Option(help="The field of JSONL, Parquet or dataset records with the text.")
     ] = "text",
-    cache_dir: CacheDir = None,
     as_json: AsJson = False,
 ) -> None:
     """De-duplicate, split and tokenize text into a corpus, or find it already prepared."""
@@ -73,7 +68,7 @@ def prepare(
 
         corpus = prepare_corpus(
             sources or ["stdlib"],
-            cache_dir=_cache_dir(cache_dir),
+            cache_dir=_cache_dir(),
             tokenizer=tokenizer,
             heldout_bytes=heldout_bytes,
             name=name,
@@ -93,9 +88,9 @@ def prepare(
 
 
 @app.command("list")
-def list_corpora(cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
+def list_corpora(as_json: AsJson = False) -> None:
     """List the prepared corpora."""
-    directory = _cache_dir(cache_dir)
+    directory = _cache_dir()
     corpora, damaged = _open_all(directory)
     if as_json:
         fields = {"corpora": [_fields(corpus) for corpus in corpora], "damaged": damaged}
@@ -126,19 +121,18 @@ def show(
     corpus: Annotated[
         str, typer.Argument(metavar="DIR|NAME", help="A corpus's folder, or its name in the cache.")
     ],
-    cache_dir: CacheDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a prepared corpus holds."""
-    found = find_corpus(corpus, _cache_dir(cache_dir))
+    found = find_corpus(corpus, _cache_dir())
     if as_json:
         typer.echo(json.dumps(_fields(found), indent=2))
     else:
         _print(found)
 
 
-def _cache_dir(chosen: Path | None) -> Path:
-    return chosen.expanduser().absolute() if chosen is not None else data_dir() / "corpora"
+def _cache_dir() -> Path:
+    return data_dir() / "corpora"
 
 
 def _open_all(cache_dir: Path) -> tuple[list[Corpus], list[str]]:

@@ -10,7 +10,7 @@ from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
 from agent.workbench.confirming import ConfirmAsked, report
 from agent.workbench.confirming import confirm as confirmed
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
 
 HeldoutOption = Annotated[
@@ -25,7 +25,6 @@ def confirm(
     asked: ConfirmAsked,
     heldout: HeldoutOption = None,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
@@ -38,7 +37,7 @@ def confirm(
     It can be stopped at any moment. The same command resumes it and runs only what the journal
     lacks.
     """
-    directory = existing_campaign(campaign, menu)
+    directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
         greet(session)
         found = confirmed(session, asked, heldout or ())

@@ -19,10 +19,9 @@ from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
 from agent.workbench.places import (
     CampaignOption,
-    MenuOption,
-    default_campaign,
     existing_campaign,
     foreign_campaign,
+    latest_campaign,
 )
 from autoresearch.words import changes_text, counted, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
@@ -54,16 +53,15 @@ UNSHRUNK = (
 def top(
     k: Annotated[int, typer.Option("--k", min=1, help="How many.")] = 10,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Rank the best configs, shrunk by the noise, with intervals.
 
     The difference to the baseline is marked where its whole 99 % interval is better.
     """
-    foreign = foreign_campaign(campaign or default_campaign(menu))
+    foreign = foreign_campaign(campaign or latest_campaign())
     if foreign is None:
-        board = _own_board(existing_campaign(campaign, menu), k)
+        board = _own_board(existing_campaign(campaign), k)
     else:
         board = _foreign_board(foreign, k)
     if as_json:

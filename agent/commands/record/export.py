@@ -17,10 +17,9 @@ from agent.commands.options import takes
 from agent.exports.base import Exported, Subject
 from agent.workbench.places import (
     CampaignOption,
-    MenuOption,
-    default_campaign,
     existing_campaign,
     foreign_campaign,
+    latest_campaign,
 )
 from autoresearch.errors import FormatError
 from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, IMPORTED_FILE, JOURNAL_FILE, SETTINGS_FILE
@@ -65,15 +64,14 @@ class Asked(Frozen):
 def export(
     *,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     asked: Asked,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Write a campaign as an Optuna study, table, MLflow or chat data."""
-    directory = campaign or default_campaign(menu)
+    directory = campaign or latest_campaign()
     foreign = foreign_campaign(directory)
     if foreign is None:
-        directory = existing_campaign(campaign, menu)
+        directory = existing_campaign(campaign)
     _refuse_own_files(directory, asked.out or "")
     where = asked.out or str(directory / EXPORT_DIR / FILES[asked.to])
     exported = _export(Subject(directory, foreign), asked, where)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agent.settings.environment import read_environment
-from agent.workbench.places import CampaignOption, MenuOption, existing_campaign
+from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.history.store import reindex as rebuild
@@ -17,14 +17,13 @@ from trajectory.history.store import reindex as rebuild
 
 def reindex(
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Rebuild the history index from trajectory.jsonl.
 
     The journal is the truth; the index can be deleted at any time.
     """
-    directory = existing_campaign(campaign, menu)
+    directory = existing_campaign(campaign)
     url = read_environment().history_url
     rebuilt = rebuild(url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
     if as_json:

@@ -16,10 +16,9 @@ from rich.text import Text
 from agent.commands.campaign_view import CampaignView
 from agent.workbench.places import (
     CampaignOption,
-    MenuOption,
-    default_campaign,
     existing_campaign,
     foreign_campaign,
+    latest_campaign,
 )
 from autoresearch.errors import MachineryError
 from autoresearch.garbage_collection import gc_paused
@@ -34,7 +33,6 @@ from trajectory.report.report import Report, write_report
 
 def report(
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to. Default: CAMPAIGN/report.")
     ] = None,
@@ -46,13 +44,13 @@ def report(
     The page needs no network. Its bill uses the same rates as `autoresearch cost`. A running loop
     is not disturbed.
     """
-    directory = campaign or default_campaign(menu)
+    directory = campaign or latest_campaign()
     with gc_paused():
         foreign = foreign_campaign(directory)
         if foreign is not None:
             found = read_foreign_campaign(foreign)
         else:
-            found = CampaignView(existing_campaign(campaign, menu)).findings()
+            found = CampaignView(existing_campaign(campaign)).findings()
         written = _write(found, out or directory / REPORT_DIR)
     if as_json:
         typer.echo(json.dumps(_as_json(written, found)))

@@ -30,7 +30,7 @@ from tests.support.stressed import stressed_campaign
 from trajectory.longruns import RankingTest
 from trajectory.statistics.fidelity import fidelity
 
-WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)
+WISHES = Wishes(mfu=0.4, lr_rule="mup", batch=128, bytes_per_token=None)
 
 
 def plan_of(campaign: Path, target: str = "llama-7b", nodes: int = 1, **changes: Any) -> Handoff:

@@ -198,10 +198,9 @@ def test_gpus_by_name_and_what_they_cost() -> None:
         find_gpu("tpu")
     assert str(error.value).count("b200") == 1, "the choices are listed, and once"
     rates = Rates(h100_hourly_usd=2.0, h200_hourly_usd=3.0)
-    assert hourly_usd(GPUS["h100"], rates, None) == 2.0
-    assert hourly_usd(GPUS["h200"], rates, None) == 3.0
-    assert hourly_usd(GPUS["h200"], rates, 9.0) == 9.0
-    assert hourly_usd(GPUS["b200"], Rates(b200_hourly_usd=4.5), None) == 4.5
+    assert hourly_usd(GPUS["h100"], rates) == 2.0
+    assert hourly_usd(GPUS["h200"], rates) == 3.0
+    assert hourly_usd(GPUS["b200"], Rates(b200_hourly_usd=4.5)) == 4.5
 
 
 def test_what_fits_unsharded_is_not_sharded() -> None:

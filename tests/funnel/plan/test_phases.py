@@ -50,7 +50,7 @@ def target(name: str = "llama-1b", phases: str = CURRICULUM) -> TargetArchitectu
 
 
 def plan_of(campaign: Path, asked: TargetArchitecture, **changes: Any) -> Handoff:
-    wishes = Wishes(mfu=None, lr_rule="mup", hourly_usd=None, batch=64, bytes_per_token=None)
+    wishes = Wishes(mfu=None, lr_rule="mup", batch=64, bytes_per_token=None)
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"]).model_copy(update=changes)
     return make_handoff(read_case(campaign), asked, cluster, wishes, Rates())
 

@@ -29,7 +29,7 @@ from tests.support.ladder_worlds import Trainer, World
 from tests.support.ladder_worlds import plan as ladder_plan
 from trajectory.rows import dump_row
 
-WISHES = Wishes(mfu=0.4, lr_rule="mup", hourly_usd=None, batch=128, bytes_per_token=None)
+WISHES = Wishes(mfu=0.4, lr_rule="mup", batch=128, bytes_per_token=None)
 
 
 def ladder_of(case: LaunchCase, rungs: int) -> LadderResult:

@@ -73,7 +73,7 @@ save()
 def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of two GPUs, with a run of 300 steps."""
     out = tmp_path_factory.mktemp("plan") / "handoff"
-    wishes = Wishes(mfu=None, lr_rule="mup", hourly_usd=None, batch=16, bytes_per_token=None)
+    wishes = Wishes(mfu=None, lr_rule="mup", batch=16, bytes_per_token=None)
     cluster = Cluster(nodes=1, gpus=2, gpu=GPUS["h100"])
     plan = make_handoff(read_case(stressed), load_target("llama-1b"), cluster, wishes, Rates())
     files = dict(handoff_files(plan, out))

@@ -18,10 +18,11 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.text = write_folder(path / "text", make_texts(120))
-        self.cache_dir = path / "cache"
+        self.cache_dir = path / "corpora"
 
     def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(app, [*arguments, "--cache-dir", str(self.cache_dir)])
+        environment = {"AUTORESEARCH_DATA_DIR": str(self.cache_dir.parent)}
+        return CliRunner().invoke(app, arguments, env=environment)
 
     def report(self, *arguments: str) -> Any:
         result = self.run(*arguments, "--json")
