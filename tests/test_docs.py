@@ -114,6 +114,6 @@ def test_a_campaign_that_is_shown_says_what_its_journal_says(name: str, tmp_path
     text = (shown / "README.md").read_text("utf-8")
     assert f"{summary['kept']} of {summary['iterations']} proposals were kept" in text
     page = (shown / "report.html").read_text("utf-8")
-    for known in (summary["campaign"], f"{summary['best']['posterior']:.4f}"):
+    for known in (summary["campaign"], f"{summary['best']['objective']:.4f}"):
         assert known in page
     assert f"Spearman {summary['fidelity']['spearman']['value']:.2f}" in text
