@@ -198,7 +198,7 @@ function drawBoard() {
     card.append(element("strong", name), element("span", stateText(status)));
     const gain = freshGain(status.confirmed);
     if (gain) card.append(element("span", `${signed(gain.delta, status)} ${status.unit} confirmed`, gain.hi < 0 ? "keep" : "failed"));
-    card.append(element("span", status.believed_objective == null ? "no result yet" : `incumbent ${score(status.believed_objective, status)} ${status.unit}, as believed`));
+    card.append(element("span", status.believed_objective == null ? "no result yet" : `incumbent ${score(status.believed_objective, status)} ${status.unit} (believed)`));
     if (status.until) {
       const bar = element("progress");
       bar.max = status.until;
@@ -264,17 +264,17 @@ function drawHead({ summary }) {
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
   trouble(summary.error ? new Error(summary.error) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
-  const confirmed = ["confirmed against the baseline", ...confirmedCell(status.confirmed, status)];
+  const confirmed = ["confirmed gain", ...confirmedCell(status.confirmed, status)];
   const cells = [
     ...(status.confirmed ? [confirmed] : []),
-    ["incumbent, as believed", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
-    ["against the baseline, claimed", status.gain == null ? "–" : signed(status.gain, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
+    ["incumbent, believed", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["claimed gain", status.gain == null ? "–" : signed(status.gain, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
     ...(status.confirmed ? [] : [confirmed]),
-    ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "sd of one run"],
-    ["keeps", String(status.keeps), `of ${status.iterations}`],
+    ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "standard deviation of one run"],
+    ["kept", String(status.keeps), `of ${status.iterations}`],
     ["failed trials", failed || "none", ""],
-    ["an iteration takes", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
-    ...(status.lanes ? [["lanes", String(status.lanes), `${Math.round(100 * (status.lanes_in_use ?? 0))} % of their time in use`]] : []),
+    ["time per iteration", duration(status.pace_s) || "–", status.eta_s ? `${duration(status.eta_s)} left` : ""],
+    ...(status.lanes ? [["lanes", String(status.lanes), `${Math.round(100 * (status.lanes_in_use ?? 0))} % in use`]] : []),
     ...(status.energy_wh == null ? [] : [["energy", `${(status.energy_wh / 1000).toFixed(3)} kWh`, "GPU"]]),
   ];
   byId("figures").replaceChildren(
