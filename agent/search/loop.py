@@ -19,7 +19,6 @@ from agent.search.goal import Goal, Work
 from agent.search.iterations.afterwards import Afterwards
 from agent.search.iterations.asking import Answer, AskedInThread, AskedNow, Asking, Question
 from agent.search.iterations.iteration import Iteration, judged
-from agent.search.iterations.kinds import Kinds
 from agent.search.iterations.numbers import Numbers
 from agent.search.iterations.pending import PendingFiles, PendingIteration
 from agent.search.iterations.resuming import Resuming
@@ -58,7 +57,6 @@ class Loop:
     """Resumed iterations whose races are not over; None once their orphaned trials are recorded."""
     _afterwards: Afterwards = field(init=False)
     _numbers: Numbers = field(init=False)
-    _kinds: Kinds = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
     """Work over all sessions."""
@@ -70,7 +68,6 @@ class Loop:
         self._resuming = Resuming(self.campaign, self.runner, self.rails, self._files)
         self._afterwards = Afterwards(self.scribe, self._files, self.watcher.iteration_ended)
         self._numbers = Numbers(set())
-        self._kinds = Kinds(self.runner.places_by_kind)
         if self.asking is None:
             several = self.runner.places > 1
             self.asking = AskedInThread(self.runner.wake.set) if several else AskedNow()
@@ -135,19 +132,14 @@ class Loop:
                 self.scribe.wait_while_paused()
         elif pause_requested(self.campaign.directory):
             return False
-        most = 1
-        if self.runner.places > 1:
-            most = self.runner.places + max(1, len(self._kinds.places))
+        most = self.runner.places + 1 if self.runner.places > 1 else 1
         if self._scheduler.is_held or len(in_flight) >= most:
             return False
         return self._goal.leaves_room(self._work, len(in_flight))
 
     def _speculate(self) -> None:
-        """Let races use idle lanes once everything else has started. With several kinds of lane
-        there are no speculative trials, because the kinds of the free lanes are unknown."""
-        if self.runner.places == 1 or self._kinds.places:
-            return
-        if not pause_requested(self.campaign.directory):
+        """Let races use idle lanes once everything else has started."""
+        if self.runner.places > 1 and not pause_requested(self.campaign.directory):
             self._scheduler.speculate(more_comes=self._asking.busy)
 
     def _next_iteration(self) -> Iteration | None:
@@ -186,9 +178,6 @@ class Loop:
             config=checked.config,
             wall_s=answer.wall_s,
             prune=self._resuming.prune_rule(memory.reference, checked.config),
-            device_kind=self._kinds.next(
-                iteration.pending.device_kind for iteration in self._scheduler.iterations
-            ),
             until=memory.until,
             began=answer.began,
         )
@@ -204,7 +193,6 @@ class Loop:
             return Iteration(pending, _empty_schedule(), began, outcome)
         evidence = self.campaign.evidence
         known_noise(evidence)  # fail before anything runs
-        first, every = self._kinds.seeds(self.campaign.baseline_seeds[0], pending.device_kind)
         race = Race(
             runner=self.runner,
             evidence=evidence,
@@ -212,8 +200,7 @@ class Loop:
             rules=self.rules,
             reference=evidence.configs[pending.reference_hash].config,
             candidate=pending.config,
-            first_seed=first,
-            every=every,
+            first_seed=self.campaign.baseline_seeds[0],
             prune=pending.prune,
             on_assessment=self.watcher.assessed,
             measure=self.campaign.menu.measure,

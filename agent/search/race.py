@@ -98,13 +98,11 @@ class Race:
     reference: AnyConfig
     candidate: AnyConfig
     first_seed: int
-    """Seeds are first_seed, first_seed + every, …, the same for every race of the campaign, or of
-    its kind of device."""
+    """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
     prune: PruneRule | None
     """Rule that stops a futile candidate within a trial."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
     measure: Measure = BPB
-    every: int = 1
     _trials: list[TrialRecord] = field(default_factory=list)
     _scores: dict[int, float] = field(default_factory=dict)
     """The candidate's scores by seed."""
@@ -162,7 +160,7 @@ class Race:
                     score, seed, self.rules, reference_hash=reference_hash, printed=printed
                 )
             scores[seed] = self._scores[seed] = score
-            if len(scores) < self.rules.max_runs and self._is_measured(seed + self.every):
+            if len(scores) < self.rules.max_runs and self._is_measured(seed + 1):
                 continue  # an interim analysis before that pair would ignore a known result
             assessment = assess(
                 scores,
@@ -204,7 +202,7 @@ class Race:
     @property
     def _seeds(self) -> range:
         most = 2 * self.rules.max_runs
-        return range(self.first_seed, self.first_seed + self.every * most, self.every)
+        return range(self.first_seed, self.first_seed + most)
 
     def _measure(
         self, config: AnyConfig, seed: int, left: int

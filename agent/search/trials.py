@@ -16,7 +16,6 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
     Set,
 )
@@ -82,11 +81,6 @@ class TrialRunner:
     def places(self) -> int:
         """Number of concurrent trials."""
         return self._executor.places
-
-    @property
-    def places_by_kind(self) -> Mapping[str, int]:
-        """See :attr:`Executor.places_by_kind`."""
-        return self._executor.places_by_kind
 
     def spec(self, config: AnyConfig, seed: int, prune: PruneRule | None = None) -> TrialSpec:
         """Return the campaign's spec of a config and seed, its trial_id empty."""

@@ -129,14 +129,6 @@ class EvaluationProtocol(Frozen):
         description="Do not train the search on the text reserved for the confirmation.",
     )
     """Other batches, so other numbers: one campaign does it always or never."""
-    mixed_devices: bool = Field(
-        False,
-        strict=True,
-        description="Use nodes of several kinds: runs are paired within a kind. Default: no.",
-    )
-    device_kinds: tuple[str, ...] = ()
-    """Of ``mixed_devices``, in the order in which seeds go round them; the first sitting finds
-    them."""
     reference: ReferenceMode = Field(
         "incumbent", description="Config that proposals edit: incumbent or baseline."
     )
@@ -219,8 +211,6 @@ class Policy(_Means, Rules, _Search):
 _BEFORE_LANES = (
     ("lanes", 1),
     ("executor", "local"),
-    ("mixed_devices", False),
-    ("device_kinds", ()),
 )
 """What a version without lanes does, and has no word for."""
 
@@ -253,13 +243,6 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
             )
         return self
 
-    @property
-    def kinds_wanted(self) -> tuple[str, ...]:
-        """Kinds of device that a cluster's nodes must have one of; none: what is there decides."""
-        if self.mixed_devices or self.device_kind is None:
-            return self.device_kinds
-        return (self.device_kind,)
-
     @classmethod
     def in_first_row(cls) -> list[str]:
         """The names of those that its first row says as they are: the ruler's, and what of the
@@ -286,7 +269,13 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         """
         try:
             text = read_given(path).decode("utf-8")
-            return cls.model_validate(tomllib.loads(_PAIR.sub(_whole, text)))
+            said = tomllib.loads(_PAIR.sub(_whole, text))
+            if said.get("mixed_devices"):
+                raise SettingsError(
+                    f"{path} is of a campaign on devices of several kinds, which this version can"
+                    " read and not resume; start another campaign"
+                )
+            return cls.model_validate(said)
         except ValidationError as error:
             raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
         except (OSError, ValueError) as error:

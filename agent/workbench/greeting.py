@@ -74,10 +74,7 @@ def _greet_built_in(session: Session, target_tokens: int | None) -> None:
 def _lanes(campaign: Campaign, executor: Executor) -> str:
     settings, lanes = campaign.settings, executor.places
     if settings.executor != "local":
-        text = f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
-        by_kind = executor.places_by_kind.items()
-        each = "; ".join(f"{count} on {kind}" for kind, count in by_kind)
-        return f"{text}, each seed on one kind of device: {each}" if each else text
+        return f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
     if settings.device != "cpu":
         return f"{lanes} trials at once, each on a GPU of its own"
     cores = len(shares(usable_cores(), lanes)[0])

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -31,16 +31,10 @@ which trials are let have."""
 class LocalNode:
     """A node: everything that one ``ray start`` began."""
 
-    def __init__(
-        self, name: str, arguments: list[str], environ: dict[str, str], log: Path, within: list[str]
-    ) -> None:
-        """
-        :param within: a command that runs the one after it.
-        """
+    def __init__(self, name: str, arguments: list[str], environ: dict[str, str], log: Path) -> None:
         self.name = name
         self._log = log
         command = [
-            *within,
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
             *("--disable-usage-stats", "--include-log-monitor=false"),
             f"--node-name={name}",
@@ -125,31 +119,14 @@ class LocalCluster:
         """Where its nodes keep what they are sent."""
         return self._directory / "data"
 
-    def add(self, name: str, cpus: int = 2, processor: str | None = None) -> LocalNode:
-        """A node that has joined.
+    def add(self, name: str, cpus: int = 2) -> LocalNode:
+        """A node that has joined."""
+        return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"])
 
-        :param processor: what its processor calls itself there; it takes root to have it do so.
-        """
-        within = [] if processor is None else self._with_another(processor)
-        return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"], within)
-
-    def _with_another(self, processor: str) -> list[str]:
-        """Runs a command in a mount namespace of its own, with another /proc/cpuinfo."""
-        told = self._directory / "cpuinfo"
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        told.write_text(
-            "\n".join(
-                f"model name\t: {processor}" if line.startswith("model name") else line
-                for line in lines
-            )
-        )
-        script = f'mount --bind {told} /proc/cpuinfo && exec "$@"'
-        return ["unshare", "--mount", "sh", "-c", script, "sh"]
-
-    def _start(self, name: str, arguments: list[str], within: Sequence[str] = ()) -> LocalNode:
+    def _start(self, name: str, arguments: list[str]) -> LocalNode:
         self._starts += 1
         log = self._directory / f"{name}-{self._starts}.start"
-        node = LocalNode(name, arguments, self._environ, log, list(within))
+        node = LocalNode(name, arguments, self._environ, log)
         self.nodes[name] = node
         wait_until(lambda: node.started)  # two at once would take the same socket's name
         return node

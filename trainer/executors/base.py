@@ -8,10 +8,9 @@ at once submits several; who wants one and to wait for it calls :meth:`Executor.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from autoresearch.closing import Closing
@@ -27,7 +26,6 @@ __all__ = [
     "SeveralMachines",
     "StillRunning",
     "TrialAborted",
-    "kind_of_seed",
 ]
 
 LOOK_S = 0.1
@@ -35,14 +33,6 @@ LOOK_S = 0.1
 CANCEL_S = 15.0
 """A job that was cancelled ends within seconds; who leaves on an error waits no longer than this
 for it."""
-
-
-def kind_of_seed(seed: int, kinds: Sequence[str]) -> str | None:
-    """The kind of device that trials of this seed run on; None where there is one kind.
-
-    :param kinds: in the campaign's order.
-    """
-    return kinds[seed % len(kinds)] if kinds else None
 
 
 class StillRunning(TimeoutError):
@@ -123,10 +113,6 @@ class Executor(Closing, Protocol):
 
     places: int = 1
     """Trials that run at once; what is submitted beyond them waits for its turn."""
-    places_by_kind: Mapping[str, int] = MappingProxyType({})
-    """Of kinds of device that trials must not be moved between: a trial of seed s runs on the kind
-    at s modulo their number (:func:`kind_of_seed`), so that runs of one seed can be compared. Empty
-    where all places are alike."""
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """Have a trial run as ``spec`` says, in and only in ``trial_dir``; returns at once.
@@ -193,7 +179,7 @@ class Executor(Closing, Protocol):
 class SeveralMachines(Protocol):
     """What an executor on other machines says besides."""
 
-    kinds: tuple[str, ...]
-    """Of their devices, in the order in which seeds go round them."""
+    kind: str
+    """Of their devices."""
     refused: dict[str, str]
     """Machines that will not do, by name, and why."""

@@ -28,10 +28,8 @@ class Asked:
     device: str = "cpu"
     address: str | None = None
     """Of a cluster: ``HOST:PORT``."""
-    kinds: tuple[str, ...] = ()
-    """Of device, one of which every node of a cluster must have."""
-    mixed_devices: bool = False
-    """Several kinds will do."""
+    kind: str | None = None
+    """Of device, which every node of a cluster must have."""
     campaign: Path = Path()
     corpus: Path | None = None
 
@@ -74,8 +72,7 @@ def _ray(asked: Asked) -> Executor:
         asked.lanes,
         parcel=Parcel(asked.command, asked.corpus, asked.campaign),
         device=asked.device,
-        kinds=asked.kinds,
-        mixed_devices=asked.mixed_devices,
+        kind=asked.kind,
         allow_unsandboxed=asked.allow_unsandboxed,
         entry=asked.entry,
         needs=None if asked.command is None else Needs.of(asked.command),
@@ -93,8 +90,7 @@ def choose_executor(
     command: Command | None = None,
     lanes: int | None = 1,
     device: str = "cpu",
-    kinds: tuple[str, ...] = (),
-    mixed_devices: bool = False,
+    kind: str | None = None,
     campaign: Path = Path(),
     corpus: Path | None = None,
 ) -> Executor:
@@ -105,9 +101,7 @@ def choose_executor(
     :param name: ``local``, ``ray`` or ``ray:HOST:PORT``.
     :param lanes: trials to run at once; None: as many as there are GPUs, or nodes of a cluster.
     :param device: the campaign's.
-    :param kinds: of device, one of which every node of a cluster must have; none: the commonest
-        there, or all that are there with ``mixed_devices``.
-    :param mixed_devices: several kinds will do; a trial's seed says which it runs on.
+    :param kind: of device, which every node of a cluster must have; None: the commonest there.
     :param campaign: its directory, of which other machines are sent nothing.
     :param corpus: the directory of a corpus that other machines are sent where it is small.
     :raises SandboxError: where it cannot be, and that is not allowed.
@@ -124,8 +118,7 @@ def choose_executor(
             lanes,
             device,
             address or None,
-            kinds,
-            mixed_devices,
+            kind,
             campaign,
             corpus,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from concurrent import futures
 from dataclasses import replace
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import RESULT_FILE
-from trainer.executors.base import Executor, Job, LaneLost, kind_of_seed
+from trainer.executors.base import Executor, Job, LaneLost
 from trainer.executors.lane_jobs import Lane, LanesJob, Stay
 from trainer.isolation.outcome import aborted
 from trainer.isolation.scratch import clear
@@ -31,20 +31,15 @@ class Lanes(Executor):
     What is submitted takes the first free lane, in the order of the submissions; a lane that is
     free takes the one that waits longest. A trial whose lane is lost runs again, ahead of what
     waits, on the first other lane that is free, :data:`MOST_LOSSES` times at most. The lost one is
-    given trials again once it is mended; where none is left that could be, what waits fails. Where
-    lanes are of several kinds, all this is so among those of the kind that a trial's seed is of.
+    given trials again once it is mended; where none is left that could be, what waits fails.
     """
 
-    def __init__(self, lanes: Sequence[Lane], kinds: Sequence[str] = ()) -> None:
+    def __init__(self, lanes: Sequence[Lane]) -> None:
         """
         :param lanes: opened, and closed with this.
-        :param kinds: of device, that trials must not be moved between: each lane's place names one.
         """
         self._lanes = list(lanes)
         self.places = len(self._lanes)
-        self._kinds = tuple(kinds)
-        counted = Counter(lane.place.device for lane in self._lanes)
-        self.places_by_kind = {kind: counted[kind] for kind in self._kinds}
         self._free = deque(self._lanes)
         self._waiting: deque[LanesJob] = deque()
         self._door = threading.Lock()
@@ -66,7 +61,7 @@ class Lanes(Executor):
         with self._door:
             if self._closing:
                 raise MachineryError("this executor is closed; create another to run more trials")
-            if not self._has_a_lane(job):
+            if self._all_gone:
                 raise LaneLost("every lane is lost; see what became of their machines, then go on")
             self._waiting.append(job)
             must_wait = not self._free
@@ -107,21 +102,15 @@ class Lanes(Executor):
         for job in [job for job in self._waiting if job.done()]:
             self._waiting.remove(job)
         for job in self._waiting:
-            those = self._those_of(job)
-            usable = those - self._away
+            usable = set(self._lanes) - self._away
             for lane in self._free:
-                if lane in those and (lane not in job.lost_on or usable <= job.lost_on):
+                if lane not in job.lost_on or usable <= job.lost_on:
                     return lane, job
         return None
 
-    def _those_of(self, job: LanesJob) -> set[Lane]:
-        """The lanes that it may run on."""
-        kind = kind_of_seed(job.spec.seed, self._kinds)
-        return {lane for lane in self._lanes if kind is None or lane.place.device == kind}
-
-    def _has_a_lane(self, job: LanesJob) -> bool:
-        """Whether one of them is not lost for good."""
-        return not self._those_of(job) <= self._gone
+    @property
+    def _all_gone(self) -> bool:
+        return len(self._gone) == len(self._lanes)
 
     def _start(self, lane: Lane, job: LanesJob) -> None:
         try:
@@ -190,7 +179,7 @@ class Lanes(Executor):
             return
         with self._door:
             self._gone.add(lane)
-            left = [job for job in self._waiting if not self._has_a_lane(job)]
+            left = list(self._waiting) if self._all_gone else []
         for job in left:
             job.fail(lost)
 

@@ -110,10 +110,6 @@ class CampaignRow(Frozen):
     """Trials train without the documents that a confirmation sets aside to score."""
     train_tokens: PositiveInt | None = Field(None, exclude_if=not_)
     """How much of the train split its trials train on, from the first on, where they hold back."""
-    mixed_devices: bool = Field(False, exclude_if=not_)
-    """Trials run on devices of several kinds, those of one seed on one."""
-    device_kinds: tuple[str, ...] = Field((), exclude_if=not_)
-    """Which: seed s is run on the one at s modulo their number."""
     reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
     seed: NonNegativeInt

@@ -38,8 +38,6 @@ class PendingIteration(Frozen):
     prune: PruneRule | None = None
     """Rule that stops its trials early, from the reference's curves when the iteration began. It is
     stored so that finished trials are recognized after the reference has gained curves."""
-    device_kind: str | None = None
-    """Kind of device that its race runs on, if there are several."""
     until: PositiveInt | None = None
     """Number of iterations that the present loop will reach, for viewers."""
     began: float | None = Field(default=None, exclude=True)

@@ -14,7 +14,6 @@ from agent.settings.campaign import CampaignSettings
 from agent.workbench.console import say
 from agent.workbench.corpora import prepared_corpus
 from agent.workbench.lanes.choice import chosen_lanes
-from autoresearch.errors import SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from trainer.corpus import Corpus
 from trainer.executors.base import Executor, SeveralMachines
@@ -75,8 +74,6 @@ class LaneOpening:
         :raises AutoresearchError: where lanes or corpus cannot be had, in one sentence.
         """
         settings = self._settings
-        if settings.mixed_devices:
-            _refuse_unpaired(settings)
         if settings.lanes == "auto" and settings.executor == "local":
             return self._of_the_best_number(directory)
         lanes = None if settings.lanes == "auto" else settings.lanes
@@ -87,10 +84,7 @@ class LaneOpening:
             corpus = self._corpus()
             executor = self._executor(lanes, directory, corpus)
         if isinstance(executor, SeveralMachines):
-            mixed = executor.kinds if settings.mixed_devices else ()
-            settings = settings.model_copy(
-                update={"device_kind": executor.kinds[0], "device_kinds": mixed}
-            )
+            settings = settings.model_copy(update={"device_kind": executor.kind})
             for name, why in executor.refused.items():
                 say(self._console, f"without   {name}: {why}", "yellow")
         return OpenLanes(executor, settings, corpus, were_measured=False)
@@ -121,8 +115,7 @@ class LaneOpening:
                 command=self._command,
                 lanes=lanes,
                 device=self._settings.device,
-                kinds=self._settings.kinds_wanted,
-                mixed_devices=self._settings.mixed_devices,
+                kind=self._settings.device_kind,
                 campaign=campaign,
                 corpus=None if corpus is None else corpus.directory,
             )
@@ -136,19 +129,3 @@ def _refuse_if_at_work(directory: Path) -> None:
     if (directory / JOURNAL_FILE).exists():
         with CampaignLock(directory):
             pass
-
-
-def _refuse_unpaired(settings: CampaignSettings) -> None:
-    """
-    :raises SettingsError: where devices of several kinds cannot be had, or would train unlike.
-    """
-    if settings.executor == "local":
-        raise SettingsError(
-            "--mixed-devices is for the nodes of a cluster, and trials run on this machine; add "
-            "--executor ray, or begin a campaign without it"
-        )
-    if settings.budget.unit == "seconds":
-        raise SettingsError(
-            f"a budget of {settings.budget} is another number of steps on another kind of device; "
-            "give it steps or tokens, or leave --mixed-devices out"
-        )

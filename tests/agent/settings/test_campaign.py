@@ -60,8 +60,6 @@ OTHERS: dict[str, Any] = {
     "compile": True,
     "cudnn_attention": True,
     "hold_back": True,
-    "mixed_devices": True,
-    "device_kinds": ("a processor", "another"),
     "reference": "baseline",
     "seed": 8,
     "baseline_seeds": 6,
@@ -137,6 +135,17 @@ def test_every_part_of_the_policy_may(name: str, directory: Path) -> None:
 def test_the_first_row_holds_the_ruler_under_the_same_names() -> None:
     assert CampaignRow.model_fields.keys() >= EvaluationProtocol.model_fields.keys()
     assert set(CampaignSettings.in_first_row()) >= EvaluationProtocol.model_fields.keys()
+
+
+def test_a_campaign_on_several_kinds_of_device_is_read_and_not_resumed(tmp_path: Path) -> None:
+    """Versions between 0.2.0 and this one could begin such."""
+    said = campaign_row().model_dump(mode="json", by_alias=True)
+    older = said | {"mixed_devices": True, "device_kinds": ["GB10", "H200"]}
+    assert CampaignRow.model_validate(older) == campaign_row()
+    path = tmp_path / "campaign.toml"
+    path.write_text(TOML + 'mixed_devices = true\ndevice_kinds = ["GB10", "H200"]\n')
+    with pytest.raises(SettingsError, match="several kinds"):
+        CampaignSettings.from_toml(path)
 
 
 def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path) -> None:

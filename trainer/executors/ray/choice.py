@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 from trainer.executors.lanes import Lane, Lanes
-from trainer.executors.ray.cluster import RayCluster, kinds_by_number
+from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.parcels import Parcel
 
@@ -31,16 +30,10 @@ class ClusterLanes(Lanes):
         cluster: RayCluster,
         lanes: list[RayLane],
         refused: dict[str, str],
-        kinds: Sequence[str] = (),
     ) -> None:
-        """
-        :param kinds: of device, in the campaign's order; none: the commonest of these lanes first.
-        """
-        found = kinds_by_number(lane.place.device or "" for lane in lanes)
-        self.kinds = tuple(kinds) or found
+        self.kind = lanes[0].place.device or ""
         """Of their devices."""
-        mixed = self.kinds if len(self.kinds) > 1 else ()
-        super().__init__([ClusterLane(lane) for lane in lanes], mixed)
+        super().__init__([ClusterLane(lane) for lane in lanes])
         self._cluster = cluster
         self.refused = refused
         """Nodes that will not do, and why."""
@@ -52,7 +45,6 @@ class ClusterLanes(Lanes):
         lanes: int | None,
         *,
         parcel: Parcel,
-        kinds: Sequence[str] = (),
         **asked: Any,
     ) -> Self:
         """Connect and open lanes, as :meth:`RayCluster.open_lanes` says.
@@ -62,7 +54,7 @@ class ClusterLanes(Lanes):
         with parcel:
             cluster = RayCluster(address, parcel=parcel)
         try:
-            return cls(cluster, *cluster.open_lanes(lanes, kinds=kinds, **asked), kinds)
+            return cls(cluster, *cluster.open_lanes(lanes, **asked))
         except BaseException:
             cluster.close()
             raise

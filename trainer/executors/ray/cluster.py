@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container
 from concurrent import futures
 from pathlib import Path
 
@@ -111,8 +111,7 @@ class RayCluster(Closing):
         lanes: int | None = None,
         *,
         device: str = "cpu",
-        kinds: Collection[str] = (),
-        mixed_devices: bool = False,
+        kind: str | None = None,
         only: Collection[str] = (),
         allow_unsandboxed: bool = False,
         entry: str = ENTRY,
@@ -121,10 +120,7 @@ class RayCluster(Closing):
         """Lanes on the machines that will do; and of the others, why not.
 
         :param lanes: how many; None: one a GPU, or one a node.
-        :param kinds: of the campaign's devices, each of which gets a lane; none: the one that most
-            machines have, or with ``mixed_devices`` all.
-        :param mixed_devices: take machines of several kinds. Whoever pairs runs then looks at each
-            lane's :attr:`RayLane.place`, whose device is its kind.
+        :param kind: of the campaign's device; None: the one that most machines have.
         :param only: names of the machines to look at; none: all.
         :param needs: of the command that is to train there, if one is.
         :raises SettingsError: where there is no room for so many, or none of a kind.
@@ -138,14 +134,13 @@ class RayCluster(Closing):
                 refused[node.name] = wrong
             else:
                 usable.append(node)
-        found = kinds_by_number(node.facts.kind(device) for node in usable)
-        kinds = tuple(kinds) or (found if mixed_devices else found[:1])
-        for node in [n for n in usable if n.facts.kind(device) not in kinds]:
+        there = Counter(node.facts.kind(device) for node in usable)
+        kind = kind or min(there, key=lambda one: (-there[one], one), default="")
+        for node in [n for n in usable if n.facts.kind(device) != kind]:
             usable.remove(node)
             refused[node.name] = (
-                f"{node.facts.kind(device)}, where the campaign's are {' and '.join(kinds)}; runs"
-                " on unlike machines cannot be paired; begin a campaign with --mixed-devices, or"
-                " leave it out"
+                f"{node.facts.kind(device)}, where the campaign's is {kind}; runs on unlike"
+                " machines cannot be paired"
             )
         order = self._order(needs).model_copy(
             update={
@@ -154,18 +149,16 @@ class RayCluster(Closing):
                 "script_sha256": self._script_sha256,
             }
         )
-        kind_of = {node.name: node.facts.kind(device) for node in usable}
         doors = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
         try:
             wanted = seats(usable, device, lanes)
         except SettingsError as error:
             why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
             raise SettingsError(f"{error}" + (f" ({why})" if why else "")) from error
-        _refuse_a_kind_without(kinds, {kind_of[seat.node] for seat in wanted})
 
         def opened(seat: Seat) -> RayLane:
             with doors[seat.node]:
-                return self._lane(seat, order, kind_of[seat.node])
+                return self._lane(seat, order, kind)
 
         return _all(opened, wanted), refused
 
@@ -221,24 +214,6 @@ def _all(opened: Callable[[Seat], RayLane], wanted: list[Seat]) -> list[RayLane]
             lane.close()
         raise errors[0]
     return lanes
-
-
-def kinds_by_number(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Each once, the commonest first."""
-    counted = Counter(kinds)
-    return tuple(sorted(counted, key=lambda kind: (-counted[kind], kind)))
-
-
-def _refuse_a_kind_without(kinds: Collection[str], have: Collection[str]) -> None:
-    """
-    :raises SettingsError: where a kind that seeds belong to has no lane.
-    """
-    for kind in kinds:
-        if kind not in have:
-            raise SettingsError(
-                f"the campaign has seeds that run on {kind}, and no lane is on one; start Ray on "
-                "such a machine, or ask for more --lanes"
-            )
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

@@ -220,4 +220,4 @@ def test_more_lanes_than_room_and_another_kind_of_machine_are_refused(opened: Op
     with pytest.raises(SettingsError, match=r"no room for 99 lane\(s\) on the cluster"):
         opened.cluster.open_lanes(99, allow_unsandboxed=True)
     with pytest.raises(SettingsError, match="no room for 1"):
-        opened.cluster.open_lanes(1, kinds=["a machine that nobody has"], allow_unsandboxed=True)
+        opened.cluster.open_lanes(1, kind="a machine that nobody has", allow_unsandboxed=True)

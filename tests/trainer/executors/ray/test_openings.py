@@ -60,23 +60,12 @@ def test_no_more_at_once_than_a_node_has_cores() -> None:
     assert cluster.most == {"a": 2, "b": 2}
 
 
-def test_nodes_of_another_kind_are_left_out_unless_they_are_wanted() -> None:
+def test_nodes_of_another_kind_are_left_out() -> None:
     lanes, refused = Slow(c="another").open_lanes()
     assert lanes == ["a:cpu0", "b:cpu0"]
-    assert refused["c"].startswith("another, where the campaign's are a processor; runs on unlike")
-    lanes, refused = Slow(c="another").open_lanes(kinds=["another"])
+    assert set(refused) == {"c"}
+    lanes, refused = Slow(c="another").open_lanes(kind="another")
     assert lanes == ["c:cpu0"]
     assert set(refused) == {"a", "b"}
-    lanes, refused = Slow(c="another").open_lanes(mixed_devices=True)
-    assert (lanes, refused) == (["a:cpu0", "b:cpu0", "c:cpu0"], {})
-
-
-def test_a_campaign_of_several_kinds_keeps_to_them() -> None:
-    begun = ["a processor", "another"]
-    lanes, refused = Slow(c="another", d="a third").open_lanes(kinds=begun, mixed_devices=True)
-    assert lanes == ["a:cpu0", "b:cpu0", "c:cpu0"]
-    assert "where the campaign's are a processor and another" in refused["d"]
-    with pytest.raises(SettingsError, match="seeds that run on another, and no lane is on one"):
-        Slow().open_lanes(kinds=begun, mixed_devices=True)
-    with pytest.raises(SettingsError, match="or ask for more --lanes"):
-        Slow(c="another").open_lanes(2, kinds=begun, mixed_devices=True)
+    with pytest.raises(SettingsError):
+        Slow().open_lanes(kind="another")
