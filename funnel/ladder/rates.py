@@ -64,11 +64,6 @@ class RateOptimum(Frozen):
         width, and no less than a percent."""
         return max(0.01, math.log(self.high / self.low) / 4)
 
-    @property
-    def holds_rules(self) -> bool:
-        """Whether the rules' rate may be the best."""
-        return self.low <= 1 <= self.high
-
 
 @dataclass(frozen=True, slots=True)
 class _Parabola:

@@ -80,10 +80,6 @@ class Layout(Frozen):
     distributed_optimizer: bool = True
 
     @property
-    def model_parallel(self) -> int:
-        return self.tensor * self.pipeline
-
-    @property
     def accumulation(self) -> int:
         """Micro-batches a step that each model replica goes through."""
         return self.global_batch // (self.data * self.micro_batch)

@@ -85,18 +85,6 @@ class CarriedShape(Frozen):
     """Those that the winner changed."""
 
 
-def target_shape(
-    winner: Config,
-    target: TargetArchitecture,
-    *,
-    baseline: Config | None = None,
-    vocab_size: int | None = None,
-    left: Collection[RatioName] = (),
-) -> TargetArchitecture:
-    """The target of the same size with the winner's ratios; see :func:`carry_shape`."""
-    return carry_shape(winner, target, baseline=baseline, vocab_size=vocab_size, left=left).target
-
-
 def carry_shape(
     winner: Config,
     target: TargetArchitecture,

@@ -39,8 +39,3 @@ DEPTH_RULES: dict[DepthRule, Rule] = {
 def depth_factor(rule: DepthRule, *, base: int, n_layer: int) -> float:
     """What the rate of the blocks' matrices is multiplied by."""
     return math.sqrt(base / n_layer) if rule == "depth_mup" else 1.0
-
-
-def branch_factor(rule: DepthRule, *, base: int, n_layer: int) -> float:
-    """What the output of every residual branch is multiplied by."""
-    return math.sqrt(base / n_layer) if rule == "depth_mup" else base / n_layer

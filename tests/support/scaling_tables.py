@@ -192,7 +192,7 @@ def held_out() -> Iterator[tuple[HeldOut, float]]:
         target = _llama_405b() if run.target == "405b" else load_target(run.target)
         machine = MACHINES[run.gpu]
         layout = run.layout
-        gpus = layout.model_parallel * layout.data
+        gpus = layout.tensor * layout.pipeline * layout.data
         cluster = Cluster(nodes=gpus // 8, gpus=8, gpu=machine.gpu)
         practice = IN_2024.model_copy(update={"chunks": run.chunks})
         step = step_time(target, layout, cluster, machine, practice, fp8=run.fp8)

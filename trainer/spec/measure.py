@@ -50,11 +50,6 @@ class Measure(Frozen):
         return self.name if self.direction == "minimise" else f"minus {self.name}"
 
     @property
-    def objective_unit(self) -> str:
-        """Short form of :attr:`objective_name`."""
-        return self.short if self.direction == "minimise" else f"minus {self.short}"
-
-    @property
     def parts(self) -> int:
         """Parts per unit in which short texts count differences: thousandths if scores are shown to
         three or four decimals."""

@@ -24,8 +24,6 @@ than half of PCIe 5.0 x16's 63 GB/s."""
 START_S = 300.0
 """To start processes, join NCCL's groups, open the data and compile: assumed."""
 SHORTEST_TIMEOUT_S = 300
-START_TIMEOUT_MIN = 60
-"""The first start builds the index of the data, on one rank, while the others wait."""
 
 
 USUAL_PREEMPTIONS = 2.0

@@ -129,7 +129,8 @@ def test_the_least_model_parallelism_that_fits_is_taken() -> None:
     assert str(chosen.layout) == "TP 2 × PP 1 × DP 4"
     assert chosen.layout.recompute == "selective"
     for use in uses:
-        less = use.layout.model_parallel < chosen.layout.model_parallel
+        split, own = use.layout, chosen.layout
+        less = split.tensor * split.pipeline < own.tensor * own.pipeline
         if less and use.layout.recompute == "selective":
             assert not use.fits
     assert (

@@ -13,7 +13,7 @@ from agent.menu.proxy_menu import ProxyMenu
 from autoresearch.errors import SpecError, TargetError
 from autoresearch.values import Scalar
 from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.target.carried_shape import ASPECT_LIMIT, CarriedShape, carry_shape, target_shape
+from funnel.target.carried_shape import ASPECT_LIMIT, CarriedShape, carry_shape
 from funnel.target.menu_text import longest_seq_len
 from funnel.target.phases import Phase
 from funnel.target.proxy_family import CPU, GPU, Scale
@@ -70,7 +70,7 @@ def test_the_baseline_carries_the_target_itself(name: str, scale: Scale) -> None
     )
     # What is no ratio is none of its business.
     other = baseline.model_copy(update={"lr": 0.5, "weight_decay": 0.3, "schedule": "wsd"})
-    assert target_shape(other, target, baseline=baseline) is target
+    assert carry_shape(other, target, baseline=baseline).target is target
 
 
 def test_shared_heads_and_activation_are_paid_by_d_ff_as_in_the_proxy() -> None:
@@ -129,7 +129,7 @@ def test_every_shape_of_the_menu_is_carried_at_the_targets_size(name: str, scale
         if menu.broken_constraint(winner, menu.campaign.budget):
             continue
         try:
-            shape = target_shape(winner, target, baseline=menu.baseline)
+            shape = carry_shape(winner, target, baseline=menu.baseline).target
         except TargetError as error:
             assert "whole heads" in str(error)
             continue
@@ -212,5 +212,7 @@ def test_without_a_baseline_the_winner_is_held_against_the_target() -> None:
     winner, baseline = won("llama-7b", kv_group=2)
     target = load_target("llama-7b")
 
-    assert target_shape(baseline, target) is target
-    assert target_shape(winner, target) == target_shape(winner, target, baseline=baseline)
+    assert carry_shape(baseline, target).target is target
+    assert (
+        carry_shape(winner, target).target == carry_shape(winner, target, baseline=baseline).target
+    )
