@@ -1,4 +1,4 @@
-"""What a forecast takes for granted, in words with its own numbers."""
+"""State a forecast's assumptions in words, with its own numbers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def assumptions(
 def _about_the_ends(
     fall: LossLaw, both: PlannedRuns, *, first: float, last: float
 ) -> Iterator[str]:
-    """What the warm-up, the floor and the length of the first day leave open."""
+    """Yield what the warm-up, the floor and the length of the first day leave open."""
     warmup_tokens = both.warmup_steps * both.tokens_per_step
     if warmup_tokens > first:
         yield (

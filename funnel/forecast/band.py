@@ -62,7 +62,7 @@ class ForecastPoint(Frozen):
 
 
 class Forecast(BothRuns):
-    """What the cloud's loss should be, from ``points[0].tokens`` to ``points[-1].tokens``."""
+    """Expected loss of the cloud run, from ``points[0].tokens`` to ``points[-1].tokens``."""
 
     schema_version: PositiveInt = 1
     fall: LossLaw | None
@@ -102,7 +102,7 @@ class Forecast(BothRuns):
         return low_N, middle_N, high_N
 
     def log_middle(self, tokens_N: Array) -> Array:
-        """Of the bits per byte."""
+        """Return the logarithm of the middle, in bits per byte."""
         places = np.log([point.tokens for point in self.points])
         middle = np.log([point.middle_bpb for point in self.points])
         return np.interp(np.log(tokens_N), places, middle)

@@ -6,7 +6,7 @@ from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 
 
 class Text(Frozen):
-    """What a token is, on one side of the comparison."""
+    """Definition of a token, on one side of the comparison."""
 
     tokenizer: str
     vocab_size: PositiveInt
@@ -19,7 +19,7 @@ class BothRuns(Frozen):
 
     target: str
     corpus: str
-    """What the proxies were trained on."""
+    """Corpus that the proxies were trained on."""
     proxy_text: Text
     target_text: Text
     proxy_params: PositiveInt
@@ -31,7 +31,7 @@ class BothRuns(Frozen):
     seq_len: PositiveInt
     """The target's: turns a log's samples into tokens."""
     first_day_tokens: PositiveInt
-    """What 24 hours would train on at the stated utilisation, however short the run is."""
+    """Tokens of 24 hours at the stated utilization, however short the run is."""
 
 
 class PlannedRuns(BothRuns):

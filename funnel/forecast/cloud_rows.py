@@ -50,9 +50,10 @@ _HELD_OUT = re.compile(r"\b(?:val|valid(?:ation|ate)?|eval(?:uation)?)\b", re.IG
 _SAMPLES = re.compile(rf"\bconsumed[\s_]samples{_FIGURE}")
 _EPOCH = re.compile(r"\bepoch[ :=\[]+(\d+)", re.IGNORECASE)
 _WRAPPED = re.compile(r"\biteration\s+\d[\d\s]*(?:/|$)|\bglobal_step:|\[step=\d+/")
-"""Where a record of several lines begins: Megatron-LM's and NeMo's, which consoles wrap, OLMo's."""
+"""Beginnings of records that span several lines: Megatron-LM's and NeMo's, which consoles wrap, and
+OLMo's."""
 _MOST_WRAPPED = 8
-"""The most lines that a console makes of one."""
+"""Most lines that a console makes of one."""
 _DICTIONARY = re.compile(r"\{'[^{}]*\}")
 _ITEM = re.compile(r"'([^']+)'\s*:\s*'?([^,'{}]+)")
 

@@ -1,13 +1,13 @@
-"""Where a run's loss leaves its forecast.
+"""Find where a run's loss leaves its forecast.
 
-The log's points within the forecast are cut into windows of equal numbers of points, at most 60,
-each of five or more, and the median of a window is compared with the band: it departs where it is
-more than 5 % above the high edge or 5 % below the low one. One window may be a spike; three in a
-row that depart to the same side are a departure that lasts, and the proxy's word on this run is
-void. As many losses in a row that are not finite say the same. A loss below the band is a departure
-too: it is a measurement of something else than was planned. And since a band far beyond the
-proxy's tokens is wide, a loss within it that rises is told as well: three windows in a row that are
-more than 10 % above the lowest mean of three before them.
+The log's points within the forecast are divided into windows of equal numbers of points, at most
+60, each of five or more. The median of a window is compared with the band: it departs if it is more
+than 5 % above the high edge or 5 % below the low one. One window may be a spike; three successive
+windows that depart to the same side are a lasting departure, and the proxy no longer predicts this
+run. As many successive losses that are not finite mean the same. A loss below the band is a
+departure too: it measures something else than was planned. Far beyond the proxy's tokens the band
+is wide, so a rising loss within it is reported as well: three successive windows that are more than
+10 % above the lowest mean of three before them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Side: TypeAlias = Literal["above", "below", "rising", "stopped", "not finite"]
 
 
 class Departure(Frozen):
-    """Where the run left the band for good, or for long."""
+    """A lasting departure of the run from the band."""
 
     side: Side
     step: NonNegativeInt
@@ -70,9 +70,9 @@ class Departure(Frozen):
     """Largest distance from the edge (rising: from the lowest level), relative; None where the loss
     was not finite."""
     back_at_step: NonNegativeInt | None = None
-    """Where it came back, if it did."""
+    """Step at which it returned, if it did."""
     seen_at_step: NonNegativeInt | None = None
-    """Where it could be told, for a forecast from a ladder."""
+    """Step at which it could be detected, for a forecast from a ladder."""
 
 
 def earliest_departure(

@@ -58,9 +58,9 @@ class LossLaw(Frozen):
     scale: Positive
     """Tokens."""
     from_tokens: PositiveInt
-    """Where the bins begin."""
+    """First token of the bins."""
     to_tokens: PositiveInt
-    """Where they end: beyond is extrapolation."""
+    """Last token of the bins; the law extrapolates beyond it."""
     runs: PositiveInt
     bins: PositiveInt
     residual_sd: NonNegative

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 EXPONENTS_K: Array = np.geomspace(0.02, 2.0, 200)
-"""Where the search begins: neighbours are 2.3 % apart."""
+"""Initial exponents of the search; neighbors are 2.3 % apart."""
 _FINER = 16
 """Parts into which the stretch to each neighbour is cut, each time."""
 _ROUNDS = 3

@@ -25,18 +25,22 @@ from numpy.typing import NDArray
 from funnel.forecast.power_law import Array
 
 HUBER_K = 1.345
-"""Where the loss turns from square to linear, in sds: 95 % efficient for normal scatter (Huber)."""
+"""Standard deviations at which the loss changes from square to linear: 95 % efficient for normal
+scatter (Huber)."""
 HUBER_SQUARE = 0.7102
-"""The mean square of a standard normal number that is cut off there."""
+"""Mean square of a standard normal number clipped there."""
 PRIOR_EXPONENT = 0.34
 """Hoffmann et al. 2022: 0.34 and 0.28; Besiroglu et al. 2024: 0.35 and 0.37; Muennighoff et al.
 2023 (arXiv 2305.16264): 0.35."""
 PRIOR_FLOOR_SHARE = 0.6
-"""Of the lowest loss: 1.69 or 1.82 of Chinchilla's losses of 2 to 3.2."""
+"""Prior of the floor, as a share of the lowest loss: 1.69 or 1.82 of Chinchilla's losses of 2 to
+3.2."""
 PRIOR_TERM_SHARE = 0.2
-"""What the parameters and the tokens each add in the middle of the runs, of the lowest loss."""
+"""Prior of each of the parameter and token terms in the middle of the runs, as a share of the
+lowest loss."""
 PRIOR_SD: Array = np.array([0.4, 1.0, 1.0, 0.35, 0.35])
-"""Of the logarithms of the floor, of both terms, and of both exponents."""
+"""Prior standard deviations of the logarithms of the floor, of both terms, and of both
+exponents."""
 
 _ITERATIONS = 80
 _CONVERGED = 1e-7
@@ -141,7 +145,7 @@ def _objective(theta_R5: Array, problem: Problem) -> Array:
 
 
 def _jacobian(theta_R5: Array, problem: Problem) -> Array:
-    """Of ``ln L``, ``(R, M, 5)``."""
+    """Return the derivatives of ``ln L``, ``(R, M, 5)``."""
     _, share_3RM = log_loss(theta_R5, problem.log_params, problem.log_tokens)
     floor_RM, a_RM, b_RM = share_3RM
     alpha_R, beta_R = np.exp(theta_R5[:, 3]), np.exp(theta_R5[:, 4])

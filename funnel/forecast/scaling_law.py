@@ -35,17 +35,17 @@ COVERAGE = 0.95
 PRIOR_SCATTER = 0.003
 """From one run to the next, relative, before any was seen."""
 PRIOR_SCATTER_RUNS = 3.0
-"""As many runs' worth of trust in it."""
+"""Weight of the prior, in runs."""
 LEAST_SCATTER = 2e-4
 LEAST_DRIFT = 0.002
 """For each doubling, whatever a backtest of few rungs says: over the published grids of Step Law,
 Hoffmann et al. and Gemstones the law errs by 0.2 to 1.5 % with each."""
 _ROUNDS = 5
-"""Of fit and scatter by turns."""
+"""Alternations of fit and scatter."""
 _STARTS = 4
-"""Of the grid of starts, those gone on with once the scatter is known."""
+"""Starts of the grid that are continued once the scatter is known."""
 _FEWEST_KEPT = 4
-"""Sizes below a cut of the backtest."""
+"""Fewest sizes below a cut of the backtest."""
 _MOST_CUTS = 4
 
 
@@ -89,7 +89,7 @@ class Exponents(Frozen):
     beta_low: Positive
     beta_high: Positive
     correlation: float
-    """Of the two, over the replicates."""
+    """Correlation of the two exponents over the replicates."""
 
 
 class ScalingFit(Frozen):
@@ -129,7 +129,7 @@ class ScalingFit(Frozen):
         return loss
 
     def doublings(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Of compute, beyond the largest run; 0 within."""
+        """Return doublings of compute beyond the largest run; 0 within."""
         compute = 6 * np.asarray(params, dtype=np.float64) * np.asarray(tokens, dtype=np.float64)
         beyond: Array = np.maximum(np.log2(compute / self.largest_compute), 0.0)
         return beyond
@@ -178,7 +178,7 @@ def fit_scaling_law(
 
 
 def fit_with_more(fit: ScalingFit, runs: Sequence[FinishedRun], replicates: int) -> ScalingFit:
-    """What the fit would be of these runs, were its drift the same."""
+    """Return the fit of these runs, assuming the same drift."""
     generator = np.random.default_rng(0)
     return _fitted(runs, (fit.drift_per_doubling, fit.backtests), generator, replicates)
 
@@ -228,7 +228,7 @@ class _Fit:
         self.y_M: Array = np.log([run.loss for run in runs])
         self._prior_5 = robust_fit.prior_mean(self.y_M)
         self.scatter = self.spread = 0.01
-        """Of one run about the law, with outliers counted as far as they pull, and in full."""
+        """Scatter of one run about the law, with outliers clipped, and in full."""
         self.freedom = 1.0
         best_S5 = robust_fit.starts(self.y_M)
         for _ in range(_ROUNDS):

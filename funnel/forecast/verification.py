@@ -30,7 +30,7 @@ ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"
 
 
 class Verification(Frozen):
-    """What a cloud log says of its forecast."""
+    """Result of comparing a cloud log with its forecast."""
 
     verdict: ForecastVerdict
     departure: Departure | None
@@ -47,12 +47,12 @@ class Verification(Frozen):
     repeated: NonNegativeInt
     """Dropped because the run was resumed from before them."""
     bytes_per_token: float | None
-    """That turned nats into bits per byte; None where the log has bits per byte."""
+    """Bytes per token that converted nats into bits per byte; None if the log has bits per byte."""
     telling_step: NonNegativeInt | None
-    """From which on a run that stopped learning would be outside; None: it nowhere would, or the
-    forecast is a ladder's."""
+    """Step from which a run that stopped learning would be outside; None if it never would be, or
+    the forecast is from a ladder."""
     caught: tuple[Catch, ...] = ()
-    """What would have been caught by now, for a forecast from a ladder."""
+    """Faults that would have been caught by now, for a forecast from a ladder."""
     windows: tuple[Window, ...]
     sentence: str
 

@@ -1,4 +1,4 @@
-"""What a comparison of a run with its forecast found, in one sentence."""
+"""State the result of comparing a run with its forecast, in one sentence."""
 
 from __future__ import annotations
 

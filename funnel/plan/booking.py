@@ -1,10 +1,10 @@
-"""What the cloud run takes: its schedule on the rented GPUs, the hours, the money, the checkpoints.
+"""Compute what the cloud run takes: its schedule on the rented GPUs, hours, money, checkpoints.
 
-    hours = FLOPs a token × tokens / (GPUs × peak × utilisation) / 3600
+    hours = FLOPs per token × tokens / (GPUs × peak × utilization) / 3600
     cost  = hours × GPUs × rate
 
-Peak is dense bf16, utilisation the share of it that the model's own arithmetic gets (MFU, Chowdhery
-et al. 2022, arXiv 2204.02311, appendix B), whatever precision or recomputation spend besides.
+Peak is dense bf16. Utilization is the model's own arithmetic as a share of it (MFU, Chowdhery et
+al. 2022, arXiv 2204.02311, appendix B), whatever precision or recomputation add.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Compute(Frozen):
     gpu_hours: Positive
     cost_usd: NonNegative
     day_usd: NonNegative
-    """What 24 hours cost."""
+    """Cost of 24 hours."""
 
 
 class Checkpoints(Frozen):
-    """What is saved, and how much room it wants."""
+    """Contents of the checkpoints, and the space they need."""
 
     size_gb: Positive
     """10^9 bytes: bf16 weights, fp32 master weights, two moments."""
@@ -83,7 +83,7 @@ class Booking(Frozen):
     compute: Compute
     terms: Terms = Terms()
     measured: MeasuredSpeed | None = None
-    """What the pre-flight saw on these GPUs."""
+    """Speed that the pre-flight measured on these GPUs."""
 
 
 def make_booking(

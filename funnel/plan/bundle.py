@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 
 
 class Manifest(Frozen):
-    """What a bundle holds."""
+    """Contents of a bundle."""
 
     kind: Literal["autoresearch-handoff"] = "autoresearch-handoff"
     files: dict[str, str]

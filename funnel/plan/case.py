@@ -1,4 +1,4 @@
-"""What a campaign has to say for its candidates: the search, the cull, the long runs, the noise."""
+"""Read a campaign's evidence for its candidates: the search, the cull, the long runs, the noise."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LaunchCase:
 
     @property
     def confirmed_words(self) -> str:
-        """What fresh seeds say of the winner, in a clause."""
+        """Return the confirmation of the winner on fresh seeds, in a clause."""
         if self.confirmed is not None:
             found, config = self.confirmed
             return found.said_of(config)
@@ -131,9 +131,9 @@ class LaunchCase:
 
 
 def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
-    """What the campaign in this directory has to say for its candidates.
+    """Return the evidence of the campaign in this directory for its candidates.
 
-    :raises HandoffError: where it has no finished stress test, or none that left a config standing.
+    :raises HandoffError: if it has no finished stress test, or none in which a config survived.
     """
     rows = read_rows(directory / JOURNAL_FILE)
     first = next(rows, None)
@@ -173,7 +173,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
 
 
 class _Count:
-    """What the evidence does not keep."""
+    """Counts that the evidence does not keep."""
 
     def __init__(self) -> None:
         self.stress: list[StressRow] = []

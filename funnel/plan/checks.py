@@ -1,4 +1,4 @@
-"""What to try on the rented GPUs before the booking is spent, in order of price."""
+"""List checks on the rented GPUs before the booking is spent, in order of price."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Check(Frozen):
     command: str
     does: str
     passes: str
-    """What passing looks like."""
+    """Description of a pass."""
 
 
 class PreflightLimits(Frozen):
@@ -207,7 +207,7 @@ def _day(booking: Booking, forecast: Forecast) -> Check:
 
 
 def day_code(forecast: Forecast) -> str:
-    """What verify exits with after a day of a sound run, in words."""
+    """Return verify's exit code after a day of a sound run, in words."""
     point = telling_point(forecast)
     if point is None:
         return "3 and not 1 (0 it cannot: its band is too wide)"

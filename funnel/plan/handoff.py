@@ -45,7 +45,7 @@ NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"
 
 
 class Wishes(Frozen):
-    """What the person asked for."""
+    """Options that the person chose."""
 
     mfu: float | None
     """None: what the layout's arithmetic says, or the pre-flight measured."""
@@ -57,7 +57,7 @@ class Wishes(Frozen):
     """Mean bytes in a token of the cloud's tokenizer, where they are known."""
     terms: Terms = Terms()
     measured: MeasuredSpeed | None = None
-    """What the pre-flight saw on the rented GPUs."""
+    """Speed that the pre-flight measured on the rented GPUs."""
     length_rule: HorizonRule | None = None
     batch_rule: BatchRule = DEFAULT_RULES.batch
 
@@ -91,11 +91,11 @@ class Handoff:
     checks: tuple[Check, ...]
     risks: tuple[str, ...]
     changes: tuple[CarriedChange, ...]
-    """What the search changed, and what became of it."""
+    """Changes of the search, and how each was carried."""
     attribution: AttributionResult | None
-    """None where no change was taken back."""
+    """None if no change was reverted."""
     phases: tuple[PhasePlan, ...] = ()
-    """Of the target's curriculum; empty where it has none."""
+    """Phases of the target's curriculum; empty if it has none."""
 
     @property
     def winner(self) -> Recipe:

@@ -1,4 +1,4 @@
-"""What one GPU must hold, by how the model is laid out, and the layout to take.
+"""Compute what one GPU must hold under each layout of the model, and choose a layout.
 
 A layout is tensor parallel × pipeline parallel × data parallel, with sequence parallelism wherever
 tensor parallelism is. Where every GPU has room for the whole of its optimizer's state that is plain
@@ -107,7 +107,7 @@ class Layout(Frozen):
 
 
 class MemoryUse(Frozen):
-    """What the fullest GPU of a layout holds, in 10^9 bytes."""
+    """Memory of the fullest GPU of a layout, in 10^9 bytes."""
 
     layout: Layout
     weights_gb: Finite
@@ -116,9 +116,9 @@ class MemoryUse(Frozen):
     activations_gb: Finite
     logits_gb: Finite
     limit_gb: Finite
-    """What may be used."""
+    """Usable memory."""
     measured: Positive = 1.0
-    """What the pre-flight saw of one layout, relative to the sum of its parts."""
+    """Memory that the pre-flight measured for one layout, relative to the sum of its parts."""
 
     @property
     def total_gb(self) -> float:
@@ -142,7 +142,7 @@ class MemoryUse(Frozen):
 
 
 def memory_use(target: TargetArchitecture, layout: Layout, gpu: Gpu, *, fp8: bool) -> MemoryUse:
-    """What a GPU of the fullest pipeline stage holds: the first or the last."""
+    """Return the memory of a GPU of the fullest pipeline stage: the first or the last."""
     stages = [
         _stage(target, layout, gpu, fp8=fp8, first=True, last=layout.pipeline == 1),
         _stage(target, layout, gpu, fp8=fp8, first=layout.pipeline == 1, last=True),

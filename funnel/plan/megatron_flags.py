@@ -28,9 +28,9 @@ CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
 """The releases whose parsers have all the flags of such a plan, and that carry it out."""
 MUP_SINCE = (0, 19)
 """Major and minor number of the first release that resumes a maximal-update run at its rates. From
-core_v0.17.0 to v0.18.2 there are the flags, but at a checkpoint's loading the optimizer's groups
-are told apart by weight decay alone: from then on the tables train with the blocks' rate and
-epsilon, and nothing says so (Megatron-LM's pull request 4705)."""
+core_v0.17.0 to v0.18.2 the flags exist, but when a checkpoint is loaded the optimizer's groups are
+distinguished only by weight decay. From then on the tables train with the blocks' rate and epsilon,
+without a warning (Megatron-LM's pull request 4705)."""
 
 INIT_STD = 0.02
 MAX_LOGIT_STD = 0.5
@@ -55,7 +55,7 @@ class Flag(Frozen):
 
 
 def flag_words(flags: Iterable[Flag]) -> list[str]:
-    """As words of a command line."""
+    """Return the flags as words of a command line."""
     return [word for flag in flags for word in flag.words()]
 
 
@@ -181,8 +181,8 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
 
 
 def _init(projection: Projection) -> tuple[Flag, ...]:
-    """As the proxy started. What writes to the residual stream Megatron-LM divides by
-    sqrt(2 × layers) itself, as the proxies do."""
+    """Return the flags of the proxy's initialization. Megatron-LM, like the proxies, divides
+    matrices that write to the residual stream by sqrt(2 × layers)."""
     return _flags(
         init_method_std=INIT_STD * projection.source.init_scale,
         embedding_init_method_std=table_std(projection.source),
@@ -274,7 +274,7 @@ def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
 
 
 def layout_flags(layout: Layout) -> tuple[Flag, ...]:
-    """What changes with the layout alone, for a run that overrides a script's."""
+    """Return the flags that depend only on the layout, for a run that overrides a script's."""
     return _flags(
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,

@@ -41,7 +41,7 @@ class PhasePlan(Frozen):
     """The launch script's ``--lr``, and ``--min-lr``."""
     lr_end: NonNegative
     hours: Positive
-    """Of training alone."""
+    """Hours of training alone."""
     cost_usd: NonNegative
     change: str
     """In words, what is spread otherwise than in the phase before; empty where nothing is."""
@@ -72,7 +72,7 @@ def hand_overs(winner: Recipe, phases: Sequence[Phase]) -> Iterator[float]:
 
 
 def _left(config: Config, passed: float) -> float:
-    """What the schedule has left of its fall, from 1 to 0."""
+    """Return the remaining part of the schedule's decay, from 1 to 0."""
     if config.schedule == "linear":
         return 1 - passed
     if config.schedule == "wsd":
@@ -144,7 +144,8 @@ def _plan(
 def _target_of(
     target: TargetArchitecture, phase: Phase, before: PhasePlan | None
 ) -> TargetArchitecture:
-    """As the phase trains it; a rotary base stays what the phase before made it."""
+    """Return the target as the phase trains it; a rotary base stays as the previous phase left
+    it."""
     rope_base = before.recipe.projection.target.rope_base if before else target.rope_base
     return target.model_copy(
         update={
@@ -252,7 +253,7 @@ def _with_rates(groups: Sequence[FlagGroup], lr: float, min_lr: float) -> tuple[
 
 
 def _change(before: MemoryUse, now: MemoryUse) -> str:
-    """What the hand-over spreads otherwise, and why."""
+    """Return what the hand-over redistributes, and why."""
     changes = []
     if str(before.layout) != str(now.layout):
         changes.append(f"{before.layout} becomes {now.layout}")

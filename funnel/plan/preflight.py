@@ -134,7 +134,7 @@ def preflight(
 
 
 def compare(layout: Layout, came: LayoutLosses, single: LayoutLosses) -> Sameness:
-    """One layout against the single process; a control passes where it is told apart."""
+    """Compare one layout with the single process; a control passes if it differs."""
     loss = _difference(came.losses, single.losses)
     norm = _difference(came.grad_norms, single.grad_norms)
     is_same = loss <= TOLERANCE and norm <= NORM_TOLERANCE

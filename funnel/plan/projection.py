@@ -31,9 +31,9 @@ class Projection(Frozen):
     """The target's: its shape, and the carried hyperparameters; its ``lr`` is that of the matrices
     in the blocks, which hold most of the parameters."""
     base_lr: Positive
-    """What a launcher is given: it divides by the width itself where the rule is ``mup``."""
+    """Rate for a launcher that divides by the width itself, if the rule is ``mup``."""
     base_width: PositiveInt
-    """The width at which ``base_lr`` is the blocks' rate too."""
+    """Width at which ``base_lr`` is the blocks' rate too."""
     warmup_fraction: NonNegative
     """Warmup as a share of the schedule, the proxy's and the target's."""
     steps: PositiveInt
@@ -43,13 +43,13 @@ class Projection(Frozen):
     carried: tuple[CarriedValue, ...]
     """Every field of the target's config, in its order."""
     disagreements: tuple[Disagreement, ...]
-    """What the rules do not agree on, and which was taken."""
+    """Values on which the rules disagree, and which was used."""
     notes: tuple[str, ...]
-    """In words, where a rule is used beyond what it was seen over."""
+    """Notes on rules that are used beyond their tested range."""
 
     @property
     def lr_rule(self) -> LrRule:
-        """Of the width."""
+        """Rule of the width."""
         return self.rules.width
 
     @property

@@ -3,7 +3,7 @@
 - ``winner``: the finalist with the lowest long-run mean.
 - ``runner-up``: the next one, for where the winner's word proves void.
 - ``restart``: the finalists after it; and the winner with half its learning rate, which is what to
-  go on with from the last checkpoint before a spike that does not come back. That one was not
+  continue with from the last checkpoint before a lasting spike. That one was not
   stress-tested, and says so. Its flags are the winner's, and the launch script halves what the
   schedule makes of them: Megatron-LM takes a run's rates from its checkpoint, whatever ``--lr`` and
   ``--override-opt_param-scheduler`` say (core_v0.16.1 to v0.18.2), or stops (v0.19.0).
@@ -58,9 +58,9 @@ class Recipe(Frozen):
     proxy_runs: NonNegativeInt
     projection: Projection
     memory: MemoryUse
-    """What a GPU holds under the layout to take."""
+    """Memory of a GPU under the chosen layout."""
     layouts: tuple[MemoryUse, ...]
-    """All that divide."""
+    """All possible layouts."""
     schedule: Schedule
     checkpoints: Checkpoints
     operations: Operations
@@ -68,9 +68,9 @@ class Recipe(Frozen):
     groups: tuple[FlagGroup, ...]
     """Flags of pretrain_gpt.py, but for data, tokenizer and places."""
     lr_factor: Positive = 1.0
-    """What the launch script multiplies the learning rates of the flags by."""
+    """Factor of the launch script on the learning rates of the flags."""
     follows: str | None = None
-    """Of a phase: the script of the one before it, whose last weights it starts from."""
+    """For a phase: the script of the previous one, whose last weights it starts from."""
     mix: dict[str, float] = Field(default_factory=dict)
     """Names of corpora and their weights; empty: the user's DATA_PATH."""
     precision_flags: tuple[Flag, ...]
@@ -94,7 +94,7 @@ class Recipe(Frozen):
 
     @property
     def log(self) -> str:
-        """Where it logs, unless told otherwise: two runs in one log cannot be told apart."""
+        """Log file, by default one per run: two runs in one log cannot be separated."""
         return f"cloud{self._suffix}.log"
 
     @property
@@ -118,7 +118,7 @@ class Carrying(Frozen):
     batch: PositiveInt | None = None
     """Sequences a step; None: by the batch's rule."""
     support: LadderSupport | None = None
-    """What a ladder measured of the rates."""
+    """Measurements of the rates by a ladder."""
 
 
 def make_recipes(
@@ -171,8 +171,8 @@ def _halved(winner: Recipe) -> Recipe:
         update={
             "name": "recipe-restart-half-lr",
             "role": "restart",
-            "why": "the winner with half its learning rate, to go on with from the last checkpoint "
-            "before a spike that does not recover; not stress-tested",
+            "why": "the winner with half its learning rate, to continue with from the last "
+            "checkpoint before a spike that does not recover; not stress-tested",
             "proxy_hash": gentler.source.config_hash,
             "proxy_bpb": None,
             "proxy_runs": 0,
@@ -268,7 +268,7 @@ def departures_from(rules: RuleChoice, recipe: Recipe) -> Iterator[str]:
 
 
 def batch_words(recipe: Recipe) -> str | None:
-    """What became of the batch where the proxy's could not be kept, or was not wanted."""
+    """Return how the batch was changed if the proxy's could not be kept, or was not wanted."""
     schedule = recipe.schedule
     proxy_tokens = recipe.projection.source.tokens_per_step
     if schedule.tokens_per_step == proxy_tokens:

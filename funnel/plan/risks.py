@@ -1,4 +1,4 @@
-"""What may be wrong with a launch plan, for who signs the cheque."""
+"""List what may be wrong with a launch plan, for the person who pays for it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _rotary_base(base: float, proxys: float) -> str:
 
 
 def _carried_over(projection: Projection) -> Iterator[str]:
-    """What the rate's rule and the length of sequences rest on."""
+    """Yield the basis of the rate's rule and of the sequence length."""
     yield (
         f"the learning rate is carried by {projection.lr_rule} over a width ratio of "
         f"{projection.target.d_model / projection.source.d_model:.3g}"
@@ -79,7 +79,7 @@ def _carried_over(projection: Projection) -> Iterator[str]:
 
 
 def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
-    """What was stated or computed where only a run could say it."""
+    """Yield what was stated or computed because only a run could measure it."""
     speed = booking.compute.speed
     if speed.source != "measured":
         yield (
@@ -119,7 +119,7 @@ def _head_start(projection: Projection) -> Iterator[str]:
 
 
 def _pauses(winner: Recipe) -> Iterator[str]:
-    """What the GPUs wait for, or do besides; the utilisation says nothing of it."""
+    """Yield what the GPUs wait for or do besides training, which the utilization omits."""
     # Forward alone is a third of a training step.
     evaluation = EVAL_BATCHES / EVAL_STEPS / 3
     checkpoints, run = winner.checkpoints, winner.operations
@@ -230,6 +230,6 @@ def _doubts_of_the_search(case: LaunchCase) -> Iterator[str]:
         )
     elif test.fidelity.kendall.lo <= 0:
         yield (
-            f"the ranking by short runs cannot be told from chance (Kendall "
+            f"the ranking by short runs cannot be distinguished from chance (Kendall "
             f"{test.fidelity.kendall.value:.2f}, n = {test.n}): better recipes may have been culled"
         )

@@ -1,8 +1,8 @@
-"""What share of the GPUs' peak a layout gets: computed, stated or measured.
+"""Compute, or take as stated or measured, the share of the GPUs' peak that a layout gets.
 
-The arithmetic is :mod:`funnel.plan.speed.step_time`'s. Held against Megatron-LM's published tables
-it is off by 3 % in the mean and by less than 10 % in every row, those it was not fitted to included
-(docs/plan.md). What the pre-flight measured replaces it.
+The arithmetic is that of :mod:`funnel.plan.speed.step_time`. Compared with Megatron-LM's published
+tables it is off by 3 % in the mean and by less than 10 % in every row, including those it was not
+fitted to (docs/plan.md). A measurement by the pre-flight replaces it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import TrainingFlops
 
 LAUNCHED = Practice()
-"""As the launch scripts run: fused attention, gradients and weights of the data-parallel group on
-their way during a micro-batch, tensor-parallel and pipeline traffic in the open, one chunk each."""
+"""Practice of the launch scripts: fused attention, gradients and weights of the data-parallel group
+in transit during a micro-batch, tensor-parallel and pipeline traffic exposed, one chunk each."""
 ERROR = 0.10
-"""Relative: the most that a published run was off by."""
+"""Largest relative error for a published run."""
 SAME_SPEED = 0.03
 """Layouts closer than this are as fast as each other: the simpler one is taken."""
 
@@ -34,7 +34,7 @@ Source: TypeAlias = Literal["computed", "stated", "measured", "scaled"]
 
 
 class MeasuredSpeed(Frozen):
-    """What ``preflight.sh speed`` and ``preflight.sh fabric`` saw, on the rented GPUs."""
+    """Measurements of ``preflight.sh speed`` and ``preflight.sh fabric`` on the rented GPUs."""
 
     target: str
     gpu: str
@@ -54,10 +54,10 @@ class Utilisation(Frozen):
     """How much of the peak, and how that is known."""
 
     mfu: Positive
-    """Of dense bf16, the model's own arithmetic counted once (Chowdhery et al. 2022)."""
+    """Share of dense bf16, with the model's own arithmetic counted once (Chowdhery et al. 2022)."""
     source: Source
     step: StepTime | None = None
-    """Where a step's time goes; None where it was stated."""
+    """Parts of a step's time; None if stated."""
 
     def words(self) -> str:
         """In a few words, how it is known."""
@@ -77,9 +77,9 @@ def utilisation(
     fp8: bool,
     measured: MeasuredSpeed | None = None,
 ) -> Utilisation:
-    """What this layout gets of the cluster's peak.
+    """Return what this layout gets of the cluster's peak.
 
-    :raises HandoffError: where the GPU's links are not known, or the measurement is of another run.
+    :raises HandoffError: if the GPU's links are unknown, or the measurement is of another run.
     """
     machine = machine_of(cluster.gpu)
     if measured is not None:
@@ -126,7 +126,7 @@ def fastest(
 def memory_factor(
     target: TargetArchitecture, cluster: Cluster, measured: MeasuredSpeed | None, *, fp8: bool
 ) -> float:
-    """What the pre-flight saw of memory, relative to the formula; 1 where it saw none."""
+    """Return the memory that the pre-flight measured, relative to the formula; 1 if unmeasured."""
     if measured is None or measured.memory_gb is None:
         return 1.0
     _same_run(measured, target, cluster)
@@ -136,7 +136,7 @@ def memory_factor(
 
 
 def read_measured(path: Path) -> MeasuredSpeed:
-    """What the pre-flight wrote.
+    """Read the pre-flight's measurements.
 
     :raises HandoffError: naming the file and what is wrong with it.
     """

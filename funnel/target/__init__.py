@@ -1,1 +1,1 @@
-"""What the cloud will train, and the proxies that stand in for it."""
+"""Define what the cloud will train, and the proxies that represent it."""

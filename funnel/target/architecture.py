@@ -38,7 +38,7 @@ class TargetArchitecture(Frozen):
     name: Annotated[str, Field(pattern=r"^[\w.:+-]{1,48}$")]
     doc: PlainText = ""
     params: Total
-    """As declared; counted as ``params_counted`` says."""
+    """Declared parameters, counted as ``params_counted`` says."""
     params_counted: Literal["total", "without_embeddings"] = "total"
     """``without_embeddings`` leaves out the tables of tokens and of learned positions, and an
     untied head."""
@@ -146,9 +146,9 @@ class TargetArchitecture(Frozen):
 
 
 def parse_target(toml: str, source: str) -> TargetArchitecture:
-    """The target in a TOML text; ``source`` is what messages call it.
+    """Parse a target from TOML text; messages call it ``source``.
 
-    :raises TargetError: naming the key and the mend.
+    :raises TargetError: naming the key and the fix.
     """
     document = _FILES.document(toml, source)
     try:

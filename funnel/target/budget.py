@@ -34,17 +34,18 @@ SHAPE_KEYS = ("d_model", "n_layer", "n_head", "n_kv_head")
 TOKENS_PER_PARAMETER = 20
 """Compute-optimal training, Hoffmann et al. 2022 (arXiv 2203.15556), table 3 rounded."""
 SIZED_BY = ("vocab_size", "seq_len", "activation", "positions", "tie_embeddings")
-"""What the size of a shape depends on besides its ratios."""
+"""Fields that determine the size of a shape besides its ratios."""
 ROUNDS = 40
-"""Of fitting a size to its tables and its money: each halves the miss or better."""
+"""Rounds of fitting a size to its tables and its money; each at least halves the error."""
 
 
 def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
-    """A target file's table with a whole shape, its parameters and its tokens, where it has ratios
-    or money in their place; else the table as it is.
+    """Return a target file's table with a whole shape, its parameters and its tokens.
+
+    It replaces ratios or money; a table without them is returned unchanged.
 
     :param build: makes an unchecked architecture of a table's values.
-    :raises ValueError: one clause that names the key and the mend.
+    :raises ValueError: one clause that names the key and the fix.
     """
     table = {key: value for key, value in document.items() if key not in MONEY_KEYS}
     flops = _flops(document)
@@ -67,7 +68,7 @@ def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
 
 
 def _flops(document: dict[str, Any]) -> float | None:
-    """What the money buys; None where the file has none."""
+    """Return the FLOPs that the money buys; None if the file has none."""
     given = [key for key in MONEY_KEYS if key in document]
     if not given:
         return None

@@ -96,7 +96,7 @@ def carry_shape(
     """The target of the same size with what the winner changed of the baseline's ratios.
 
     :param baseline: None: the winner is compared with the target itself, number by number.
-    :param vocab_size: of the proxies, by which equal FLOPs are told; None: weights alone tell.
+    :param vocab_size: of the proxies, to compare FLOPs; None compares the weights alone.
     :param left: ratios to leave as the target has them, since they do harm.
     :raises TargetError: where no whole shape of the size has the winner's ratios.
     """
@@ -230,7 +230,7 @@ class _Journey:
     def rows(
         self, built: TargetArchitecture, carried: Mapping[RatioName, bool]
     ) -> Iterator[CarriedRatio]:
-        """What is told of each change."""
+        """Yield a description of each change."""
         reference: Config | TargetArchitecture = self.baseline or self.target
         for name, is_carried in carried.items():
             yield CarriedRatio(

@@ -27,9 +27,9 @@ from autoresearch.values import Scalar
 from funnel.target.ratios import RatioName
 
 Equal: TypeAlias = Literal["params", "flops"]
-"""What is held."""
+"""Quantity that is held equal."""
 EQUAL_TOLERANCE = 0.02
-"""How far two sizes may be apart and count as equal."""
+"""Largest relative difference of two sizes that count as equal."""
 RATIO_TOLERANCE = 0.15
 """How far a nominal ratio may be off the one that whole layers leave room for, either way."""
 GATED = ("swiglu", "geglu")
@@ -37,12 +37,12 @@ GATED = ("swiglu", "geglu")
 
 
 def matrices(activation: str) -> int:
-    """Of a feed-forward block."""
+    """Return the number of matrices of a feed-forward block."""
     return 3 if activation in GATED else 2
 
 
 class Sized(Protocol):
-    """What the size of a shape depends on."""
+    """Fields that determine the size of a shape."""
 
     @property
     def n_layer(self) -> int: ...
@@ -72,9 +72,9 @@ class EqualSize:
     head: int
     """Weights of the head for a unit of width: V at equal FLOPs, else 0."""
     scores: int
-    """Of one layer for a unit of width: 2 T at equal FLOPs, else 0."""
+    """Attention scores of one layer per unit of width: 2 T at equal FLOPs, else 0."""
     unit: int
-    """What d_ff is a multiple of."""
+    """Number that d_ff is a multiple of."""
 
     @classmethod
     def of(cls, shape: Sized, *, equal: Equal, vocab_size: int, seq_len: int, unit: int) -> Self:
@@ -102,7 +102,7 @@ class EqualSize:
         )
 
     def amount_of(self, shape: Sized) -> int:
-        """What is held, of another shape."""
+        """Return the held quantity of another shape."""
         d = shape.d_model
         keys = d * shape.kv_heads // shape.n_head
         block = d * (2 * d + 2 * keys + matrices(shape.activation) * shape.d_ff)
@@ -122,7 +122,7 @@ class EqualSize:
 
     @property
     def _room(self) -> str:
-        """What the layers share."""
+        """Return the formula of the amount that the layers share."""
         return f"({self.amount} - {self.head} * d_model)" if self.head else str(self.amount)
 
     def layers_formula(self, ffn_ratio: str) -> str:
@@ -182,7 +182,7 @@ class NumericRatios:
         )
 
     def get(self, name: RatioName) -> float:
-        """That of one of the numeric ratios."""
+        """Return one of the numeric ratios."""
         return self.aspect if name == "depth_width" else float(getattr(self, name))
 
 

@@ -22,9 +22,9 @@ class Phase(Frozen):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,23}$")]
     share: Share
-    """Of the run's tokens; the shares of all phases add up to 1."""
+    """Share of the run's tokens; the shares of all phases add up to 1."""
     seq_len: Annotated[int, Field(gt=0, le=10**8)] | None = None
-    """None: the target's."""
+    """None: the target's length."""
     mix: dict[Annotated[str, Field(pattern=r"^[\w.+-]{1,64}$")], Share] = Field(
         default_factory=dict
     )
@@ -40,7 +40,7 @@ class Phase(Frozen):
 
 
 def phases_problem(phases: Sequence[Phase], *, seq_len: int, positions: str) -> str | None:
-    """What is wrong with them and how to mend it; None where nothing is."""
+    """Return what is wrong with them and how to fix it; None if nothing is."""
     found = (*_of_all(phases), *_of_each(phases, seq_len, positions))
     return found[0] if found else None
 

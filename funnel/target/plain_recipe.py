@@ -20,7 +20,7 @@ PLAIN = {
     "beta1": 0.9,
     "beta2": 0.95,
 }
-"""As Llama 2 was trained (arXiv 2307.09288, section 2.2), but for the warm-up."""
+"""Recipe of Llama 2 (arXiv 2307.09288, section 2.2), except for the warm-up."""
 
 
 def plain_config(target: TargetArchitecture, *, batch_size: int = 1) -> Config:
@@ -67,7 +67,7 @@ def recipe_config(path: Path) -> Config:
 
 
 def _innermost(document: Any) -> Any:
-    """What lies under ``projection`` and ``config``, where there are such keys."""
+    """Return the value under ``projection`` and ``config``, if there are such keys."""
     for key in ("projection", "config"):
         if isinstance(document, dict) and key in document:
             document = document[key]

@@ -47,7 +47,7 @@ def find_proxies(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What is asked for, and the shape to keep."""
+    """Requested size, and the shape to keep."""
 
     target: TargetArchitecture
     scale: Scale

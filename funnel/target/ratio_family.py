@@ -1,10 +1,10 @@
-"""Proxies of one size and many shapes: which values of each ratio a search may try.
+"""Find proxies of one size and many shapes: which values of each ratio a search may try.
 
-They begin with the proxy that keeps the target's shape (:mod:`funnel.target.proxy_search`), whose
-size all others have. Its layers, heads and widths are whole numbers, which decides what of the
-ratios can be had: a width is taken where some whole number of layers leaves the feed-forward block
-its ratio within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`, and ratios apart enough to be
-told from the whole numbers.
+The family begins with the proxy that keeps the target's shape (:mod:`funnel.target.proxy_search`),
+whose size all others have. Layers, heads and widths are whole numbers, which limits the possible
+ratios. A width is used if some whole number of layers leaves the feed-forward block its ratio
+within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`. Ratios must be far enough apart to be
+distinguished by whole numbers.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ WIDTH_GRAIN = {False: 128, True: 32}
 
 @dataclass(frozen=True, slots=True)
 class RatioFamily:
-    """What a search over one target's ratios may try."""
+    """Values that a search over one target's ratios may try."""
 
     base: ProxyFamily
-    """Of which the default proxy is the baseline."""
+    """Family whose default proxy is the baseline."""
     size: EqualSize
     proxy: Proxy
     """The baseline: the target's shape."""
@@ -167,7 +167,8 @@ class _Ladders:
     tiny: bool
 
     def widths(self, ratio: float) -> tuple[int, ...]:
-        """Where whole layers leave room for the target's ratio, the nearest to the baseline's."""
+        """Return widths with whole layers that allow the target's ratio, the nearest to the
+        baseline's."""
         own = self.proxy.d_model
         if "depth_width" in self.target.fixed:
             return (own,)

@@ -159,7 +159,7 @@ def _at_most(knob: Knob, most: int) -> Knob:
 
 
 def _constants(base: ProxyMenu, family: RatioFamily, turned: set[str]) -> dict[str, Scalar]:
-    """What neither is turned nor follows; fields that have a default and keep it are left out."""
+    """Return the fields that are neither knobs nor tied, without those that keep their defaults."""
     target, proxy = family.target, family.proxy
     values = {name: value for name, value in base.constants.items() if name not in SHAPE_FIELDS} | {
         "seq_len": gpt(base.baseline).seq_len

@@ -32,9 +32,9 @@ class Ratio(Frozen):
     """One thing of an architecture that does not depend on its size."""
 
     name: RatioName
-    """What a target calls it where it fixes it."""
+    """Name in a target that fixes it."""
     knob: str
-    """What a menu calls it."""
+    """Name in a menu."""
     what: str
     """One clause, for the menu."""
     why: str
@@ -43,7 +43,7 @@ class Ratio(Frozen):
 
     @property
     def doc(self) -> str:
-        """What the menu says of it."""
+        """Its description in a menu."""
         return f"{self.what}; transfers: {self.why} ({self.source})"
 
 
@@ -103,7 +103,7 @@ RATIOS: dict[RatioName, Ratio] = {
             name="qk_norm",
             knob="qk_norm",
             what="whether each head's queries and keys are normalised",
-            why="the instability it mends shows in small models at high rates, as in 22 B ones",
+            why="the instability it prevents shows in small models at high rates, as in 22 B ones",
             source="Wortsman et al. 2023, arXiv 2309.14322; Dehghani et al. 2023, 2302.05442",
         ),
         Ratio(

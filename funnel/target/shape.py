@@ -1,7 +1,6 @@
-"""What of an architecture does not depend on its size, and so what a proxy must share with its
-target: the width of a head, the heads of queries to one of keys and values, the feed-forward
-block's width and the depth to the model's width, and the kinds of its parts.
-"""
+"""Define the parts of an architecture that do not depend on its size, which a proxy must share with
+its target: the width of a head, the heads of queries per head of keys and values, the ratios of the
+feed-forward block's width and of the depth to the model's width, and the kinds of its parts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from trainer.spec import gpt
 
 @dataclass(frozen=True, slots=True)
 class ShapeCheck:
-    """What of the target's shape a menu does not keep."""
+    """Differences between a menu's shapes and the target's."""
 
     at_defaults: tuple[str, ...]
     """In words, each ratio or part that is not the target's in the menu's baseline."""

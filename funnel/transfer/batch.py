@@ -68,5 +68,5 @@ def tokens_a_step(rule: BatchRule, *, kept: int, tokens: int) -> float:
 
 
 def batch_factor(tokens_per_step: float, base: float) -> float:
-    """What every rate is multiplied by (:data:`SQRT_BATCH`)."""
+    """Return the factor of every rate (:data:`SQRT_BATCH`)."""
     return math.sqrt(tokens_per_step / base)

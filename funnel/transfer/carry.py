@@ -37,7 +37,7 @@ OPTIONAL_STRUCTURE = ("qk_norm", "norm_place", "rope_base", "init_scale")
 
 
 class RuleChoice(Frozen):
-    """Which of the rules to take, where they disagree."""
+    """Choice of a rule wherever rules disagree."""
 
     width: WidthRule = "mup"
     depth: DepthRule = "depth_mup"
@@ -79,11 +79,11 @@ class CarriedValue(Frozen):
 
 
 NO_RULE = frozenset({"kept", "none"})
-"""What is done where nothing is carried: shown beside the rules, and no party to them."""
+"""Rules that carry nothing: shown beside the others, but not compared with them."""
 
 
 class Disagreement(Frozen):
-    """What each of several rules says of one value, all else as it was taken."""
+    """Results of several rules for one value, all else equal."""
 
     what: str
     taken: str
@@ -103,21 +103,21 @@ class Carried(Frozen):
     """A recipe of some shape for so many tokens, and where each of its values is from."""
 
     config: Config
-    """Of the shape. ``lr`` is that of the matrices in the blocks, which hold most of the
-    parameters; where the config says ``mup_base_width``, that of its base."""
+    """Config of the target's shape. ``lr`` is the rate of the matrices in the blocks, which hold
+    most parameters; if the config sets ``mup_base_width``, it is the rate at that width."""
     block_lr: Positive
-    """The rate of the matrices in the blocks."""
+    """Rate of the matrices in the blocks."""
     base_lr: Positive
-    """What a launcher is given that divides by the width itself, under ``mup``; else block_lr."""
+    """Rate for a launcher that divides by the width itself, under ``mup``; else block_lr."""
     base_width: PositiveInt
-    """The width at which the two are one."""
+    """Width at which both rates are equal."""
     steps: PositiveInt
     """The schedule's horizon."""
     tokens_per_step: PositiveInt
     warmup_fraction: NonNegative
-    """Of the schedule."""
+    """Warm-up as a fraction of the schedule."""
     rules: RuleChoice
-    """In force: a ladder may have chosen others than were asked for."""
+    """Rules in force: a ladder may have chosen others than requested."""
     values: tuple[CarriedValue, ...]
     """Every field of the config, in its order."""
     disagreements: tuple[Disagreement, ...]

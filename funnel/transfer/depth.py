@@ -37,5 +37,5 @@ DEPTH_RULES: dict[DepthRule, Rule] = {
 
 
 def depth_factor(rule: DepthRule, *, base: int, n_layer: int) -> float:
-    """What the rate of the blocks' matrices is multiplied by."""
+    """Return the factor of the rate of the blocks' matrices."""
     return math.sqrt(base / n_layer) if rule == "depth_mup" else 1.0

@@ -15,8 +15,8 @@ EXPONENTS: dict[HorizonRule, float] = {
     "step_law": 0.307 - 0.571 / 2,
     "none": 0.0,
 }
-"""Of the tokens, where the batch stays as it is. Step Law's 0.307 is that of a batch which grows as
-D^0.571 meanwhile; what the square-root rule of the batch makes of that growth is taken off."""
+"""Exponents of the tokens at a constant batch. Step Law's 0.307 is for a batch that grows as
+D^0.571; the effect of that growth under the square-root rule of the batch is subtracted."""
 
 STEEP_AT = {5.0e7: -0.7029, 1.25e8: -0.6531, 3.5e8: -0.3799, 7.6e8: -0.3155, 1.3e9: -0.3171}
 """Bjorck et al.'s exponents of the tokens by model size (arXiv 2409.19913v3, table 5, batches of
@@ -57,7 +57,7 @@ HORIZON_RULES: dict[HorizonRule, Rule] = {
 
 
 def horizon_factor(rule: HorizonRule, *, tokens_ratio: float) -> float:
-    """What every rate is multiplied by.
+    """Return the factor of every rate.
 
     :param tokens_ratio: the long run's tokens over the short one's.
     """

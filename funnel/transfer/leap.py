@@ -27,9 +27,9 @@ class Leap:
     """Over how many steps the source's rate decays."""
     shape: Architecture
     tokens: int
-    """Of the run."""
+    """Tokens of the run."""
     batch_size: int
-    """Of the run, in its sequences."""
+    """Batch size of the run, in its sequences."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -72,7 +72,7 @@ class Leap:
         return self.source.lr_warmup / self.horizon_steps
 
     def everywhere(self, horizon: HorizonRule) -> float:
-        """What every rate is multiplied by: for the tokens and for the batch."""
+        """Return the factor of every rate, for the tokens and for the batch."""
         return horizon_factor(
             horizon, tokens_ratio=self.tokens / self.source_tokens
         ) * batch_factor(self.tokens_per_step, self.source.tokens_per_step)
@@ -97,7 +97,7 @@ class Leap:
 
     @property
     def source_timescale(self) -> float:
-        """Of the source's decay, as a share of its run."""
+        """Timescale of the source's decay, as a share of its run."""
         return timescale(self.source_block_lr, self.source.weight_decay, self.horizon_steps)
 
     def weight_decay(self, rule: DecayRule, block_lr: float) -> float:

@@ -28,7 +28,7 @@ KEPT = {
     "schedule": "as it is: the form",
     "decay_share": "as it is: a share of the schedule",
 }
-"""What no rule changes, and why."""
+"""Fields that no rule changes, and why."""
 
 MUCH_WIDER = 8.0
 """How many times the blocks' rate the tables' may be before it is said that they share a decay."""

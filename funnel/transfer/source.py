@@ -1,4 +1,4 @@
-"""Where a rule is from, and how far it was seen to hold."""
+"""Define the source of a rule, and the range in which it was tested."""
 
 from __future__ import annotations
 

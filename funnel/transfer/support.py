@@ -1,10 +1,10 @@
-"""What a ladder says of the rules: where the best rate was measured to move, and which had it.
+"""Test the rules by a ladder: how the best rate moved, and which rule predicted it.
 
 Each rule multiplies the rate by a power of something that a ladder varies, so a ladder's best rates
-at several sizes and lengths are a test of them. The rules that miss by the least squares, in the
-standard errors of those rates, are the ones that the ladder supports, but only where they are
-better than the ones in force by more than chance: a difference of chi-squared of
-:data:`DECISIVE`, two standard errors where one rule is set against one other.
+at several sizes and lengths test them. The ladder supports the rules with the least squared errors,
+in standard errors of those rates, but only if they beat the rules in force by more than chance.
+That is a difference of chi-squared of :data:`DECISIVE`, two standard errors if one rule is compared
+with one other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BestRate(Frozen):
     tokens: Positive
     tokens_per_step: Positive
     lr: Positive
-    """Of the matrices in the blocks."""
+    """Best rate of the matrices in the blocks."""
     log_sd: Positive
     """Standard error of the natural logarithm of ``lr``: half the spacing of a grid is 0.35 where
     its rates double."""
@@ -119,7 +119,8 @@ class LadderSupport(Frozen):
         return all(rate.n_layer is not None for rate in self.best_rates)
 
     def _factor(self, rules: RateRules, rate: BestRate) -> float:
-        """What the rules make of the first rate, at the size and length of another."""
+        """Return the factor that the rules give the first rate, at the size and length of
+        another."""
         first = self.best_rates[0]
         factor = width_factor(
             rules.width,

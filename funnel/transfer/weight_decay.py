@@ -45,7 +45,7 @@ DECAY_RULES: dict[DecayRule, Rule] = {
 
 
 def timescale(lr: float, weight_decay: float, steps: float) -> float:
-    """As a share of the run; infinite without decay."""
+    """Return the timescale as a share of the run; infinite without decay."""
     shrunk = lr * weight_decay * steps
     return 1 / shrunk if shrunk else float("inf")
 

@@ -37,7 +37,7 @@ COVER_DEPTH: frozenset[WidthRule] = frozenset({"step_law"})
 
 
 def width_factor(rule: WidthRule, *, d_base: int, d_model: int, size_ratio: float) -> float:
-    """What the rate of the blocks' matrices is multiplied by.
+    """Return the factor of the rate of the blocks' matrices.
 
     :param size_ratio: parameters without embeddings, the large model's over the small one's.
     """

@@ -1,4 +1,4 @@
-"""What a forecast from a ladder rests on, and what it is worth."""
+"""Define the basis of a forecast from a ladder, and its power."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class LadderBasis(Frozen):
     scatter: NonNegative
     drift_per_doubling: NonNegative
     doublings: NonNegative
-    """Of compute, from the largest rung to the target."""
+    """Doublings of compute from the largest rung to the target."""
     end_low_bpb: Positive
     end_middle_bpb: Positive
     end_high_bpb: Positive
     """The finished target's training loss, 95 %."""
     total_tokens: PositiveInt
     wrong_size: Finite
-    """What half of the parameters add to the log loss."""
+    """Change of the log loss for half of the parameters."""
     sound: SoundRuns
     caught: tuple[Catch, ...]
-    """What a comparison of every step's loss would catch."""
+    """Faults that a comparison of every step's loss would catch."""
     narrowing: str
-    """What more ladder would do for the band; nothing where it is usable."""
+    """Effect of a larger ladder on the band; empty if the band is usable."""
 
     @property
     def is_usable(self) -> bool:
@@ -39,5 +39,5 @@ class LadderBasis(Frozen):
 
     @property
     def end_half_width(self) -> float:
-        """Of the band at the end, relative."""
+        """Relative half width of the band at the end."""
         return (self.end_high_bpb - self.end_low_bpb) / (2 * self.end_middle_bpb)

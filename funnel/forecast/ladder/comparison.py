@@ -54,7 +54,7 @@ class LadderComparison:
 
     @cached_property
     def caught(self) -> tuple[Catch, ...]:
-        """Of what must be caught, what would have been by now, by a log with these windows and this
+        """Needed faults that would have been caught by now, in a log with these windows and this
         noise."""
         if self._watch is None:
             return ()
@@ -63,7 +63,7 @@ class LadderComparison:
 
     @property
     def not_yet(self) -> tuple[Catch, ...]:
-        """What must be caught, had begun by now, and might not have been. A run that stopped
+        """Needed faults that had begun by now and might not have been caught. A run that stopped
         learning at EARLY of its steps must have begun: before that nothing is confirmed."""
         reached = self.windows[-1].tokens if self.windows else 0
         early = EARLY * self.basis.total_tokens

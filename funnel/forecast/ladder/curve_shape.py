@@ -27,7 +27,8 @@ from funnel.forecast.power_law import Array
 EXPONENTS = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.9, 1.1)
 """b"""
 SPEEDS = (3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 1000.0)
-"""Of settling, over the longest rung: 3 has barely settled at its end, 1000 settles at once."""
+"""Speeds of settling, over the longest rung: 3 has barely settled at its end, 1000 settles at
+once."""
 PARAMS_TRENDS = (0.0, 0.1, 0.2)
 TOKENS_TRENDS = (-0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
 """Powers of parameters and of tokens by which an amplitude may change."""
@@ -35,15 +36,15 @@ PARAMS_PRIOR = (0.1, 0.08)
 """Mean and sd, of both: from 25 to 400 M parameters the published fits (Luo et al.) grow by powers
 of 0.19 and 0.17 where lengths are equal."""
 FALL_PRIOR, ANNEAL_PRIOR = (-0.3, 0.12), (-0.15, 0.12)
-"""Of tokens. The data term falls by their power of 0.28 to 0.37 (Hoffmann, Besiroglu), or 0.43 to
-0.51 of the rates' sum (Luo); what annealing gains goes with the peak rate, which goes between not
-at all and by -0.3 (Delphi)."""
+"""Exponents of tokens. The data term falls by their power of 0.28 to 0.37 (Hoffmann, Besiroglu), or
+0.43 to 0.51 of the rates' sum (Luo). The gain of annealing is proportional to the peak rate, which
+changes by an exponent between 0 and -0.3 (Delphi)."""
 LATE = 0.8
-"""The share of a run from which its curve says where it ends."""
+"""Share of a run after which its curve determines where it ends."""
 INDEPENDENT = 8.0
-"""What a rung's bins count as: what a form misses is smooth, and neighbours share it."""
+"""Effective number of a rung's bins: a form's error is smooth, and neighbors share it."""
 LEAST_ERROR = 5e-4
-"""Of a bin, relative."""
+"""Relative error of a bin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Candidate:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Of the form alone."""
+        """Key of the form alone."""
         return self.form, self.by_steps, self.by_sums
 
     def cost(self, tokens_prior: tuple[float, float]) -> float:
@@ -70,7 +71,7 @@ class _Candidate:
         return (of_params**2 + of_tokens**2) / 2
 
     def scale(self, params_ratio: float, tokens_ratio: float) -> float:
-        """Of an amplitude, for a run of other parameters and tokens."""
+        """Return the scale of an amplitude, for a run with other parameters and tokens."""
         return float(params_ratio**self.params_trend * tokens_ratio**self.tokens_trend)
 
 
@@ -99,9 +100,9 @@ class CurveShape:
     """The forms that fit the rungs, by how well."""
 
     falls: tuple[_Candidate, ...]
-    """Of the first term, F."""
+    """Candidates of the first term, F."""
     anneals: tuple[_Candidate, ...]
-    """Of the second, G."""
+    """Candidates of the second term, G."""
     probability: Array
     """``(F, G)``"""
     amplitude: Array
@@ -109,9 +110,9 @@ class CurveShape:
     information: Array
     """``(F, G, 2, 2)``: the inverse of the amplitudes' covariance."""
     end_level: Array
-    """Of each rung: its fitted ``ln L(1)``."""
+    """Fitted ``ln L(1)`` of each rung."""
     misfit: float
-    """Root mean square of a bin about the best form, noise and all."""
+    """Root mean square error of a bin about the best form, noise included."""
     origin: _Origin
 
     def draw(

@@ -1,8 +1,9 @@
-"""What a comparison would catch, and by when: faults planted in draws of sound runs.
+"""Determine which faults a comparison would catch, and when, by planting them in draws of sound
+runs.
 
-A fault counts as caught from the first look by which ``POWER`` of the runs that have it have raised
-an alarm. A forecast is usable where the ``NEEDED`` ones are caught before the run is over; where
-not, it is worthless, and is called so.
+A fault counts as caught from the first analysis at which ``POWER`` of the runs with it have raised
+an alarm. A forecast is usable if the ``NEEDED`` faults are caught before the run is over; otherwise
+it is worthless, and is called so.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ DRIFT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong, as what it adds to the logarithm of the loss."""
+    """A fault, as its change of the logarithm of the loss."""
 
     name: str
     words: str
     from_share: float
-    """Of the run, from which on it is there."""
+    """Share of the run after which it is present."""
     added: Callable[[Array, Callable[[Array], Array], float], Array]
-    """Of tokens, the forecast's log middle, and the run's tokens."""
+    """Function of tokens, the forecast's log middle, and the run's tokens."""
     is_needed: bool
 
 

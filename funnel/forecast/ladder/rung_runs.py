@@ -15,9 +15,9 @@ from funnel.forecast.power_law import Array
 from trainer.spec import CurvePoint
 
 FIRST_SHARE = 0.02
-"""Of a run: before it the loss plunges, and no form is known."""
+"""Share of a run before which the loss plunges in no known form."""
 WARMUPS = 2.0
-"""The curve counts from so many times its warm-up."""
+"""The curve counts from this multiple of its warm-up."""
 BINS = 80
 FEWEST_BINS = 12
 _LAST = 3
@@ -35,7 +35,7 @@ class RungRun:
 
     @property
     def tokens(self) -> float:
-        """Of the whole run."""
+        """Tokens of the whole run."""
         return self.schedule.steps * self.tokens_per_step
 
     @property

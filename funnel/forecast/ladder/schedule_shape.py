@@ -1,11 +1,11 @@
-"""What a learning rate schedule does to a loss curve, from the schedule alone.
+"""Predict the effect of a learning rate schedule on a loss curve, from the schedule alone.
 
-Two things, in which the multi-power law (Luo et al. 2025, arXiv 2503.12811, equations 1 and 2) and
-the law of Tissue et al. (2024, arXiv 2408.11029) agree: progress goes by the sum of learning rates,
-and every fall of the rate gains something on its own, though not at once. They part over how that
-settles: by a power of the sum of rates that follow, ``1 - (x + 1)^-beta``; or exponentially in
-steps, as a momentum does. Both are here, with the rate in units of its peak and the run in units of
-its length, so that runs of any size and length are compared.
+The multi-power law (Luo et al. 2025, arXiv 2503.12811, equations 1 and 2) and the law of Tissue et
+al. (2024, arXiv 2408.11029) agree on two things. Progress depends on the sum of learning rates, and
+every fall of the rate gains something by itself, though not at once. They differ in how that
+settles: by a power of the sum of subsequent rates, ``1 - (x + 1)^-beta``; or exponentially in
+steps, as with momentum. Both are here, with the rate in units of its peak and the run in units of
+its length, so that runs of any size and length are comparable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ScheduleShape(Frozen):
     warmup_steps: NonNegativeInt
     kind: Literal["cosine", "linear", "wsd"] = "cosine"
     decay_share: NonNegative = 0.2
-    """Of wsd: the last part of the steps, in which the rate falls."""
+    """For wsd: last share of the steps, in which the rate falls."""
     lr_min_ratio: NonNegative = 0.0
 
     def rates(self) -> Array:
@@ -54,7 +54,7 @@ class ScheduleShape(Frozen):
         return rates
 
     def sums(self) -> Array:
-        """Of rates up to each place, in units of a whole run at the peak."""
+        """Return sums of rates up to each place, in units of a whole run at the peak."""
         rates = self.rates()
         steps = (rates[1:] + rates[:-1]) / 2 / GRID
         return np.concatenate([[0.0], np.cumsum(steps)])
@@ -66,11 +66,12 @@ class ScheduleShape(Frozen):
         return progress
 
     def annealed(self, speed: float, *, by_sums: bool = True) -> Array:
-        """What falls of the rate have gained up to each place: 1 would be a fall to zero, settled.
+        """Return what falls of the rate have gained up to each place: 1 is a fall to zero, settled.
 
-        :param speed: how fast a fall settles: sums of rates, in units of a whole run at the peak,
-            or steps, in units of the run, are multiplied by it.
-        :param by_sums: by a power of sums of rates (Luo et al.); else exponentially in steps.
+        :param speed: how fast a fall settles: it multiplies sums of rates, in units of a whole run
+            at the peak, or steps, in units of the run.
+        :param by_sums: settle by a power of sums of rates (Luo et al.); else exponentially in
+            steps.
         """
         return _annealed(self, speed, by_sums)
 

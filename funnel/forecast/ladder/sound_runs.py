@@ -1,15 +1,17 @@
-"""What a run that goes well may look like about its forecast.
+"""Model how a sound run may differ from its forecast.
 
-Three things part it from the middle, all in logarithms, so relative:
+Three differences from the middle, all in logarithms and hence relative:
 
-- what the ladder leaves open, as smooth ``modes`` over the forecast's points, each of which a run
-  has by a draw of its own (Student's t: their size is known from a few rungs);
-- a ``wiggle`` that no law has: neighbouring stretches of a curve share it, over some tenths of the
-  logarithm of tokens;
-- the noise of single losses, of which neighbours share some too.
+- the ladder's uncertainty, as smooth ``modes`` over the forecast's points, each drawn once per run
+(Student's t: their size is known from a few rungs);
 
-The forecast's band, the thresholds of a comparison and what it is said to catch all come from draws
-of these, so they cannot disagree.
+- a ``wiggle`` that no law describes: neighboring stretches of a curve share it, over some tenths of
+the logarithm of tokens;
+
+- the noise of single losses, partly shared by neighbors.
+
+The forecast's band, the thresholds of a comparison and its stated power all come from draws of
+these, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from autoresearch.values import Finite, Frozen, NonNegative, Positive
 from funnel.forecast.power_law import Array
 
 WIGGLE_LENGTHS = (0.5, 0.1)
-"""Of ln tokens, over which a wiggle is shared; the second has half the sd of the first."""
+"""Lengths in ln tokens over which a wiggle is shared; the second has half the sd of the first."""
 LEAST_WIGGLE = 0.002
-"""Relative. Long runs wander by as much with the order of their text."""
+"""Relative size. Long runs vary by as much with the order of their text."""
 
 
 class SoundRuns(Frozen):
@@ -34,13 +36,13 @@ class SoundRuns(Frozen):
     modes: tuple[tuple[Finite, ...], ...]
     """``(M, P)``: one sd of each."""
     freedom: Positive
-    """Of Student's t."""
+    """Degrees of freedom of Student's t."""
     wiggle: NonNegative
-    """Sd."""
+    """Standard deviation of the wiggle."""
     noise: NonNegative
     """Sd of one logged loss."""
     correlation: NonNegative
-    """Of one logged loss with the next."""
+    """Correlation of successive logged losses."""
 
     def modes_at(self, tokens_W: Array) -> Array:
         """``(M, W)``"""
@@ -85,7 +87,7 @@ class SoundRuns(Frozen):
 
 
 def median_error(noise: float, correlation: float, points_W: Array) -> Array:
-    """Of the median of neighbouring values that share noise (an AR(1) process)."""
+    """Return the error of the median of neighboring values that share noise (an AR(1) process)."""
     shared = (1 + correlation) / (1 - correlation)
     error: Array = np.sqrt(np.pi / 2) * noise * np.sqrt(np.minimum(shared, points_W) / points_W)
     return error

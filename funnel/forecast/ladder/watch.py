@@ -26,8 +26,8 @@ from funnel.forecast.ladder.sound_runs import SoundRuns
 from funnel.forecast.power_law import Array
 
 FALSE_ALARMS = 0.003
-"""Of sound runs, over all looks of a whole run, for each of the four kinds of fault. Together less
-than the 2 % that may be: the draws are not the world."""
+"""False alarm rate of sound runs, over all analyses of a whole run, for each of the four kinds of
+fault. Their sum is below the allowed 2 %, since draws are not reality."""
 Kind = Literal["level", "drift", "stop", "rise"]
 KINDS: tuple[Kind, ...] = ("level", "drift", "stop", "rise")
 LASTING = 3
@@ -41,7 +41,7 @@ DRAWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """Where the windows lie."""
+    """Positions of the windows."""
 
     tokens: Array
     """``(W,)``"""
@@ -55,7 +55,7 @@ class Alarm:
     """The first look at which a run is not a sound one."""
 
     kind: Kind
-    """Of the fault that it is most like."""
+    """Kind of fault that it resembles most."""
     look: int
     since: int
     """The window from which on that fault would have been there."""
@@ -90,7 +90,7 @@ class Watch:
         return self._first(self._along(calm_RW, kind_KW) for kind_KW in self._kinds)
 
     def first_alarm(self, level_W: Array) -> Alarm | None:
-        """Of one run; None where there is none."""
+        """Return the first alarm of one run; None if there is none."""
         look = int(self.alarms(level_W[None])[0])
         if look == len(level_W):
             return None
@@ -123,7 +123,7 @@ class Watch:
         return first
 
     def _faults(self) -> Iterator[list[Array]]:
-        """Of each of KINDS, what they add to the levels."""
+        """Yield the changes of the levels by faults of each of KINDS."""
         tokens_W = self.looks.tokens
         log_middle_W = self.log_middle(tokens_W)
         count = len(tokens_W)

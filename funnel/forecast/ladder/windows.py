@@ -28,7 +28,8 @@ def edges(first: float) -> Array:
 
 
 def cut(tokens_P: Array, first: float, total_tokens: float) -> list[NDArray[np.intp]]:
-    """Which losses lie in each window; the last one may not be full of time, but is of losses."""
+    """Return the losses in each window; the last may not cover its full time, but has enough
+    losses."""
     share_P = tokens_P / total_tokens
     place_P = np.digitize(share_P, edges(first)) - 1
     windows: list[NDArray[np.intp]] = []

@@ -1,4 +1,4 @@
-"""What a forecast from a ladder takes for granted, would catch, and would be narrowed by."""
+"""State a forecast's assumptions, power and possible narrowing, for a ladder, in words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from funnel.target.sizes import size_text
 MOST_RUNGS = 3
 """More rungs that are tried in thought."""
 RUNG_FACTOR = 2.0
-"""Of parameters and of tokens, from one rung to the next."""
+"""Ratio of parameters and of tokens from one rung to the next."""
 REPLICATES = 200
 HOURS_A_DAY = 24
 
@@ -64,7 +64,7 @@ def assumptions_of(
 
 
 def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
-    """What a comparison would catch and when; that the forecast is worthless where it is."""
+    """Yield what a comparison would catch and when, or that the forecast is worthless."""
     if not basis.is_usable:
         missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
         yield (
@@ -85,7 +85,7 @@ def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
 def narrowing(
     fit: ScalingFit, finished: Sequence[FinishedRun], params: float, tokens: float
 ) -> str:
-    """What more rungs would make of the interval at the target's end, were they on the law."""
+    """Return what more rungs on the law would make of the interval at the target's end."""
     now = _half_width(fit, params, tokens)
     largest = max(finished, key=lambda run: run.compute)
     more, found = list(finished), []

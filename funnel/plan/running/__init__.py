@@ -1,1 +1,1 @@
-"""What keeps a run going: interruptions, checkpoints, timeouts, and the flags of those."""
+"""Keep a run going: interruptions, checkpoints, timeouts, and their flags."""

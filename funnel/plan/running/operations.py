@@ -1,10 +1,10 @@
-"""What keeps a run going: how often it is interrupted, what a checkpoint costs, how long to wait.
+"""Compute how often a run is interrupted, what a checkpoint costs, and how long to wait.
 
 Interruptions come from hardware (Llama 3: 419 unexpected ones in 54 days of 16,384 GPUs, arXiv
-2407.21783, section 3.3.4: one in 50,700 GPU-hours) and, on spot GPUs, from whoever rents them out.
-The interval between checkpoints is Young's (1974), ``sqrt(2 × pause × mean time between
-interruptions)`` with the pause of a synchronous save, within an hour. What is lost: the pauses,
-half an interval an interruption, and the restart.
+2407.21783, section 3.3.4: one in 50,700 GPU-hours) and, on spot GPUs, from preemption. The interval
+between checkpoints is Young's (1974), ``sqrt(2 × pause × mean time between interruptions)`` with
+the pause of a synchronous save, at most an hour. Losses are the pauses, half an interval per
+interruption, and the restart.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Terms(Frozen):
     spot: bool = False
     """They may be taken back at any time."""
     preemptions_per_day: NonNegative = USUAL_PREEMPTIONS
-    """Of the whole booking, where it is spot."""
+    """Preemptions per day of the whole booking, if it is spot."""
     storage_gb_s: Positive = 5.0
-    """What the shared storage takes, all nodes together: assumed until it is measured."""
+    """Bandwidth of the shared storage, all nodes together: assumed until measured."""
 
 
 class Operations(Frozen):
@@ -49,7 +49,7 @@ class Operations(Frozen):
     save_s: Positive
     """To write a checkpoint: beside the training where saves are asynchronous."""
     pause_async_s: Positive
-    """What an asynchronous save holds the training up for."""
+    """Seconds that an asynchronous save pauses the training."""
     pause_sync_s: Positive
     restart_s: Positive
     """From an interruption to the next step, the machines being there."""
@@ -59,18 +59,18 @@ class Operations(Frozen):
     """Pauses, work done again, restarts, as the bill counts them. Waiting for spot GPUs to come
     back is not in it."""
     hours: Positive
-    """Of training and of all that."""
+    """Hours of training and of all these."""
     cost_usd: NonNegative
 
 
 def interruptions_per_day(terms: Terms, cluster: Cluster) -> float:
-    """Of the whole booking."""
+    """Return the interruptions of the whole booking."""
     failures = 24 * cluster.world_size / GPU_HOURS_BETWEEN_FAILURES
     return failures + (terms.preemptions_per_day if terms.spot else 0.0)
 
 
 def pause_s(size_gb: float, cluster: Cluster) -> float:
-    """What an asynchronous save holds the training up for: every GPU's part copied to its host."""
+    """Return the pause of an asynchronous save: every GPU's part copied to its host."""
     return size_gb / cluster.world_size / COPY_GB_S
 
 
@@ -92,11 +92,11 @@ def plan_operations(
     hours: float,
     usd_per_h: float,
 ) -> Operations:
-    """What the run takes besides training.
+    """Return what the run takes besides training.
 
-    :param every_h: between checkpoints.
+    :param every_h: hours between checkpoints.
     :param hours: of training alone.
-    :param usd_per_h: of all GPUs.
+    :param usd_per_h: price of all GPUs.
     """
     a_day = interruptions_per_day(terms, cluster)
     save_s = size_gb / terms.storage_gb_s

@@ -36,13 +36,13 @@ VERSION = 1
 CODES: dict[str, int] = {"uint16": 8, "int32": 4}
 UINT16_BELOW = 65_500
 BATCH_BYTES = 16 << 20
-"""Of text, that are tokenized at once."""
+"""Bytes of text to tokenize at once."""
 SCAN_TOKENS = 1 << 24
 ENDS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|endofdocument|>")
 
 
 class Refused(Exception):
-    """What is wrong and what to do, in one sentence."""
+    """One sentence: the fault and the fix."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -125,9 +125,9 @@ def _write_index(path: Path, lengths: np.ndarray[Any, Any], kind: np.dtype[Any])
 
 
 def check(prefix: Path, vocab_size: int) -> dict[str, Any]:
-    """What the two files hold, after reading all of both.
+    """Return the contents of the two files, after reading all of both.
 
-    :raises Refused: where they do not agree with each other, with the notes or with the vocabulary.
+    :raises Refused: if they disagree with each other, with the notes or with the vocabulary.
     """
     lengths, kind = _read_index(Path(f"{prefix}.idx"))
     tokens = np.memmap(f"{prefix}.bin", dtype=kind, mode="r")

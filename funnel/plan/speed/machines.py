@@ -1,7 +1,7 @@
-"""What a GPU and the links around it can do, beyond what its price list says.
+"""Describe a GPU and the links around it, beyond its price list.
 
-Peaks are from data sheets. What of a peak is reached is a constant for each generation of GPUs: one
-number fitted to a published table of whole training runs, since no data sheet says it.
+Peaks are from data sheets. The reachable share of a peak is a constant for each generation of GPUs:
+one number fitted to a published table of whole training runs, since no data sheet states it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Machine(Frozen):
     fabric_gb_s: Positive
     """Bandwidth of its own network adapter, one way."""
     product_share: Positive
-    """Of the peak, what large dense products reach within a training step."""
+    """Share of the peak that large dense products reach within a training step."""
     fitted_to: str
-    """The runs that :attr:`product_share` is from."""
+    """Runs that :attr:`product_share` was fitted to."""
     source: str
 
 
@@ -79,9 +79,9 @@ MACHINES: Mapping[str, Machine] = {
 
 
 def machine_of(gpu: Gpu) -> Machine:
-    """What the arithmetic knows of this GPU.
+    """Return the description of this GPU.
 
-    :raises HandoffError: where its memory and links are not known.
+    :raises HandoffError: if its memory and links are unknown.
     """
     if gpu.name not in MACHINES:
         raise HandoffError(

@@ -31,14 +31,15 @@ from funnel.plan.speed.machines import Machine
 from funnel.target.architecture import TargetArchitecture
 
 NVLINK_SHARE = 0.8
-"""Of one direction's data-sheet bandwidth, what a collective over NVLink reaches."""
+"""Share of one direction's data-sheet bandwidth that a collective over NVLink reaches."""
 FABRIC_SHARE = 0.8
-"""Of the adapters' bandwidth, what a ring between nodes reaches."""
+"""Share of the adapters' bandwidth that a ring between nodes reaches."""
 MEMORY_SHARE = 0.85
-"""Of the data sheet's memory bandwidth, what a kernel that only moves bytes reaches."""
+"""Share of the data sheet's memory bandwidth that a copying kernel reaches."""
 ATTENTION_SHARE = 0.45
-"""Of the peak, what a fused causal attention is taken to reach, backward included: between the 35 %
-of FlashAttention-2 on an H100 and the 75 % of its successor (arXiv 2407.08608, abstract)."""
+"""Share of the peak that a fused causal attention is assumed to reach, backward included:
+between the 35 % of FlashAttention-2 on an H100 and the 75 % of its successor (arXiv 2407.08608,
+abstract)."""
 FUSED_BACKWARD = 2.5
 """Five products for two: a fused attention computes its scores again."""
 TILE_DEPTH = 256
@@ -50,13 +51,13 @@ SCORE_BYTES = 13
 LOSS_BYTES = 48
 """Bytes a logit that an unfused cross-entropy moves, forward and backward, in fp32."""
 BACKWARD_BYTES = 2
-"""Of the bytes that a forward pass moves between products, those of its backward pass."""
+"""Bytes that a backward pass moves between products, relative to the forward pass."""
 BF16 = 2
 GATED = ("swiglu", "geglu")
 
 
 class Practice(Frozen):
-    """What the software does beside, or behind, the products."""
+    """Software practices that overlap or add to the products."""
 
     fused_attention: bool = True
     sequence_parallel: bool = True
@@ -274,7 +275,7 @@ class _Work:
         return moved / self.layout.tensor / self.fabric
 
     def data_parallel(self, params: int, forward_s: float, backward_s: float) -> float:
-        """What is left of the traffic behind a backward and a forward pass of one micro-batch."""
+        """Return the traffic that the backward and forward pass of one micro-batch do not hide."""
         if self.layout.data == 1:
             return 0.0
         gradients = self.ring(self.practice.gradient_bytes * params)

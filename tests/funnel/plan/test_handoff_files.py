@@ -468,7 +468,7 @@ def test_a_winner_not_shown_to_beat_the_baseline_is_a_risk(
     ("long", "said"),
     [
         ([1.0, 2.0], "was not measured"),
-        ([3.0, 1.0, 2.0, 5.0, 4.0], "cannot be told from chance"),
+        ([3.0, 1.0, 2.0, 5.0, 4.0], "cannot be distinguished from chance"),
         ([float(n) for n in range(12)], None),
     ],
 )
@@ -478,7 +478,7 @@ def test_a_ranking_that_may_be_chance_is_a_risk(
     found = fidelity([float(n) for n in range(len(long))], long)
     test = RankingTest(steps=1000, n=len(long), nonfinite=0, left_out=0, fidelity=found)
     risks = risks_of(replace(read_case(stressed), ranking_test=test))
-    for words in ("was not measured", "cannot be told from chance"):
+    for words in ("was not measured", "cannot be distinguished from chance"):
         assert (words in risks) == (words == said)
 
 
