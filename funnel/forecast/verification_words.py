@@ -44,11 +44,11 @@ def verdict_sentence(
             f"needed; the log reaches {size_text(reached.tokens)} tokens"
         )
     if not tells(windows[-1], forecast):
-        return _nothing_told(windows[-1], forecast)
+        return _nothing_shown(windows[-1], forecast)
     return _within(windows)
 
 
-def _nothing_told(last: Window, forecast: Forecast) -> str:
+def _nothing_shown(last: Window, forecast: Forecast) -> str:
     telling = telling_point(forecast)
     what = (
         f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens; now "

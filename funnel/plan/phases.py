@@ -80,7 +80,7 @@ def _left(config: Config, passed: float) -> float:
     return (1 + math.cos(math.pi * passed)) / 2
 
 
-def _way_down(winner: Recipe, phase: Phase, before: PhasePlan | None, passed: float) -> Config:
+def _decayed(winner: Recipe, phase: Phase, before: PhasePlan | None, passed: float) -> Config:
     """The proxy's config with the schedule that a phase's flags say: that of the whole in the
     first, else a straight line; of ``wsd`` what of its fall is within the phase.
 
@@ -124,7 +124,7 @@ def _plan(
     peak = winner.projection.base_lr
     passed = math.fsum(earlier.share for earlier in booking.target.phases[:place])
     falling = recipe.projection.model_copy(
-        update={"source": _way_down(winner, phase, before, passed)}
+        update={"source": _decayed(winner, phase, before, passed)}
     )
     groups = megatron_flags(falling, memory.layout, recipe.schedule)
     recipe = recipe.model_copy(update={"groups": _with_rates(groups, peak * start, peak * end)})

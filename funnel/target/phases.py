@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from autoresearch.values import Frozen
 
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Ways = Annotated[int, Field(gt=0, le=4096)]
+Ranks = Annotated[int, Field(gt=0, le=4096)]
 SUM_TOLERANCE = 1e-6
 
 
@@ -32,9 +32,9 @@ class Phase(Frozen):
     rate: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     """The learning rate at its end, where it hands over: a share of the peak. None: what one
     schedule over all tokens would have there."""
-    tensor: Ways | None = None
+    tensor: Ranks | None = None
     """Tensor parallel, where it is not left to the plan."""
-    pipeline: Ways | None = None
+    pipeline: Ranks | None = None
     rope_base: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
     """None: as before."""
 

@@ -15,7 +15,7 @@ from funnel.forecast.departures import Departure, Side, Window, window_of
 from funnel.forecast.ladder.basis import LadderBasis
 from funnel.forecast.ladder.faults import EARLY, Catch, catches, listed_faults
 from funnel.forecast.ladder.sound_runs import median_error, noise_of
-from funnel.forecast.ladder.watch import LASTING, SPIKE, Alarm, Looks, Watch
+from funnel.forecast.ladder.watch import LASTING, SPIKE, Alarm, Analyses, Watch
 from funnel.forecast.ladder.windows import cut
 from funnel.forecast.power_law import Array
 
@@ -30,7 +30,7 @@ _SIDES: dict[str, tuple[Side, Side]] = {
 
 @dataclass(frozen=True)
 class LadderComparison:
-    """The log's windows, and the looks at them."""
+    """The log's windows, and the interim analyses of them."""
 
     forecast: Forecast
     basis: LadderBasis
@@ -99,25 +99,25 @@ class LadderComparison:
             return None
         tokens_P = np.array([float(point.tokens) for point in self.points])
         noise, correlation = noise_of(self._residuals)
-        looks = Looks(
+        analyses = Analyses(
             tokens=np.array([float(tokens_P[part].mean()) for part in self._parts]),
             error=median_error(
                 noise, correlation, np.array([float(len(part)) for part in self._parts])
             ),
             total_tokens=float(self.basis.total_tokens),
         )
-        return Watch(self.basis.sound, looks, self.forecast.log_middle)
+        return Watch(self.basis.sound, analyses, self.forecast.log_middle)
 
     def _departure(self, alarm: Alarm) -> Departure:
         windows: Sequence[Window] = self.windows
         since = windows[alarm.since]
-        level_W = self._levels[alarm.since : alarm.look + 1]
+        level_W = self._levels[alarm.since : alarm.analysis + 1]
         worst = float(level_W[np.argmax(np.abs(level_W))])
-        is_high = float(self._levels[alarm.look]) >= 0
+        is_high = float(self._levels[alarm.analysis]) >= 0
         return Departure(
             side=_SIDES[alarm.kind][0 if is_high else 1],
             step=since.step,
             tokens=since.tokens,
             worst=float(np.expm1(worst)),
-            seen_at_step=windows[alarm.look].step,
+            seen_at_step=windows[alarm.analysis].step,
         )

@@ -98,20 +98,20 @@ class Catch(Frozen):
 
 def catches(watch: Watch, faults: Sequence[Fault]) -> tuple[Catch, ...]:
     """When each would be, in runs with these windows."""
-    looks = watch.looks
+    analyses = watch.analyses
     found = []
     for fault in faults:
-        added_W = fault.added(looks.tokens, watch.log_middle, looks.total_tokens)
+        added_W = fault.added(analyses.tokens, watch.log_middle, analyses.total_tokens)
         first_R = watch.alarms_of_sound_with(added_W)
-        starts = fault.from_share * looks.total_tokens
-        look = math.ceil(float(np.quantile(first_R, POWER, method="higher")))
-        caught = look < len(looks.tokens)
+        starts = fault.from_share * analyses.total_tokens
+        analysis = math.ceil(float(np.quantile(first_R, POWER, method="higher")))
+        caught = analysis < len(analyses.tokens)
         found.append(
             Catch(
                 name=fault.name,
                 words=fault.words,
-                from_tokens=max(1, round(starts or looks.tokens[0])),
-                by_tokens=round(looks.tokens[look]) if caught else None,
+                from_tokens=max(1, round(starts or analyses.tokens[0])),
+                by_tokens=round(analyses.tokens[analysis]) if caught else None,
                 is_needed=fault.is_needed,
             )
         )

@@ -31,7 +31,7 @@ from funnel.forecast.ladder.faults import catches, is_usable, listed_faults
 from funnel.forecast.ladder.rung_runs import BinnedCurve, RungRun, first_share
 from funnel.forecast.ladder.schedule_shape import ScheduleShape
 from funnel.forecast.ladder.sound_runs import LEAST_WIGGLE, SoundRuns, noise_of, principal_modes
-from funnel.forecast.ladder.watch import Looks, Watch
+from funnel.forecast.ladder.watch import Analyses, Watch
 from funnel.forecast.ladder.windows import planned
 from funnel.forecast.ladder.words import assumptions_of, narrowing
 from funnel.forecast.power_law import Array
@@ -76,8 +76,8 @@ def make_ladder_forecast(
     total = float(both.total_tokens)
     share_P = _places(first_share(schedule))
     ends_R = np.log(fit.draws(both.target_params, total))
-    way_RP = shape.draw(share_P, schedule, (both.target_params, total), rng, len(ends_R))
-    log_RP = ends_R[:, None] + way_RP + _form_doubt(runs, fit, both, share_P, rng, len(ends_R))
+    descent_RP = shape.draw(share_P, schedule, (both.target_params, total), rng, len(ends_R))
+    log_RP = ends_R[:, None] + descent_RP + _form_doubt(runs, fit, both, share_P, rng, len(ends_R))
     low_P, middle_P, high_P = np.exp(np.percentile(log_RP, [2.5, 50.0, 97.5], axis=0))
     tokens_P = np.maximum(np.round(share_P * total), 1)
     points = tuple(
@@ -143,9 +143,9 @@ def _form_doubt(
 ) -> Array:
     """``(count, P)``: what the form may be off by, nothing at the end."""
     far = float(fit.doublings(both.target_params, both.total_tokens))
-    way_P = np.log(share_P) / math.log(share_P[0])  # 1 at the first place, 0 at the end
+    log_left_P = np.log(share_P) / math.log(share_P[0])  # 1 at the first place, 0 at the end
     scale = FORM * math.sqrt(max(far / FORM_DOUBLINGS, 1.0))
-    modes = [scale * (1 - share_P) * np.cos(math.pi * k * way_P) for k in range(3)]
+    modes = [scale * (1 - share_P) * np.cos(math.pi * k * log_left_P) for k in range(3)]
     modes.extend(_seen_errors(runs, share_P, max(far, 1.0), rng))
     return rng.standard_normal((count, len(modes))) @ np.array(modes)
 
@@ -211,7 +211,9 @@ def _basis(
 ) -> LadderBasis:
     size, total = float(both.target_params), float(both.total_tokens)
     tokens_W, points_W = planned(first, total, schedule.steps)
-    watch = Watch(sound, Looks(tokens_W, sound.level_error(points_W), total), log_middle_of(points))
+    watch = Watch(
+        sound, Analyses(tokens_W, sound.level_error(points_W), total), log_middle_of(points)
+    )
     wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
     low, middle, high = (float(edge) for edge in fit.predict(size, total))
     caught = catches(watch, listed_faults(wrong_size))

@@ -1,16 +1,16 @@
-"""Whether a run's levels are those of a sound one: a look after every window.
+"""Test whether a run's levels are those of a sound run: one interim analysis per window.
 
 The levels over the forecast's middle are compared with what each fault would make of them: a level
 too high or too low, a loss that stopped falling at some window, a rise at some window, a slow
 drift. For each the score is that of generalized least squares, ``f' S^-1 r / sqrt(f' S^-1 f)``,
 with ``S`` the covariance of sound runs: a level that the ladder did not know counts little, a curve
 that stops following the forecast's counts at once. The Cholesky factor of ``S`` is sequential, so
-its scores at every look come from one pass.
+its scores at every analysis come from one pass.
 
 Each kind of fault has a threshold: the score that draws of sound runs reach in a whole run of
-looks, but for ``FALSE_ALARMS`` of them. An alarm is ``LASTING`` looks in a row above one. One or
-two windows that stand out of their neighbours (a spike that recovers) are put back to them first,
-so a look says something of the window ``SPIKE`` before it.
+analyses, but for ``FALSE_ALARMS`` of them. An alarm is ``LASTING`` analyses in a row above one.
+Before the test, one or two windows that differ from their neighbours (a spike that recovers) are
+set to the neighbours' level, so an analysis tests the window ``SPIKE`` before it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SPIKE = 2
 """Windows that a spike may last."""
 _SPIKE_Z = 5.0
 _EVERY = 6
-"""A stop and a rise are looked for at every so many windows."""
+"""Windows between two candidate starts of a stop or a rise."""
 DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
-    """Positions of the windows."""
+class Analyses:
+    """Windows of the log, one interim analysis after each."""
 
     tokens: Array
     """``(W,)``"""
@@ -52,11 +52,12 @@ class Looks:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The first look at which a run is not a sound one."""
+    """The first interim analysis that rejects that the run is sound."""
 
     kind: Kind
     """Kind of fault that it resembles most."""
-    look: int
+    analysis: int
+    """Index of its window."""
     since: int
     """The window from which on that fault would have been there."""
 
@@ -65,19 +66,23 @@ class Watch:
     """Scores of runs with these windows."""
 
     def __init__(
-        self, sound: SoundRuns, looks: Looks, log_middle: Callable[[Array], Array], seed: int = 0
+        self,
+        sound: SoundRuns,
+        analyses: Analyses,
+        log_middle: Callable[[Array], Array],
+        seed: int = 0,
     ) -> None:
         """
         :param log_middle: of the forecast, at tokens.
         """
-        self.looks = looks
+        self.analyses = analyses
         self.log_middle = log_middle
-        covariance_WW: Array = sound.covariance(looks.tokens, looks.error)
+        covariance_WW: Array = sound.covariance(analyses.tokens, analyses.error)
         self._root_WW = np.linalg.cholesky(covariance_WW + 1e-10 * np.eye(len(covariance_WW)))
         # Neighbouring windows differ by this much in a sound run.
-        self._apart = float(np.sqrt(np.mean(looks.error**2) + (0.5 * sound.wiggle) ** 2))
+        self._apart = float(np.sqrt(np.mean(analyses.error**2) + (0.5 * sound.wiggle) ** 2))
         self._kinds = [self._whitened(np.array(kind)) for kind in self._faults()]
-        draws_RW = sound.draw(looks.tokens, looks.error, DRAWS, np.random.default_rng(seed))
+        draws_RW = sound.draw(analyses.tokens, analyses.error, DRAWS, np.random.default_rng(seed))
         self._sound = [self._along(self._calm(draws_RW), kind_KW) for kind_KW in self._kinds]
         self.thresholds = [
             float(np.quantile(lasting(along_KRW.max(axis=0)).max(axis=1), 1 - FALSE_ALARMS))
@@ -85,29 +90,29 @@ class Watch:
         ]
 
     def alarms(self, level_RW: Array) -> Array:
-        """``(R,)``: the look at which each run raises an alarm; W where it raises none."""
+        """Return ``(R,)``: the analysis at which each run raises an alarm, else W."""
         calm_RW = self._calm(level_RW)
         return self._first(self._along(calm_RW, kind_KW) for kind_KW in self._kinds)
 
     def first_alarm(self, level_W: Array) -> Alarm | None:
         """Return the first alarm of one run; None if there is none."""
-        look = int(self.alarms(level_W[None])[0])
-        if look == len(level_W):
+        analysis = int(self.alarms(level_W[None])[0])
+        if analysis == len(level_W):
             return None
         calm_RW = self._calm(level_W[None])
         best = (-np.inf, 0, 0)
         for number, kind_KW in enumerate(self._kinds):
             along_KRW = self._along(calm_RW, kind_KW)
-            score = lasting(along_KRW.max(axis=0))[0, look] / self.thresholds[number]
-            fault = int(along_KRW[:, 0, look - SPIKE].argmax())
+            score = lasting(along_KRW.max(axis=0))[0, analysis] / self.thresholds[number]
+            fault = int(along_KRW[:, 0, analysis - SPIKE].argmax())
             best = max(best, (float(score), number, fault))
         kind = KINDS[best[1]]
         # Of stops and rises there is one for every _EVERY-th window, and it comes after it.
-        since = best[2] * _EVERY if kind in {"stop", "rise"} else look - SPIKE - LASTING + 1
-        return Alarm(kind=kind, look=look, since=min(since, look))
+        since = best[2] * _EVERY if kind in {"stop", "rise"} else analysis - SPIKE - LASTING + 1
+        return Alarm(kind=kind, analysis=analysis, since=min(since, analysis))
 
     def alarms_of_sound_with(self, added_W: Array) -> Array:
-        """The same for draws of sound runs with this added to each."""
+        """Return the same for draws of sound runs with this added to each."""
         return self._first(
             along_KRW + self._along(added_W[None], kind_KW)
             for along_KRW, kind_KW in zip(self._sound, self._kinds, strict=True)
@@ -124,10 +129,10 @@ class Watch:
 
     def _faults(self) -> Iterator[list[Array]]:
         """Yield the changes of the levels by faults of each of KINDS."""
-        tokens_W = self.looks.tokens
+        tokens_W = self.analyses.tokens
         log_middle_W = self.log_middle(tokens_W)
         count = len(tokens_W)
-        drift_W = (tokens_W - tokens_W[0]) / self.looks.total_tokens + 1e-6
+        drift_W = (tokens_W - tokens_W[0]) / self.analyses.total_tokens + 1e-6
         starts = range(0, count - 1, _EVERY)
         after = [np.arange(count) > start for start in starts]
         yield [np.ones(count), -np.ones(count)]
@@ -139,7 +144,7 @@ class Watch:
         yield [later_W.astype(np.float64) for later_W in after]
 
     def _along(self, level_RW: Array, kind_KW: Array) -> NDArray[np.float32]:
-        """``(K, R, W)``: the score of each fault of a kind at each look."""
+        """``(K, R, W)``: the score of each fault of a kind at each analysis."""
         whitened_RW = self._whitened(level_RW).astype(np.float32)
         length_KW = np.sqrt(np.cumsum(kind_KW**2, axis=1)) + 1e-9
         along_KRW: NDArray[np.float32] = np.empty((len(kind_KW), *level_RW.shape), dtype=np.float32)
@@ -170,8 +175,8 @@ def lasting(score_RW: NDArray[np.float32]) -> NDArray[np.float32]:
     stands out is known for a spike only then."""
     low_RW = np.full_like(score_RW, -np.inf)
     first = LASTING - 1 + SPIKE
-    looks = score_RW.shape[1] - first
-    if looks > 0:
-        in_a_row = [score_RW[:, place : place + looks] for place in range(LASTING)]
+    analyses = score_RW.shape[1] - first
+    if analyses > 0:
+        in_a_row = [score_RW[:, place : place + analyses] for place in range(LASTING)]
         low_RW[:, first:] = np.minimum.reduce(in_a_row)
     return low_RW

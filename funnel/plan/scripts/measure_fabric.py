@@ -62,8 +62,8 @@ def _slowest(ring: dist.ProcessGroup, device: torch.device, megabytes: int, n: i
     """Seconds of one all-reduce: the mean of ``n``, of the rank that took longest."""
     values = torch.ones(megabytes * 250_000, dtype=torch.float32, device=device)
     began = 0.0
-    for turn in range(WARM_UP + n):
-        if turn == WARM_UP:
+    for repeat in range(WARM_UP + n):
+        if repeat == WARM_UP:
             _wait(device)
             dist.barrier()
             began = time.perf_counter()
