@@ -15,7 +15,6 @@ __all__ = ["BACKENDS", "Backend", "choose_backend"]
 BACKENDS: dict[BackendName, Callable[[Fp8Recipe, bool], Backend]] = {
     "torch": lambda fp8, compile: TorchBackend(compile=compile),
     "megatron": lambda fp8, compile: MegatronBackend(fp8),
-    "megatron-fp32": lambda fp8, compile: MegatronBackend(fp8, weights="fp32"),
 }
 """What makes each, of the options in a TrialSpec; a name that a spec may have is here."""
 

@@ -16,7 +16,7 @@ from trainer.machine.gpu import gpu_memory
 from trainer.machine.host_memory import MEMINFO, available_gib, unified_limit_gib
 from trainer.memory.parts import (
     FP32,
-    MEGATRON_STORAGE,
+    MIXED,
     MemoryParts,
     fused,
     megatron,
@@ -89,10 +89,9 @@ class AnalyticMemory:
         )
 
     def _of_backend(self, config: Config) -> MemoryParts:
-        if self._backend in MEGATRON_STORAGE:
+        if self._backend == "megatron":
             # Only a precision below fp32 needs main weights besides the weights.
-            in_fp32 = config.precision == "fp32"
-            storage = FP32 if in_fp32 else MEGATRON_STORAGE[self._backend]
+            storage = FP32 if config.precision == "fp32" else MIXED
             return megatron(config, self.vocab_size, storage)
         if self._on_cpu or self._compile or self._backend != "torch":
             return written_out(config, self.vocab_size, on_cpu=self._on_cpu)

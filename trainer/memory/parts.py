@@ -52,7 +52,6 @@ context, which is no allocation but takes from the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,7 +103,6 @@ MIXED = Storage(held=18, gradient=0)
 """bf16 weights with fp32 gradients, main weights and moments, as in Megatron's launchers."""
 BF16 = Storage(held=6, gradient=2)
 """Weights, gradients and moments all bf16: a bf16 model with a plain AdamW."""
-MEGATRON_STORAGE: Mapping[str, Storage] = {"megatron": MIXED, "megatron-fp32": FP32}
 
 
 class _Moment(NamedTuple):

@@ -113,9 +113,8 @@ class Fp8Recipe(Frozen):
     """Powers of two by which the scale stays below the largest magnitude."""
 
 
-BackendName: TypeAlias = Literal["torch", "megatron", "megatron-fp32"]
-"""``megatron`` trains bf16 weights with fp32 main weights, as is usual for Megatron.
-``megatron-fp32`` has only fp32 weights, cast at every use, like the torch backend."""
+BackendName: TypeAlias = Literal["torch", "megatron"]
+"""``megatron`` trains bf16 weights with fp32 main weights, as Megatron is used."""
 
 
 def makes_code(backend: BackendName, device: str, *, compile: bool) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 
@@ -18,17 +18,13 @@ from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.versions import Trio, check_trio
 from trainer.spec import Config, Fp8Recipe
 
-Weights: TypeAlias = Literal["mixed", "fp32"]
-"""``mixed``: bf16, with fp32 main weights, as Megatron is used; ``fp32``: those alone, cast at
-every use."""
-
 
 class MegatronBackend:
     """Builds :class:`trainer.backends.megatron.gpt.MegatronGPT`."""
 
-    def __init__(self, fp8: Fp8Recipe | None = None, *, weights: Weights = "mixed") -> None:
-        self.name = "megatron" if weights == "mixed" else "megatron-fp32"
-        self._weights = weights
+    name = "megatron"
+
+    def __init__(self, fp8: Fp8Recipe | None = None) -> None:
         self._fp8 = Fp8Recipe() if fp8 is None else fp8
 
     def check(self, config: Config, device: torch.device) -> None:
@@ -59,9 +55,7 @@ class MegatronBackend:
         with warnings.catch_warnings():
             # Megatron-Core warns of optional parts that are not installed, and of its own defaults.
             warnings.simplefilter("ignore")
-            model: torch.nn.Module = _load().build(
-                config, vocab_size, device, weights=self._weights, fp8=self._fp8
-            )
+            model: torch.nn.Module = _load().build(config, vocab_size, device, fp8=self._fp8)
         return model
 
 

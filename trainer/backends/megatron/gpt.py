@@ -6,9 +6,7 @@ computes what :class:`~trainer.backends.torch_gpt.TorchGPT` does
 
 Weights are bf16, with fp32 main weights and gradients in Megatron's own optimizer
 (:mod:`trainer.backends.megatron.optimizer`), as Megatron is used: norms and the residual stream are
-bf16 too. Or they are fp32 alone, as the torch backend's, and every matrix is cast under autocast at
-each use: there norms and the residual stream are fp32, at twice the traffic. A config in fp32 has
-only that form; its products are TF32, to three digits. In fp8 TransformerEngine casts from either.
+bf16 too. A config in fp32 has fp32 weights alone; its products are TF32, to three digits.
 
 The vocabulary is filled up to a multiple of 128 (:mod:`trainer.backends.megatron.vocabulary`).
 
@@ -22,7 +20,7 @@ Shapes: B sequences, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from megatron.core import parallel_state, tensor_parallel
@@ -35,7 +33,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore  # registers "
 from autoresearch.errors import MachineryError, SpecError
 from trainer.backends.float8 import MULTIPLE
 from trainer.backends.linear_cross_entropy import exact_nll_of_logits
-from trainer.backends.megatron.backend import Weights
 from trainer.backends.megatron.optimizer import MegatronAdamW, is_block_matrix, mixed
 from trainer.backends.megatron.recipe import layers, remove_norm_biases, transformer_config
 from trainer.backends.megatron.vocabulary import FilledUpGPT
@@ -46,9 +43,7 @@ from trainer.backends.versions import Trio
 from trainer.spec import Config, Fp8Recipe
 
 
-def build(
-    config: Config, vocab_size: int, device: torch.device, *, weights: Weights, fp8: Fp8Recipe
-) -> MegatronGPT:
+def build(config: Config, vocab_size: int, device: torch.device, *, fp8: Fp8Recipe) -> MegatronGPT:
     """A model with the weights that the torch backend draws from the same generator.
 
     So both start at the same loss, near ln(V), and a comparison of the two is of the frameworks.
@@ -67,7 +62,7 @@ def build(
     source = TorchGPT(config.model_copy(update={"precision": "fp32"}), vocab_size, device)
     source.init()
     join_one_rank(device, seed=torch.initial_seed())
-    form = MegatronGPT if weights == "fp32" or config.precision == "fp32" else MixedMegatronGPT
+    form = MegatronGPT if config.precision == "fp32" else MixedMegatronGPT
     model = form(config, vocab_size, device, engine=engine, fp8=fp8)
     load_from_torch(model.gpt, source)
     return model
@@ -91,10 +86,8 @@ class MegatronGPT(nn.Module):
     ) -> None:
         super().__init__()
         self._engine = engine
-        self._device_type: Literal["cpu", "cuda"] = "cuda" if device.type == "cuda" else "cpu"
         self._multiple = MULTIPLE if config.precision == "fp8" else 1
         self._vocab_size = vocab_size
-        self._autocast = config.precision != "fp32" and self.dtype is torch.float32
         options = transformer_config(config, device, engine=engine, fp8=fp8, dtype=self.dtype)
         gpt = FilledUpGPT(
             words=vocab_size,
@@ -151,8 +144,7 @@ class MegatronGPT(nn.Module):
         if not self._engine:
             whole_TT = torch.ones(length, length, dtype=torch.bool, device=tokens_BT.device)
             mask_11TT = whole_TT.triu(1)[None, None]
-        with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
-            return self._call(tokens_BT, positions_BT, mask_11TT, labels)
+        return self._call(tokens_BT, positions_BT, mask_11TT, labels)
 
     def _call(
         self,

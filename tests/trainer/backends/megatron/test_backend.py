@@ -27,7 +27,7 @@ from tests.support.megatron_on_cpu import Measured, measure, needs_megatron, sta
 from tests.support.recipes import PARTS
 from tests.support.trials import trial_spec
 from trainer.backends import Backend, choose_backend
-from trainer.backends.megatron.backend import MegatronBackend, Weights, _check_fp8
+from trainer.backends.megatron.backend import MegatronBackend, _check_fp8
 from trainer.backends.megatron.weights import as_megatron, filled_up, load_from_torch
 from trainer.backends.optimizer import AdamW, Rates, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
@@ -38,7 +38,6 @@ from trainer.spec import BackendName, Budget, Config, Fp8Recipe
 
 CPU = torch.device("cpu")
 VOCAB = 257
-FORMS: tuple[Weights, ...] = ("mixed", "fp32")
 CHOICES = list(
     itertools.product(
         ("gelu", "swiglu"), ("layernorm", "rmsnorm"), ("learned", "rotary"), (True, False)
@@ -49,8 +48,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*tp_group is None:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:full scope is deprecated:UserWarning"),
     pytest.mark.filterwarnings("ignore:MLP requires ffn_hidden_size:DeprecationWarning"),
-    # RMSNorm with fp32 gains in a bf16 stream: the fp32 form, under autocast.
-    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning"),
 ]
 
 
@@ -183,10 +180,9 @@ def test_evaluation_is_of_the_logits_in_double_precision(length: int) -> None:
 
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("weights", FORMS)
 @pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES[::3])
 def test_bf16_is_as_close_to_fp32_as_the_reference_s(
-    weights: Weights, activation: str, norm: str, positions: str, tied: bool
+    activation: str, norm: str, positions: str, tied: bool
 ) -> None:
     """Scores, and each gradient as a whole: within twice the reference's own rounding. Sequences of
     32 are long enough for the fused softmax that Megatron-Core would ask Apex for."""
@@ -212,7 +208,7 @@ def test_bf16_is_as_close_to_fp32_as_the_reference_s(
 
     exact_BT, exact = scored(TorchBackend(), exact_recipe)
     reference_BT, reference = scored(TorchBackend(), recipe)
-    ours_BT, ours = scored(MegatronBackend(weights=weights), recipe)
+    ours_BT, ours = scored(MegatronBackend(), recipe)
     assert not torch.equal(ours_BT, exact_BT)
     assert (ours_BT - exact_BT).abs().max() < 2 * (reference_BT - exact_BT).abs().max() + 1e-3
     assert ours.keys() == exact.keys()
@@ -292,14 +288,11 @@ def test_a_vocabulary_is_filled_up_to_a_multiple_of_128() -> None:
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("weights", FORMS)
-def test_words_that_no_text_has_are_in_the_matrices_and_in_no_number(
-    weights: Weights, tied: bool
-) -> None:
+def test_words_that_no_text_has_are_in_the_matrices_and_in_no_number(tied: bool) -> None:
     """Even where their rows would shout: a loss over them too would be far off."""
     recipe = small(precision="bf16", tie_embeddings=tied, weight_decay=0.1)
     torch.manual_seed(0)
-    model: Any = MegatronBackend(weights=weights).build(recipe, VOCAB, CPU)
+    model: Any = MegatronBackend().build(recipe, VOCAB, CPU)
     tables = [p for n, p in model.gpt.named_parameters() if n in WORD_TABLES]
     assert [table.shape for table in tables] == [(384, 32)] * (1 if tied else 2)
     filling = len(tables) * (384 - VOCAB) * 32
@@ -519,7 +512,6 @@ def test_no_norm_keeps_a_bias_to_train() -> None:
 @pytest.mark.slow
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("weights", FORMS)
 @pytest.mark.parametrize(
     ("recipe", "tolerance"),
     [
@@ -529,9 +521,9 @@ def test_no_norm_keeps_a_bias_to_train() -> None:
     ],
 )
 def test_a_trial_of_the_same_seed_ends_at_the_reference_s_val_bpb(
-    tmp_path: Path, weights: Weights, recipe: dict[str, Any], tolerance: float
+    tmp_path: Path, recipe: dict[str, Any], tolerance: float
 ) -> None:
-    backend = MegatronBackend(weights=weights)
+    backend = MegatronBackend()
     corpus = write_corpus(tmp_path / "corpus")
     spec = trial_spec(
         corpus.directory, config=small(lr=1e-2, **recipe), budget=Budget(amount=30), threads=1
@@ -556,10 +548,9 @@ def test_a_trial_in_the_sandbox_needs_no_network(tmp_path: Path) -> None:
     assert measured.loss_first == pytest.approx(measure(TorchBackend(), spec).loss_first, rel=1e-3)
 
 
-def test_the_form_is_chosen_by_the_backend_s_name() -> None:
+def test_every_backend_has_the_name_that_chooses_it() -> None:
     names = get_args(BackendName)
     assert [choose_backend(name).name for name in names] == list(names)
-    assert {"megatron", "megatron-fp32"} < set(names)
 
 
 # --- what is refused, and what is not imported ---------------------------------------------------
