@@ -111,7 +111,7 @@ def loop(
 
     The loop stops at the first limit reached: --iters, --trials or --hours. If the campaign
     exists, the loop resumes it. At the end it trains the three best configs and the baseline on
-    six fresh seeds and scores them on text that the search has not seen (see `confirm`).
+    six fresh seeds and scores them on text that the search was not scored on (see `confirm`).
     """
     directory = campaign or default_campaign(asked.get("menu"))
     run_campaign(
