@@ -209,5 +209,5 @@ def test_what_cannot_be_prepared_loses_nothing_of_the_rest(
     (tmp_path / "broken_compiler.py").write_text("raise RuntimeError('half installed')")
     (tmp_path / "sound_compiler.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    forkserver._do_ahead(["no_such_module", "broken_compiler", "sound_compiler"])
+    forkserver._preload(["no_such_module", "broken_compiler", "sound_compiler"])
     assert sys.modules.pop("sound_compiler")
