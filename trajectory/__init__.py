@@ -1,1 +1,1 @@
-"""Remembers: the append-only journal, the queryable history, their analysis."""
+"""Store campaigns: the append-only journal, its queryable index, and their analysis."""

@@ -1,4 +1,4 @@
-"""What a calibration found, as values: how far ways to measure a short run rank as long runs do."""
+"""Hold a calibration's result: how well proxy metrics rank configs compared with long runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Correlation(Frozen):
 
 
 class CalibrationRun(Frozen):
-    """What a calibration trains of a config with one seed; fields as a trial's spec has them."""
+    """One training run of a config with one seed; the fields match those of a trial's spec."""
 
     steps: PositiveInt
     horizon_steps: PositiveInt | None
@@ -31,62 +31,62 @@ class CalibrationRun(Frozen):
     average: Averaging | None = None
     looks: tuple[Checkpoint, ...] = ()
     texts: bool = False
-    """Whether the text that is set aside is scored too."""
+    """Whether the run also scores the holdout split."""
 
 
 class Way(Frozen):
-    """A way to measure a config, held against long runs of the same configs."""
+    """One proxy metric, compared with long runs of the same configs."""
 
     name: str
     cost: NonNegative
-    """Seconds of training and scoring, over those of the campaign's own short run."""
+    """Seconds of training and scoring, relative to the campaign's own short run."""
     spearman: Correlation
     kendall: Correlation
-    """Bootstrapped over configs."""
+    """Kendall's tau-b, with an interval bootstrapped over configs."""
     gain: Correlation | None = None
-    """Spearman less that of the campaign's own way, over the same resamples of configs; None for
-    that way itself."""
+    """Its Spearman correlation minus that of the campaign's own metric, over the same resamples of
+    configs; None for the campaign's own metric."""
     surely: Finite | None = None
-    """The lower end of ``gain`` where it is to hold for all ways at once (Bonferroni): who picks
-    among them picks by luck too."""
+    """Lower end of ``gain`` in an interval that holds for all metrics at once (Bonferroni). It
+    corrects for choosing the luckiest of several metrics."""
     best: Correlation | None = None
-    """Spearman among :attr:`Calibrated.best_n` configs that long runs put first, by Fisher's
-    transform; None where all of them tie."""
+    """Spearman's rho over the :attr:`Calibrated.best_n` best configs by long runs, with Fisher's
+    interval; None if all of them tie."""
     forgone_bpb: NonNegative
-    """By how much the config that it puts first is worse in the long run than the best one."""
+    """Long-run loss of the config it ranks first, minus that of the best config."""
 
 
 class Calibrated(Frozen):
-    """What a calibration ends with."""
+    """The result of a calibration."""
 
     budget: Budget
-    """Of the campaign's own short run."""
+    """Budget of the campaign's own short run."""
     long_steps: PositiveInt
-    """Of a long run, of the baseline's size of a step."""
+    """Steps of a long run, at the baseline's step size."""
     long_seeds: PositiveInt
     n: PositiveInt
-    """Configs, half of them spread over the menu and half near the best of those."""
+    """Number of configs: half spread over the menu, half near the best of those."""
     nonfinite: NonNegativeInt = 0
-    """Configs among them whose long runs lost their numbers: they rank last."""
+    """Configs among them whose long runs became non-finite; they rank last."""
     left_out: NonNegativeInt = 0
-    """Configs of which some run ended for want of memory or time, or crashed."""
+    """Configs excluded because a run ran out of memory or time, or crashed."""
     best_n: PositiveInt
     ways: Annotated[tuple[Way, ...], Field(min_length=1)]
-    """The campaign's own first."""
+    """Proxy metrics; the first is the campaign's own."""
     steps_curve: tuple[tuple[Positive, Correlation], ...] = ()
-    """Spearman of longer short runs: steps over the budget's, ascending."""
+    """Spearman's rho of longer short runs: steps relative to the budget's, ascending."""
     long_runs: Correlation | None = None
-    """Spearman of one long run with the mean of the others: what ranks best can do little better.
-    None where each config has but one."""
+    """Spearman's rho of one long run with the mean of the others, a practical ceiling for any
+    metric. None if each config has only one long run."""
 
     @property
     def own(self) -> Way:
-        """The way that the campaign measures by."""
+        """The proxy metric that the campaign uses."""
         return self.ways[0]
 
     @property
     def headline(self) -> str:
-        """One line: how far the campaign's own short runs rank as long ones do."""
+        """One line that says how well the campaign's own short runs rank configs."""
         own = self.own
         best = f"; among the best {self.best_n} {own.best}" if own.best else ""
         return (
@@ -96,12 +96,12 @@ class Calibrated(Frozen):
 
     @property
     def advised(self) -> Way | None:
-        """The best ranking of the ways that cost at most a tenth more than the campaign's own and
-        rank surely better; None where there is none."""
+        """The best-ranking metric that costs at most 10 % more than the campaign's own and surely
+        ranks better; None if there is none."""
         equal = [way for way in self.ways if way.cost <= EQUAL_COST]
         better = [way for way in equal if way.surely is not None and way.surely > 0]
         return max(better, key=lambda way: way.spearman.value, default=None)
 
 
 EQUAL_COST = 1.1
-"""Over the campaign's own short run."""
+"""Highest cost of a metric that counts as equal, relative to the campaign's own short run."""

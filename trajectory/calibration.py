@@ -1,14 +1,14 @@
-"""What calibration runs say: each way to measure a config held against its long runs.
+"""Compare proxy metrics with long runs of the same configs.
 
-Ways are compared over the same configs by rank correlation with the long score
-(:mod:`trajectory.statistics.bootstrap`). A loss that was not finite ranks last. Which configs enter
-decides what a correlation means (:mod:`trajectory.statistics.fidelity`): here they are spread over
-the menu and near its good ones, so it speaks of a search's whole range. Among the best tenth, five
-at least, order is harder to tell and matters more: that is stated beside it, with an interval that
-is wide because they are few.
+Each metric's scores are correlated by rank with the long scores, over the same configs
+(:mod:`trajectory.statistics.bootstrap`). A non-finite loss ranks last. The choice of configs
+determines what a correlation means (:mod:`trajectory.statistics.fidelity`). Here the configs are
+spread over the menu and near its good ones, so the correlation describes a search's whole range.
+The order among the best tenth (at least five configs) is harder to determine and matters more. Its
+correlation is reported separately; its interval is wide because these configs are few.
 
-**Fitted** is a ridge regression of the long score on several ways at once; each config is predicted
-by a fit to the others alone, its strength of shrinking chosen among them as well (Allen's PRESS,
+**Fitted** is a ridge regression of the long score on several metrics at once. Each config is
+predicted by a fit to the others, which also chooses the ridge strength (Allen's PRESS,
 Technometrics 16, 1974).
 """
 
@@ -28,26 +28,26 @@ from trajectory.statistics.fidelity import MIN_CONFIGS, fidelity
 
 BEST_SHARE = 0.1
 FEWEST = 8
-"""Configs, below which a correlation says nothing and nothing is concluded."""
+"""Fewest configs from which a correlation is computed."""
 SHRINKING = (0.1, 1.0, 10.0, 100.0)
-"""Strengths, of standardised scores: the better of them is chosen without the config predicted."""
+"""Ridge strengths, for standardized scores; the fit chooses one without the predicted config."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A way's scores, lower is better; infinite where the loss was not finite."""
+    """Scores of one proxy metric, lower is better; infinite if the loss was not finite."""
 
     scores: Sequence[float]
-    """One a config, in the order of all others."""
+    """One score per config, in the same order for every metric."""
     cost: float
-    """Over the campaign's own way."""
+    """Cost relative to the campaign's own metric."""
 
 
 def ways_of(scored: Mapping[str, Scored], long: Sequence[float]) -> tuple[Way, ...]:
-    """Each way against long scores; those that put all configs level are left out.
+    """Compare each metric with the long scores, leaving out metrics that score all configs equally.
 
-    :param scored: the campaign's own way first.
-    :param long: of the same configs, FEWEST of them at least.
+    :param scored: scores by metric; the first is the campaign's own.
+    :param long: long scores of the same configs, at least FEWEST of them.
     """
     draws = Resampled(len(long))
     best = best_of(long)
@@ -79,13 +79,13 @@ def ways_of(scored: Mapping[str, Scored], long: Sequence[float]) -> tuple[Way, .
 
 
 def best_of(long: Sequence[float]) -> list[int]:
-    """The best tenth of the configs by their long scores, five at least."""
+    """Return the best tenth of the configs by their long scores, at least five."""
     count = max(MIN_CONFIGS, round(BEST_SHARE * len(long)))
     return sorted(range(len(long)), key=lambda config: long[config])[:count]
 
 
 def correlation_of(scores: Sequence[float], long: Sequence[float]) -> Correlation | None:
-    """Spearman's rho with its bootstrap interval."""
+    """Return Spearman's rho with its bootstrap interval."""
     return interval(Resampled(len(long)).spearman(scores, long))
 
 
@@ -99,11 +99,11 @@ def _among(
 def times_to_gain(
     curve: Sequence[tuple[float, Correlation]], by: float = 0.05
 ) -> list[tuple[float, float]]:
-    """What each further ``by`` of correlation costs: the correlation, and how many times the budget
-    it takes, from that of the budget itself up to the last that was measured.
+    """Return pairs of a correlation and the multiple of the budget that reaches it.
 
-    Between two lengths on a straight line over the logarithm of the length; where a longer run
-    ranked no better, the line is level.
+    The correlations start at that of the budget itself and rise in steps of ``by`` up to the last
+    one measured. Between two measured lengths, the correlation is interpolated linearly in the
+    logarithm of the length. If a longer run ranked no better, the curve stays level.
     """
     if not any(times == 1 for times, _ in curve):
         return []
@@ -120,7 +120,7 @@ def times_to_gain(
 
 
 def extrapolated(looks: Sequence[tuple[int, float]], steps: int) -> float:
-    """The score after so many steps, by a straight line over the logarithm of the step.
+    """Extrapolate a score to ``steps`` by a line over the logarithm of the step.
 
     :param looks: steps and scores, at least two.
     """
@@ -131,11 +131,11 @@ def extrapolated(looks: Sequence[tuple[int, float]], steps: int) -> float:
 
 
 def fitted(ways: Sequence[Sequence[float]], long: Sequence[float]) -> list[float]:
-    """Every config's place by a fit of the long score to all others, in deviations from the mean.
+    """Predict each config's long score from a fit to all others, as a deviation from the mean.
 
-    The mean of all others leans away from the score left out, so a fit that had learned nothing
-    would put configs in the opposite order: each fit gives its slopes and not its level, and
-    they are read at the deviation from the centre of all configs.
+    The mean of the other scores is biased away from the score left out. A fit that learned nothing
+    would therefore reverse the order of the configs. So each fit contributes only its slopes, and
+    they are applied to the deviation from the center of all configs.
     """
     x = np.array([_bounded(way) for way in ways]).T
     y, centre = np.array(_bounded(long)), x.mean(axis=0)
@@ -147,7 +147,7 @@ def fitted(ways: Sequence[Sequence[float]], long: Sequence[float]) -> list[float
 
 
 def _slopes(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By a ridge regression, of the scores as they are."""
+    """Return the slopes of a ridge regression, per unit of each unscaled score."""
     centre, scale = x.mean(axis=0), x.std(axis=0)
     scale[scale == 0] = 1.0
     z, mean = (x - centre) / scale, y.mean()
@@ -155,7 +155,7 @@ def _slopes(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float6
     uy = u.T @ (y - mean)
 
     def left_out(strength: float) -> float:
-        """Mean square error where each config is predicted by the others."""
+        """Return the mean square error when each config is predicted by the others."""
         shrunk = s**2 / (s**2 + strength)
         hat = (u**2 * shrunk).sum(axis=1) + 1 / len(y)
         residual = y - mean - u @ (shrunk * uy)
@@ -168,7 +168,7 @@ def _slopes(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def _bounded(scores: Sequence[float]) -> list[float]:
-    """With what is infinite a little worse than the worst number."""
+    """Replace infinite scores by a value slightly worse than the worst finite one."""
     known = [score for score in scores if math.isfinite(score)] or [0.0]
     last = max(known) + 0.1 * (max(known) - min(known))
     return [score if math.isfinite(score) else last for score in scores]

@@ -1,28 +1,31 @@
-"""What fresh runs say of the finalists: differences to the baseline, with intervals that hold.
+"""Estimate the finalists' differences from the baseline by fresh runs, with valid intervals.
 
-None of these runs chose anything, so the mean difference is unbiased as it stands: no shrinking.
-With ``d[s, p]`` the difference of a finalist and the baseline on seed ``s`` and part ``p`` of a
-text (each part weighs by its share ``w[p]`` of the bytes) the estimate is the weighted mean, and
-its variance is taken to be
+None of these runs chose anything, so their mean difference is unbiased and needs no shrinkage. Let
+``d[s, p]`` be the difference between a finalist and the baseline on seed ``s`` and part ``p`` of a
+text. Each part is weighted by its share ``w[p]`` of the bytes. The estimate is the weighted mean,
+and its variance is estimated as
 
     var over s of (sum over p of w[p] d[s, p]) / S
     + c sum over p of w[p]² (mean over s of d[s, p] - estimate)²
 
-The first term is what other seeds would change, the second what other text of the kind would.
-There ``c = W2 / (W2 - 2 W3 + W2²)`` with ``Wk`` the sum of ``w[p]**k`` makes the sum unbiased where
-parts vary alike; for equal parts it is P / (P - 1). What seeds and parts do together stands in both
-terms, so their sum is never too small for it. Degrees of freedom by Satterthwaite, from S - 1 and
-1 / W2 - 1, which is P - 1 for equal parts; no interval is narrower than without one of the terms,
-for with two seeds the other's degrees of freedom would outweigh what it adds. Where that is below 1
-(a text of one part, or nearly), and on the search's own text, of which no parts are known, the
-first term stands alone and the interval is about that very text.
+The first term covers other seeds, the second other text of the same kind.
 
-One finalist, the search's first, was chosen before these runs: its 95 % interval is Student's t.
-Whoever picks among K by these runs chooses again, so each also has the interval at 1 - 0.05 / K,
-which all K keep together in 95 of 100 (Bonferroni). Whoever asks again, with more seeds or after
-more of the search or on another text, looks again: at the j-th look 0.05 is 0.05 / j. That
-is not a bound for any number of looks, and one look is best. How often they do, and what is
-promised too much, bench/confirm_honesty.py measures.
+The factor is ``c = W2 / (W2 - 2 W3 + W2²)``, where ``Wk`` is the sum of ``w[p]**k``. It makes the
+second term unbiased if the parts vary alike; for equal parts it is P / (P - 1). The interaction of
+seeds and parts is in both terms, so their sum never underestimates it.
+
+The degrees of freedom follow Satterthwaite, from S - 1 and 1 / W2 - 1, which is P - 1 for equal
+parts. No interval is narrower than it would be without one of the terms: with two seeds, the second
+term's degrees of freedom would outweigh the variance it adds. The first term stands alone if the
+latter is below 1 (a text of one part, or nearly). It also stands alone on the search's own text,
+whose parts are not known. Then the interval applies to that exact text.
+
+The search chose one finalist, its first, before these runs: its 95 % interval is Student's t.
+Choosing among K finalists by these runs is another selection. So each finalist also has an interval
+at 1 - 0.05 / K; all K hold together in 95 of 100 cases (Bonferroni). Each repeated confirmation,
+with more seeds, after more of the search or on another text, is another interim analysis: at the
+j-th, 0.05 becomes 0.05 / j. That does not bound an unlimited number of analyses, and one is best.
+bench/confirm_honesty.py measures how often the intervals hold and how much is overstated.
 """
 
 from __future__ import annotations
@@ -38,9 +41,9 @@ from trajectory.statistics.population import Posterior
 
 LEVEL = 0.95
 FEWEST_SEEDS = 2
-"""With one seed nothing is known of the noise."""
+"""Fewest seeds that allow an estimate of the noise."""
 FEWEST_DOF_OF_TEXT = 1 - 1e-9
-"""What two equal parts have; with less there is no spread to speak of."""
+"""Fewest degrees of freedom for a spread over parts: those of two equal parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,12 @@ class FreshRuns:
 
     @property
     def failed(self) -> tuple[int, TrialFailed] | None:
-        """Its first failure, and on which seed."""
+        """The first failure with its seed, or None."""
         failures = ((seed, self.results[seed]) for seed in sorted(self.results))
         return next(((s, one) for s, one in failures if isinstance(one, TrialFailed)), None)
 
     def measured(self) -> dict[int, Measured]:
-        """The runs that ended with a score."""
+        """Return the runs that ended with a score, by seed."""
         return {s: one for s, one in self.results.items() if not isinstance(one, TrialFailed)}
 
 
@@ -69,14 +72,14 @@ def gains(
     looks: int = 0,
     measure: Measure | None = None,
 ) -> tuple[FreshGain, ...]:
-    """The finalist's difference to the baseline on the search's text, or by a command's own
-    ruler, and on each of ``texts``.
+    """Return the finalist's differences from the baseline: first on the search's own text (or by a
+    command's own evaluation protocol), then on each of ``texts``.
 
-    :param texts: which every run has scored.
-    :param finalists: how many configs the confirmation has besides the baseline.
-    :param looks: at confirmations of the campaign, before this one.
-    :param measure: what a command's scores are of; None: bits per byte.
-    :returns: nothing where fewer than FEWEST_SEEDS seeds measured both.
+    :param texts: texts that every run has scored.
+    :param finalists: number of configs in the confirmation besides the baseline.
+    :param looks: number of earlier confirmations of the campaign.
+    :param measure: unit of a command's scores; None: bits per byte.
+    :returns: an empty tuple if fewer than FEWEST_SEEDS seeds measured both.
     """
     ours, theirs = finalist.measured(), baseline.measured()
     seeds = sorted(ours.keys() & theirs.keys())
@@ -100,7 +103,7 @@ def gains(
 
 
 def _parts(result: Measured, text: ScoredText) -> tuple[float, ...]:
-    assert isinstance(result, TrialOk)  # a command is given no text
+    assert isinstance(result, TrialOk)  # a command gets no texts
     return next(one.parts_bpb for one in result.texts if one.sha256 == text.sha256)
 
 
@@ -111,7 +114,10 @@ def _gain(
     finalists: int,
     level: float,
 ) -> FreshGain:
-    """:param differences: by seed, then by part."""
+    """Return the gain on one text.
+
+    :param differences: by seed, then by part.
+    """
     seeds = len(differences)
     by_seed = [_weighted(row, shares) for row in differences]
     by_part = [fmean(column) for column in zip(*differences, strict=True)]
@@ -154,7 +160,10 @@ def _weighted(values: Sequence[float], shares: Sequence[float]) -> float:
 
 
 def _degrees(terms: Sequence[tuple[float, float]]) -> float:
-    """Satterthwaite's, of a sum of variances each with its own; Biometrics Bulletin 2, 1946."""
+    """Return Satterthwaite's degrees of freedom of a sum of variances, each with its own.
+
+    Source: Biometrics Bulletin 2, 1946.
+    """
     total = math.fsum(value for value, _ in terms)
     if total <= 0:
         return terms[0][1]

@@ -1,4 +1,4 @@
-"""What a confirmation found, as values: claims of the search beside what fresh runs say."""
+"""Hold a confirmation's result: the search's claims beside the measurements of fresh runs."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, Positi
 from trainer.spec import BPB, Measure
 
 SEARCH_TEXT = "the search's text"
-"""The campaign's own held-out text, by which the search chose."""
+"""Name of the campaign's own held-out text, by which the search chose."""
 OWN_RULER = "the script's ruler"
-"""In that text's place where a command of one's own says the scores: of its text nobody knows."""
+"""Name used instead if a command of the user's own reports the scores; its text is unknown."""
 
 
 class ConfirmText(Frozen):
-    """A text that was scored beside the search's own, and that no trial of the search scored."""
+    """A text scored in addition to the search's own, which no trial of the search scored."""
 
     name: str
     sha256: str
     bytes: PositiveInt
     parts: PositiveInt
-    """Stretches of whole documents that were scored by themselves."""
+    """Number of stretches of whole documents that were scored separately."""
 
 
 class FreshGain(Frozen):
-    """A config's difference to the baseline on fresh seeds and one text; negative is better.
+    """A config's difference from the baseline on fresh seeds and one text; negative is better.
 
-    Of objectives, lower is better. The interval is Student's t; see :mod:`trajectory.confirmation`.
+    Differences are of objectives, for which lower is better. The interval is Student's t; see
+    :mod:`trajectory.confirmation`.
     """
 
     text: str
-    """Its name, or :data:`SEARCH_TEXT` or :data:`OWN_RULER`."""
+    """The text's name, or :data:`SEARCH_TEXT` or :data:`OWN_RULER`."""
     holds_for: Literal["this text", "text like it"]
-    """What the interval speaks of: the text's own spread is in it where it has parts enough to
-    show one."""
+    """Scope of the interval: it includes the variation between texts if this text has enough parts
+    to estimate it."""
     delta: Finite
     lo: Finite
-    """95 % interval of this one difference, wider where earlier looks came before it."""
+    """95 % interval of this one difference; wider if earlier confirmations preceded it."""
     hi: Finite
     all_lo: Finite
-    """The same where it is to hold for all configs of the confirmation at once (Bonferroni)."""
+    """Interval that holds for all configs of the confirmation at once (Bonferroni)."""
     all_hi: Finite
     seeds: PositiveInt
-    """Common seeds behind it."""
+    """Seeds on which both configs were measured."""
     dof: Positive
     measure: Measure | None = Field(None, exclude_if=lambda measure: measure is None)
-    """What the differences are of; None, and left out of a row: bits per byte."""
+    """Unit of the differences; None, and omitted from a row, for bits per byte."""
 
     @property
     def is_on_fresh_text(self) -> bool:
@@ -57,7 +58,7 @@ class FreshGain(Frozen):
 
     @property
     def measured_in(self) -> Measure:
-        """What the differences are of."""
+        """Unit of the differences."""
         return self.measure or BPB
 
     def __str__(self) -> str:
@@ -71,43 +72,46 @@ class FreshGain(Frozen):
 
     @property
     def wide_span(self) -> str:
-        """The one that is to hold for all configs at once."""
+        """Its interval that holds for all configs at once."""
         return self.measured_in.signed_span(self.all_lo, self.all_hi)
 
 
 class ConfirmedConfig(Frozen):
-    """One finalist."""
+    """One finalist and its measured gains."""
 
     config_hash: str
     iter: NonNegativeInt
     rank: PositiveInt
-    """In the search's ranking at the time."""
+    """Its rank in the search when the confirmation ran."""
     changes: dict[str, Scalar]
-    """Its values that are not the baseline's."""
+    """Its values that differ from the baseline's."""
     claimed: Finite | None
-    """Its difference to the baseline as the search believed it."""
+    """Its difference from the baseline as the search estimated it."""
     claimed_lo: Finite | None
     claimed_hi: Finite | None
     gains: tuple[FreshGain, ...] = ()
-    """On the search's own text, then on each other text. Empty where nothing can be said."""
+    """Gains on the search's own text, then on each other text. Empty if there is no estimate."""
     trouble: str = ""
-    """Why nothing can be said, in a clause."""
+    """Why there is no estimate, as a clause."""
 
     @property
     def headline(self) -> FreshGain | None:
-        """What is told of it: on the first text that the search has not scored, where there is
-        one; else on fresh seeds alone."""
+        """The reported gain: on the first text that the search has not scored if there is one,
+        otherwise on fresh seeds alone."""
         return self.gains[min(1, len(self.gains) - 1)] if self.gains else None
 
     @property
     def stands(self) -> bool:
-        """Whether all of its 95 % interval is better than the baseline."""
+        """Whether its whole 95 % interval is better than the baseline."""
         gain = self.headline
         return gain is not None and gain.hi < 0
 
     def among_others(self) -> Self:
-        """The same with the intervals that hold for all configs of the confirmation at once: told
-        beside others, any of them may be picked for what these runs say."""
+        """Return a copy with the intervals that hold for all configs of the confirmation at once.
+
+        Use it where several finalists are shown together, because a reader may pick the best by
+        these runs.
+        """
         wide = [
             gain.model_copy(update={"lo": gain.all_lo, "hi": gain.all_hi}) for gain in self.gains
         ]
@@ -115,18 +119,18 @@ class ConfirmedConfig(Frozen):
 
 
 class Confirmed(Frozen):
-    """A confirmation that ran to its end."""
+    """A completed confirmation."""
 
     seeds: tuple[NonNegativeInt, ...]
     texts: tuple[ConfirmText, ...]
-    """Empty: fresh seeds alone, on the search's own text."""
+    """Additional texts. Empty: fresh seeds alone, on the search's own text."""
     looks: NonNegativeInt = 0
-    """Earlier ones at confirmations of this campaign, on whatever text: each asks more of the
-    intervals of this one."""
+    """Number of earlier confirmations of this campaign, on any text. Each one makes the intervals
+    of this one wider."""
     configs: Annotated[tuple[ConfirmedConfig, ...], Field(min_length=1)]
-    """The first is the search's own choice, made before any of these runs. Only of it does the
-    plain interval hold whatever these runs say; for a choice among several by these runs there is
-    the wider one."""
+    """The finalists; the first is the search's own choice, made before any of these runs. The plain
+    interval is valid for that one alone. A choice among several by these runs needs the wider
+    one."""
 
     @property
     def chosen(self) -> ConfirmedConfig:
@@ -135,17 +139,17 @@ class Confirmed(Frozen):
 
     @property
     def basis(self) -> str:
-        """What the search's own choice was measured on, see :meth:`basis_of`."""
+        """Description of the runs behind the search's own choice; see :meth:`basis_of`."""
         return self.basis_of(self.chosen)
 
     @property
     def headline(self) -> str:
-        """One line: what is confirmed of the search's own choice."""
+        """One line with the result for the search's own choice."""
         return self.said_of(self.chosen)
 
     def basis_of(self, config: ConfirmedConfig) -> str:
-        """What the runs were made on: ``on 6 fresh seeds and on text that no trial of the search
-        scored``."""
+        """Return what the runs were measured on, such as ``on 6 fresh seeds and on text that no
+        trial of the search scored``."""
         gain, asked = config.headline, len(self.seeds)
         measured = asked if gain is None else gain.seeds
         seeds = f"on {measured} fresh seeds"
@@ -163,7 +167,7 @@ class Confirmed(Frozen):
         return f"{seeds}{text}{again}"
 
     def said_of(self, config: ConfirmedConfig) -> str:
-        """One line: what is confirmed of one that was chosen without looking at these runs."""
+        """Return one line with the result for a config that was chosen without these runs."""
         gain = config.headline
         if gain is None:
             return f"not confirmed: iteration {config.iter}: {config.trouble}"
@@ -177,12 +181,12 @@ class Confirmed(Frozen):
         )
 
     def config_of(self, config_hash: str) -> ConfirmedConfig | None:
-        """The finalist with this hash, where it was one."""
+        """Return the finalist with this hash, or None."""
         return next((one for one in self.configs if one.config_hash == config_hash), None)
 
 
 NOTHING_YET = "Nothing has been measured yet"
-"""The finding of a campaign without scores."""
+"""Conclusion of a campaign without scores."""
 
 
 def finding(
@@ -192,11 +196,11 @@ def finding(
     lo: float | None,
     hi: float | None,
 ) -> str:
-    """Return what a campaign found, in one clause: the title of its page and its report.
+    """Return a campaign's conclusion in one clause, for the titles of its page and its report.
 
-    :param fresh: what fresh runs say of the best config; None before a confirmation.
-    :param delta: that config's difference to the baseline as believed, ``lo`` and ``hi`` its 95 %
-        interval; None where it is the baseline itself.
+    :param fresh: the best config's fresh runs; None before a confirmation.
+    :param delta: that config's estimated difference from the baseline, with ``lo`` and ``hi`` as
+        its 95 % interval; None for the baseline itself.
     """
     word = "Not confirmed yet"
     if fresh is not None and (gain := fresh.headline) is not None:
@@ -214,10 +218,11 @@ def finding(
 
 
 def latest_of(found: Iterable[Confirmed]) -> dict[str, ConfirmedConfig]:
-    """By config_hash, what the latest confirmation that had the config says of it: with its plain
-    interval where it was the search's own choice, with the wider one of all otherwise.
+    """Return each config's result in its latest confirmation, by config_hash.
 
-    :param found: the newest first.
+    The search's own choice keeps its plain interval; every other config has the wider one.
+
+    :param found: confirmations, newest first.
     """
     by_hash: dict[str, ConfirmedConfig] = {}
     for one in found:

@@ -1,10 +1,10 @@
-"""All that was measured so far, gathered per config: what proposers see and the judge weighs.
+"""Collect every measurement per config, for the proposers and the judge.
 
-Long runs are left out: they have another budget, so their numbers belong to another scale
+Long runs are left out. They have another budget, so their numbers are on another scale
 (:mod:`trajectory.statistics.fidelity` compares the two).
 
-It grows a row at a time, so that a campaign of a hundred thousand rows costs no more per iteration
-than one of a hundred.
+The collection grows one row at a time. An iteration costs the same in a campaign of a hundred
+thousand rows as in one of a hundred.
 """
 
 from __future__ import annotations
@@ -29,95 +29,106 @@ from trajectory.track_record import TrackRecord, recorded
 
 @dataclass(slots=True)
 class ConfigEvidence:
-    """One config and every result it has."""
+    """One config and all its results."""
 
     config: AnyConfig
     config_hash: str
     iter: int
     """The iteration that first proposed it; 0 for the baseline."""
     changes: dict[str, Scalar] = field(default_factory=dict)
-    """Against the reference of that iteration."""
+    """Its changes relative to the reference of that iteration."""
     reason: str = ""
     action: str = "none"
     """The latest decision on it as a candidate: keep, discard or none."""
     same_as: str | None = None
-    """The hash of a config that it trained exactly like: what tells the two apart does nothing."""
+    """Hash of a config that trained exactly like it: the difference between the two has no
+    effect."""
     scores: dict[int, float] = field(default_factory=dict)
-    """Seed to objective, which is val_bpb of the built-in trainer. A seed counts once: training it
-    again measures nothing new."""
+    """Seed to objective (val_bpb for the built-in trainer). Each seed counts once, because training
+    it again measures nothing new."""
     trial_ids: dict[int, str] = field(default_factory=dict)
-    """Seed to the trial behind its score."""
+    """Seed to the id of the trial that measured its score."""
     failures: list[TrialFailed] = field(default_factory=list)
     failed_seeds: list[int] = field(default_factory=list)
-    """The seeds of the failures, in their order."""
+    """Seeds of the failures, in the same order."""
     train_s: float = 0.0
-    """Seconds spent training it, over every run that ended in a measurement."""
+    """Seconds of training, over all runs that ended with a measurement."""
     params: int | None = None
 
     @property
     def n(self) -> int:
-        """Seeds measured."""
+        """Number of seeds measured."""
         return len(self.scores)
 
     @property
     def contends(self) -> bool:
-        """Whether a ranking has a place for it: it was measured, on every seed that it was tried
-        on, and is not another config in other words.
+        """Whether it may be ranked: it was measured, it failed on no seed, and it did not train
+        exactly like its reference.
 
-        One that failed on a seed is no recipe, and its other seeds alone would flatter it. One
-        that trained exactly like its reference is that reference; its single run would stand
-        beside the reference's four as a recipe of its own, and the luckier it was the higher.
+        A config that failed on one seed is not a usable recipe, and its other seeds alone would
+        flatter it. A config that trained exactly like its reference is that reference. Ranked by
+        its own single run beside the reference's four, it would rank higher the luckier that run
+        was.
         """
         return self.n > 0 and not self.failures and self.same_as is None
 
     @property
     def mean(self) -> float:
-        """Mean objective; raises StatisticsError where nothing was measured."""
+        """Mean objective.
+
+        :raises StatisticsError: if nothing was measured.
+        """
         return fmean(self.scores.values())
 
     @property
     def sum_of_squares(self) -> float:
-        """Sum of squares of the scores about their mean; 0 for fewer than two."""
-        if len(set(self.scores.values())) < 2:  # equal ones differ from their mean by rounding
+        """Sum of squared deviations of the scores from their mean; 0 for fewer than two scores."""
+        if len(set(self.scores.values())) < 2:  # their mean may differ by rounding
             return 0.0
         mean = self.mean
         return math.fsum((score - mean) ** 2 for score in self.scores.values())
 
 
 class Tally(Frozen):
-    """What :class:`Evidence` knows beside its configs: small, however long the campaign."""
+    """Sums that :class:`Evidence` keeps besides its configs; small for a campaign of any length."""
 
     iterations: int = 0
-    """Finished ones."""
+    """Number of finished iterations."""
     baseline_hash: str | None = None
     incumbent_hash: str | None = None
-    """The best config by evidence: the last kept in a race against the incumbent, or with the
-    largest gain where all races are against the baseline. The baseline before any was kept."""
+    """The best config by evidence, or the baseline if no config was kept.
+
+    If races are against the incumbent, it is the config kept last; if all races are against the
+    baseline, it is the kept config with the largest gain.
+    """
     incumbent_delta: float = 0.0
-    """What it gained over the reference it was kept against."""
+    """Its gain over the reference against which it was kept."""
     interrupted: tuple[str, ...] = ()
-    """Trials that events say were cut short and count for nothing, sorted."""
+    """Ids of trials that events record as interrupted and that count for nothing, sorted."""
     refusals: dict[str, int] = Field(default_factory=dict)
-    """By rail, in alphabetical order, of proposals that reached no trial and of an LLM's refused
-    attempts."""
+    """Refusals by rail, in alphabetical order: proposals that reached no trial, and refused
+    attempts of a language model."""
     races_ss: float = 0.0
-    """Sum of squares of the paired differences of every race of two seeds or more."""
+    """Sum of squares of the paired differences over all races with at least two seeds."""
     races_dof: int = 0
     within_ss: tuple[float, ...] = ()
     """Parts of the exact sum of squares within configs."""
     within_dof: int = 0
     track_records: dict[str, TrackRecord] = Field(default_factory=dict)
-    """By kind of proposer, in alphabetical order."""
+    """Track records by kind of proposer, in alphabetical order."""
 
     @property
     def sigma(self) -> float | None:
-        """Pooled sd of one run within a config; None before any config was replicated."""
+        """Pooled standard deviation of one run within a config; None before any config was
+        replicated."""
         return math.sqrt(math.fsum(self.within_ss) / self.within_dof) if self.within_dof else None
 
     @property
     def runs_are_the_same(self) -> bool:
-        """Whether every config that was replicated scored the same on every seed, to the last
-        digit: then no number of runs says anything about chance."""
+        """Whether every replicated config scored exactly the same on all its seeds.
+
+        Then no number of runs can measure the noise.
+        """
         return self.sigma == 0.0
 
 
@@ -125,22 +136,22 @@ SAME_RUNS = "every run of a config is the same: the seed does nothing here"
 
 
 class Evidence:
-    """Every config with its results, and the tally of the campaign."""
+    """Every config with its results, and the campaign's tally."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.configs: dict[str, ConfigEvidence] = {}
-        """By config_hash, in the order first seen."""
+        """Configs by config_hash, in the order first seen."""
         self.tally = Tally()
         self._lent: set[str] = set()
-        """The configs whose entries a snapshot has too: they are replaced, not changed."""
+        """Configs whose entries a snapshot shares; they are copied before a change."""
         for row in rows:
             self.add(row)
 
     @classmethod
     def restore(cls, tally: Tally, configs: Iterable[ConfigEvidence]) -> Self:
-        """The evidence that had this tally and these configs, in this order.
+        """Return the evidence with this tally and these configs, in this order.
 
-        With some of the configs only, it takes in rows about those as the whole would.
+        If only some of the configs are given, it can still add rows about those configs.
         """
         evidence = cls()
         evidence.tally = tally
@@ -148,8 +159,11 @@ class Evidence:
         return evidence
 
     def snapshot(self) -> Evidence:
-        """All of it as it is now: what is added here later changes nothing there. Costs as much as
-        a copy of the dictionary of configs, and an entry's each time that a lent one changes."""
+        """Return a copy that later additions to this one do not change.
+
+        It costs a copy of the dictionary of configs, and later a copy of each shared entry that
+        changes.
+        """
         taken = Evidence()
         taken.tally = self.tally
         taken.configs = dict(self.configs)
@@ -157,7 +171,7 @@ class Evidence:
         return taken
 
     def _own(self, config_hash: str) -> ConfigEvidence | None:
-        """The config's entry, to be changed."""
+        """Return the config's entry for changing; copy it first if a snapshot shares it."""
         entry = self.configs.get(config_hash)
         if entry is not None and config_hash in self._lent:
             self._lent.discard(config_hash)
@@ -173,12 +187,12 @@ class Evidence:
 
     @property
     def iterations(self) -> int:
-        """Finished ones."""
+        """Number of finished iterations."""
         return self.tally.iterations
 
     @property
     def baseline_hash(self) -> str | None:
-        """None before the baseline was measured."""
+        """Hash of the baseline; None before it was measured."""
         return self.tally.baseline_hash
 
     @property
@@ -192,7 +206,8 @@ class Evidence:
         return Counter(self.tally.refusals)
 
     def track_record(self, kind: str) -> TrackRecord:
-        """Of a kind of proposer; an empty one before its first turn."""
+        """Return the track record of a kind of proposer; an empty one before its first
+        iteration."""
         return self.tally.track_records.get(kind, TrackRecord())
 
     @property
@@ -206,7 +221,7 @@ class Evidence:
         return self.tally.within_dof
 
     def contenders(self) -> list[ConfigEvidence]:
-        """The configs that a ranking has a place for, the measured baseline always."""
+        """Return the configs that may be ranked, always including the measured baseline."""
         return [
             entry
             for entry in self.configs.values()
@@ -214,7 +229,7 @@ class Evidence:
         ]
 
     def add(self, row: Row) -> None:
-        """Take in one row, in the journal's order. Rows of long runs change nothing."""
+        """Add one row, in the journal's order. Rows of long runs change nothing."""
         if isinstance(row, BaselineRow):
             self._at(row.config, row.config_hash, 0)
             incumbent_hash = self.incumbent_hash or row.config_hash
@@ -291,16 +306,16 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Unranked:
-    """How many measured configs have no place in the ranking, and why."""
+    """Number of measured configs that are not ranked, by reason."""
 
     failed: int
-    """On one of their seeds."""
+    """Configs that failed on one of their seeds."""
     same: int
-    """As another: they trained exactly like it."""
+    """Configs that trained exactly like another."""
 
     @classmethod
     def of(cls, evidence: Evidence) -> Self:
-        """Of a whole campaign."""
+        """Count the unranked configs of a whole campaign."""
         ranked = {entry.config_hash for entry in evidence.contenders()}
         left = [
             entry
@@ -311,7 +326,7 @@ class Unranked:
         return cls(failed, len(left) - failed)
 
     def __str__(self) -> str:
-        """A line, empty where there are none."""
+        """Return one line, empty if every config is ranked."""
         clauses = []
         if self.failed:
             clauses.append(f"{counted(self.failed, 'config')} that failed on one of the seeds")
@@ -321,7 +336,7 @@ class Unranked:
 
 
 def _refusals(row: IterationRow) -> Counter[str]:
-    """By rail: of the proposal and of an LLM's attempts."""
+    """Count refusals by rail, of the proposal and of a language model's attempts."""
     verdicts = [attempt.verdict for attempt in row.proposer.attempts]
     if not _is_last_attempt(row):
         verdicts.append(row.verdict)
@@ -329,6 +344,6 @@ def _refusals(row: IterationRow) -> Counter[str]:
 
 
 def _is_last_attempt(row: IterationRow) -> bool:
-    """Whether the row's refusal is of the proposal that the last attempt already counts."""
+    """Return whether the row's refusal repeats that of the last attempt."""
     attempts = row.proposer.attempts
     return bool(attempts) and not row.proposer.fallback and attempts[-1].verdict == row.verdict

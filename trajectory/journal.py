@@ -1,9 +1,9 @@
-"""``trajectory.jsonl``: the truth of a campaign, one row a line, appended and never changed.
+"""Read and append to ``trajectory.jsonl``, the authoritative record of a campaign.
 
-A record exists once its line is whole. What a power cut may leave at the end, a piece of a line or
-a line of zeros, was never reported as written: readers pass over it and :class:`Journal` cuts it
-away before anything is appended, keeping a copy. Damage anywhere else is an error that names the
-line.
+The file has one row per line; rows are appended and never changed. A record exists once its line is
+complete. A power failure may leave a partial line or a line of zeros at the end, which was never
+reported as written. Readers skip it; :class:`Journal` removes it before the first append and keeps
+a copy. Damage anywhere else is an error that names the line.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ _EXCERPT = 60
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row and where it lies."""
+    """A row and its position in the journal."""
 
     line: int
-    """1 for the first."""
+    """Number of the line; 1 for the first."""
     end: int
-    """Bytes of the journal up to and including this line."""
+    """Size of the journal in bytes, up to and including this line."""
     raw: bytes
-    """The line as stored, its newline included; only a file's last line may lack one."""
+    """The line as stored, with its newline; only a file's last line may lack one."""
     row: Row
 
 
 class Journal(Closing):
-    """A journal open for appending. Its caller holds the campaign's lock.
+    """A journal open for appending. The caller holds the campaign's lock.
 
-    After a failed append nothing of the row is in the file, and the next append is as good as any.
+    After a failed append the file holds nothing of that row, and the next append can succeed.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create it, and mend what a power cut left at its end.
+        """Open or create the journal, and repair its end after a power failure.
 
-        :raises MachineryError: where it cannot be opened or mended.
+        :raises MachineryError: if it cannot be opened or repaired.
         """
         self.path = path
         self.repaired: str | None = None
-        """One sentence on what had to be cut away on opening; None where nothing had."""
+        """One sentence on what was removed when the journal was opened; None if nothing was."""
         self._failed = False
-        """Whether an append may have left a piece of its line behind."""
+        """Whether a failed append may have left part of its line in the file."""
         try:
             self._descriptor = os.open(
                 path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -70,18 +70,18 @@ class Journal(Closing):
             raise _machinery("mend the end of", path, error) from error
 
     def rows(self) -> Iterator[Row]:
-        """Every row from the first, read as they are asked for.
+        """Return an iterator over all rows, which reads each row on demand.
 
         :raises JournalError: at a damaged line.
         """
         return read_rows(self.path)
 
     def append(self, row: Row) -> int:
-        """Write one row and see it onto the disk.
+        """Write one row and sync it to disk.
 
-        :return: the size of the journal now, in bytes.
-        :raises MachineryError: when it cannot be written; the journal is as it was before.
-        :raises JournalError: when another process has written to it.
+        :return: the new size of the journal in bytes.
+        :raises MachineryError: if the row cannot be written; the journal is then unchanged.
+        :raises JournalError: if another process has written to the journal.
         """
         line = dump_row(row).encode() + b"\n"
         try:
@@ -99,7 +99,7 @@ class Journal(Closing):
         return self.end
 
     def close(self) -> None:
-        """Close it; harmless when it is closed."""
+        """Close the journal; calling it again is harmless."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -118,10 +118,10 @@ class Journal(Closing):
             )
 
     def _mend(self) -> int:
-        """Make the file end with a whole line; its size then.
+        """Make the file end with a complete line and return its size.
 
-        Empty lines at the end, as an editor leaves, go with a torn one; with them left, a row that
-        is appended would stand behind damage.
+        It removes empty lines at the end, which an editor may leave, together with a torn line.
+        Otherwise an appended row would follow a damaged line.
         """
         size = os.fstat(self._descriptor).st_size
         start, end = self._last_line(size)
@@ -146,8 +146,9 @@ class Journal(Closing):
         return cut
 
     def _expect_a_row_before(self, end: int) -> None:
-        """
-        :raises JournalError: where more than one line is torn: that was no power cut.
+        """Check that a complete row ends at ``end``.
+
+        :raises JournalError: if more than one line is torn, which a power failure cannot explain.
         """
         start, end = self._last_line(end)
         if end and not _is_json(_read_at(self._descriptor, start, end - start)):
@@ -157,7 +158,8 @@ class Journal(Closing):
             )
 
     def _last_line(self, size: int) -> tuple[int, int]:
-        """Where the last line that is not empty begins and ends; 0 and 0 where there is none."""
+        """Return the start and end of the last line that is not empty, or 0 and 0 if there is
+        none."""
         end = size
         while end:
             start = _start_of_last_line(self._descriptor, end)
@@ -168,19 +170,19 @@ class Journal(Closing):
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Every row of a journal, in order, passing over a torn last line.
+    """Yield every row of a journal in order, skipping a torn last line.
 
     A journal that does not exist has no rows.
 
-    :raises JournalError: at a damaged line, naming it.
-    :raises MachineryError: where the file cannot be read.
+    :raises JournalError: at a damaged line, which the error names.
+    :raises MachineryError: if the file cannot be read.
     """
     for record in read_records(path):
         yield record.row
 
 
 def read_records(path: Path, *, offset: int = 0, line: int = 0) -> Iterator[Record]:
-    """The rows that begin at byte ``offset``, after ``line`` lines; see :func:`read_rows`."""
+    """Yield the records from byte ``offset`` on, after ``line`` lines; see :func:`read_rows`."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -201,7 +203,7 @@ def read_records(path: Path, *, offset: int = 0, line: int = 0) -> Iterator[Reco
 
 
 def batches(records: Iterable[Record], *, rows: int, size: int) -> Iterator[list[Record]]:
-    """The records in lists of at most ``rows``, each ended early once it holds ``size`` bytes."""
+    """Yield lists of at most ``rows`` records; a list also ends once it holds ``size`` bytes."""
     batch: list[Record] = []
     held = 0
     for record in records:
@@ -218,7 +220,7 @@ def _parse(path: Path, line: int, raw: bytes) -> Row:
     if line == 1:
         _check_schema(path, raw)
     try:
-        row = parse_row(raw.rstrip())  # or the line's end counts as a second line
+        row = parse_row(raw.rstrip())  # pydantic counts the line's end as a second line
     except ValidationError as error:
         if error.errors(include_url=False)[0]["type"] == "union_tag_invalid":
             why = "is of a kind that this version does not know"
@@ -252,7 +254,7 @@ def _check_schema(path: Path, raw: bytes) -> None:
 
 
 def _is_json(raw: bytes) -> bool:
-    """Whether this is a whole line. No piece of a JSON object is itself JSON."""
+    """Return whether this is a complete line: no part of a JSON object is valid JSON."""
     try:
         json.loads(raw)
     except ValueError:
@@ -261,7 +263,7 @@ def _is_json(raw: bytes) -> bool:
 
 
 def _start_of_last_line(descriptor: int, size: int) -> int:
-    """Offset of the last line, which may or may not end with a newline."""
+    """Return the offset of the last line, which may lack its newline."""
     end = max(size - 1, 0)
     while end > 0:
         start = max(end - _BLOCK, 0)
@@ -291,7 +293,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _save_torn(path: Path, torn: bytes) -> Path:
-    """Keep what is cut away, beside the journal."""
+    """Save the removed bytes to a new file beside the journal and return its path."""
     number = 1
     while (copy := path.with_name(f"{path.name}.torn-{number}")).exists():
         number += 1

@@ -1,7 +1,7 @@
-"""What a ladder writes down before it trains: its plan, and what its largest rung should come to.
+"""Define the rows that a ladder writes before training: its plan, and its prediction.
 
-Both are rows of the journal (:mod:`trajectory.rows`), and both are named by a SHA-256 of what they
-say, so that a run can say which of them stood when it began.
+Both are rows of the journal (:mod:`trajectory.rows`). A SHA-256 of its content identifies each, so
+a run can record which plan and prediction were valid when it began.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ Recipe: TypeAlias = Literal["winner", "baseline"]
 
 
 class LadderRun(Frozen):
-    """One recipe at one size and length, on every seed that it is trained with."""
+    """One recipe at one size and length, on all its seeds."""
 
     recipe: Recipe
     rung: PositiveInt
-    """Its place by size, 1 the smallest."""
+    """Its rank by size; 1 is the smallest."""
     params: PositiveInt
-    """Of its shape, the embeddings' and the head's tables left out."""
+    """Parameters of its shape, without the tables of the embeddings and the head."""
     length: PositiveInt
-    """Tokens as the ladder wants them: the same for both recipes. Whole steps may be a few more."""
+    """Tokens that the ladder plans, the same for both recipes. Rounding to whole steps may add a
+    few."""
     steps: PositiveInt
-    """The whole of its schedule."""
+    """Steps of its whole schedule."""
     config: Config
     lr_factor: Positive = 1.0
-    """Its learning rate over the one the rules give; other than 1 in a sweep of rates."""
+    """Learning rate relative to the one that the rules give; not 1 only in a learning-rate
+    sweep."""
     seeds: tuple[int, ...]
     expected_s: NonNegative
-    """Of one seed, by the pace of the campaign's short runs."""
+    """Expected seconds for one seed, at the speed of the campaign's short runs."""
 
     @property
     def tokens(self) -> int:
@@ -49,78 +51,82 @@ class LadderRun(Frozen):
 
 
 class LadderAsked(Frozen):
-    """What a person asked of a ladder."""
+    """The settings that the user gave for a ladder."""
 
     rungs: PositiveInt
     hours: Positive
     seeds: PositiveInt
-    """Of the smaller rungs; the two largest have one."""
+    """Seeds of the smaller rungs; the two largest have one."""
     tokens_per_param: Positive
     rates: NonNegativeInt = 0
-    """Learning rates tried on each side of the rules', on the smaller rungs."""
+    """Learning rates to try on each side of the rules' rate, on the smaller rungs."""
 
 
 class LadderPlanRow(Frozen):
-    """Which runs a ladder is made of, decided before the first of them."""
+    """The planned runs of a ladder, written before the first of them."""
 
     kind: Literal["ladder_plan"] = "ladder_plan"
     at: str
     asked: LadderAsked
     winner: Config
-    """The recipe whose ladder it is, as the campaign found it."""
+    """The ladder's recipe, as the campaign found it."""
     chosen_by: Literal["stress", "search"]
-    """What made it the winner: the latest stress test, or the short runs alone."""
+    """How the winner was chosen: by the latest stress test, or by short runs alone."""
     baseline: Config
     source_steps: PositiveInt
-    """Of the schedule that the recipes' learning rates were found with."""
+    """Steps of the schedule with which the recipes' learning rates were found."""
     runs: tuple[LadderRun, ...]
-    """In the order in which they run, the largest rung last."""
+    """The runs in execution order, with the largest rung last."""
     notes: tuple[PlainText, ...] = ()
-    """What a reader should know of how the plan was made."""
+    """Notes for the reader on how the plan was made."""
 
     @property
     def sha256(self) -> str:
-        """Of the plan without its time: what its runs and its prediction name it by."""
+        """Hash of the plan without its time; the plan's runs and prediction refer to it."""
         return _sha256(self, "at")
 
     @property
     def largest(self) -> int:
-        """The rung that is predicted before it is trained."""
+        """The rung whose loss is predicted before it is trained."""
         return max(run.rung for run in self.runs)
 
 
 class PredictedLoss(Frozen):
-    """What one recipe should come to at the largest rung, in bits per byte."""
+    """Predicted loss of one recipe at the largest rung, in bits per byte."""
 
     recipe: Recipe
     params: PositiveInt
     tokens: PositiveInt
     low: Finite
-    """With ``high`` the ends of an interval for one run, 95 %."""
+    """Lower end of the 95 % interval for one run; ``high`` is its upper end."""
     middle: Finite
     high: Finite
 
 
 class LadderPredictionRow(Frozen):
-    """The largest rung as the smaller ones foretell it, written before its first trial."""
+    """The largest rung's loss, predicted from the smaller ones and written before its first
+    trial."""
 
     kind: Literal["ladder_prediction"] = "ladder_prediction"
     at: str
     plan_sha256: str
     predicted: tuple[PredictedLoss, ...]
     trial_ids: tuple[str, ...]
-    """The trials that it was made from."""
+    """The trials that the prediction was fitted to."""
     sha256: str
-    """Of the row itself without this value, as :attr:`sealed` makes it."""
+    """Hash of the row without this field; equal to :attr:`sealed`."""
 
     @property
     def sealed(self) -> str:
-        """What ``sha256`` must be: of the row's other values as JSON with sorted keys."""
+        """The expected ``sha256``: the hash of the row's other fields as JSON with sorted keys."""
         return _sha256(self, "sha256")
 
 
 def _sha256(row: Frozen, without: str) -> str:
-    """Fields that a later version adds have defaults, which are left out: older rows keep their
-    hashes."""
+    """Hash a row without one field.
+
+    Fields at their default are left out, so a field that a later version adds keeps old hashes
+    valid.
+    """
     said = row.model_dump(mode="json", exclude={without}, exclude_defaults=True)
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

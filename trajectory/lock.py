@@ -1,4 +1,4 @@
-"""One writer per campaign."""
+"""Ensure that only one process writes a campaign."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from autoresearch.values import Frozen
 
 
 class Holder(Frozen):
-    """Who holds a lock, as that process described itself."""
+    """The process that holds a lock, as it described itself."""
 
     pid: int
     host: str
     started: str
-    """ISO 8601, UTC."""
+    """Start time, ISO 8601, UTC."""
     command: str
 
 
 class CampaignLock:
     """``campaign.lock`` in the campaign's directory, held with flock(2).
 
-    The kernel releases it when its holder dies, however it dies; what the file then still says is
-    stale and harmless, because only the lock counts. The descriptor is closed on exec, so trials do
-    not inherit it; a bare fork would. On NFS, Linux turns flock into a lock at the server, which
-    other machines respect unless the share is mounted with ``nolock`` or ``local_lock``.
+    The kernel releases the lock when its holder dies, for any reason. The file's text is then stale
+    and harmless, because only the lock counts. The descriptor is closed on exec, so trials do not
+    inherit it; a process forked without exec would. On NFS, Linux turns flock into a server-side
+    lock. Other machines respect it unless the share is mounted with ``nolock`` or ``local_lock``.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -43,10 +43,10 @@ class CampaignLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, without waiting.
+        """Take the lock without waiting.
 
-        :raises CampaignLockedError: naming who holds it.
-        :raises MachineryError: where the directory cannot be written or locked.
+        :raises CampaignLockedError: if another process holds it; the error names the process.
+        :raises MachineryError: if the directory cannot be written or locked.
         """
         path = self._directory / LOCK_FILE
         try:
@@ -71,7 +71,7 @@ class CampaignLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held."""
+        """Release the lock; harmless if it is not held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,17 +1,17 @@
-"""What the long runs of a campaign add up to: standings, finalists, and a test of the ranking.
+"""Evaluate a campaign's long runs: standings, finalists, and a test of the ranking.
 
-Only runs of the same length are compared. Their noise is their own, estimated from configs with two
-seeds or more whose loss stayed down (a diverged run's number is no noise):
+Only runs of the same length are compared. Their noise is estimated from the long runs themselves,
+from configs with at least two seeds whose loss stayed low. A diverged run's score is not noise.
 
-- ``sigma_run``: sd of one run within a config, pooled; a mean of n runs has standard error
-  ``sigma_run / sqrt(n)``.
-- ``sigma_e``: sd of what is left when each config's and each seed's effect is taken out (least
-  squares, two-way without interaction). On k common seeds the difference of two configs has
-  standard error ``sqrt(2) sigma_e / sqrt(k)``: what the seeds share cancels.
+- ``sigma_run``: standard deviation of one run within a config, pooled; a mean of n runs has
+  standard error ``sigma_run / sqrt(n)``.
+- ``sigma_e``: standard deviation of the residual after the effects of each config and each seed
+  (least squares, two-way without interaction). On k common seeds the difference of two configs
+  has standard error ``sqrt(2) sigma_e / sqrt(k)``: the shared seed effects cancel.
 
-The scores are of seeds that no short run used, so the mean of a winner of the night is not the mean
-of its luckiest runs. Choosing among finalists by these means is a choice again: small, among a few;
-and so is giving further seeds to the best of the first one alone.
+The scores use seeds that no short run used, so a winner's mean is not the mean of its luckiest
+runs. Choosing among finalists by these means is another selection, as is adding seeds only for the
+configs that scored best on the first. With few finalists its effect is small.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from trajectory.rows import Finalist, FinalistsRow, StressOutcome, StressRow, St
 from trajectory.statistics.fidelity import Fidelity, fidelity
 
 SEVERITY: tuple[StressOutcome, ...] = get_args(StressOutcome)
-"""The mildest first."""
+"""Outcomes, mildest first."""
 STANDING: frozenset[StressOutcome] = frozenset({"survives", "spikes"})
-"""What a config may show and still be launched: a spike it recovered from is told, not held
-against it."""
+"""Outcomes with which a config may still be launched. A spike from which it recovered is reported
+but does not exclude it."""
 _QUIET: frozenset[StressOutcome] = STANDING | {"plateaus"}
-"""Runs whose numbers tell of noise."""
+"""Outcomes of runs whose scores may estimate the noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +45,47 @@ class LongRuns:
     config: AnyConfig
     config_hash: str
     rows: tuple[StressRow, ...]
-    """One a seed, by seed."""
+    """One row per seed, ordered by seed."""
 
     @property
     def scores(self) -> dict[int, float]:
-        """Seed to val_bpb, where there is one."""
+        """Seed to val_bpb, for runs with a score."""
         pairs = ((row.trial.seed, row.trial.val_bpb) for row in self.rows)
         return {seed: score for seed, score in pairs if score is not None}
 
     @property
     def mean_bpb(self) -> float | None:
-        """Over the runs with a score."""
+        """Mean over the runs with a score; None without any."""
         return fmean(self.scores.values()) if self.scores else None
 
     @property
     def verdict(self) -> StressVerdict:
-        """The worst of its runs', the earliest of the worst."""
+        """The most severe verdict of its runs, the earliest if several are equal."""
         verdicts = (row.verdict for row in self.rows)
         return min(verdicts, key=lambda v: (-SEVERITY.index(v.outcome), v.step or 0))
 
     def on(self, seed: int) -> LongRuns | None:
-        """The run on this seed alone; None where it has none."""
+        """Return the run on this seed alone, or None."""
         rows = tuple(row for row in self.rows if row.trial.seed == seed)
         return LongRuns(self.config, self.config_hash, rows) if rows else None
 
     def level(self, noise: LongNoise) -> float | None:
-        """What it is put in its place by among configs of other seeds: the mean over its runs with
-        a score, each without its seed's effect."""
+        """Return the mean score over its runs, each without its seed's effect; None without a
+        score.
+
+        It makes configs comparable that ran on different seeds.
+        """
         if not self.scores:
             return None
         return fmean(y - noise.effects.get(seed, 0.0) for seed, y in self.scores.items())
 
     def long_score(self, noise: LongNoise) -> float | None:
-        """For ranking: infinite where a run lost its numbers, by its own fault; None where nothing
-        is known, since it ended for want of memory or time; else its level."""
+        """Return the score for ranking, or None if it is unknown.
+
+        It is infinite if a run became non-finite through the config's own fault. It is unknown if
+        the only failures were for lack of memory or time and no run has a score; otherwise it is
+        :meth:`level`.
+        """
         for row in self.rows:
             if isinstance(row.trial.result, TrialFailed) and row.verdict.outcome != "failed":
                 return math.inf
@@ -87,20 +94,20 @@ class LongRuns:
 
 @dataclass(frozen=True, slots=True)
 class LongNoise:
-    """How far long runs can be trusted; None where no config had two."""
+    """Noise of long runs; its estimates are None if no config had two of them."""
 
     sigma_run: float | None = None
     dof: int = 0
     sigma_e: float | None = None
-    """None where no two configs had two common seeds."""
+    """Residual standard deviation; None if no two configs had two common seeds."""
     dof_e: int = 0
     effects: Mapping[int, float] = field(default_factory=dict)
-    """By how much a seed's runs score above those of the other seeds of the same configs; none of
-    a seed that no config shares with another."""
+    """Seed to its effect: how much higher its runs score than the same configs' runs on other
+    seeds."""
 
     @classmethod
     def of(cls, runs: Iterable[LongRuns]) -> LongNoise:
-        """From all configs of one length."""
+        """Estimate the noise from all configs of one length."""
         quiet = [r.scores for r in runs if r.verdict.outcome in _QUIET and len(r.scores) > 1]
         scores = [(c, seed, y) for c, own in enumerate(quiet) for seed, y in own.items()]
         if not scores:
@@ -127,9 +134,9 @@ class LongNoise:
 
 
 def gather(rows: Sequence[StressRow], steps: int) -> dict[str, LongRuns]:
-    """The long runs of this many steps by config_hash.
+    """Return the long runs of this many steps, by config_hash.
 
-    :param rows: the newest first; of a seed run twice the newest counts.
+    :param rows: newest first; if a seed was run twice, the newest run counts.
     """
     latest: dict[str, dict[int, StressRow]] = {}
     for row in rows:
@@ -146,7 +153,8 @@ def gather(rows: Sequence[StressRow], steps: int) -> dict[str, LongRuns]:
 
 
 def standing(runs: LongRuns, noise: LongNoise, baseline: LongRuns | None) -> Finalist | None:
-    """A config's mean with its uncertainty, and against the baseline's; None without a score."""
+    """Return a config's mean and uncertainty, also relative to the baseline; None without a
+    score."""
     mean = runs.mean_bpb
     if mean is None:
         return None
@@ -174,12 +182,11 @@ def standing(runs: LongRuns, noise: LongNoise, baseline: LongRuns | None) -> Fin
 def finalists(
     runs: Mapping[str, LongRuns], entrants: Iterable[str], count: int, baseline_hash: str | None
 ) -> tuple[Finalist, ...]:
-    """The ``count`` best of the entrants still standing, by mean, each run without its seed's
-    effect: one that has other seeds than the rest, from another night, is not put behind or before
-    them for what these do.
+    """Return the ``count`` best surviving candidates, by mean score without seed effects.
 
-    Whatever they were run for: a config of the spread, or the baseline, that does better than the
-    candidates is the better choice.
+    Removing the seed effects avoids an advantage or penalty for a candidate that was run on other
+    seeds in another session. A config counts whatever its purpose was: a spread config, or the
+    baseline, that scores better than the candidates is the better choice.
     """
     noise = LongNoise.of(runs.values())
     baseline = runs.get(baseline_hash or "")
@@ -192,28 +199,28 @@ def finalists(
 
 @dataclass(frozen=True, slots=True)
 class RankingTest:
-    """The night's ranking against long runs, over configs spread over it."""
+    """The search's ranking compared with long runs, over configs spread over it."""
 
     steps: int
     """Steps of a long run."""
     n: int
-    """Configs compared."""
+    """Number of configs compared."""
     nonfinite: int
-    """Configs among those ranked behind all others: their long runs lost their numbers."""
+    """Configs among them whose long runs became non-finite; they rank last."""
     left_out: int
-    """Configs whose long runs ended for want of memory or time."""
+    """Configs excluded because their long runs ran out of memory or time."""
     fidelity: Fidelity | None
-    """None where there are too few configs."""
+    """Rank correlations; None for too few configs."""
 
 
 def ranking_test(
     ranked: Sequence[Ranked], rows: Sequence[StressRow], ended: Sequence[FinalistsRow]
 ) -> RankingTest | None:
-    """Posterior means of short runs, as they are now, against the latest spread's long runs.
+    """Compare the current posterior means of short runs with the latest spread's long runs.
 
-    :param rows: and ``ended``: the newest first.
-
-    None where no stress test had a spread.
+    :param rows: long runs, newest first.
+    :param ended: finalists' rows, newest first.
+    :returns: None if no stress test had a spread.
     """
     latest = next((row for row in ended if row.spread), None)
     if latest is None:

@@ -1,5 +1,7 @@
-"""What was proposed and what the rails said of it, as rows say it: always untrusted text until a
-verdict allows it."""
+"""Define proposals and the rails' verdicts as rows store them.
+
+A proposal is untrusted text until a verdict allows it.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,19 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Scalar
 
 
 def _encodable(value: Any) -> Any:
-    """Lone surrogates, which a model can spell in JSON and UTF-8 cannot, become U+FFFD; secrets of
-    the environment, which a server may echo, are redacted."""
+    """Make text safe to store: replace lone surrogates by U+FFFD and redact the environment's
+    secrets.
+
+    A model can spell lone surrogates in JSON, but UTF-8 cannot encode them. A server may echo
+    secrets.
+    """
     if isinstance(value, str):
         return redact(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     return value
 
 
 def _recordable(changes: Any) -> Any:
-    """NaN and infinities become the words for them: JSON has no such numbers."""
+    """Replace NaN and infinities by their names, because JSON has no such numbers."""
     if not isinstance(changes, dict):
         return changes
     return {
@@ -34,31 +40,32 @@ def _recordable(changes: Any) -> Any:
 
 
 Text: TypeAlias = Annotated[str, BeforeValidator(_encodable)]
-"""Text from anywhere, made fit to be written down."""
+"""Text from any source, made safe to store."""
 Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
-"""Knob to value as somebody asked for it, sensible or not, made fit to be written down."""
+"""Requested values by knob, valid or not, made safe to store."""
 
 RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
 
 
 class Proposal(Frozen):
-    """What a proposer wants: a few knobs of the reference set to other values, and why."""
+    """New values for a few knobs of the reference, and the reason for them."""
 
     changes: Changes
-    """Each sets a knob to another value than the reference's, where the rails passed it."""
+    """New values by knob. If the rails passed the proposal, each differs from the reference's
+    value."""
     reason: Text
     restated: Changes = Field(default_factory=dict, exclude_if=not_)
-    """Knobs that it set to the value they have already, and that therefore were no change. In rows
-    that a schema before 3 wrote they stand among the changes."""
+    """Knobs that the proposal set to their current value, so that nothing changed. Rows of schemas
+    before 3 list them among the changes."""
 
     @property
     def raw(self) -> str:
-        """What the rails read it from: a reply that makes this proposal."""
+        """A reply that the rails would read as this proposal."""
         return self.model_dump_json(include={"changes", "reason"})
 
 
 class Verdict(Frozen):
-    """What the rails said. ``why`` is one sentence; empty when allowed."""
+    """The rails' verdict. ``why`` is one sentence, empty if the proposal is allowed."""
 
     allowed: bool
     rail: RailName | None = None
@@ -66,43 +73,45 @@ class Verdict(Frozen):
 
 
 MODEL = "llm"
-"""The kind of a language model."""
+"""Kind of a language model."""
 SAMPLER = "sampler"
 
 
 class Attempt(Frozen):
-    """One exchange with an LLM, raw, whatever it was worth."""
+    """One raw exchange with a language model, valid or not."""
 
     raw: Text
-    """The reply's text as received (cut at 20,000 characters, and then ``truncated`` is true)."""
+    """Text of the reply as received, cut at 20,000 characters; ``truncated`` says whether it was
+    cut."""
     truncated: bool = False
     mode: str = ""
-    """How the schema was asked for: ``json_schema``, ``guided_json``, … or ``none``."""
+    """How the request asked for the schema: ``json_schema``, ``guided_json``, … or ``none``."""
     finish_reason: Text | None = None
     verdict: Verdict | None = None
     error: Text | None = None
-    """Transport or protocol failure, one sentence; then there is no verdict."""
+    """One sentence on a transport or protocol failure; there is then no verdict."""
     latency_s: NonNegative = 0
     prompt_tokens: NonNegativeInt | None = None
     completion_tokens: NonNegativeInt | None = None
 
 
 class ProposerRecord(Frozen):
-    """Who proposed, and what it took."""
+    """The proposer of an iteration, and the cost of its proposal."""
 
     kind: str
-    """Who made the proposal that was used: ``sampler``, ``random``, ``llm``, ``scripted``."""
+    """Kind of the proposer whose proposal was used: ``sampler``, ``random``, ``llm``,
+    ``scripted``."""
     model: Text | None = None
     prompt_sha256: str | None = None
     attempts: tuple[Attempt, ...] = ()
     latency_s: NonNegative = 0
     overrode: Changes | None = None
-    """The sampler's suggestion that the LLM saw and was free to override."""
+    """The sampler's suggestion, which the language model saw and could override."""
     fallback: Text | None = None
-    """Why another proposer than the one whose turn it was made this proposal."""
+    """Why a proposer other than the scheduled one made this proposal."""
 
     @property
     def failed_kind(self) -> str:
-        """Return the kind of the proposer that another stood in for: uniform chance stands in for
-        the sampler, and the sampler for the language model."""
+        """Kind of the proposer that failed and was replaced. Random proposals replace the
+        sampler's, and the sampler replaces the language model."""
         return SAMPLER if self.kind == "random" and not self.attempts else MODEL

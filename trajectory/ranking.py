@@ -1,13 +1,14 @@
-"""The best configs, by what they can be believed to score rather than by their luckiest run.
+"""Rank configs by their posterior mean rather than by their luckiest run.
 
-The best of many is lucky as well as good. So configs are ranked by their posterior mean: the mean
-of their runs, each without its seed's effect, shrunk towards where the campaign's other recipes lie
-by as much as the noise of so many runs warrants (:mod:`trajectory.statistics.population`).
+The best of many configs is lucky as well as good. So configs are ranked by their posterior mean. It
+starts from the mean of a config's runs, each without its seed's effect. That mean is shrunk toward
+the campaign's other recipes, by an amount that the noise of so many runs determines
+(:mod:`trajectory.statistics.population`).
 
-The difference to the baseline is told in the same way, never from the very runs that chose the
-config: it is believed, and has a 95 % interval of Student's t. A config *beats the baseline*
-where its whole 99 % interval lies on the better side. How many of these intervals hold, and how
-many campaigns claim what is not so, bench/judge_honesty.py measures.
+The difference from the baseline is estimated in the same way, never from the raw runs that chose
+the config. Its 95 % interval is Student's t. A config *beats the baseline* if its whole 99 %
+interval is on the better side. bench/judge_honesty.py measures how many of these intervals hold,
+and how many campaigns make a false claim.
 """
 
 from __future__ import annotations
@@ -27,25 +28,31 @@ from trajectory.statistics.population import Population, Posterior
 from trajectory.statistics.run_noise import LEVEL, RunNoise
 
 STAR_LEVEL = 0.99
-"""The confidence of a mark. A campaign has a hundred configs to mark, and one baseline that may
-have been unlucky for all of them: in the simulated world nearest to a real campaign 13 % of
-campaigns mark one falsely at 95 %, 5 % at 99 %."""
+"""Confidence level for marking a config as better than the baseline.
+
+A campaign compares a hundred configs with one baseline, which may have been unlucky. In the
+simulation closest to a real campaign, 13 % of campaigns mark a config falsely at 95 %, and 5 % at
+99 %.
+"""
 SAMPLE = 512
-"""Configs, about, that a population is fitted to."""
+"""Approximate number of configs that a population is fitted to."""
 RACE_PRIOR_DOF = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Noise(RunNoise):
-    """What one run's score is worth, alone and in a race."""
+    """Noise of one run's score, alone and in a race."""
 
     sigma_d: float
-    """Sd of the difference of two configs on one common seed: pooled over races, with
-    ``sqrt(2) sigma``, as if seeds shared nothing, weighing RACE_PRIOR_DOF degrees of freedom."""
+    """Standard deviation of the difference of two configs on one common seed.
+
+    It is pooled over races, with a prior of ``sqrt(2) sigma``, as if seeds shared nothing. The
+    prior has RACE_PRIOR_DOF degrees of freedom.
+    """
 
     @classmethod
     def of(cls, tally: Tally) -> Self | None:
-        """None before any config was replicated."""
+        """Return a campaign's noise; None before any config was replicated."""
         sigma = tally.sigma
         if sigma is None:
             return None
@@ -56,7 +63,7 @@ class Noise(RunNoise):
 
 
 class Contender(Measured, Protocol):
-    """A config that may be ranked, ours or another tool's."""
+    """A config that may be ranked, this project's or another tool's."""
 
     @property
     def iter(self) -> int: ...
@@ -67,29 +74,30 @@ E = TypeVar("E", bound=Contender)
 
 @dataclass(frozen=True, slots=True)
 class Standing(Generic[E]):
-    """What a config is believed to score and to gain. Lower is better, in whatever measure."""
+    """Estimated score of a config, and its estimated gain. Lower is better, in any measure."""
 
     entry: E
     objective: float
     """Posterior mean."""
     objective_lo: float | None
-    """Its 95 % interval; None while the noise is unknown."""
+    """Lower end of its 95 % interval; None while the noise is unknown."""
     objective_hi: float | None
     delta_vs_baseline: float | None
-    """As believed; negative is better. None for the baseline itself and where it has no score."""
+    """Posterior mean of the difference; negative is better. None for the baseline itself, and if
+    the baseline has no score."""
     delta_stderr: float | None
-    """Its posterior sd; None while the noise is unknown, as are the interval's ends."""
+    """Posterior standard deviation of the difference. It and the interval's ends are None while the
+    noise is unknown."""
     delta_lo: float | None
     delta_hi: float | None
     pairs: int
-    """Seeds that both were measured on; of another tool's runs none is known."""
+    """Seeds on which both were measured; none are known for another tool's runs."""
     beats_baseline: bool
-    """The 99 % interval of the difference lies below zero."""
+    """Whether the 99 % interval of the difference is below zero."""
 
     @property
     def iter(self) -> int:
-        """The entry's iteration, 0 for a baseline measured before the first; the values below are
-        the entry's too."""
+        """The entry's iteration, 0 for a baseline measured before the first."""
         return self.entry.iter
 
     @property
@@ -102,46 +110,50 @@ class Standing(Generic[E]):
 
 
 class Ranked(Frozen):
-    """One of our own configs in its place, as files and programs get it.
+    """One ranked config of this project's own, as files and programs read it.
 
-    Objectives are scores of which lower is better: the negative of a score that is to grow.
+    Objectives are scores for which lower is better: the negative of a score to maximize.
     """
 
     config_hash: str
     config: AnyConfig
     iter: NonNegativeInt
-    """That first proposed it; 0 for the baseline."""
+    """Iteration that first proposed it; 0 for the baseline."""
     changes: dict[str, Scalar]
-    """Against the reference of that iteration."""
+    """Its changes relative to the reference of that iteration."""
     reason: str
     action: str
     n: PositiveInt
-    """Seeds measured."""
+    """Number of seeds measured."""
     seeds: tuple[int, ...]
     mean_objective: Finite
     objective: Finite
     objective_lo: Finite | None
-    """95 % interval of the posterior; None while the noise is unknown."""
+    """Lower end of the posterior's 95 % interval; None while the noise is unknown."""
     objective_hi: Finite | None
     delta_vs_baseline: Finite | None
-    """As believed; negative is better. None for the baseline itself and where it has no score."""
+    """Posterior mean of the difference; negative is better. None for the baseline itself, and if
+    the baseline has no score."""
     delta_stderr: NonNegative | None
-    """Its posterior sd; None while the noise is unknown, as are the interval's ends."""
+    """Posterior standard deviation of the difference. It and the interval's ends are None while the
+    noise is unknown."""
     delta_lo: Finite | None
     delta_hi: Finite | None
     pairs: NonNegativeInt
-    """Seeds that both were measured on."""
+    """Seeds on which both were measured."""
     beats_baseline: bool
-    """The 99 % interval of the difference lies below zero."""
+    """Whether the 99 % interval of the difference is below zero."""
     train_s: NonNegative
-    """Spent on it, all runs together."""
+    """Seconds of training, over all its runs."""
     params: int | None
 
 
 def top(evidence: Evidence, k: int) -> list[Ranked]:
-    """The ``k`` best configs by posterior mean, best first, of those that contend: what failed on a
-    seed is not ranked, nor what trained exactly like another
-    (:attr:`~trajectory.evidence.ConfigEvidence.contends`)."""
+    """Return the ``k`` best configs by posterior mean, best first.
+
+    Configs that failed on a seed, or trained exactly like another, are not ranked
+    (:attr:`~trajectory.evidence.ConfigEvidence.contends`).
+    """
     noise = Noise.of(evidence.tally)
     return rank(
         evidence.contenders(),
@@ -164,8 +176,10 @@ def ranked_config(evidence: Evidence, config_hash: str | None) -> Ranked | None:
 
 
 def population_of(evidence: Evidence, noise: Noise | None) -> Population | None:
-    """The population of all configs that contend but the baseline, or of a sample where they are
-    very many."""
+    """Return the population of all configs that may be ranked, without the baseline.
+
+    If there are very many, it is fitted to a sample of them.
+    """
     if noise is None:
         return None
     entries = list(evidence.configs.values())
@@ -178,7 +192,7 @@ def population_of(evidence: Evidence, noise: Noise | None) -> Population | None:
 
 
 def stride(configs: int) -> int:
-    """Every how many-th config the population is fitted to."""
+    """Return the stride of the sample to which the population is fitted."""
     return max(1, configs // SAMPLE)
 
 
@@ -190,7 +204,7 @@ def rank(
     population: Population | None,
     baseline: ConfigEvidence | None,
 ) -> list[Ranked]:
-    """The ``k`` best of our own configs, as :func:`standings` finds them."""
+    """Return the ``k`` best of this project's own configs, ranked by :func:`standings`."""
     placed = standings(entries, k, noise=noise, population=population, baseline=baseline)
     return [_ranked(standing) for standing in placed]
 
@@ -203,10 +217,10 @@ def standings(
     population: Population | None,
     baseline: E | None,
 ) -> list[Standing[E]]:
-    """The ``k`` best of these configs by posterior mean, those without a measurement left out.
+    """Return the ``k`` best of these configs by posterior mean, without those not measured.
 
-    Without a population, a config's mean stands for itself; without noise, there are no intervals.
-    Whether seeds are known is the population's business.
+    Without a population, a config's mean is not shrunk; without noise, there are no intervals. The
+    population determines whether seed effects are estimated.
     """
     placeable = _placeable(entries, k, baseline)
     measured = [(entry, believed(entry, noise, population, baseline)) for entry in placeable]
@@ -222,8 +236,11 @@ def standings(
 
 
 def _placeable(entries: Iterable[E], k: int, baseline: E | None) -> list[E]:
-    """All that could be among the k best: of configs measured on the same seeds, the posterior
-    means are in the order of the means; but for the baseline, which is not shrunk."""
+    """Return every config that could be among the k best.
+
+    Among configs measured on the same seeds, posterior means have the order of the means. The
+    baseline is the exception, because it is not shrunk.
+    """
     alike: dict[tuple[frozenset[int], bool], list[E]] = defaultdict(list)
     for entry in entries:
         if entry.n:
@@ -241,9 +258,9 @@ def believed(
     population: Population | None,
     baseline: Measured | None,
 ) -> Posterior:
-    """What a measured config scores; an infinite sd while the noise is unknown.
+    """Return the posterior of a measured config; its standard deviation is infinite without noise.
 
-    The baseline's spread is its own here as in :func:`difference`, so that the two agree.
+    The baseline has its own spread, here and in :func:`difference`, so the two agree.
     """
     if population is not None:
         return population.baseline(entry) if entry is baseline else population.posterior(entry)
@@ -255,7 +272,8 @@ def believed(
 def difference(
     entry: Measured, baseline: Measured, noise: RunNoise | None, population: Population | None
 ) -> Posterior:
-    """From the baseline, as believed; of plain means where there is no population."""
+    """Return the posterior of the difference from the baseline; that of plain means without a
+    population."""
     if population is not None:
         return population.difference(entry, baseline)
     delta = entry.mean - baseline.mean
@@ -265,7 +283,7 @@ def difference(
 
 
 def interval(posterior: Posterior, level: float = LEVEL) -> tuple[float, float] | None:
-    """The interval that holds its score so often; None where the noise is unknown."""
+    """Return the posterior's interval at this level; None if the noise is unknown."""
     if not math.isfinite(posterior.sd):
         return None
     half = posterior.half_interval(level)

@@ -1,7 +1,7 @@
-"""What a campaign has come to, read by the shorter way: its journal, or the index of it.
+"""Read a campaign's results from its journal if that is short, otherwise from its index.
 
-A journal of some megabytes is read and added up before the libraries of a database are loaded, and
-it never lags. A longer one is what the index is for.
+Reading a journal of a few megabytes is faster than loading the database libraries, and its results
+are never outdated. The index serves longer journals.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from trajectory.rows import (
 )
 
 SHORT_BYTES = 8 << 20
-"""About three thousand iterations, read in a quarter of a second."""
+"""Largest journal to read directly: about three thousand iterations, in a quarter of a second."""
 
 Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow, ConfirmedRow, CalibratedRow)
 _KEPT = (CampaignRow, StressRow, FinalistsRow, ConfirmedRow, CalibratedRow)
 
 
 class Reading(Closing, Protocol):
-    """What is known of a campaign; a context manager."""
+    """Read access to a campaign's results; a context manager."""
 
     note: str | None
-    """One sentence on why it may be behind; None where all is as it should be."""
+    """One sentence on why the results may be outdated; None if they are complete."""
 
     @property
     def tally(self) -> Tally: ...
@@ -46,11 +46,11 @@ class Reading(Closing, Protocol):
 
 
 def read_campaign(journal: Path, index: Callable[[], str | Path]) -> Reading:
-    """The campaign of this journal, as it stands.
+    """Return read access to the current state of a journal's campaign.
 
-    :param index: where the history is, asked for a long journal only.
-    :raises JournalError: where the journal is read and damaged.
-    :raises HistoryError: where the history is read and cannot be reached.
+    :param index: returns the location of the history; called only for a long journal.
+    :raises JournalError: if the journal is read and damaged.
+    :raises HistoryError: if the history is read and cannot be reached.
     """
     if journal.stat().st_size <= SHORT_BYTES:
         return JournalReading(journal)
@@ -60,14 +60,15 @@ def read_campaign(journal: Path, index: Callable[[], str | Path]) -> Reading:
 
 
 class JournalReading(Closing):
-    """Everything from the journal itself, row by row; a last line in the making is left out."""
+    """Results computed from the journal itself, row by row; an incomplete last line is skipped."""
 
     note: str | None = None
 
     def __init__(self, journal: Path) -> None:
         self._evidence = Evidence()
         self._rows: list[Row] = []
-        """But for the short runs, which the evidence has."""
+        """Rows of the kinds in ``_KEPT``, in the journal's order; the evidence covers short
+        runs."""
         for record in read_records(journal):
             self._evidence.add(record.row)
             if isinstance(record.row, _KEPT):
@@ -75,25 +76,25 @@ class JournalReading(Closing):
 
     @property
     def tally(self) -> Tally:
-        """The sums of the evidence."""
+        """Sums of the evidence."""
         return self._evidence.tally
 
     def campaign(self) -> CampaignRow | None:
-        """The campaign's own row; None in an empty journal."""
+        """Return the campaign's own row; None for an empty journal."""
         return next(iter(self.newest(CampaignRow)), None)
 
     def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
-        """The rows of one kind, the newest first."""
+        """Return the rows of one kind, newest first."""
         return [row for row in reversed(self._rows) if isinstance(row, kind)][:limit]
 
     def top(self, k: int) -> list[Ranked]:
-        """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
+        """Return the ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
         return ranking.top(self._evidence, k)
 
     def unranked(self) -> Unranked:
-        """The measured configs that :meth:`top` has no place for."""
+        """Count the measured configs that :meth:`top` does not rank."""
         return Unranked.of(self._evidence)
 
     def close(self) -> None:
-        """Let go of nothing: the journal was read and is shut."""
+        """Do nothing: the journal is already closed."""
         return

@@ -1,7 +1,8 @@
-"""How strict the judge is, as one value: the judge weighs by it, and every decision's row says it.
+"""Hold the judge's rules as one value, which the judge applies and every decision's row records.
 
-It stands here and not beside the judge (:mod:`agent.judge`) because the record outlives the code
-that decided. A rule is declared here alone: rows carry whatever :class:`Rules` holds.
+The rules are defined here and not beside the judge (:mod:`agent.judge`), because the record
+outlives the code that decided. Each rule is declared only here: rows store every field of
+:class:`Rules`.
 """
 
 from __future__ import annotations
@@ -18,40 +19,42 @@ Z_OBVIOUS = 3.0
 
 
 class Rules(Frozen):
-    """How strict the judge is; each is a setting of a campaign (:mod:`agent.settings.campaign`)."""
+    """The judge's thresholds; each is a setting of a campaign (:mod:`agent.settings.campaign`)."""
 
     z_keep: Annotated[NonNegative, AsOption("--z")] = Field(
         1.3, description="Standard errors by which a gain must exceed zero to be kept."
     )
-    """Standard errors by which a gain must exceed nothing at the race's end."""
+    """Standard errors by which a gain must exceed zero at the race's end."""
     z_drop: NonNegative = Field(
         0.5, description="Futility bound: standard errors of optimism before a race is abandoned."
     )
-    """Standard errors of hope after the second pair and later ones: what could not reach the bar
-    even if the truth were so much better ends there."""
+    """Standard errors of optimism from the second pair on. A race ends if its candidate could not
+    reach the bar even if its true gain were larger by this amount."""
     first_drop: Finite = Field(
         0.0, description="Loss on the first pair of runs, in standard deviations, that ends a race."
     )
-    """The loss on the first pair, in ``sigma_d``, that ends a race. Negative: only what gained so
-    much goes on. A second run costs as much as the next idea: at 0 a candidate as good as its
-    reference is dropped after one run in half of all cases, one that is better by ``sigma_d`` in
-    one of six."""
+    """Loss on the first pair, in ``sigma_d``, that ends a race.
+
+    If negative, only a candidate that gained this much continues. A second run costs as much as the
+    next idea. At 0, half of the candidates that are as good as their reference are dropped after
+    one run. If they are better by ``sigma_d``, one in six is dropped.
+    """
     max_runs: int = Field(
         4,
         ge=2,
         le=1000,
         description="Largest number of seeds on which a candidate meets its reference.",
     )
-    """That a candidate and its reference are trained on."""
+    """Largest number of seeds on which a candidate and its reference are trained."""
 
     def keeps_early(self, z: float, pairs: int) -> bool:
-        """Whether a gain of so many standard errors wins the race before its last pair."""
+        """Return whether a gain of this many standard errors wins the race before its last pair."""
         return pairs >= 2 and z >= max(Z_OBVIOUS, self.z_keep)
 
 
 _NAMES = tuple(Rules.model_fields)
 _OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
-"""Rows name these even where they do not say them."""
+"""Rules that a row names even if they have no value."""
 
 
 def _values(said: Any) -> Any:
@@ -61,12 +64,13 @@ def _values(said: Any) -> Any:
 RuleValues: TypeAlias = Annotated[
     dict[str, NonNegativeInt | Finite | None], BeforeValidator(_values)
 ]
-"""The rules as a row says them, by name, whatever bounds they have by now. Before format 3 no row
-says them all."""
+"""The rules of a row by name, without today's bounds. Rows before format 3 do not hold all of
+them."""
 
 
 def with_rules_as_one(said: Mapping[str, Any]) -> dict[str, Any]:
-    """A decision's fields, where a row has a field for each rule."""
+    """Return a decision's fields with its rules collected under ``rules``, from a row that has one
+    field per rule."""
     if "rules" in said:
         return dict(said)
     others = {name: value for name, value in said.items() if name not in _NAMES}
@@ -74,7 +78,7 @@ def with_rules_as_one(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_rules_by_name(decision: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of its row, in their order."""
+    """Return the fields of a decision's row, in their order, with one field per rule."""
     row: dict[str, Any] = {}
     for name, value in decision.items():
         row |= {rule: value.get(rule) for rule in _NAMES} if name == "rules" else {name: value}

@@ -1,4 +1,4 @@
-"""What a search took and what that cost, as whoever knows the prices has worked it out."""
+"""Define what a campaign's search consumed and cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SearchBill(Frozen):
 
     seconds: NonNegative
     metered_s: NonNegative
-    """The part of them whose energy was metered; for the rest a supposed draw stands in."""
+    """Seconds whose energy was metered; an assumed power draw covers the rest."""
     kwh: NonNegative
     usd_per_kwh: NonNegative
     supposed_kw: NonNegative
@@ -26,7 +26,7 @@ class SearchBill(Frozen):
 
     @property
     def usd(self) -> float:
-        """The cost of use."""
+        """The cost of use: electricity and write-off."""
         return self.electricity_usd + self.write_off_usd
 
     @property
@@ -34,7 +34,7 @@ class SearchBill(Frozen):
         return self.seconds / 3600
 
     def text(self) -> str:
-        """One sentence without its full stop."""
+        """Return the bill as one sentence without its period."""
         supposed = ""
         if self.metered_s < self.seconds:
             share = 1 - self.metered_s / self.seconds
@@ -49,7 +49,7 @@ class SearchBill(Frozen):
 
 
 class SearchMeter(Protocol):
-    """Whoever knows the prices: told the rows one at a time, it has the bill in the end."""
+    """Computes a bill from rows added one at a time; it knows the prices."""
 
     def add(self, row: Row) -> None: ...
     def bill(self) -> SearchBill: ...

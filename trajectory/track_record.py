@@ -1,7 +1,7 @@
-"""What became of each proposer's turns: the record that the next turns are given by.
+"""Track the outcomes of each proposer's iterations, by which later iterations are allocated.
 
-It follows from the rows alone and grows with them, so that a campaign that is resumed, or whose
-index is built anew, goes on as if it had never stopped.
+The record follows from the rows alone and grows with them. So it is the same after a campaign is
+resumed or its index rebuilt.
 """
 
 from __future__ import annotations
@@ -17,41 +17,43 @@ from trajectory.proposals import ProposerRecord
 from trajectory.rows import IterationRow
 
 REMEMBERED = 64
-"""Latest turns of which each is remembered by itself."""
+"""Number of latest iterations whose outcomes are stored one by one."""
 UNUSABLE = "no reply"
-"""Beside the rails' names: an exchange that failed before any rail was asked."""
+"""Counter beside the rails' names: exchanges that failed before any rail checked them."""
 KEPT, NOT_KEPT = "k", "."
 
 
 class TrackRecord(Frozen):
-    """One proposer's turns, and what came of them."""
+    """One proposer's iterations and their outcomes."""
 
     turns: NonNegativeInt = 0
-    """Iterations that it was to propose for."""
+    """Iterations assigned to it."""
     kept: NonNegativeInt = 0
-    """Of these, those whose proposal was its own and was kept."""
+    """Iterations in which its own proposal was used and kept."""
     echoes: NonNegativeInt = 0
-    """Turns in which it repeated the suggestion that it was shown. What becomes of one is no merit
-    of its own."""
+    """Iterations in which it repeated the suggestion that it was shown; their outcomes are not
+    credited to it."""
     stood_in: NonNegativeInt = 0
-    """Turns that it came to nothing in, and another made the proposal."""
+    """Iterations in which it failed and another proposer replaced it."""
     replies: NonNegativeInt = 0
     """Exchanges with a language model."""
     refused: dict[str, int] = Field(default_factory=dict)
-    """Replies of no use, by rail or as :data:`UNUSABLE`, in alphabetical order."""
+    """Unusable replies, by rail or under :data:`UNUSABLE`, in alphabetical order."""
     took_s: NonNegative = 0.0
-    """Seconds of all its turns: until it had proposed, and of the trials of what it proposed."""
+    """Seconds of all its iterations: for proposing, and for the trials of its proposals."""
     latest: str = ""
-    """The last :data:`REMEMBERED` turns, the oldest first: :data:`KEPT` or :data:`NOT_KEPT`."""
+    """Outcomes of the last :data:`REMEMBERED` iterations, oldest first: :data:`KEPT` or
+    :data:`NOT_KEPT`."""
 
     def rate(self, turns: int) -> float:
-        """The share of its latest turns, as many as there are, that were kept; 0 before any."""
+        """Return the share of its latest iterations, at most ``turns``, that were kept; 0 before
+        any."""
         latest = self.latest[-turns:]
         return latest.count(KEPT) / len(latest) if latest else 0.0
 
     @property
     def turn_s(self) -> float:
-        """Seconds of a turn, in the mean; 0 before any."""
+        """Mean seconds of an iteration; 0 before any."""
         return self.took_s / self.turns if self.turns else 0.0
 
     def __str__(self) -> str:
@@ -63,10 +65,10 @@ class TrackRecord(Frozen):
         return f"{text}, {useless} of {counted(self.replies, 'reply', 'replies')} of no use"
 
     def after(self, *, kept: bool, took_s: float = 0.0, **more: int) -> TrackRecord:
-        """One turn later.
+        """Return the record after one more iteration.
 
-        :param took_s: seconds of the turn.
-        :param more: what else is counted in it, by field.
+        :param took_s: seconds of the iteration.
+        :param more: further counts to add, by field.
         """
         counts = {name: getattr(self, name) + count for name, count in more.items()}
         latest = (self.latest + (KEPT if kept else NOT_KEPT))[-REMEMBERED:]
@@ -81,7 +83,7 @@ class TrackRecord(Frozen):
         )
 
     def with_replies(self, record: ProposerRecord) -> TrackRecord:
-        """With a turn's exchanges counted."""
+        """Return the record with an iteration's exchanges counted."""
         if not record.attempts:
             return self
         refused = Counter(self.refused)
@@ -97,11 +99,11 @@ class TrackRecord(Frozen):
 
 
 def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str, TrackRecord]:
-    """The records, by kind of proposer, with one more iteration.
+    """Return the records, by kind of proposer, after one more iteration.
 
-    Where one stood in for another both had a turn, a model's as long as its replies took, and a
-    keep is the stand-in's. Where a model repeated what it was shown a keep is nobody's:
-    rows do not say whose suggestion it was.
+    If one proposer replaced another, the iteration counts for both: for the model with the time of
+    its replies, and for the replacement with its result. If a model repeated the suggestion it was
+    shown, nobody is credited with a keep, because rows do not say who made the suggestion.
     """
     record, kept = row.proposer, row.decision.action == "keep"
     took_s = record.latency_s + sum(trial.wall_s for trial in row.trials)
@@ -126,6 +128,6 @@ def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str,
 
 
 def is_echo(row: IterationRow) -> bool:
-    """Whether a model repeated the suggestion that it was shown."""
+    """Return whether a model repeated the suggestion that it was shown."""
     suggested = row.proposer.overrode
     return bool(suggested) and row.proposal is not None and row.proposal.changes == suggested

@@ -1,4 +1,4 @@
-"""How long a campaign was at work, by the clock, where rows overlap."""
+"""Compute a campaign's active time by the clock, when rows overlap."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun
 
 @dataclass(slots=True)
 class Worked:
-    """Told the rows in the journal's order, says what each adds."""
+    """Accumulates rows in the journal's order and returns the active time that each adds."""
 
     _spans: list[tuple[float, float]] = field(default_factory=list)
-    """What the rows so far cover, in seconds since 1970: disjoint, and in order."""
+    """Disjoint, sorted intervals that the rows so far cover, in seconds since 1970."""
     _unplaced: list[tuple[float, float]] | None = field(default_factory=list)
-    """Of runs that say no place, while no row has said that there are several; then None. A run
-    that a kill left and a later sitting took up says none, for nobody knows where it was."""
+    """Intervals of runs without a recorded place, until a row shows that there are several places;
+    then None. A run that a kill interrupted and a later session resumed has no place, because it is
+    unknown."""
 
     def added_s(self, row: BaselineRow | IterationRow | RowOfOneRun) -> float:
-        """Seconds of this row that no earlier one covers. Where one trial runs at a time that is
-        all of them.
+        """Return the seconds of this row that no earlier row covers. With one trial at a time,
+        these are all its seconds.
 
-        The first row that says there are several also takes back what the runs before it were
-        counted too much, so it may add less than nothing.
+        The first row that shows several places also subtracts what earlier runs counted twice. So
+        the result may be negative.
         """
         if isinstance(row, IterationRow):
             of_run, wall_s, several = False, row.wall_s, row.lanes is not None
@@ -35,7 +36,7 @@ class Worked:
             of_run, wall_s, several = True, row.trial.wall_s, row.trial.place is not None
         try:
             ended_s = datetime.fromisoformat(row.at).timestamp()
-        except ValueError:  # only an edited journal has such a one
+        except ValueError:  # only in an edited journal
             return wall_s
         span = ended_s - wall_s, ended_s
         if several:
@@ -48,14 +49,14 @@ class Worked:
         return wall_s
 
     def _counted_twice_s(self) -> float:
-        """Of the runs before it was known that there are several."""
+        """Return the seconds counted twice before several places were known."""
         unplaced, self._unplaced = self._unplaced or [], None
         return sum(
             until_s - since_s - self._cover(since_s, until_s) for since_s, until_s in unplaced
         )
 
     def _cover(self, since_s: float, until_s: float) -> float:
-        """Take this span in; how much of it was not covered."""
+        """Add an interval and return how many of its seconds were not yet covered."""
         spans = self._spans
         first = bisect_left(spans, since_s, key=lambda span: span[1])
         last = bisect_right(spans, until_s, key=lambda span: span[0])
@@ -71,23 +72,26 @@ HOUR_S = 3600.0
 
 @dataclass(slots=True)
 class LaneUse:
-    """How much of the lanes' time trials took, over the iterations that had several."""
+    """Share of the lanes' time that trials used, over the iterations with several lanes."""
 
     lanes: int = 0
-    """The most there were."""
+    """Largest number of lanes."""
     lane_s: float = 0.0
-    """Seconds of every lane in which the campaign was at work."""
+    """Seconds of all lanes while the campaign was active."""
     busy_s: float = 0.0
     """Seconds of trials."""
     by_lane_s: dict[str, float] = field(default_factory=dict)
-    """Of those, by the lane that they were on."""
+    """Seconds of trials by lane."""
     worked_s: float = 0.0
-    """Seconds in which the campaign was at work."""
+    """Seconds in which the campaign was active."""
     _latest: deque[tuple[float, float, float]] = field(default_factory=deque)
-    """Of the rows of the last hour: when, and what each added to the other two."""
+    """Rows of the last hour: the time of each, and what it added to ``lane_s`` and ``busy_s``."""
 
     def add(self, row: IterationRow, worked_s: float) -> None:
-        """:param worked_s: what the row adds to the campaign's time at work."""
+        """Add one row.
+
+        :param worked_s: seconds that the row adds to the campaign's active time.
+        """
         if row.lanes is None:
             return
         self.lanes = max(self.lanes, row.lanes)
@@ -99,20 +103,21 @@ class LaneUse:
             if trial.place is not None:
                 lane = trial.place.lane
                 self.by_lane_s[lane] = self.by_lane_s.get(lane, 0.0) + trial.wall_s
-        with suppress(ValueError):  # only an edited journal has such a moment
+        with suppress(ValueError):  # only in an edited journal
             self._latest.append((datetime.fromisoformat(row.at).timestamp(), lane_s, busy_s))
         while self._latest and self._latest[0][0] < self._latest[-1][0] - HOUR_S:
             self._latest.popleft()
 
     @property
     def share_of_last_hour(self) -> float | None:
-        """In use, by the rows of the hour before the newest."""
+        """Share of the lanes' time in use, by the rows of the hour before the newest; None without
+        any."""
         lane_s = sum(one for _, one, _ in self._latest)
         busy_s = sum(one for _, _, one in self._latest)
         return min(1.0, busy_s / lane_s) if lane_s > 0 else None
 
     def of_lanes(self) -> Iterator[tuple[str, float]]:
-        """Every lane, by name, and the share of the campaign's time at work that trials took on
+        """Yield each lane's name and the share of the campaign's active time in which trials ran on
         it."""
         for lane in sorted(self.by_lane_s, key=lambda name: (len(name), name)):
             if self.worked_s > 0:
@@ -120,5 +125,5 @@ class LaneUse:
 
     @property
     def share(self) -> float | None:
-        """In use; None before several lanes were at work."""
+        """Share of the lanes' time in use; None before several lanes were active."""
         return min(1.0, self.busy_s / self.lane_s) if self.lane_s > 0 else None

@@ -1,1 +1,1 @@
-"""How trajectories travel: other tools' files in, tables and other tools' stores out."""
+"""Convert trajectories: import other tools' files, and export tables and MLflow runs."""

@@ -1,9 +1,9 @@
-"""Tables as CSV, safe to open in a spreadsheet.
+"""Write tables as CSV that is safe to open in a spreadsheet.
 
 A spreadsheet runs a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return as
-a formula, and reasons are whatever a model wrote (OWASP, CSV Injection). So a text that begins with
-one of those, or with an apostrophe, has one apostrophe put before it; who takes that away has the
-text again. Numbers are written as they are.
+a formula. Reasons hold arbitrary text from a model (OWASP, CSV Injection). So an apostrophe is put
+before every text that begins with one of those characters or with an apostrophe. Removing one
+apostrophe restores the text. Numbers are written unchanged.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
 def write_csv(table: Table, file: TextIO) -> int:
-    """Write a header and every line; how many lines. ``file`` is open with ``newline=""``."""
-    writer = csv.writer(file)  # ends lines as RFC 4180 does, which also has it quote both ends
+    """Write a header and every line, and return the number of lines.
+
+    :param file: open with ``newline=""``.
+    """
+    writer = csv.writer(file)  # its line ends are those of RFC 4180, so it quotes both \r and \n
     writer.writerow(column.name for column in table.columns)
     written = 0
     for line in table.lines:
@@ -28,7 +31,8 @@ def write_csv(table: Table, file: TextIO) -> int:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as CSV has it: nothing for None, ``true`` and ``false``, floats that round-trip."""
+    """Return a cell's CSV text: empty for None, ``true`` or ``false``, and floats that
+    round-trip."""
     if cell is None:
         return ""
     if isinstance(cell, bool):

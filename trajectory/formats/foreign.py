@@ -1,8 +1,8 @@
-"""What another tool's trajectory says, in types that promise no more than it does.
+"""Define types for another tool's trajectory, which claim no more than its file says.
 
-Such a file has no seeds, no bytes scored and seldom a whole config, so its runs are not trials of
-ours and never enter a journal. They are kept, one JSON object a line, in ``imported.jsonl``: first
-where they come from, then each run under the names that the source gave things.
+Such a file has no seeds, no count of bytes scored and rarely a whole config. So its runs are not
+trials of this project and never enter a journal. They are stored in ``imported.jsonl``, one JSON
+object per line: first the provenance, then each run under the source's names.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FOREIGN_SCHEMA = 1
 
 FormatName: TypeAlias = Literal["journal", "imported", "single-knob", "results-tsv", "pi-jsonl"]
 Measure: TypeAlias = Annotated[Text, Field(min_length=1, max_length=60)]
-"""The name of a score; the lower is the better."""
+"""Name of a score for which lower is better."""
 
 
 MAX_SCORE = 1e100
-"""No measure comes near it, and beyond it a difference squared is beyond any float."""
+"""Largest accepted score. No measure comes near it, and squared differences beyond it overflow."""
 _FLOAT_BITS = 1023
 
 
@@ -40,66 +40,67 @@ def _plain(value: Any) -> Any:
 
 
 Score: TypeAlias = Annotated[float, Field(gt=0, le=MAX_SCORE, allow_inf_nan=False, strict=True)]
-"""A number as JSON has it: neither a text nor true."""
+"""A JSON number, neither a string nor a boolean."""
 
 
 Plain: TypeAlias = Annotated[bool | int | Finite | Text | None, BeforeValidator(_plain)]
-"""A value as JSON has it, that holds no others."""
+"""A scalar JSON value."""
 
 
 class Skipped(Frozen):
-    """A line of the source that was not taken in."""
+    """A line of the source that was not imported."""
 
     line: PositiveInt
     why: Text
 
 
 class Provenance(Frozen):
-    """Where an imported campaign comes from: the first line of its ``imported.jsonl``."""
+    """Origin of an imported campaign: the first line of its ``imported.jsonl``."""
 
     kind: Literal["imported"] = "imported"
     schema_: Annotated[int, Field(alias="schema")] = FOREIGN_SCHEMA
     format: FormatName
     source: Text
-    """The file's path as it was given."""
+    """Path of the file, as the user gave it."""
     source_sha256: str
     imported_at: str
     """ISO 8601, UTC."""
     measure: Measure
-    """What the runs' scores are; lower is better."""
+    """Name of the runs' score; lower is better."""
     accept_delta_frac: Annotated[Finite, Field(strict=True)] | None = None
-    """The single-knob loop kept what gained this fraction of the baseline's score."""
+    """Fraction of the baseline's score that a proposal had to gain in the single-knob loop."""
     skipped: tuple[Skipped, ...] = ()
 
 
 class ForeignRun(Frozen):
-    """One turn of another tool's loop."""
+    """One iteration of another tool's loop."""
 
     kind: Literal["run"] = "run"
     line: PositiveInt
-    """In the source."""
+    """Line number in the source."""
     iter: NonNegativeInt
-    """As the source counts, else the place among its runs; 0 is a baseline measured before."""
+    """Iteration in the source's count, otherwise the position among its runs; 0 is a baseline
+    measured before."""
     at: Text | None = None
-    """As the source writes it."""
+    """Time as written in the source."""
     name: Text | None = None
-    """What stands for a config that is not given, such as a commit."""
+    """Identifier that replaces a missing config, such as a commit."""
     values: dict[str, Plain] | None = None
-    """The config as far as the source gives it."""
+    """The config, as far as the source contains it."""
     changes: dict[str, Plain] | None = None
-    """Against the baseline."""
+    """Changes relative to the baseline."""
     is_baseline: bool = False
     reason: Text = ""
     status: Literal["measured", "failed", "refused", "no proposal", "paused"]
     score: Score | None = None
-    """In the campaign's measure; there where ``measured``, and nowhere else."""
+    """Score in the campaign's measure; set exactly if ``status`` is ``measured``."""
     action: Literal["keep", "discard", "none"] = "none"
     rail: Text | None = None
-    """That refused it, in the source's words."""
+    """The rail that refused the proposal, in the source's words."""
     why: Text = ""
-    """The reason for a failure, a refusal or a pause."""
+    """Reason for a failure, a refusal or a pause."""
     metrics: dict[str, Plain] = Field(default_factory=dict)
-    """Whatever else was measured, under the source's names."""
+    """Other measurements, under the source's names."""
 
     @model_validator(mode="after")
     def _scored_where_measured(self) -> Self:
@@ -111,11 +112,11 @@ class ForeignRun(Frozen):
 
     @property
     def config_key(self) -> str | None:
-        """Equal for runs of one config; None where the source names none."""
+        """Key that is equal for runs of one config; None if the source names none."""
         if self.values is not None:
             text = json.dumps(self.values, sort_keys=True, separators=(",", ":"))
             return hashlib.sha256(text.encode()).hexdigest()
-        # One commit may hold several configs that only their descriptions tell apart.
+        # Runs of one commit may differ in config; only their descriptions distinguish them.
         if self.name is None or self.reason in {"", self.name}:
             return self.name
         return f"{self.name} {self.reason}"
@@ -126,13 +127,13 @@ _LINE: TypeAdapter[ForeignLine] = TypeAdapter(Annotated[ForeignLine, Field(discr
 
 
 def parse_foreign(line: str | bytes) -> ForeignLine:
-    """One line of an ``imported.jsonl``.
+    """Parse one line of an ``imported.jsonl``.
 
-    :raises pydantic.ValidationError: on anything else.
+    :raises pydantic.ValidationError: if the line is not valid.
     """
     return _LINE.validate_json(line)
 
 
 def dump_foreign(line: ForeignLine) -> str:
-    """One line of JSON without a newline."""
+    """Return one line of JSON without a newline."""
     return line.model_dump_json(by_alias=True)

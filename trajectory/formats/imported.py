@@ -1,9 +1,9 @@
-"""Importing: another tool's file, or another campaign's journal, made a campaign of its own.
+"""Import another tool's file, or another campaign's journal, as a new campaign.
 
-An imported campaign is a directory with ``imported.jsonl``, and no process ever adds to it. What
-another tool measured is in that file (:mod:`trajectory.formats.foreign`). Of one of our own
-campaigns the file holds only where it came from: the rows are in a journal as they were, byte for
-byte, and the curves of its trials lie where they did.
+An imported campaign is a directory with ``imported.jsonl``; no process ever adds to it. For another
+tool's campaign that file holds the measurements (:mod:`trajectory.formats.foreign`). For one of
+this project's campaigns it holds only the provenance. The rows are then copied byte for byte to a
+journal, and the trials' curves to their usual places.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _LOOKED_AT = 5
 
 @dataclass(frozen=True, slots=True)
 class ImportedCampaign:
-    """A directory that was imported."""
+    """An imported campaign's directory and contents."""
 
     directory: Path
     provenance: Provenance
     runs: tuple[ForeignRun, ...]
-    """The runs of another tool; none where the campaign is one of ours and has a journal."""
+    """Runs of another tool; empty if the campaign has a journal of this project."""
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another tool measured it."""
+        """Whether another tool measured the runs."""
         return self.provenance.format in _READERS
 
 
 def read_imported(path: Path) -> ImportedCampaign:
-    """The imported campaign in a directory, or in an ``imported.jsonl`` wherever it lies.
+    """Read the imported campaign in a directory, or in an ``imported.jsonl`` at any path.
 
-    :raises FormatError: where there is none, or a line of it is damaged.
+    :raises FormatError: if there is none, or a line of it is damaged.
     """
     file = path / IMPORTED_FILE if path.is_dir() else path
     provenance, runs = _read_lines(Source.read(file))
@@ -67,22 +67,23 @@ def read_imported(path: Path) -> ImportedCampaign:
 
 @dataclass(frozen=True, slots=True)
 class CampaignSource:
-    """A campaign as a source of knowledge: anyone's, imported or not."""
+    """A campaign to learn from: any tool's, imported or not."""
 
     path: Path
-    """As it was named."""
+    """Path that the user gave."""
     sha256: str
     """SHA-256 of the file that was read."""
     foreign: ImportedCampaign | None
-    """What another tool measured; None for a campaign of ours."""
+    """Another tool's runs; None for a campaign of this project."""
     journal_lines: tuple[bytes, ...]
-    """The rows of one of ours, those left out that do not stand on their own."""
+    """Rows of this project's campaign that are self-contained; empty for another tool's."""
     left_out: int
-    """Lines that could not be read."""
+    """Number of lines left out."""
 
     @property
     def identity(self) -> str:
-        """The campaign's id, or the hash of what another tool wrote: equal however it came here."""
+        """The campaign's id, or the hash of another tool's file. It is equal for every copy of the
+        campaign."""
         if self.foreign is not None:
             return self.foreign.provenance.source_sha256
         first = parse_row(self.journal_lines[0])
@@ -91,9 +92,9 @@ class CampaignSource:
 
 
 def read_campaign_source(path: Path) -> CampaignSource:
-    """What a campaign's directory, a journal, an ``imported.jsonl`` or another tool's file holds.
+    """Read a campaign's directory, a journal, an ``imported.jsonl`` or another tool's file.
 
-    :raises FormatError: where it is no trajectory.
+    :raises FormatError: if it is not a trajectory.
     """
     source = Source.read(_file_of(path))
     format_ = _recognise(source)
@@ -111,11 +112,11 @@ def read_campaign_source(path: Path) -> CampaignSource:
 
 
 def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto") -> Provenance:
-    """Make ``directory`` a read-only campaign of what is in a file or another campaign's directory.
+    """Make ``directory`` a read-only campaign from a file or another campaign's directory.
 
-    All of it is there afterwards, or nothing.
+    It creates the whole campaign or nothing.
 
-    :raises FormatError: where the directory holds something, or the source no trajectory.
+    :raises FormatError: if the directory is not empty, or the source is not a trajectory.
     """
     _refuse_unless_new(directory)
     source = Source.read(_file_of(path))
@@ -140,11 +141,12 @@ def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto")
 
 
 def imported_count(directory: Path) -> tuple[int, str]:
-    """How many of what an imported campaign holds: a journal has rows, another tool's file runs."""
+    """Return the number of items in an imported campaign and their name: ``row`` for a journal,
+    ``run`` for another tool's file."""
     journal = directory / JOURNAL_FILE
     if journal.is_file():
         return journal.read_bytes().count(b"\n"), "row"
-    # The first line says where the others are from.
+    # The first line is the provenance.
     return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
 
 
@@ -246,7 +248,7 @@ def _write_lines(path: Path, lines: Sequence[ForeignLine]) -> None:
 
 
 def _copy_curves(source: Path, folder: Path, own: OwnFile) -> None:
-    """The learning curves of its trials, where they lie beside the journal."""
+    """Copy the learning curves of the campaign's trials that exist beside the journal."""
     for trial_id in own.trial_ids:
         curve = source / TRIALS_DIR / trial_id / CURVE_FILE
         if is_trial_id(trial_id) and curve.is_file() and not curve.is_symlink():
@@ -255,9 +257,9 @@ def _copy_curves(source: Path, folder: Path, own: OwnFile) -> None:
 
 
 def _refuse_unless_new(directory: Path) -> None:
-    """A new directory takes the place of this one, so it may be empty or not there yet.
+    """Check that a new directory can replace this one: it must be empty or missing.
 
-    :raises FormatError: where that cannot be, or would pull the ground from under a shell.
+    :raises FormatError: if it cannot be replaced, or is the current directory.
     """
     if directory.is_dir() and directory.samefile(Path.cwd()):
         why = "is the directory you are in"
@@ -274,7 +276,7 @@ def _refuse_unless_new(directory: Path) -> None:
 
 @contextmanager
 def _whole_or_not_at_all(directory: Path) -> Iterator[Path]:
-    """A folder beside ``directory`` that becomes it when all went well."""
+    """Yield a temporary folder that is renamed to ``directory`` on success."""
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))

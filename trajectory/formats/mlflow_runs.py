@@ -1,4 +1,7 @@
-"""A campaign as MLflow runs: one per trial, its config as parameters, its curve as metrics."""
+"""Write a campaign as MLflow runs, one per trial.
+
+A trial's config becomes the run's parameters, and its curve becomes metrics.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +24,31 @@ from trajectory.history.tables import hidden
 
 BATCH = 900
 PARAM_BATCH = 100
-"""MLflow takes at most 1,000 things at once, of which 100 may be parameters."""
+"""MLflow accepts at most 1,000 items at once, of which 100 may be parameters."""
 TAG_CHARACTERS = 5000
 MESSAGE_CHARACTERS = 300
-"""The most that is repeated of what MLflow says of an error."""
+"""Most characters of MLflow's error messages to repeat."""
 RETRIES = 2
-"""Tries again of a request to a tracking server: some seconds, where MLflow's own number means two
-minutes of silence. MLflow reads it from the environment, where a user's own stays."""
+"""Retries of a request to a tracking server, which take a few seconds. MLflow's own default would
+wait silently for two minutes. MLflow reads it from the environment; a value set by the user is
+kept."""
 KNOCK_S = 10.0
-"""For a tracking server to answer the first time."""
+"""Seconds to wait for a tracking server's first answer."""
 ANSWER_S = 20
-"""For each answer after it; MLflow itself would wait two minutes, several times."""
+"""Seconds to wait for each later answer; MLflow's default is two minutes, several times."""
 Curves = Callable[[str], Sequence[CurvePoint]]
-"""From a trial's id to its curve; empty where there is none."""
+"""Returns the curve for a trial's id; empty if there is none."""
 
 
 def tracking_uri(where: str) -> str:
-    """An MLflow address: as it is, or that of a SQLite file at a path."""
+    """Return an MLflow URI: the given one, or that of a SQLite file at a path."""
     return where if "://" in where else f"sqlite:///{Path(where).absolute()}"
 
 
 def mlflow_client(where: str) -> Any:
-    """
-    :raises FormatError: where MLflow is not installed, or the address is none it can use.
+    """Return an MLflow client for a URI or a SQLite file's path.
+
+    :raises FormatError: if MLflow is not installed, or cannot use the address.
     """
     try:
         from mlflow import environment_variables  # noqa: PLC0415 (an extra, slow to load)
@@ -58,11 +63,11 @@ def mlflow_client(where: str) -> Any:
     answer_s: Any = environment_variables.MLFLOW_HTTP_REQUEST_TIMEOUT
     if not answer_s.is_set():
         answer_s.set(ANSWER_S)
-    if where.startswith("file:"):  # MLflow 3.17 refuses its own folders unless they are asked for
+    if where.startswith("file:"):  # MLflow 3.17 requires permission for folders
         allowed: Any = getattr(environment_variables, "MLFLOW_ALLOW_FILE_STORE", None)
         if allowed is not None and not allowed.is_set():
             allowed.set(True)
-    # It announces each table it makes, and prints the errors that it raises as well.
+    # MLflow logs each table it creates, and also prints the errors that it raises.
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)
     with translated(where):
         _knock(tracking_uri(where))
@@ -70,12 +75,12 @@ def mlflow_client(where: str) -> Any:
 
 
 def _knock(uri: str) -> None:
-    """See that a database can be opened or a server answers: MLflow would try for minutes."""
+    """Check that a database opens or a server answers, because MLflow would retry for minutes."""
     if uri.startswith(("http://", "https://")):
         import requests  # noqa: PLC0415 (what MLflow asks with)
 
         try:
-            requests.get(f"{uri.rstrip('/')}/health", timeout=KNOCK_S)  # whatever it answers
+            requests.get(f"{uri.rstrip('/')}/health", timeout=KNOCK_S)  # any status will do
         except requests.RequestException as error:
             raise FormatError(
                 f"the tracking server at {hidden(uri)} cannot be reached; see that it runs and "
@@ -88,9 +93,9 @@ def _knock(uri: str) -> None:
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turn what MLflow refuses into one sentence.
+    """Translate errors of MLflow into one sentence.
 
-    :raises FormatError: for an MlflowException, or a database's, within.
+    :raises FormatError: for an MlflowException or a database's error in the body.
     """
     from alembic.util.exc import CommandError  # noqa: PLC0415 (MLflow's, for its tables)
     from mlflow.exceptions import MlflowException  # noqa: PLC0415 (an extra, slow to load)
@@ -111,7 +116,7 @@ def translated(where: str) -> Iterator[None]:
 
 
 def _is_away(error: BaseException | None) -> bool:
-    """Whether a server that does not answer is behind it."""
+    """Return whether a server that does not answer caused the error."""
     import requests  # noqa: PLC0415 (what MLflow asks with)
 
     while error is not None:
@@ -123,7 +128,7 @@ def _is_away(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What becomes one MLflow run. Times are in seconds since 1970; None is now."""
+    """Contents of one MLflow run. Times are in seconds since 1970; None means now."""
 
     name: str
     tags: dict[str, str]
@@ -136,17 +141,18 @@ class _Run:
 
 
 def write_trials(where: str, experiment: str, trials: Iterable[Tracked], curves: Curves) -> int:
-    """A run per trial in a new experiment; how many.
+    """Write one run per trial to a new experiment, and return the number of runs.
 
-    :raises FormatError: where the experiment is there already, or MLflow refuses or is away.
+    :raises FormatError: if the experiment exists, or MLflow refuses or cannot be reached.
     """
     return _write(where, experiment, (_of_trial(tracked, curves) for tracked in trials))
 
 
 def write_runs(where: str, experiment: str, runs: Iterable[ForeignRun], measure: Measure) -> int:
-    """A run per measured or failed run of another tool in a new experiment; how many.
+    """Write one run per measured or failed run of another tool to a new experiment.
 
-    :raises FormatError: as :func:`write_trials`.
+    :returns: the number of runs.
+    :raises FormatError: like :func:`write_trials`.
     """
     told = (run for run in runs if run.config_key and run.status in {"measured", "failed"})
     return _write(where, experiment, (_of_foreign(run, measure) for run in told))
@@ -201,13 +207,13 @@ def _write(where: str, experiment: str, runs: Iterable[_Run]) -> int:
 
 @contextmanager
 def _new_experiment(client: Any, where: str, name: str) -> Iterator[str]:
-    """An experiment that has its name when all of it is there, and is deleted if that fails."""
+    """Yield the id of an experiment that gets its name on success, and is deleted on failure."""
     if client.get_experiment_by_name(name) is not None:
         raise FormatError(
             f"MLflow at {hidden(where)} has an experiment {name!r} already; name another place "
             "with --out"
         )
-    # Nothing is stored as an artifact; left to itself MLflow would make a folder for them here.
+    # No artifacts are stored, but by default MLflow would create a folder for them here.
     here = "://" not in where
     location = (Path(where).absolute().parent / "artifacts").as_uri() if here else None
     unfinished = f"{name} (unfinished {uuid4().hex[:8]})"
@@ -216,7 +222,7 @@ def _new_experiment(client: Any, where: str, name: str) -> Iterator[str]:
         yield experiment_id
         client.rename_experiment(experiment_id, name)
     except BaseException:
-        with suppress(Exception):  # what went wrong is told, not that this did too
+        with suppress(Exception):  # only the first error is reported
             client.delete_experiment(experiment_id)
         raise
 

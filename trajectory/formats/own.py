@@ -1,7 +1,7 @@
-"""A journal of another campaign of ours, taken in line by line.
+"""Read another campaign's journal of this project line by line.
 
-The rows of a damaged journal are kept as far as they stand on their own: a row is left out where it
-is no row, repeats an iteration, or is about a config that only a row left out describes.
+Rows of a damaged journal are kept as far as they are self-contained. A row is left out if it is
+invalid, repeats an iteration, or refers to a config that only a left-out row describes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trajectory.rows import (
 
 @dataclass(slots=True)
 class OwnFile:
-    """What is fit to be a journal, and what was left out of it."""
+    """The valid lines of a journal, and the lines left out."""
 
     format: FormatName = "journal"
     measure: Measure = "val_bpb"
@@ -39,8 +39,9 @@ class OwnFile:
 
 
 def read_journal(source: Source) -> OwnFile:
-    """
-    :raises FormatError: where the first line is no campaign row: nothing after it has a meaning.
+    """Read a journal, leaving out lines that are not valid rows.
+
+    :raises FormatError: if the first line is not a campaign row, because later rows depend on it.
     """
     own = OwnFile()
     configs: set[str] = set()
@@ -62,8 +63,9 @@ def read_journal(source: Source) -> OwnFile:
 
 
 def _row(line: Line, *, first: bool) -> Row:
-    """
-    :raises ValueError: where the line is not the row that may be here.
+    """Parse a line as a row.
+
+    :raises ValueError: if the line is not a row that is allowed here.
     """
     try:
         row = parse_row(line.raw)
@@ -77,8 +79,9 @@ def _row(line: Line, *, first: bool) -> Row:
 
 
 def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[str]) -> None:
-    """
-    :raises ValueError: where the row needs one that is not there, or repeats one.
+    """Check that a row is self-contained, and record what it describes.
+
+    :raises ValueError: if the row needs a missing one, or repeats one.
     """
     trials = trials_of(row)
     described: set[str] = set()
@@ -92,7 +95,7 @@ def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[st
     for trial in trials:
         if trial.trial_id in trial_ids:
             raise ValueError(f"trial {trial.trial_id} is there already")
-        # A row outside the search describes its config for itself alone.
+        # A row outside the search describes the config of its own trial only.
         known = trial.config_hash in configs or trial.config_hash in described
         if not (known or isinstance(row, RowOfOneRun)):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Tables as Parquet, each column with what it says as metadata of its field."""
+"""Write tables as Parquet, with each column's description as metadata of its field."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BATCH = 5000
 
 
 def write_parquet(table: Table, path: Path) -> int:
-    """Write every line; how many.
+    """Write every line, and return their number.
 
-    :raises FormatError: where pyarrow is not installed, or a number is too large for 64 bits.
+    :raises FormatError: if pyarrow is not installed, or a number does not fit in 64 bits.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 (an extra)

@@ -1,8 +1,8 @@
-"""``autoresearch.jsonl`` of pi-autoresearch: config lines, and a line for each run.
+"""Read pi-autoresearch's ``autoresearch.jsonl``, with config lines and a line for each run.
 
-A config line names the metric and which way is better; a segment of runs follows it. Runs name
-their config by commit and description, as :mod:`trajectory.formats.results_tsv` has them, and a
-crash is written with the metric 0.
+A config line names the metric and its better direction; a segment of runs follows it. Runs identify
+their config by commit and description, as in :mod:`trajectory.formats.results_tsv`. A crash is
+written with the metric 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORMAT: Final = "pi-jsonl"
 
 
 def recognises(lines: list[Line]) -> bool:
-    """Return whether a file that begins with these lines is one."""
+    """Return whether a file that begins with these lines has this format."""
     try:
         return bool(lines) and _is_config(lines[0].json_object())
     except ValueError:
@@ -26,9 +26,9 @@ def recognises(lines: list[Line]) -> bool:
 
 
 def read(source: Source) -> ForeignFile:
-    """Read every run that measures what the file's first config line names.
+    """Read every run whose metric is that of the file's first config line.
 
-    :raises FormatError: where the metric is better when higher.
+    :raises FormatError: if higher values of the metric are better.
     """
     file = ForeignFile(format=FORMAT, measure="metric")
     asked: tuple[object, object] | None = None

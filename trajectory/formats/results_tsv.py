@@ -1,13 +1,14 @@
-"""``results.tsv`` of karpathy/autoresearch: commit, val_bpb, memory_gb, status, description.
+"""Read karpathy/autoresearch's ``results.tsv``: commit, val_bpb, memory_gb, status, description.
 
 Its program.md describes it: an agent edits the trainer, commits, trains for five minutes and adds a
-line. The file does not hold the config, so commit and description together name one. A crash is
-written with val_bpb 0 and memory 0, which are no measurements and are dropped. Agents write other
-words for the status, and leave columns out: every line with a score is a measurement, except a
-crash. The first measured line whose description begins with ``baseline``, or whose status is
-``baseline``, is the baseline; where none is, nothing is taken for one.
+line. The file does not hold the config, so commit and description together identify one. A crash is
+written with val_bpb 0 and memory 0, which are not measurements and are dropped.
 
-``memory_gb`` is peak_vram_mb / 1024 of a number in MiB: it keeps its name here.
+Agents write other words for the status, and leave columns out. Every line with a score is a
+measurement, except a crash. The baseline is the first measured line whose description begins with
+``baseline`` or whose status is ``baseline``. If there is none, the campaign has no baseline.
+
+``memory_gb`` is peak_vram_mb / 1024, from a number in MiB; it keeps its name here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trajectory.formats.source import ForeignFile, Line, Source
 FORMAT: Final = "results-tsv"
 COLUMNS = ("commit", "val_bpb", "memory_gb", "status", "description")
 SCORES = ("val_bpb", "val_loss")
-"""Columns that may hold the score; the first that a header has."""
+"""Columns that may hold the score; the first one in the header is used."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _BASELINE = re.compile(r"baseline\b", re.IGNORECASE)
 _KEPT = {"keep", "kept", "best", "baseline"}
@@ -33,12 +34,12 @@ _FAILED = {"failed", "fail", "error", "oom", "timeout"}
 
 
 def recognises(lines: list[Line]) -> bool:
-    """Return whether a file that begins with these lines is one."""
+    """Return whether a file that begins with these lines has this format."""
     return bool(lines) and _is_header(_cells(lines[0]))
 
 
 def read(source: Source) -> ForeignFile:
-    """Read every line after the header, which may name more columns or fewer, in any order."""
+    """Read every line after the header, which may name more or fewer columns, in any order."""
     file = ForeignFile(format=FORMAT, measure=SCORES[0])
     header: list[str] | None = None
     for line in source.lines():
@@ -83,8 +84,8 @@ def scored_run(
 ) -> ForeignRun:
     """Return the run of a line that names a commit, a status and a description.
 
-    :param said: why the line has no score, where it has none.
-    :raises ValueError: where the line has neither a score nor a status that explains its absence.
+    :param said: why the line has no score, if it has none.
+    :raises ValueError: if the line has neither a score nor a status that explains its absence.
     """
     status, description = row.get("status", "").lower(), row.get("description", "")
     failed = status in _CRASHED or (status in _FAILED and not score)
@@ -109,7 +110,7 @@ def scored_run(
 
 
 def _is_number(cell: str) -> bool:
-    # Python would take 1_0 and other scripts' digits for one.
+    # float() also accepts 1_0 and other scripts' digits.
     return _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
 
 

@@ -1,7 +1,8 @@
-"""What another tool's loop did with its turns: repeats, knobs touched, time; as its file has them.
+"""Summarize how another tool's loop used its iterations: repeats, knobs changed, and time.
 
-A repeat is a proposal of a knob and a value that an earlier turn had proposed. That is how the
-published analysis of the single-knob loop counts (36 of its 50), whatever came of either.
+A repeat is a proposal of a knob and a value that an earlier iteration had proposed, whatever the
+outcome of either. The published analysis of the single-knob loop counts in the same way (36 of its
+50).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from trajectory.formats.foreign import ForeignRun
 
 _SHOWN = 12
 _SECONDS = {"iter_wall_s": "a turn", "train_wall_s": "training", "nim_latency_s": "proposing"}
-"""Names that the single-knob loop's lines use, and what they are the seconds of."""
+"""Metrics of the single-knob loop's lines, with the names of what they time, in seconds."""
 
 
 class Repeats(Frozen):
-    """Proposals, and those made before."""
+    """Number of proposals, and of those made before."""
 
     proposals: NonNegativeInt
     repeats: NonNegativeInt
@@ -30,23 +31,26 @@ class Repeats(Frozen):
 
 
 class Retold(Frozen):
-    """What the runs of a file say of its loop; None or empty where the file has nothing on it."""
+    """Summary of a loop's runs; None or empty for what the file does not contain."""
 
     repeats: Repeats | None
     touched: dict[str, NonNegativeInt]
-    """How often each knob was proposed, the most often first."""
+    """Number of proposals by knob, most frequent first."""
     untouched: tuple[str, ...]
-    """Knobs of the menu, or else values that the baseline names, that never were."""
+    """Knobs never proposed: those of the menu, or else values that the baseline names."""
     knobs_known: bool
-    """Whether a menu said what the knobs are."""
+    """Whether a menu defined the knobs."""
     total_s: Finite | None
-    """Of all turns that say how long they took."""
+    """Seconds of all iterations that report their duration."""
     mean_s: dict[str, Finite]
-    """By what took it, over the turns that say."""
+    """Mean seconds by activity, over the iterations that report it."""
 
     @classmethod
     def of(cls, runs: Sequence[ForeignRun], knobs: Sequence[str] | None = None) -> Retold:
-        """:param knobs: of the menu that the loop turned; None where it is not known."""
+        """Summarize runs.
+
+        :param knobs: of the menu that the loop searched; None if it is not known.
+        """
         proposed = [run.changes for run in runs if run.changes]
         touched = Counter(knob for changes in proposed for knob in changes)
         named = knobs if knobs is not None else _named(runs)
@@ -65,7 +69,7 @@ class Retold(Frozen):
         )
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """Yield the summary as lines of text."""
         found = self.repeats
         if found is None:
             yield "repeats   unknown: the file has no proposals, its configs are but names"

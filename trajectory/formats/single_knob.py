@@ -1,11 +1,11 @@
-"""JSONL of the published loop in which a local model turns one knob at a time.
+"""Read JSONL of the published loop in which a local model changes one knob at a time.
 
 The first line holds the baseline: ``baseline_val_bpb``, ``baseline_cfg``, ``accept_delta_frac``.
-Each line after it is an iteration that ended at one ``stage``; a last one sums the run up. Every
-proposal is against the baseline. What the loop calls ``val_bpb`` is cross-entropy over tokens in
-bits, so it is taken in as bits per token.
+Each later line is an iteration that ended at one ``stage``; a last line summarizes the run. Every
+proposal is relative to the baseline. The loop's ``val_bpb`` is cross-entropy over tokens in bits,
+so it is imported as bits per token.
 
-Its writer: github.com/manavsehgal/ai-field-notes, articles/autoresearch-agent-loop.
+The loop's source: github.com/manavsehgal/ai-field-notes, articles/autoresearch-agent-loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ABOUT_THE_RUN = ("nim_latency_s", "iter_wall_s")
 
 
 def recognises(lines: list[Line]) -> bool:
-    """Whether a file that begins with these lines is one."""
+    """Return whether a file that begins with these lines has this format."""
     return any(_looks_like_one(line) for line in lines)
 
 
@@ -38,7 +38,7 @@ def _looks_like_one(line: Line) -> bool:
 
 
 def read(source: Source) -> ForeignFile:
-    """Every iteration of a file, and its baseline as iteration 0."""
+    """Read every iteration of a file, and its baseline as iteration 0."""
     reader = _Reader()
     for line in source.lines():
         reader.take(line)
@@ -46,21 +46,21 @@ def read(source: Source) -> ForeignFile:
 
 
 class _Reader:
-    """A file, and what its lines up to now have said."""
+    """Reads lines and keeps what earlier ones contained."""
 
     def __init__(self) -> None:
         self.file = ForeignFile(format=FORMAT, measure="val_bits_per_token")
         self._lines: dict[int, int] = {}
-        """Iteration to the line it is in."""
+        """Iteration to the number of its line."""
 
     def take(self, line: Line) -> None:
-        """One more line."""
+        """Add one line."""
         self.file.take(line, lambda: self._run(line))
 
     def _run(self, line: Line) -> ForeignRun | None:
         found = line.json_object()
         if found.get("stage") == "loop_complete":
-            return None  # sums up what the other lines say
+            return None  # a summary of the other lines
         run = self._baseline(line, found) if found.keys() >= _HEADER else _iteration(line, found)
         if run.status != "paused":
             before = self._lines.setdefault(run.iter, line.number)
@@ -80,7 +80,7 @@ class _Reader:
                 "score": found["baseline_val_bpb"],
             }
         )
-        if 0 not in self._lines:  # else this line is about to be left out
+        if 0 not in self._lines:  # otherwise this line repeats iteration 0 and is skipped
             self.file.accept_delta_frac = header.accept_delta_frac
         return run
 
@@ -127,7 +127,7 @@ def _eval_failed(line: Line, found: dict[str, Any]) -> ForeignRun:
 
 
 def _blocked(line: Line, found: dict[str, Any]) -> ForeignRun:
-    """The proposal is whatever the model said: kept where it names a knob and a value."""
+    """Return the run of a refused proposal, with its changes if it names a knob and a value."""
     try:
         proposal = _asked(found)
     except ValueError:
@@ -177,7 +177,7 @@ def _common(line: Line, found: dict[str, Any]) -> dict[str, Any]:
         "iter": found.get("iter"),
         "at": found.get("ts"),
         "values": found.get("candidate_cfg"),
-        # Its val_bpb is the score, and no bits per byte to stand under that name.
+        # Its val_bpb is already the score, and is not in bits per byte.
         "metrics": {name: value for name, value in metrics.items() if name != _SCORE} | about,
     }
 

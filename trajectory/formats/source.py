@@ -1,4 +1,4 @@
-"""A file to import, line by line, and what reading it gives."""
+"""Read a file to import, line by line."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ _EXCERPT = 60
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 MOST_BYTES = 1 << 30
-"""The largest file to import: over 300,000 iterations."""
+"""Size limit of a file to import: over 300,000 iterations."""
 MOST_LINE_BYTES = 4 << 20
 MOST_LINES = 100_000
-"""The most lines of another tool's file that are not blank."""
+"""Most nonblank lines in another tool's file."""
 MOST_SKIPPED = 1000
-"""The most lines that are skipped: a file with more is no trajectory."""
+"""Most lines to skip; a file with more is not a trajectory."""
 _WHY_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line that is not blank."""
+    """One nonblank line."""
 
     number: int
-    """1 for the first of the file."""
+    """Number of the line in the file; 1 for the first."""
     raw: bytes
-    """Without its newline."""
+    """The line without its newline."""
 
     def text(self) -> str:
-        """
-        :raises ValueError: where it is not UTF-8.
+        """Return the line decoded.
+
+        :raises ValueError: if it is not UTF-8.
         """
         try:
             return self.raw.decode()
@@ -49,8 +50,9 @@ class Line:
             raise ValueError(f"it is not UTF-8 ({_excerpt(self.raw)})") from error
 
     def json_object(self) -> dict[str, Any]:
-        """
-        :raises ValueError: where it is no JSON object.
+        """Parse the line as a JSON object.
+
+        :raises ValueError: if it is not one.
         """
         try:
             value = _JSON.validate_json(self.text())
@@ -63,15 +65,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file read whole: what is imported, and its hash, are of one moment."""
+    """The whole contents of a file, read at once, so that the data and its hash agree."""
 
     path: Path
     data: bytes
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """
-        :raises FormatError: where it cannot be read, or is no trajectory by its size or encoding.
+        """Read a file.
+
+        :raises FormatError: if it cannot be read, or its size or encoding rules out a trajectory.
         """
         try:
             data = _content(path)
@@ -91,9 +94,9 @@ class Source:
         return hashlib.sha256(self.data).hexdigest()
 
     def lines(self, most: int = MOST_LINES) -> Iterator[Line]:
-        """Yield each line that is not blank, without the mark that some editors begin UTF-8 with.
+        """Yield each nonblank line, without a UTF-8 byte order mark.
 
-        :raises FormatError: at a line longer than :data:`MOST_LINE_BYTES`, or after ``most``.
+        :raises FormatError: at a line longer than :data:`MOST_LINE_BYTES`, or after ``most`` lines.
         """
         read = 0
         for number, line in enumerate(io.BytesIO(self.data.removeprefix(_BOM)), start=1):
@@ -115,11 +118,12 @@ class Source:
 
 
 def _content(path: Path) -> bytes:
+    """Return the contents of a file.
+
+    :raises OSError: if it cannot be read.
+    :raises FormatError: if it is too large, or is not a regular file, which may never end.
     """
-    :raises OSError: where it cannot be read.
-    :raises FormatError: where it is no regular file, which may have no end, or too large.
-    """
-    # Asked before it is opened: opening a pipe waits for somebody to write to it.
+    # Check before opening, because opening a pipe waits for a writer.
     if not stat.S_ISREG(path.stat().st_mode):
         raise FormatError(
             f"{path} is no regular file (a device or a pipe, say); save what it gives to a file, "
@@ -137,7 +141,7 @@ def _content(path: Path) -> bytes:
 
 @dataclass(slots=True)
 class ForeignFile:
-    """What a reader found in a file of another tool."""
+    """The runs that a reader found in another tool's file, and the lines it skipped."""
 
     format: FormatName
     measure: Measure
@@ -146,9 +150,9 @@ class ForeignFile:
     skipped: list[Skipped] = field(default_factory=list)
 
     def take(self, line: Line, read: Callable[[], ForeignRun | None]) -> None:
-        """Add the run that ``read`` makes of a line, or say why there is none.
+        """Add the run that ``read`` makes of a line, or record why it fails.
 
-        None is a line with nothing in it to keep.
+        ``read`` returns None for a line with nothing to keep.
         """
         try:
             run = read()
@@ -161,14 +165,14 @@ class ForeignFile:
                 self.runs.append(run)
 
     def skip(self, line: Line, why: str) -> None:
-        """Report a line that is not taken in."""
+        """Record a line that is not imported."""
         skip(self.skipped, line, why)
 
 
 def skip(skipped: list[Skipped], line: Line, why: str) -> None:
-    """Add a line to those that are not taken in.
+    """Add a line to those that are not imported.
 
-    :raises FormatError: where there are more than :data:`MOST_SKIPPED`.
+    :raises FormatError: if there are more than :data:`MOST_SKIPPED`.
     """
     if len(skipped) == MOST_SKIPPED:
         raise FormatError(
@@ -179,6 +183,6 @@ def skip(skipped: list[Skipped], line: Line, why: str) -> None:
 
 
 def _excerpt(raw: bytes) -> str:
-    """The beginning of a line, fit to print."""
+    """Return the beginning of a line, escaped for printing."""
     text = ascii(raw.decode("utf-8", "replace"))
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 3]}..."

@@ -1,8 +1,9 @@
-"""What another tool's runs add up to, config by config, and which configs are best.
+"""Rank another tool's configs by their runs.
 
-No seed is known, so no two runs are a pair: the noise is pooled over configs that were run more
-than once, and the posterior is that of :mod:`trajectory.statistics.population` without seeds. Where
-nothing was run twice the noise is unknown, and a score stands for itself."""
+No seed is known, so no two runs form a pair. The noise is pooled over configs that were run more
+than once. The posterior is that of :mod:`trajectory.statistics.population` without seeds. If no
+config was run twice, the noise is unknown and scores are not shrunk.
+"""
 
 from __future__ import annotations
 
@@ -26,38 +27,41 @@ TEXT_CHARACTERS = 120
 
 @dataclass(slots=True)
 class ForeignConfig:
-    """One config of another tool and every run of it."""
+    """One config of another tool and all its runs."""
 
     key: str
     """See :attr:`ForeignRun.config_key`."""
     name: str | None
     values: Mapping[str, Plain] | None
     iter: int
-    """That first ran it; 0 for a baseline measured before."""
+    """Iteration that first ran it; 0 for a baseline measured before."""
     is_baseline: bool = False
     changes: Mapping[str, Plain] = field(default_factory=dict)
     reason: str = ""
     action: str = "none"
     """The latest decision on it."""
     scores: dict[int, float] = field(default_factory=dict)
-    """By the run's line in the source: a seed that no other run has."""
+    """Scores by the run's line in the source, used as a seed that no other run has."""
     failures: list[str] = field(default_factory=list)
-    """Why it failed, each time."""
+    """Reason for each failure."""
 
     @property
     def n(self) -> int:
-        """Runs measured."""
+        """Number of runs measured."""
         return len(self.scores)
 
     @property
     def mean(self) -> float:
-        """Raises StatisticsError where nothing was measured."""
+        """Mean score.
+
+        :raises StatisticsError: if nothing was measured.
+        """
         return fmean(self.scores.values())
 
 
 @dataclass(frozen=True)
 class Standings:
-    """Every config of another tool's campaign, in the order first seen, and the noise."""
+    """All configs of another tool's campaign, in the order first seen, and the noise."""
 
     configs: Mapping[str, ForeignConfig]
     noise: RunNoise | None
@@ -84,12 +88,12 @@ class Standings:
 
     @property
     def baseline(self) -> ForeignConfig | None:
-        """The measured baseline, where the source names one."""
+        """The measured baseline; None if the source names none."""
         return next((one for one in self.configs.values() if one.is_baseline and one.n), None)
 
     @cached_property
     def population(self) -> Population | None:
-        """The population of all measured configs but the baseline; None while the noise is
+        """Population of all measured configs except the baseline; None while the noise is
         unknown."""
         if self.noise is None:
             return None
@@ -98,7 +102,7 @@ class Standings:
         return Population.fit(others, self.noise.sigma, seeds_known=False)
 
     def top(self, k: int) -> list[Standing[ForeignConfig]]:
-        """The ``k`` best by posterior mean, best first."""
+        """Return the ``k`` best configs by posterior mean, best first."""
         return standings(
             self.configs.values(),
             k,
@@ -108,8 +112,7 @@ class Standings:
         )
 
     def described(self, config: ForeignConfig) -> str:
-        """What is known of a config, on one line: its name and what was said of it, or what it
-        changes of the baseline."""
+        """Describe a config on one line: its name and reason, or its changes from the baseline."""
         if config.is_baseline and config.name is None:
             return "the baseline itself"
         if config.values is None:
@@ -120,7 +123,7 @@ class Standings:
 
 
 def as_json(standing: Standing[ForeignConfig]) -> dict[str, Any]:
-    """For programs."""
+    """Return a standing as values for JSON."""
     config = standing.entry
     return {
         "config_key": config.key,
@@ -150,7 +153,7 @@ def _one_line(text: str) -> str:
 
 
 def _run_noise(configs: Iterable[ForeignConfig]) -> RunNoise | None:
-    """None where no config was run twice, or runs of one never differ."""
+    """Return the pooled noise; None if no config was run twice, or repeated runs never differ."""
     replicated = [config for config in configs if config.n > 1]
     dof = sum(config.n - 1 for config in replicated)
     squares = math.fsum(

@@ -1,8 +1,8 @@
-"""A campaign as one flat table, for spreadsheets, data frames and databases.
+"""Build one flat table of a campaign, for spreadsheets, data frames and databases.
 
-Of our own campaigns a line is a trial; an iteration that trained nothing has one line with the
-trial's columns empty. Of another tool's a line is one of its runs. Every column says what it holds
-and in which unit.
+For this project's campaigns a line is a trial; an iteration that trained nothing has one line with
+empty trial columns. For another tool's campaigns a line is one of its runs. Every column has a
+description with its unit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Cell: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A name, the type of every cell that is not empty, and what it says with its unit."""
+    """Name of a column, the type of its nonempty cells, and its description with its unit."""
 
     name: str
     kind: Kind
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and lines of as many cells. The lines may be read once."""
+    """Columns, and lines with one cell per column. The lines can be read only once."""
 
     columns: tuple[Column, ...]
     lines: Iterable[Sequence[Cell]]
@@ -101,10 +101,10 @@ _SCORE = Column("score", "float", "what the campaign's command printed, in the m
 
 
 def trials_table(rows: Iterable[Row]) -> Table:
-    """The trials of one of our campaigns, in the journal's order."""
+    """Return the trials of one of this project's campaigns, in the journal's order."""
     rows = iter(rows)
     begun: list[Row] = []
-    for row in rows:  # to the first config, which says what fields all of them have
+    for row in rows:  # up to the first config, which has every field
         begun.append(row)
         if isinstance(row, BaselineRow):
             break
@@ -122,7 +122,7 @@ def trials_table(rows: Iterable[Row]) -> Table:
 
 
 def _kinds_of(config: AnyConfig | None) -> dict[str, Kind]:
-    """The fields of a campaign's configs."""
+    """Return the fields of a campaign's configs, with their types."""
     if not isinstance(config, CommandConfig):
         return {name: _kind_of_field(name) for name in Config.model_fields}
     kinds: dict[type, Kind] = {bool: "bool", int: "int", float: "float"}
@@ -136,7 +136,7 @@ def _kind_of_field(name: str) -> Kind:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """A type, and those it is made of."""
+    """Yield a type and the types it is composed of."""
     yield annotation
     for part in get_args(annotation):
         if not isinstance(part, str):
@@ -221,7 +221,7 @@ _UNIT = {"val_bpb": "held-out bits per byte", "val_bits_per_token": "held-out bi
 
 
 def runs_table(runs: Sequence[ForeignRun], measure: Measure) -> Table:
-    """The runs of another tool's campaign, in the source's order."""
+    """Return the runs of another tool's campaign, in the source's order."""
     values = _columns_of("config", [run.values or {} for run in runs])
     metrics = _columns_of("metric", [run.metrics for run in runs])
     score = Column(

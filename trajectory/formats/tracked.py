@@ -1,4 +1,4 @@
-"""A trial as experiment trackers take it: parameters, metrics, tags, and when it ran."""
+"""Convert trials for experiment trackers: parameters, metrics, tags, and times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun, TrialRe
 
 NOT_METRICS = {"status", "backend", "device", "precision", "texts", "looks_bpb", "direction"}
 Described: TypeAlias = BaselineRow | IterationRow | RowOfOneRun
-"""Rows with trials of a config that they hold."""
+"""Rows with trials and a config that they hold."""
 CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")
-"""What is told of each logged step, under the names and in the units of a CurvePoint."""
+"""Fields of a CurvePoint to report for each logged step, with their names and units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Tracked:
 
     trial: TrialRecord
     config: AnyConfig | None
-    """None where no row before the trial's describes it."""
+    """The trial's config; None if no earlier row describes it."""
     tags: dict[str, str] = field(default_factory=dict)
     ended_s: float = 0.0
     """Seconds since 1970."""
@@ -46,20 +46,23 @@ class Tracked:
 
 
 def metrics_of(result: Measured | TrialFailed) -> dict[str, float]:
-    """Every number of a result under its own name, its unit in it."""
+    """Return every number of a result under its own name, which includes its unit."""
     values = result.model_dump(exclude=NOT_METRICS | {"message"}, exclude_none=True)
     return {name: float(value) for name, value in values.items()}
 
 
 def curve_metrics(point: CurvePoint) -> dict[str, float]:
-    """The numbers of one logged step."""
+    """Return the numbers of one logged step."""
     known = ((name, getattr(point, name)) for name in CURVE_METRICS)
     return {name: float(value) for name, value in known if value is not None}
 
 
 def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
-    """Every trial of a campaign. A trial of several lanes says when it ended; others of one row ran
-    one after the other, the last of them ending when the row was written."""
+    """Yield every trial of a campaign, with the time when it ended.
+
+    A trial that ran beside others records its end. Other trials of a row ran one after the other,
+    and the last ended when the row was written.
+    """
     configs: dict[str, AnyConfig] = {}
     for row in rows:
         if not isinstance(row, Described):
@@ -99,7 +102,8 @@ def _tags(row: Described, trial: TrialRecord) -> dict[str, str]:
 
 
 def seconds_of(at: str) -> float:
-    """A row's time, since 1970; 0 for one that is no ISO 8601, which only an edited journal has."""
+    """Return a row's time in seconds since 1970; 0 if it is not ISO 8601, as only in an edited
+    journal."""
     try:
         moment = datetime.fromisoformat(at)
     except ValueError:

@@ -1,1 +1,1 @@
-"""The history: an index of the journal that answers questions without reading it whole."""
+"""Keep the history: an index of the journal that answers queries without reading it whole."""

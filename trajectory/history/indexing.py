@@ -1,8 +1,8 @@
-"""How rows become the history's tables, within one transaction of its database.
+"""Convert rows to the history's tables, within one transaction of its database.
 
-The sums kept per config are made by :class:`trajectory.evidence.Evidence` itself, restored with
-just the configs that the new rows touch. So an index grown row by row and one built in large
-batches are the same, and a row costs the same after a hundred rows and after a hundred thousand.
+:class:`trajectory.evidence.Evidence` itself computes the sums per config; it is restored with only
+the configs that the new rows affect. So an index grown row by row equals one built in large
+batches. A row costs the same after a hundred rows as after a hundred thousand.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NOTHING_SHA256 = hashlib.sha256().hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far into the journal an index reaches."""
+    """State of an index: the part of the journal that it covers, and its sums."""
 
     campaign_id: str
-    """Empty before the journal has a first row."""
+    """The campaign's id; empty before the journal has a first row."""
     end: int = 0
-    """Bytes indexed."""
+    """Number of bytes indexed."""
     sha256: str = _NOTHING_SHA256
-    """The hash of those bytes."""
+    """Hash of those bytes."""
     lines: int = 0
     configs: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -52,20 +52,23 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A config's evidence and its place in the order first seen."""
+    """A config's evidence and its position in the order first seen."""
 
     position: int
     evidence: ConfigEvidence
 
 
 def campaign_id_of(journal: Path) -> str:
-    """The id in a journal's first row; empty where there is none."""
+    """Return the id in a journal's first row; empty if there is none."""
     first = next(read_rows(journal), None)
     return first.id if isinstance(first, CampaignRow) else ""
 
 
 def read_position(connection: sa.Connection, campaign_id: str) -> Position:
-    """How far the index of this campaign reaches."""
+    """Return the position of this campaign's index.
+
+    :raises DamagedIndexError: if its tally is not valid.
+    """
     row = connection.execute(
         sa.select(campaigns).where(campaigns.c.campaign_id == campaign_id)
     ).one_or_none()
@@ -82,7 +85,7 @@ def read_position(connection: sa.Connection, campaign_id: str) -> Position:
 
 
 def is_whole(connection: sa.Connection, position: Position) -> bool:
-    """Whether as many rows and configs are there as the index should have."""
+    """Return whether the index holds the expected number of rows and configs."""
     counts = [(rows, position.lines), (configs, position.configs)]
     return all(
         connection.scalar(
@@ -98,9 +101,9 @@ def is_whole(connection: sa.Connection, position: Position) -> bool:
 def read_configs(
     connection: sa.Connection, campaign_id: str, hashes: Iterable[str]
 ) -> dict[str, Placed]:
-    """These configs, as far as they are known, in the order first seen.
+    """Return those of these configs that are known, in the order first seen.
 
-    :raises DamagedIndexError: where the index holds what is no evidence.
+    :raises DamagedIndexError: if the index holds invalid evidence.
     """
     found = connection.execute(
         sa.select(configs.c.position, configs.c.evidence)
@@ -118,9 +121,9 @@ def read_configs(
 
 
 def write(connection: sa.Connection, position: Position, records: Sequence[Record]) -> Position:
-    """Take in rows that follow those indexed; the position without its new sha256.
+    """Add rows that follow the indexed ones, and return the position without its new sha256.
 
-    :raises JournalError: where a row cannot follow.
+    :raises JournalError: if a row cannot follow.
     """
     campaign_id = position.campaign_id
     if not position.lines:
@@ -148,7 +151,7 @@ def write(connection: sa.Connection, position: Position, records: Sequence[Recor
 
 
 def write_position(connection: sa.Connection, position: Position) -> None:
-    """Remember how far the index reaches."""
+    """Store the position of the index."""
     connection.execute(campaigns.delete().where(campaigns.c.campaign_id == position.campaign_id))
     connection.execute(
         campaigns.insert().values(
@@ -163,7 +166,7 @@ def write_position(connection: sa.Connection, position: Position) -> None:
 
 
 def forget(connection: sa.Connection, campaign_id: str) -> None:
-    """Remove everything about a campaign."""
+    """Delete everything about a campaign."""
     for table in (trials, rows, configs, campaigns):
         connection.execute(table.delete().where(table.c.campaign_id == campaign_id))
 
@@ -178,7 +181,7 @@ def _first_campaign_id(record: Record) -> str:
 
 
 def _configs_of(row: Row) -> list[str]:
-    """The configs whose evidence the row may change."""
+    """Return the configs whose evidence the row may change."""
     if not isinstance(row, IterationRow | BaselineRow):
         return []
     named = [trial.config_hash for trial in trials_of(row)]

@@ -1,4 +1,4 @@
-"""What the history is asked, as queries within one transaction of its database."""
+"""Implement the history's queries, each within one transaction of its database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Kind = TypeVar("Kind", bound=Frozen)
 def newest(
     connection: sa.Connection, position: Position, kind: type[Kind], limit: int | None
 ) -> list[Kind]:
-    """The rows of one kind, the newest first."""
+    """Return the rows of one kind, newest first."""
     found = connection.execute(
         sa.select(rows.c.json)
         .where(
@@ -45,7 +45,7 @@ def newest(
 
 
 def trial_ids(connection: sa.Connection, position: Position) -> set[str]:
-    """The ids of every trial that some row says the end of."""
+    """Return the ids of all trials that some row records as ended."""
     found = connection.execute(
         sa.select(trials.c.trial_id).where(trials.c.campaign_id == position.campaign_id)
     )
@@ -55,8 +55,10 @@ def trial_ids(connection: sa.Connection, position: Position) -> set[str]:
 def measurements(
     connection: sa.Connection, position: Position, config_hash: str
 ) -> list[TrialRecord]:
-    """The short runs of a config that ended with a measurement, in the rows of which it is the
-    subject, the newest row first."""
+    """Return a config's short runs that ended with a measurement, newest row first.
+
+    Only rows about that config count, not rows in which it served as the reference.
+    """
     found = connection.execute(
         sa.select(rows.c.json)
         .where(
@@ -76,9 +78,9 @@ def measurements(
 
 
 def evidence(connection: sa.Connection, position: Position) -> Evidence:
-    """All that was measured.
+    """Return all evidence.
 
-    :raises DamagedIndexError: where the index holds what is no evidence.
+    :raises DamagedIndexError: if the index holds invalid evidence.
     """
     texts = connection.execute(
         sa.select(configs.c.evidence)
@@ -99,7 +101,8 @@ def evidence(connection: sa.Connection, position: Position) -> Evidence:
 
 
 def top(connection: sa.Connection, position: Position, k: int) -> list[Ranked]:
-    """The ``k`` best configs: :func:`trajectory.ranking.top`, reading a few of the configs only."""
+    """Return the ``k`` best configs like :func:`trajectory.ranking.top`, reading only a few
+    configs."""
     noise = ranking.Noise.of(position.tally)
     population = _population(connection, position, noise) if noise else None
     baseline_hash = position.tally.baseline_hash
@@ -113,7 +116,7 @@ def top(connection: sa.Connection, position: Position, k: int) -> list[Ranked]:
 
 
 def unranked(connection: sa.Connection, position: Position) -> Unranked:
-    """The measured configs that :func:`top` has no place for."""
+    """Count the measured configs that :func:`top` does not rank."""
     failed = configs.c.failures > 0
     found = connection.execute(
         sa.select(failed, sa.func.count())
@@ -147,8 +150,10 @@ def _population(
 
 
 def _best_of_each_kind(connection: sa.Connection, position: Position, k: int) -> set[str]:
-    """All that could be among the best: of configs measured on the same seeds, the posterior means
-    are in the order of the means."""
+    """Return the hashes of all configs that could be among the ``k`` best.
+
+    Among configs measured on the same seeds, posterior means have the order of the means.
+    """
     mine = (configs.c.campaign_id == position.campaign_id, configs.c.contends)
     best: set[str] = set()
     for seeds in (

@@ -1,4 +1,4 @@
-"""What can be asked of an index of a journal, wherever it is kept."""
+"""Define the queries that every index of a journal answers."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ Answer = TypeVar("Answer")
 
 
 class Questions(ABC):
-    """One campaign's; each is answered from one moment of the index."""
+    """Queries about one campaign; each one uses a consistent state of the index."""
 
     @abstractmethod
     def _ask(self, query: Callable[[sa.Connection, Position], Answer]) -> Answer:
-        """What a query answers, given a connection and how far what it answers reaches. It may be
-        asked more than once."""
+        """Run a query with a connection and the position of the index. It may be called more than
+        once."""
 
     @property
     def position(self) -> Position:
-        """How far it reaches, as the database has it now."""
+        """Current position of the index in the journal."""
         return self._ask(lambda _, position: position)
 
     @property
     def tally(self) -> Tally:
-        """The sums of the evidence, as far as it reaches."""
+        """Sums of the evidence, up to that position."""
         return self.position.tally
 
     def campaign(self) -> CampaignRow | None:
-        """The campaign's own row; None in an empty history."""
+        """Return the campaign's own row; None for an empty history."""
         return next(iter(self.newest(CampaignRow, 1)), None)
 
     def iterations(self, limit: int | None = None) -> list[IterationRow]:
-        """Finished iterations, the newest first."""
+        """Return finished iterations, newest first."""
         return self.newest(IterationRow, limit)
 
     def events(self, limit: int | None = None) -> list[EventRow]:
-        """What happened to the campaign, the newest first."""
+        """Return the campaign's events, newest first."""
         return self.newest(EventRow, limit)
 
     def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
-        """The rows of one kind, the newest first."""
+        """Return the rows of one kind, newest first."""
         return self._ask(lambda c, position: queries.newest(c, position, kind, limit))
 
     def trial_ids(self) -> set[str]:
-        """The ids of every trial that is in some row, as measured, failed or interrupted."""
+        """Return the ids of all trials in any row, as measured, failed or interrupted."""
         return self._ask(queries.trial_ids)
 
     def measurements(self, config_hash: str) -> list[TrialRecord]:
-        """Short runs of a config that ended with a measurement."""
+        """Return a config's short runs that ended with a measurement."""
         return self._ask(lambda c, position: queries.measurements(c, position, config_hash))
 
     def evidence(self) -> Evidence:
-        """All that was measured: what the journal's rows add up to, without reading them."""
+        """Return all evidence: the sums over the journal's rows, without reading them."""
         return self._ask(queries.evidence)
 
     def top(self, k: int) -> list[Ranked]:
-        """The ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
+        """Return the ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
         return self._ask(lambda c, position: queries.top(c, position, k))
 
     def unranked(self) -> Unranked:
-        """The measured configs that :meth:`top` has no place for."""
+        """Count the measured configs that :meth:`top` does not rank."""
         return self._ask(queries.unranked)

@@ -1,8 +1,8 @@
-"""Connections to a PostgreSQL server that may vanish without a word.
+"""Connect to a PostgreSQL server that may stop responding.
 
-A host that is lost says nothing, and a server that stands still has a kernel that acknowledges for
-it. So whoever waits for it keeps a clock of its own: a connection that was silent for too long is
-closed, and counts as one that was lost.
+A lost host sends nothing, and the kernel of a stopped server still acknowledges packets. So the
+client limits each wait itself: a connection that is silent for too long is closed and counts as
+lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 CONNECT_S = 5
 SILENCE_S = 30.0
-"""The longest that one statement may take: as long as a locked SQLite file is waited for."""
+"""Seconds that one statement may take, equal to the wait for a locked SQLite file."""
 
 _OPTIONS = {
     "connect_timeout": CONNECT_S,
@@ -25,7 +25,7 @@ _OPTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 1000 * int(SILENCE_S),
 }
-"""libpq's, where the URL does not say otherwise: seconds, but for the last, in milliseconds."""
+"""Defaults of libpq options that the URL may override: seconds, except the last in milliseconds."""
 
 _Answer = TypeVar("_Answer")
 
@@ -35,12 +35,12 @@ class SilentServerError(psycopg.OperationalError):
 
 
 class ImpatientConnection(psycopg.Connection[Any]):
-    """Closed once a statement has waited for longer than :data:`SILENCE_S`."""
+    """Connection that closes once a statement has waited longer than :data:`SILENCE_S`."""
 
     def wait(self, gen: Generator[Any, Any, _Answer], *arguments: Any, **options: Any) -> _Answer:
-        """As psycopg's, through which everything but connecting waits for the server.
+        """Wait like psycopg's method, which waits for the server in all operations but connecting.
 
-        :raises SilentServerError: when it took too long; the connection is closed then.
+        :raises SilentServerError: if it takes too long; the connection is then closed.
         """
         try:
             return super().wait(_limited(gen, SILENCE_S), *arguments, **options)
@@ -50,8 +50,7 @@ class ImpatientConnection(psycopg.Connection[Any]):
 
 
 def impatient(engine: sa.Engine) -> sa.Engine:
-    """The same engine, whose connections from now on wait for their server no longer than they
-    must."""
+    """Limit how long an engine's future connections wait for their server; return the engine."""
 
     def connect(
         _dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]
@@ -63,8 +62,11 @@ def impatient(engine: sa.Engine) -> sa.Engine:
 
 
 def _limited(waiting: Generator[Any, Any, _Answer], seconds: float) -> Generator[Any, Any, _Answer]:
-    """What psycopg drives: it says what it waits for and is sent what is ready, which is nothing
-    ten times a second where nothing is."""
+    """Wrap a generator that psycopg drives, with a time limit.
+
+    The generator yields what it waits for and is sent what is ready. If nothing is ready, psycopg
+    sends nothing ten times a second.
+    """
     until = monotonic() + seconds
     try:
         wanted = next(waiting)

@@ -1,10 +1,10 @@
-"""The history: an index of the journal that answers questions without reading it whole.
+"""Keep the history: an index of the journal that answers queries without reading it whole.
 
-It holds nothing that the journal does not. Beside each campaign's rows it keeps how many bytes of
-the journal they come from and the SHA-256 of those bytes, so that opening it finds out whether it
-is behind (what is missing is added), of another past (it is built anew), or damaged or of another
-layout (likewise). One process writes it, the one that holds the campaign's lock; readers open it
-read-only and never keep the writer waiting.
+The index holds nothing that the journal does not. It stores how many bytes of the journal each
+campaign's rows come from, and the SHA-256 of those bytes. With these, opening the index detects
+whether it is outdated; the missing rows are then added. It is rebuilt if the journal's earlier
+bytes have changed, if it is damaged, or if it has another layout. One process writes it, the one
+that holds the campaign's lock. Readers open it read-only and never block the writer.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _BATCH_BYTES = 8 << 20
 
 
 class StaleIndexError(DamagedIndexError):
-    """The database has another state of the index than its writer left."""
+    """The database holds another state of the index than its writer left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reindexed:
-    """What a rebuilt history holds."""
+    """Contents of a rebuilt history."""
 
     campaign_id: str
     rows: int
@@ -46,10 +46,10 @@ class Reindexed:
 
 
 def reindex(where: str | Path, journal: Path) -> Reindexed:
-    """Build the history of a journal anew, under the campaign's lock.
+    """Rebuild the history of a journal, under the campaign's lock.
 
     :raises CampaignLockedError: while a loop runs in this campaign.
-    :raises JournalError: where the journal is damaged.
+    :raises JournalError: if the journal is damaged.
     """
     with CampaignLock(journal.parent), History.open(where, journal, anew=True) as history:
         done = history.position
@@ -57,11 +57,11 @@ def reindex(where: str | Path, journal: Path) -> Reindexed:
 
 
 class History(Questions, Closing):
-    """One campaign's index in a database that may hold others'. Make it with :meth:`open`."""
+    """One campaign's index in a database that may hold others. Create it with :meth:`open`."""
 
     def __init__(self, where: str | Path, journal: Path, *, readonly: bool) -> None:
         self.note: str | None = None
-        """One sentence on why it was built anew or is behind; None where all is as it should be."""
+        """One sentence on why the index was rebuilt or is outdated; None if neither."""
         self._where = where
         self._journal = journal
         self._readonly = readonly
@@ -69,22 +69,22 @@ class History(Questions, Closing):
         self._position = Position("")
         self._digest = hashlib.sha256()
         self._in_doubt = False
-        """A write has failed, or settling: the database may have it or not, and may be another when
-        it is back."""
+        """Whether a write or :meth:`_settle` failed. Then the database may or may not hold it, and
+        may be a different one when it is available again."""
 
     @classmethod
     def open(
         cls, where: str | Path, journal: Path, *, readonly: bool = False, anew: bool = False
     ) -> History:
-        """The history at a SQLite file's path or SQLAlchemy URL, of the campaign of this journal.
+        """Open the history of this journal's campaign, at a SQLite file's path or SQLAlchemy URL.
 
-        A writer's is brought up to date with the journal. A reader gets what the index holds; where
-        that is unusable, an index made in memory, for a reader writes nothing.
+        A writer's index is brought up to date with the journal. A reader gets the current index. If
+        that is unusable, the reader gets an index built in memory, because readers write nothing.
 
-        :param anew: a writer's is built from the journal's first line, whatever it holds.
+        :param anew: whether to rebuild a writer's index from the journal's first line.
 
-        :raises HistoryError: where the database cannot be reached, or not be written by a writer.
-        :raises JournalError: where the journal is damaged.
+        :raises HistoryError: if the database cannot be reached, or a writer cannot write it.
+        :raises JournalError: if the journal is damaged.
         """
         if readonly:
             return cls._open_reader(where, journal)
@@ -135,12 +135,12 @@ class History(Questions, Closing):
     def add(self, row: Row, journal_end: int | None = None) -> None:
         """Index the row just appended to the journal.
 
-        :param journal_end: the journal's size with it. Given, rows that were missed are noticed
+        :param journal_end: the journal's size including the row. If given, missed rows are detected
             and indexed too.
-        :raises MachineryError: when the disk is full; the next opening then indexes the row.
-        :raises HistoryError: when the database is away; the next row that can be indexed brings
-            this one along.
-        :raises JournalError: when the row cannot follow, read with the whole journal before it.
+        :raises MachineryError: if the disk is full; the next opening then indexes the row.
+        :raises HistoryError: if the database is unavailable; the row is indexed with the next one
+            that can be.
+        :raises JournalError: if the row cannot follow the whole journal before it.
         """
         raw = dump_row(row).encode() + b"\n"
         end = self._position.end + len(raw)
@@ -156,10 +156,10 @@ class History(Questions, Closing):
         except JournalError:
             if not self._position.lines:
                 raise
-            self._settle(anew=True)  # it may be the index with which the row does not go together
+            self._settle(anew=True)  # the index rather than the row may be wrong
 
     def catch_up(self) -> int:
-        """Index whatever the journal has beyond the index; how many rows that was."""
+        """Index every complete row beyond the index, and return how many there were."""
         before = self._position.lines
         records = read_records(self._journal, offset=self._position.end, line=before)
         whole = (record for record in records if record.raw.endswith(b"\n"))
@@ -168,7 +168,7 @@ class History(Questions, Closing):
         return self._position.lines - before
 
     def rebuild(self) -> None:
-        """Forget this campaign and index its journal from the first line."""
+        """Delete this campaign's index and rebuild it from the journal's first line."""
         with self._transaction() as connection:
             indexing.forget(connection, indexing.campaign_id_of(self._journal))
         self._position = Position("")
@@ -176,10 +176,10 @@ class History(Questions, Closing):
         self.catch_up()
 
     def close(self) -> None:
-        """Close it; harmless when it is closed."""
+        """Close the index; calling it again is harmless."""
         self._engine.dispose()
 
-    # --- how ---------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -187,8 +187,10 @@ class History(Questions, Closing):
             yield connection
 
     def _ask(self, query: Callable[[sa.Connection, Position], Answer]) -> Answer:
-        """A writer whose database is away asks an index made in memory: the journal holds
-        everything, and a night goes on."""
+        """Run a query; if a writer's database is unavailable, on an index built in memory.
+
+        The journal holds everything, so the session continues.
+        """
         if self._readonly:
             return self._asked(query)
         try:
@@ -210,8 +212,13 @@ class History(Questions, Closing):
             return query(connection, position)
 
     def _expect(self, found: Position) -> None:
-        """A writer's index is as it was left, for nobody else writes it. A server that comes back
-        as an older backup, or empty, may do so between two writes, and none of them fails."""
+        """Check that a writer's index is as the writer left it.
+
+        No other process writes the index. A server may come back between two writes with an older
+        backup or empty, without any write failing.
+
+        :raises StaleIndexError: if the state differs.
+        """
         mine = self._position
         if not self._readonly and (found.end, found.sha256) != (mine.end, mine.sha256):
             raise StaleIndexError(
@@ -225,7 +232,7 @@ class History(Questions, Closing):
         return indexing.read_position(connection, campaign_id)
 
     def _settle(self, *, anew: bool = False) -> None:
-        """Make a writer's index that of the journal. It is in doubt until that is done."""
+        """Make a writer's index match the journal. Its state is uncertain until that is done."""
         self._in_doubt = True
         note = None
         with self._transaction() as connection:
@@ -246,7 +253,7 @@ class History(Questions, Closing):
             self.note = f"the history was built anew, because {note}"
 
     def _mend(self, damage: DamagedIndexError) -> None:
-        """Make an index that can be used of one that cannot."""
+        """Replace an unusable index by a usable one."""
         if isinstance(damage, StaleIndexError):
             self._settle()
         elif (path := tables.sqlite_path(self._where)) is not None:
@@ -256,8 +263,10 @@ class History(Questions, Closing):
             self.note = "the history was damaged and was built anew from the journal"
 
     def _start_afresh(self, path: Path) -> None:
-        """Replace a SQLite file that is no usable index, and keep it once, in case it is a file
-        of another kind that somebody named by mistake."""
+        """Replace a SQLite file that is not a usable index, and keep one copy of it.
+
+        The copy protects a file of another kind that the user named by mistake.
+        """
         self._engine.dispose()
         try:
             path.replace(path.with_name(f"{path.name}.damaged"))
@@ -274,7 +283,7 @@ class History(Questions, Closing):
         self.note = f"{path} was damaged or of another layout and was built anew from the journal"
 
     def _index(self, records: Sequence[Record]) -> None:
-        """Take in rows that follow what is indexed: all of them or none."""
+        """Add rows that follow the indexed ones: all or none."""
         digest = self._digest.copy()
         for record in records:
             digest.update(record.raw)
@@ -289,7 +298,7 @@ class History(Questions, Closing):
 
 
 def _digest(journal: Path, length: int) -> hashlib._Hash | None:
-    """The running SHA-256 of the journal's first ``length`` bytes; None where it has fewer."""
+    """Return the running SHA-256 of the journal's first ``length`` bytes; None if it has fewer."""
     digest = hashlib.sha256()
     if length == 0:
         return digest

@@ -1,7 +1,7 @@
-"""The history's tables, and connections to the database that holds them.
+"""Define the history's tables, and connections to their database.
 
-The names of the tables carry the version of their layout. There are no migrations: where the tables
-of this version are missing, they are filled from the journal.
+The tables' names contain the version of their layout. There are no migrations: if the tables of
+this version are missing, they are filled from the journal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ campaigns = sa.Table(
     sa.Column("configs", _BIG, nullable=False),
     sa.Column("tally", sa.Text, nullable=False, comment="JSON of trajectory.evidence.Tally"),
 )
-"""How far the index has come, one row a campaign."""
+"""Position of the index, one row per campaign."""
 
 rows = sa.Table(
     f"rows_v{LAYOUT}",
@@ -92,27 +92,28 @@ configs = sa.Table(
     sa.Index(
         f"configs_by_mean_v{LAYOUT}", "campaign_id", "seeds", "mean_bpb", "position", "contends"
     ),
-    sqlite_with_rowid=False,  # stored in the order of the key: all of them are read in one sweep
+    sqlite_with_rowid=False,  # stored in key order, to read all configs sequentially
 )
 
 
 _CREATION = 0x6175746F
-"""Any number, the same in every process that creates the tables in a PostgreSQL database."""
+"""Key of the lock under which processes create tables in PostgreSQL: any number, the same in
+all."""
 
 
 _UNUSABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 _UNDEFINED = {"42P01", "42703"}
-"""SQLSTATE of a table and of a column that is not there."""
+"""SQLSTATE codes of a missing table and a missing column."""
 
 
 class DamagedIndexError(HistoryError):
-    """No usable index lies there: whoever may write makes one."""
+    """No usable index exists; a process that may write builds one."""
 
 
 def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
-    """An engine for a SQLite file (a path), memory (``:memory:``) or any SQLAlchemy URL.
+    """Return an engine for a SQLite file (a path), memory (``:memory:``) or any SQLAlchemy URL.
 
-    :raises HistoryError: for a URL that names no database this installation can reach.
+    :raises HistoryError: for a URL whose database this installation cannot reach.
     """
     if where == MEMORY:
         return _sqlite(lambda: sqlite3.connect(MEMORY, check_same_thread=False), StaticPool)
@@ -123,7 +124,7 @@ def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
     try:
         engine = _server(str(where))
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
-        # What is said of a port may be a piece of the password.
+        # The error may show part of the password as the port.
         why = "its port is no number" if isinstance(error, ValueError) else error
         raise HistoryError(
             f"the history cannot be kept at {hidden(where)} ({why}); give a file's path or a "
@@ -135,14 +136,14 @@ def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
 
 
 def create(connection: sa.Connection) -> None:
-    """Make the tables that are missing; several campaigns may do so at once."""
+    """Create the missing tables; several campaigns may do so at once."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
     metadata.create_all(connection)
 
 
 def sqlite_path(where: str | Path) -> Path | None:
-    """The file behind a path or a ``sqlite:///`` URL; None for another database."""
+    """Return the file of a path or a ``sqlite:///`` URL; None for another database."""
     text = str(where)
     if text.startswith("sqlite:///"):
         return Path(text.removeprefix("sqlite:///"))
@@ -150,20 +151,20 @@ def sqlite_path(where: str | Path) -> Path | None:
 
 
 def hidden(where: str | Path) -> str:
-    """The address without its password, which may be in its query, too."""
+    """Return the address without its password, which may also be in its query."""
     try:
         return sa.make_url(str(where)).set(query={}).render_as_string(hide_password=True)
     except ArgumentError:
         return str(where)
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         return f"{str(where).partition('://')[0]}://…"
 
 
 @contextmanager
 def translated(where: str | Path) -> Iterator[None]:
-    """Turn a database's errors into ours.
+    """Translate a database's errors into the project's.
 
-    :raises DamagedIndexError: for a broken SQLite file, or tables that are missing or others.
+    :raises DamagedIndexError: for a damaged SQLite file, or for missing or different tables.
     :raises MachineryError: for a full disk.
     :raises HistoryError: for anything else.
     """
@@ -201,11 +202,11 @@ def _sqlite(
     engine = sa.create_engine("sqlite://", creator=opener, poolclass=pool)
 
     def begin(connection: sa.Connection) -> None:
-        # A writer takes its lock at once: a read lock cannot always be raised to one.
+        # Lock for writing at once, because a read lock cannot always be upgraded.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
     def take_over_transactions(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # else sqlite3 begins transactions of its own
+        connection.isolation_level = None  # otherwise sqlite3 begins its own transactions
 
     sa.event.listen(engine, "connect", take_over_transactions)
     sa.event.listen(engine, "begin", begin)
@@ -215,9 +216,9 @@ def _sqlite(
 def _writer(path: Path) -> Callable[[], sqlite3.Connection]:
     def opener() -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
-        connection.execute("PRAGMA page_size=8192")  # of a new file: holds a config's row whole
+        connection.execute("PRAGMA page_size=8192")  # for a new file: fits a config's row
         connection.execute("PRAGMA journal_mode=WAL")
-        # Safe in WAL; what a power cut may take back, the journal gives again.
+        # Safe in WAL; rows lost in a power failure are restored from the journal.
         connection.execute("PRAGMA synchronous=NORMAL")
         return connection
 
@@ -225,8 +226,11 @@ def _writer(path: Path) -> Callable[[], sqlite3.Connection]:
 
 
 def _reader(path: Path) -> Callable[[], sqlite3.Connection]:
-    """Read-only. Where the directory cannot be written, WAL's shared memory cannot be made: then
-    the file may be taken as immutable if no log lies beside it."""
+    """Return an opener of read-only connections.
+
+    In a directory that is not writable, WAL's shared memory cannot be created. Then the file is
+    opened as immutable if it has no log beside it.
+    """
 
     def opener() -> sqlite3.Connection:
         try:

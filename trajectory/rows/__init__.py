@@ -1,7 +1,7 @@
-"""The rows of trajectory.jsonl: every fact a campaign leaves behind, as frozen types.
+"""Define the rows of trajectory.jsonl: every fact that a campaign records, as frozen types.
 
-Proposals and verdicts are in :mod:`trajectory.proposals`; the values of a ladder's plan, of a
-confirmation and of a calibration have modules of their own.
+Proposals and verdicts are in :mod:`trajectory.proposals`. The values of a ladder's plan, a
+confirmation and a calibration are in modules of their own.
 """
 
 from __future__ import annotations
@@ -90,20 +90,20 @@ _ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")]
 
 
 def trials_of(row: Row) -> tuple[TrialRecord, ...]:
-    """The trials that a row records."""
+    """Return the trials that a row records."""
     if isinstance(row, IterationRow):
         return row.trials
     return (row.trial,) if isinstance(row, BaselineRow | RowOfOneRun) else ()
 
 
 def parse_row(line: str | bytes) -> Row:
-    """The row in one line of a journal.
+    """Parse one line of a journal as a row.
 
-    :raises pydantic.ValidationError: on anything else.
+    :raises pydantic.ValidationError: if the line is not a valid row.
     """
     return _ROW.validate_json(line)
 
 
 def dump_row(row: Row) -> str:
-    """One line of JSON, ``kind`` first, without a newline."""
+    """Return a row as one line of JSON, ``kind`` first, without a newline."""
     return row.model_dump_json(by_alias=True)

@@ -1,4 +1,4 @@
-"""Rows of runs outside the search, each kind with what such runs add up to."""
+"""Define rows of runs outside the search, and of the results computed from them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from trajectory.rows.trial import TrialRecord
 StressOutcome: TypeAlias = Literal[
     "survives", "spikes", "plateaus", "grad_blowup", "diverges", "nonfinite", "failed"
 ]
-"""What a long run showed, the mildest first. ``spikes``: and recovered. ``failed``: it ended before
-its loss said anything (out of memory, a crash, a time limit)."""
+"""Outcome of a long run, mildest first. ``spikes``: the loss spiked and recovered. ``failed``: the
+run ended too early to judge (out of memory, a crash, a time limit)."""
 StressPurpose: TypeAlias = Literal["candidate", "baseline", "spread"]
-"""Why a config was given a long run: it may be launched; it is what the others are compared with;
-it helps to span the ranking."""
+"""Why a config gets a long run: it is a launch candidate, it is the baseline for comparison, or it
+belongs to the spread over the ranking."""
 
 
 class StressVerdict(Frozen):
-    """What a long run's curve says of its config."""
+    """Judgment of a long run's curve."""
 
     outcome: StressOutcome
     step: PositiveInt | None = None
-    """Where it happened; None where nothing did."""
+    """Step at which it happened; None if nothing did."""
     explanation: Text = ""
-    """One sentence with the numbers it was judged by."""
+    """One sentence with the numbers behind the judgment."""
 
 
 class StressRow(Frozen):
@@ -48,12 +48,12 @@ class StressRow(Frozen):
     kind: Literal["stress"] = "stress"
     at: str
     purpose: StressPurpose
-    """The first that applies of those in :data:`StressPurpose`."""
+    """The first applicable one in the order of :data:`StressPurpose`."""
     rank: PositiveInt
-    """The config's place in the ranking of the time, 1 the best."""
+    """The config's rank at the time; 1 is the best."""
     steps: PositiveInt
-    """Steps of the run as asked for; its schedule decays over all of them. In a campaign whose
-    budget counts tokens they are the baseline's, and every config trains on as many tokens."""
+    """Requested steps of the run; its schedule decays over all of them. If the campaign's budget
+    counts tokens, these are the baseline's steps, and every config trains on as many tokens."""
     config: AnyConfig
     config_hash: str
     trial: TrialRecord
@@ -63,26 +63,27 @@ class StressRow(Frozen):
 
 
 class Finalist(Frozen):
-    """A config that a long run leaves standing, and what its long runs measured."""
+    """A config that survived its long runs, and their measurements."""
 
     config_hash: str
     val_bpb: Finite
     """Mean over its long runs."""
     runs: PositiveInt
     stderr: NonNegative | None = None
-    """Standard error of that mean, over the seeds there could be; None where no config had two long
-    runs."""
+    """Standard error of that mean, over all possible seeds; None if no config had two long runs."""
     delta_vs_baseline: Finite | None = None
     """Mean difference from the baseline's long runs on common seeds; negative is better. None for
-    the baseline, and where it had none."""
+    the baseline, and if it had none."""
     delta_stderr: NonNegative | None = None
     pairs: NonNegativeInt = 0
-    """Common seeds behind that difference."""
+    """Number of common seeds behind that difference."""
 
 
 class FinalistsRow(Frozen):
-    """What a stress test ends with: the best of its configs still standing, the best first,
-    whatever they were run for. The launch plan is made from the latest."""
+    """The result of a stress test: the best surviving configs, best first, whatever their purpose.
+
+    The launch plan uses the latest such row.
+    """
 
     kind: Literal["finalists"] = "finalists"
     at: str
@@ -93,16 +94,16 @@ class FinalistsRow(Frozen):
 
 
 class AttributionRow(Frozen):
-    """One run that says what a change of the winner's was worth."""
+    """One run that measures what a change of the winner is worth."""
 
     kind: Literal["attribution"] = "attribution"
     at: str
     winner_hash: str
     without: Text | None
-    """The knob that is the baseline's in this config; None in the winner and the baseline."""
+    """The knob that this config takes from the baseline; None for the winner and the baseline."""
     steps: PositiveInt
-    """Steps of the run as asked for, as a stress test's are; its schedule decays over all of them.
-    """
+    """Requested steps of the run, counted as in a stress test; its schedule decays over all of
+    them."""
     config: AnyConfig
     config_hash: str
     trial: TrialRecord
@@ -111,27 +112,27 @@ class AttributionRow(Frozen):
 
 
 class ConfirmRow(Frozen):
-    """One fresh run of a finalist or of the baseline. It counts in no ranking and no race."""
+    """One fresh run of a finalist or of the baseline, excluded from rankings and races."""
 
     kind: Literal["confirm"] = "confirm"
     at: str
     rank: PositiveInt
-    """The config's place in the ranking of the time, 1 the best."""
+    """The config's rank at the time; 1 is the best."""
     train_tokens: PositiveInt | None = None
-    """It trained on so much of the train split; None: on all of it."""
+    """Tokens of the train split that it trained on; None: all of them."""
     texts: tuple[str, ...] = ()
-    """SHA-256 of each text that it was to score besides the search's."""
+    """SHA-256 of each text to score in addition to the search's."""
     seeds: PositiveInt
-    """How many its confirmation was to run each config on."""
+    """Seeds that its confirmation planned per config."""
     config: AnyConfig
     config_hash: str
     trial: TrialRecord
-    """Its ``role`` is ``confirm``; its result has a score for each text besides the search's."""
+    """Its ``role`` is ``confirm``; its result has a score for each additional text."""
     energy_wh: NonNegative | None = None
 
 
 class ConfirmedRow(Frozen):
-    """What a confirmation ends with. The latest is what is told."""
+    """The result of a confirmation. The latest one is reported."""
 
     kind: Literal["confirmed"] = "confirmed"
     at: str
@@ -139,7 +140,7 @@ class ConfirmedRow(Frozen):
 
 
 class CalibrationRow(Frozen):
-    """One run that says how far short runs rank as long ones do. It counts in no ranking."""
+    """One run of a calibration, excluded from rankings."""
 
     kind: Literal["calibration"] = "calibration"
     at: str
@@ -152,7 +153,7 @@ class CalibrationRow(Frozen):
 
 
 class CalibratedRow(Frozen):
-    """What such runs add up to. The latest is what is told."""
+    """The result of a calibration. The latest one is reported."""
 
     kind: Literal["calibrated"] = "calibrated"
     at: str
@@ -165,7 +166,7 @@ class LadderRow(Frozen):
     kind: Literal["ladder"] = "ladder"
     at: str
     plan_sha256: str
-    """Of the plan it was run for; a later plan with the same run takes it too."""
+    """Hash of the plan for which it was run; a later plan that contains the same run reuses it."""
     recipe: Recipe
     rung: PositiveInt
     params: PositiveInt
@@ -177,7 +178,7 @@ class LadderRow(Frozen):
     """Its ``role`` is ``ladder``."""
     verdict: StressVerdict
     prediction_sha256: str | None = None
-    """Of the prediction that stood when it began; None below the largest rung."""
+    """Hash of the prediction that was valid when it began; None below the largest rung."""
     energy_wh: NonNegative | None = None
 
     @property
@@ -186,4 +187,4 @@ class LadderRow(Frozen):
 
 
 RowOfOneRun: TypeAlias = StressRow | AttributionRow | LadderRow | ConfirmRow | CalibrationRow
-"""A run outside the search, which describes its config for itself alone."""
+"""A run outside the search. Its row describes the config for that row alone."""

@@ -1,7 +1,7 @@
-"""Rows of the search itself: the campaign, its baseline, its iterations, what befell it.
+"""Define rows of the search itself: the campaign, its baseline, its iterations and its events.
 
 Decisions are defined here rather than in ``agent`` because the record outlives the code that
-decided: whoever reads a journal needs these and nothing else.
+decided. A reader of a journal needs only these definitions.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from trajectory.rules import RuleValues, with_rules_as_one, with_rules_by_name
 
 
 class Decision(Frozen):
-    """Keep or discard, with every number it was made from.
+    """A decision to keep or discard a candidate, with all the numbers behind it.
 
-    ``delta`` is estimate minus reference, of objectives: negative is better.
+    ``delta`` is the estimate minus the reference, in objectives: negative is better.
     """
 
     action: Literal["keep", "discard", "none"]
@@ -53,18 +53,19 @@ class Decision(Frozen):
     delta: Finite | None = None
     stderr: NonNegative | None = None
     sigma: NonNegative | None = None
-    """Sd of one paired difference: ``stderr = sigma / sqrt(pairs)``."""
+    """Standard deviation of one paired difference: ``stderr = sigma / sqrt(pairs)``."""
     pairs: NonNegativeInt = 0
     """Common seeds on which both configs were measured."""
     pairs_ss: NonNegative = 0
-    """Sum of squares of the paired differences about ``delta``: the noise of a race, pooled over
-    races with ``pairs - 1`` degrees of freedom each."""
+    """Sum of squared deviations of the paired differences from ``delta``. It measures the noise of
+    a race, pooled over races with ``pairs - 1`` degrees of freedom each."""
     z: Finite | None = None
-    """``-delta / stderr``, to be compared with ``z_keep``."""
+    """``-delta / stderr``, which the judge compares with ``z_keep``."""
     rules: RuleValues = Field(default_factory=dict)
-    """The rules it was judged by. In a row each stands under its own name."""
+    """The rules behind the decision. A row stores each under its own name."""
     no_effect: bool = Field(False, exclude_if=not_)
-    """The candidate trained exactly as its reference did: what it changes does nothing there."""
+    """Whether the candidate trained exactly like its reference, so that its changes have no
+    effect."""
     explanation: Text = ""
 
     @model_validator(mode="before")
@@ -78,7 +79,7 @@ class Decision(Frozen):
 
 
 class CampaignRow(Frozen):
-    """The first row: what everything after it was measured with."""
+    """The first row: the conditions under which every later row was measured."""
 
     kind: Literal["campaign"] = "campaign"
     schema_: Annotated[int, Field(alias="schema")] = SCHEMA
@@ -88,42 +89,42 @@ class CampaignRow(Frozen):
     menu_name: str
     menu_sha256: str
     menu_toml: str
-    """The whole menu, so that the campaign is legible without the file it came from."""
+    """The whole menu, so that the campaign is readable without the original file."""
     corpus: CorpusInfo | None = Field(None, exclude_if=not_)
-    """None where a command brings its own text. Like every field with a default that means nothing
-    was chosen, it is left out of the row then."""
+    """The corpus; None if a command brings its own text. Like every field whose default means that
+    nothing was chosen, it is then left out of the row."""
     script: ScriptInfo | None = Field(None, exclude_if=not_)
-    """The command that trains; None where the built-in trainer does."""
+    """The command that trains; None for the built-in trainer."""
     measure: Measure | None = Field(None, exclude_if=not_)
-    """The unit of the command's score."""
+    """Unit of the command's score."""
     budget: Budget
     horizon_steps: PositiveInt | None
     cooldown_steps: NonNegativeInt = Field(0, exclude_if=not_)
-    """This and ``average`` as a trial's spec has them."""
+    """Cooldown steps, as in a trial's spec; ``average`` is as in the spec too."""
     average: Averaging | None = Field(None, exclude_if=not_)
     backend: str
     device: str
     compile: bool = False
     cudnn_attention: bool = Field(False, exclude_if=not_)
-    """As a trial's spec has it."""
+    """Whether to use cuDNN attention, as in a trial's spec."""
     hold_back: bool = Field(False, exclude_if=not_)
-    """Trials train without the documents that a confirmation sets aside to score."""
+    """Whether trials train without the documents that a confirmation scores."""
     train_tokens: PositiveInt | None = Field(None, exclude_if=not_)
-    """How much of the train split its trials train on, from the first on, where they hold back."""
+    """Number of the train split's first tokens that trials train on, if ``hold_back`` is set."""
     reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
     seed: NonNegativeInt
-    """Root of every random choice the campaign makes."""
+    """Root of every random choice that the campaign makes."""
     z_keep: NonNegative
     max_runs: PositiveInt
-    """Most seeds a candidate races over."""
+    """Largest number of seeds in a candidate's race."""
     first_drop: Finite
-    """The loss on the first pair that ends a race."""
+    """Loss on the first pair that ends a race."""
     z_drop: Finite
-    """Standard errors of optimism before a race is abandoned."""
+    """Futility bound: standard errors of optimism before a race is abandoned."""
     max_changes: PositiveInt
     sandbox: str
-    """How trials are confined, as the sandbox describes itself."""
+    """The sandbox that confines trials, as it describes itself."""
     versions: dict[str, str]
     hardware: dict[str, str]
 
@@ -136,7 +137,7 @@ class CampaignRow(Frozen):
     def text(self) -> CorpusInfo:
         """The corpus.
 
-        :raises CampaignError: where a command brings its own text, of which nothing is known.
+        :raises CampaignError: if a command brings its own text, about which nothing is known.
         """
         if self.corpus is None:
             raise CampaignError(
@@ -147,7 +148,7 @@ class CampaignRow(Frozen):
 
     @property
     def measured_in(self) -> Measure:
-        """The unit of every score of the campaign."""
+        """Unit of every score of the campaign."""
         return self.measure or BPB
 
 
@@ -162,7 +163,7 @@ class BaselineRow(Frozen):
 
 
 class IterationRow(Frozen):
-    """One turn of the loop."""
+    """One iteration of the loop."""
 
     kind: Literal["iteration"] = "iteration"
     iter: PositiveInt
@@ -177,12 +178,12 @@ class IterationRow(Frozen):
     wall_s: NonNegative
     energy_wh: NonNegative | None = None
     lanes: PositiveInt | None = Field(None, exclude_if=not_)
-    """Trials that ran at once, where these were several. ``wall_s`` of such rows overlap, and they
-    stand in the order in which the iterations ended."""
+    """Number of trials that could run at once, if more than one. ``wall_s`` of such rows overlap,
+    and the rows are in the order in which the iterations ended."""
 
 
 class EventRow(Frozen):
-    """Something that happened to the campaign rather than in it."""
+    """An event that affected the campaign, outside its iterations."""
 
     kind: Literal["event"] = "event"
     at: str

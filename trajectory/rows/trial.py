@@ -1,4 +1,4 @@
-"""A trial in any row."""
+"""Define the record of a trial, which several kinds of rows contain."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Role: TypeAlias = Literal[
 
 
 class TrialRecord(Frozen):
-    """One trial as the journal keeps it."""
+    """One trial as the journal stores it."""
 
     trial_id: str
     role: Role
@@ -39,19 +39,19 @@ class TrialRecord(Frozen):
     seed: NonNegativeInt
     result: TrialResult
     wall_s: NonNegative
-    """From the request to the result in hand."""
+    """Seconds from the request to the result."""
     place: Place | None = Field(None, exclude_if=not_)
-    """Where it ran, where there were several places; else left out."""
+    """Place where it ran, if there were several; otherwise omitted."""
     at: str | None = Field(None, exclude_if=not_)
-    """When it ended, ISO 8601, where it was one of several at once and this was seen; else left
-    out."""
+    """When it ended, ISO 8601, if it was one of several concurrent trials and its end was observed;
+    otherwise omitted."""
 
     @property
     def objective(self) -> float | None:
-        """What it measured, lower is better; None where it failed."""
+        """Measured objective, lower is better; None if the trial failed."""
         return None if isinstance(self.result, TrialFailed) else self.result.objective
 
     @property
     def val_bpb(self) -> float | None:
-        """:attr:`objective` under the name that files have for it."""
+        """:attr:`objective` under its name in files."""
         return self.objective

@@ -1,1 +1,1 @@
-"""What measured scores can be believed to mean."""
+"""Estimate true scores, their noise and their rank correlations from measured scores."""

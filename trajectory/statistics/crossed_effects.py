@@ -1,15 +1,16 @@
-"""Runs taken apart into what the recipe scores, what the seed adds, and the rest.
+"""Decompose the scores of runs into effects of the config and of the seed, and a residual.
 
-A run of config c on seed s scores ``y_cs = mu_c + k(mu_c) (b_s + e_cs)``: the config's own mean,
-what the seed does to every config (its batches and initial draws are shared), and the rest, with
-``b_s ~ N(0, phi²)``, ``e_cs ~ N(0, sigma²)``. ``k`` lets noise grow with the score, as it does on
-real proxies, where a good recipe trains calmly and a bad one does not: ``ln k² = slope (mu - m)``.
-The distribution of ``mu`` has no given form (:mod:`trajectory.statistics.prior_shape`).
+A run of config c on seed s scores ``y_cs = mu_c + k(mu_c) (b_s + e_cs)``. ``mu_c`` is the config's
+own mean. ``b_s ~ N(0, phi²)`` is the effect of the seed on every config, whose batches and initial
+draws are shared. ``e_cs ~ N(0, sigma²)`` is the residual. ``k`` lets noise grow with the score, as
+on real proxies, where a good recipe trains smoothly and a bad one does not. The law is ``ln k² =
+slope (mu - m)``. The distribution of ``mu`` is nonparametric
+(:mod:`trajectory.statistics.prior_shape`).
 
-They are estimated in turns until nothing moves. Selection (a race goes on because a first run
-looked lucky) is not mistaken for merit, for every run counts, the lone ones too (Rubin, Biometrika
-63, 1976). The variances have prior degrees of freedom, on the cautious side, so that three
-replicates cannot promise a noise of nothing; the slope has a prior at zero.
+The parameters are estimated alternately until they converge. Races continue when a first run looks
+lucky. This selection does not bias the estimates, because every run counts, also that of a config
+measured once (Rubin, Biometrika 63, 1976). The variances have cautious prior degrees of freedom, so
+that three replicates cannot suggest zero noise. The slope has a prior at zero.
 """
 
 from __future__ import annotations
@@ -25,32 +26,35 @@ from trajectory.statistics.prior_shape import Floats, Shape
 
 MAX_ROUNDS = 60
 TOLERANCE = 3e-3
-"""The fit ends where no variance moves by more than this fraction in a round."""
+"""Relative change of the variances per round below which the fit ends."""
 PRIOR_DOF = 4.0
-"""Degrees of freedom that the prior gives the residual variance: the spread of a run within its
-config, the seed's share included."""
+"""Prior degrees of freedom of the residual variance. The prior value is the variance of a run
+within its config, including the seed's share."""
 SLOPE_SD = 2.2
-"""Sd of the slope's prior, per bit per byte: cautious, as a slope followed too far calls the best
-recipes calmer than they are. The demo's campaign has a slope of 7.3 without it and of 4.2 with it;
-its raw variances within configs, seeds' effects and the baseline included, rise by 9.8. A prior of
-5 made no clear difference in simulation (docs/evidence.md)."""
+"""Standard deviation of the slope's prior, per bit per byte.
+
+It is cautious, because too steep a slope makes the best recipes look less noisy than they are. The
+demo's campaign has a slope of 7.3 without it and of 4.2 with it. Its raw variances within configs,
+with seed effects and baseline, rise by 9.8. A prior of 5 made no clear difference in simulation
+(docs/evidence.md).
+"""
 SLOPE_STEP, STEEPEST = 2.0, 12.0
 IMPLAUSIBLE = 2.0
-"""A law by which a middling run is so many times as noisy as runs were found to be has followed one
-ruinous seed; then noise is held to be the same for all."""
+"""Largest plausible ratio of an average run's fitted noise to the measured noise. A fit beyond it
+followed one very bad seed; noise is then assumed equal for all configs."""
 FARTHEST = 3.0
-"""``|ln k²|`` at most: a law of the noise is not followed beyond a factor of 4.5 in the sd."""
+"""Largest ``|ln k²|``: the standard deviation of the noise changes by at most a factor of 4.5."""
 MOST_RATIO = 4.0
-"""The largest ratio of one config's variance to the rest's: one ruinous seed does not make a
-law."""
+"""Largest ratio of one config's variance to the rest's, so that one very bad seed does not
+determine the slope."""
 FEWEST_REPLICATED = 5
-"""Configs, to tell a slope from."""
+"""Fewest replicated configs for estimating a slope."""
 
 Indices = NDArray[np.intp]
 
 
 class Measured(Protocol):
-    """A config with the scores of its runs, by seed: ours or another tool's."""
+    """A config with its runs' scores by seed, this project's or another tool's."""
 
     @property
     def scores(self) -> Mapping[int, float]: ...
@@ -87,7 +91,7 @@ class Runs:
 
 @dataclass(slots=True)
 class Fit:
-    """The estimates as they stand. All in bits per byte."""
+    """Current estimates of the model, in bits per byte."""
 
     m: float
     sigma2: float
@@ -96,31 +100,33 @@ class Fit:
     mu: Floats
     """[C]: posterior means."""
     effect: Floats
-    """[S]: of the seeds, in units of k."""
+    """[S]: effects of the seeds, in units of k."""
     variance: Floats
-    """[S]: of those."""
+    """[S]: variances of those effects."""
     shape: Shape | None = None
     dof: float = PRIOR_DOF
     """Degrees of freedom behind sigma²."""
 
     def k(self, mu: Floats) -> Floats:
-        """How much noisier than at m one run is, as a factor of its sd."""
+        """Return the noise at ``mu`` relative to that at m, as a factor of a run's standard
+        deviation."""
         k: Floats = np.exp(np.clip(self.slope * (mu - self.m), -FARTHEST, FARTHEST) / 2)
         return k
 
     def run_variance(self, mu: Floats) -> Floats:
-        """The variance of one run without its seed's effect."""
+        """Return the variance of one run without its seed's effect."""
         variance: Floats = self.sigma2 * self.k(mu) ** 2
         return variance
 
 
 def take_apart(runs: Runs, sigma: float, *, seeds_known: bool) -> Fit:
-    """The fit to these runs, with a law of the noise where it is plausible.
+    """Fit these runs, with noise that depends on the score if that is plausible.
 
-    :param sigma: pooled sd of one run within a config, seed effects included: where the fit starts
-        with half of the variance in the seed, as two configs on one seed were found to correlate.
-    :param seeds_known: False where the keys of the scores are no seeds: then phi is zero, and no
-        run says anything about another's.
+    :param sigma: pooled standard deviation of one run within a config, with seed effects. The fit
+        starts with half of the variance in the seed, the measured correlation of two configs on one
+        seed.
+    :param seeds_known: False if the keys of the scores are not seeds. Then phi is zero, and runs of
+        different configs are independent.
     """
     fit = _alternate(runs, sigma, seeds_known=seeds_known, steepest=STEEPEST)
     if fit.sigma2 + fit.phi2 > (IMPLAUSIBLE * sigma) ** 2:
@@ -132,7 +138,7 @@ def _alternate(runs: Runs, sigma: float, *, seeds_known: bool, steepest: float) 
     n_C = np.bincount(runs.config).astype(float)
     n_S = np.bincount(runs.seed).astype(float)
     mean_C = np.bincount(runs.config, runs.score) / n_C
-    phi2 = sigma**2 / 2 if seeds_known else 0.0  # and a phi of zero stays zero
+    phi2 = sigma**2 / 2 if seeds_known else 0.0  # a phi of zero stays zero
     nothing_S = np.zeros(len(n_S))
     start = float(np.median(mean_C))
     fit = Fit(start, sigma**2 - phi2, phi2, 0.0, mean_C, nothing_S, nothing_S)
@@ -143,7 +149,7 @@ def _alternate(runs: Runs, sigma: float, *, seeds_known: bool, steepest: float) 
         k_C = fit.k(fit.mu)
         deviate_R = (runs.score - fit.mu[runs.config]) / k_C[runs.config]
         fit.effect = keep_S * np.bincount(runs.seed, deviate_R) / n_S
-        if len(n_S) > 1:  # what all seeds share is no effect of one
+        if len(n_S) > 1:  # effects are relative to the mean seed
             fit.effect = fit.effect - fit.effect.mean()
         fit.variance = keep_S * fit.sigma2 / n_S
         seen_C = mean_C - k_C * np.bincount(runs.config, fit.effect[runs.seed]) / n_C
@@ -158,7 +164,7 @@ def _alternate(runs: Runs, sigma: float, *, seeds_known: bool, steepest: float) 
 
 
 def _weigh(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats, keep_S: Floats, sigma: float) -> None:
-    """The two variances, from what the configs' own means and the seeds leave over."""
+    """Update both variances from the residuals around the configs' means and the seed effects."""
     squares_C = _squares(fit, runs, n_C, k_C)
     dof = max(0.0, float((n_C - 1).sum() - (keep_S.sum() - keep_S.mean())))
     fit.sigma2 = (float(squares_C.sum()) + PRIOR_DOF * sigma**2) / (dof + PRIOR_DOF)
@@ -168,7 +174,10 @@ def _weigh(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats, keep_S: Floats, sigma
 
 
 def _slope(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats, steepest: float) -> None:
-    """One step of Fisher scoring for variances within configs as gamma variables of the score."""
+    """Update the slope by one step of Fisher scoring.
+
+    The variances within configs are modeled as gamma variables whose mean depends on the score.
+    """
     squares_C = _squares(fit, runs, n_C, k_C)
     total = float(squares_C.sum())
     if (n_C > 1).sum() < FEWEST_REPLICATED or total == 0:
@@ -186,7 +195,8 @@ def _slope(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats, steepest: float) -> N
 
 
 def _squares(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats) -> Floats:
-    """``[C]``: about each config's mean, the seeds' effects taken out, in units of k."""
+    """Return each config's sum of squares around its mean, without seed effects, in units of k:
+    ``[C]``."""
     rest_R = runs.score - k_C[runs.config] * fit.effect[runs.seed]
     own_C = np.bincount(runs.config, rest_R) / n_C
     squares_C: Floats = np.bincount(runs.config, (rest_R - own_C[runs.config]) ** 2) / k_C**2

@@ -1,4 +1,4 @@
-"""Sums that forget nothing."""
+"""Sum floats exactly."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterable
 class ExactSum:
     """A sum of floats that is rounded only when it is read.
 
-    Adding and later taking back a number leaves no trace, and the order of the additions does not
-    show, so a sum kept up to date over a hundred thousand changes equals the one computed afresh.
-    Shewchuk, Adaptive Precision Floating-Point Arithmetic (1997), as in :func:`math.fsum`.
+    Adding a number and later subtracting it leaves no trace, and the order of additions does not
+    matter. So a sum updated over a hundred thousand changes equals one computed from scratch.
+    Source: Shewchuk, Adaptive Precision Floating-Point Arithmetic (1997), as in :func:`math.fsum`.
     """
 
     __slots__ = ("_parts",)
@@ -38,5 +38,5 @@ class ExactSum:
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """Floats that add up to exactly the sum; the state to restore it from."""
+        """Floats whose exact sum this is; they restore the state."""
         return tuple(self._parts)

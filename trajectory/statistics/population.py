@@ -1,22 +1,23 @@
-"""What recipes of a campaign score in general: the population a single one is judged against.
+"""Model the scores of a campaign's recipes: the population with which a single one is compared.
 
-The best of many is lucky as well as good, so a config's runs are read against all others: without
-their seeds' effects (:mod:`trajectory.statistics.crossed_effects`), and shrunk towards where
-recipes were found to lie (:mod:`trajectory.statistics.prior_shape`) by as much as the noise of so
-many runs warrants.
+The best of many configs is lucky as well as good. So the seed effects are removed from a config's
+runs (:mod:`trajectory.statistics.crossed_effects`), and their mean is shrunk toward the scores of
+other recipes (:mod:`trajectory.statistics.prior_shape`). The noise of so many runs determines the
+amount of shrinkage.
 
-The difference to the baseline is the believed score less the baseline's mean, each seed's effect
-taken out of both. The baseline was not chosen by its score, so it is not shrunk; its spread is its
-own. Whether a seed did to the baseline what it does to today's recipes cannot be told from five
-runs (in one campaign measured afresh, none of it was left after seven keeps), so the larger of the
-paired variance and the unpaired counts. What is said of the baseline by itself has the same spread
-(:meth:`Population.baseline`): beside it no difference to it can look surer than it is. Intervals
-are Student's t, the degrees of freedom after Satterthwaite (1946), and never narrower than without
-one of their parts; bench/judge_honesty.py measures how many of them hold.
+The difference from the baseline is the posterior mean minus the baseline's mean, both without seed
+effects. The baseline was not chosen by its score, so it is not shrunk, and it has its own spread.
+Five runs cannot show whether a seed affects the baseline and today's recipes alike. In one campaign
+measured again, no common effect was left after seven keeps. So the larger of the paired and the
+unpaired variance counts. The baseline's own posterior has the same spread
+(:meth:`Population.baseline`), so no difference from it can look more certain than the baseline.
 
-Only sensible recipes belong to the population. So the members are found first: from the shortest
-half of the means outwards, to a fixed point, all that lie under CUTOFF_SD sd above it (and all
-below it: there are the finds).
+Intervals are Student's t with degrees of freedom after Satterthwaite (1946). They are never
+narrower than without one of their parts; bench/judge_honesty.py measures how many of them hold.
+
+Only sensible recipes belong to the population, so the members are found first. Starting from the
+shortest half of the means, the set grows to a fixed point. It holds every mean less than CUTOFF_SD
+standard deviations above its center, and every lower mean, because good configs are there.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from trajectory.statistics.student import student_t
 
 CUTOFF_SD = 3.0
 MIN_CONFIGS = 8
-"""Fewer configs are no population."""
+"""Fewest configs that form a population."""
 UNSHRUNK = 0.75
-"""The share of what shrinking saves of a mean's variance that is not believed: the shape it was
-shrunk by is estimated as well. Chosen in simulation: with none of it, intervals of all configs hold
-in 87 to 92 of 100 cases, not 95."""
+"""Share of the variance reduction from shrinkage that is not credited, because the shape that
+determines the shrinkage is itself estimated. It was chosen in simulation. At 0, intervals of all
+configs hold in 87 to 92 of 100 cases, not 95."""
 _SHORTEST_HALF_SD = 1.349
-"""Width in sd of the middle half of a normal distribution."""
+"""Width of the middle half of a normal distribution, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """What a config is believed to score, or to differ by, on average over all seeds there are."""
+    """Estimate of a config's score or difference, averaged over all possible seeds."""
 
     mean: float
     parts: tuple[tuple[float, float], ...]
@@ -55,15 +56,15 @@ class Posterior:
 
     @property
     def sd(self) -> float:
-        """Infinite where the noise is unknown."""
+        """Standard deviation; infinite while the noise is unknown."""
         return math.sqrt(sum(part for part, _ in self.parts))
 
     def half_interval(self, level: float) -> float:
-        """``sd`` times Student's t, and no less than without some of the parts.
+        """Return ``sd`` times Student's t, at least as large as without some of the parts.
 
         Satterthwaite's degrees of freedom grow with a part that is better known than the rest, and
-        t falls by more than the sd rises: a config measured once would look surer than one
-        measured four times.
+        t may fall by more than the standard deviation rises. Without this minimum, a config
+        measured once would look more certain than one measured four times.
         """
         p, half = (1 + level) / 2, 0.0
         for size in range(len(self.parts), 0, -1):
@@ -78,25 +79,26 @@ class Posterior:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """The fitted model. All in bits per byte."""
+    """The fitted model, in bits per byte."""
 
     fit_: Fit
     seeds: dict[int, tuple[float, float]]
-    """The effect of each seed, in units of k, and its variance."""
+    """Effect of each seed, in units of k, and its variance."""
     configs: int
-    """Members it was fitted to."""
+    """Number of members to which it was fitted."""
     cutoff: float
-    """The highest mean of a member."""
+    """Highest mean of a member."""
 
     @classmethod
     def fit(
         cls, entries: Sequence[Measured], sigma: float, *, seeds_known: bool = True
     ) -> Self | None:
-        """The population of these measured configs; None where they are too few to tell.
+        """Fit the population of these measured configs; return None if there are too few or no
+        noise.
 
-        :param entries: all but the baseline, which is held against it.
-        :param sigma: pooled sd of one run within a config, seed effects included.
-        :param seeds_known: False where the keys of the scores are no seeds.
+        :param entries: all configs except the baseline, which is compared with them.
+        :param sigma: pooled standard deviation of one run within a config, with seed effects.
+        :param seeds_known: False if the keys of the scores are not seeds.
         """
         if len(entries) < MIN_CONFIGS or sigma == 0:
             return None
@@ -110,7 +112,7 @@ class Population:
 
     @property
     def sd(self) -> float:
-        """Sd of the true scores, as their shape has them."""
+        """Standard deviation of the true scores, according to their fitted distribution."""
         shape = self.fit_.shape
         if shape is None:
             return 0.0
@@ -119,31 +121,34 @@ class Population:
 
     @property
     def sigma(self) -> float:
-        """Sd of one run of a middling recipe, the seed's effect taken out."""
+        """Standard deviation of one run of an average recipe, without the seed's effect."""
         return math.sqrt(self.fit_.sigma2)
 
     def posterior(self, entry: Measured) -> Posterior:
-        """The posterior of a measured config; what is no member of the population is not
-        shrunk."""
+        """Return the posterior of a measured config; only members of the population are shrunk."""
         mean, own, k = self._own(entry)
         return Posterior(mean, ((own, self.fit_.dof), self._frame(k)))
 
     def baseline(self, entry: Measured) -> Posterior:
-        """The posterior of the measured baseline: not chosen by its score, it is not shrunk."""
+        """Return the posterior of the measured baseline, without shrinkage, as its score did not
+        choose it."""
         mean, part = self._baseline(entry)
         return Posterior(mean, (part, self._frame(self._k(entry.mean))))
 
     def difference(self, entry: Measured, baseline: Measured) -> Posterior:
-        """From the measured baseline; negative is better."""
+        """Return the posterior of the difference from the measured baseline; negative is better."""
         mean, own, k = self._own(entry)
         mean_0, part_0 = self._baseline(baseline)
         frame = self._frame(abs(k - self._k(baseline.mean)))
         return Posterior(mean - mean_0, ((own, self.fit_.dof), part_0, frame))
 
     def _baseline(self, baseline: Measured) -> tuple[float, tuple[float, float]]:
-        """Return its mean without its seeds' effects, and that one's variance and degrees of
-        freedom: from its own spread, paired or unpaired, if it was run twice, otherwise from that
-        of a recipe that scores alike."""
+        """Return the baseline's mean without its seeds' effects, and that mean's variance with its
+        degrees of freedom.
+
+        If it was run at least twice, the variance is its own, paired or unpaired. Otherwise it is
+        that of a recipe with a similar score.
+        """
         unseeded = self._unseeded(baseline)
         if baseline.n > 1:
             plain = list(baseline.scores.values())
@@ -154,14 +159,14 @@ class Population:
         return fmean(unseeded), (spread / baseline.n, dof)
 
     def _unseeded(self, entry: Measured) -> list[float]:
-        """Its scores, the seeds' effects taken out."""
+        """Return the config's scores without the seeds' effects."""
         k = self._k(entry.mean)
         return [
             score - k * self.seeds.get(seed, (0.0, 0.0))[0] for seed, score in entry.scores.items()
         ]
 
     def _own(self, entry: Measured) -> tuple[float, float, float]:
-        """Its believed score, that one's variance but for what all configs share, and its k."""
+        """Return the config's posterior mean, the variance not shared by all configs, and its k."""
         effects = [self.seeds.get(seed, (0.0, self.fit_.phi2)) for seed in entry.scores]
         k = self._k(entry.mean)
         mean = entry.mean - k * fmean(effect for effect, _ in effects)
@@ -178,18 +183,21 @@ class Population:
         return mean, own + k**2 * sum(v for _, v in effects) / entry.n**2, k
 
     def _frame(self, k: float) -> tuple[float, float]:
-        """What all configs share: the seeds together may be easy or hard ones, which a few seeds
-        tell little about. Its variance and degrees of freedom."""
+        """Return the variance that all configs share, with its degrees of freedom.
+
+        The seeds together may be easy or hard, and a few seeds carry little information about that.
+        """
         seeds = len(self.seeds)
         return k**2 * self.fit_.phi2 / seeds, max(1, seeds - 1)
 
     def _k(self, bpb: float) -> float:
-        """Beyond the members nothing is known of the noise: it is taken for the worst member's."""
+        """Return k at a score; beyond the members, where the noise is unknown, that of the worst
+        member."""
         return float(self.fit_.k(np.array([min(bpb, self.cutoff)]))[0])
 
 
 def _cutoff(x: Floats) -> float:
-    """The highest member among sorted means."""
+    """Return the mean of the highest member, from sorted means."""
     half = len(x) // 2 + 1
     widths = x[half - 1 :] - x[: len(x) - half + 1]
     first = int(np.argmin(widths))

@@ -1,12 +1,14 @@
-"""Where the true means of a campaign's recipes lie: a distribution of no given form.
+"""Estimate the distribution of the true means of a campaign's recipes, without a parametric form.
 
-A night's recipes are no normal population: clusters about each incumbent (children worth nothing,
-or nearly), a long tail of what made it worse, and a drift downwards as the night goes on. Shrinking
-towards one mean would leave the luck of whoever leads the last cluster as it is. So the
-distribution is estimated with its form: a mixture of narrow normals on a grid, its weights by
-expectation maximisation (nonparametric maximum likelihood, Kiefer and Wolfowitz 1956; Efron,
-"Empirical Bayes: Concepts and Methods", 2021). A grid of point masses would make intervals too
-narrow; the normals are as wide as the grid's spacing.
+A campaign's recipes are not normally distributed. They form clusters near each incumbent, of
+children that change little or nothing. There is a long tail of changes that made it worse, and a
+downward drift over time. Shrinkage toward one mean would leave the luck of the best config in the
+last cluster uncorrected.
+
+So the shape of the distribution is estimated too: a mixture of narrow normals on a grid, with
+weights by expectation maximization (nonparametric maximum likelihood, Kiefer and Wolfowitz 1956;
+Efron, "Empirical Bayes: Concepts and Methods", 2021). A grid of point masses would make intervals
+too narrow, so the normals are as wide as the grid's spacing.
 
 Shapes: C configs, K places of the grid.
 """
@@ -24,32 +26,34 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SPACING = 0.25
-"""The grid's spacing in sds of one run: it resolves what four runs can tell apart."""
+"""Spacing of the grid in standard deviations of one run: it resolves what four runs can
+distinguish."""
 MOST_PLACES = 200
 FINE = 401
-"""Places at which the spacing is looked up."""
+"""Number of places at which the spacing is evaluated."""
 FIRST_ROUNDS, MORE_ROUNDS = 60, 10
-"""Rounds of expectation maximisation: for a new shape, and for one that only moves on."""
+"""Rounds of expectation maximization, for a new shape and for an update."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The mixture. ``place`` ``[K]`` bits per byte, ``width`` ``[K]`` sds, ``weight`` ``[K]``."""
+    """The mixture: means ``place`` ``[K]`` and standard deviations ``width`` ``[K]`` in bits per
+    byte, and ``weight`` ``[K]``."""
 
     place: Floats
     width: Floats
     weight: Floats
     run_variance: Floats
-    """[K]: of one run of a recipe that scores so."""
+    """[K]: variance of one run of a recipe at each place."""
 
     @classmethod
     def fit(
         cls, seen_C: Floats, n_C: Floats, run_variance: Callable[[Floats], Floats], old: Self | None
     ) -> Self:
-        """The shape that explains these means of ``n_C`` runs best.
+        """Fit the shape to these means of ``n_C`` runs by maximum likelihood.
 
-        :param run_variance: of one run, by the score.
-        :param old: where to start from.
+        :param run_variance: returns the variance of one run by the score.
+        :param old: shape to start from.
         """
         place = _grid(float(seen_C.min()), float(seen_C.max()), run_variance)
         width = np.gradient(place) if len(place) > 1 else _spacing(place, run_variance)
@@ -66,7 +70,7 @@ class Shape:
         return cls(place, width, weight, shape.run_variance)
 
     def believed(self, seen_C: Floats, n_C: Floats) -> tuple[Floats, Floats]:
-        """Posterior means and variances of the true scores behind these means."""
+        """Return posterior means and variances of the true scores behind these means."""
         share_CK = self._likelihoods(seen_C, n_C) * self.weight
         share_CK /= share_CK.sum(axis=1, keepdims=True)
         noise_CK = self.run_variance / n_C[:, None]
@@ -77,7 +81,7 @@ class Shape:
         return mean_C, (share_CK * spread_CK).sum(axis=1)
 
     def _likelihoods(self, seen_C: Floats, n_C: Floats) -> Floats:
-        """``[C, K]``, each row up to a factor."""
+        """Return likelihoods ``[C, K]``, each row up to a factor."""
         variance_CK = self.run_variance / n_C[:, None] + self.width**2
         log_CK = -((seen_C[:, None] - self.place) ** 2) / (2 * variance_CK)
         log_CK -= np.log(variance_CK) / 2
@@ -86,7 +90,7 @@ class Shape:
 
 
 def _grid(low: float, high: float, run_variance: Callable[[Floats], Floats]) -> Floats:
-    """From low to high, steps as wide as the noise there warrants."""
+    """Return a grid from low to high, with steps proportional to the local noise."""
     fine = np.linspace(low, high, FINE)
     steps_per_bpb = 1 / np.maximum(_spacing(fine, run_variance), (high - low) / MOST_PLACES + 1e-12)
     reached = np.concatenate([[0.0], np.cumsum(steps_per_bpb[:-1] * np.diff(fine))])

@@ -1,4 +1,4 @@
-"""How much one run's score says of its config."""
+"""Define the noise of one run's score."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from trajectory.statistics.student import student_t
 
 LEVEL = 0.95
-"""The confidence of every interval."""
+"""Confidence level of every interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunNoise:
-    """What one run's score is worth: ours or another tool's."""
+    """Noise of one run's score, this project's or another tool's."""
 
     sigma: float
-    """Pooled sd of one run within a config."""
+    """Pooled standard deviation of one run within a config."""
     dof: int
-    """Degrees of freedom behind it."""
+    """Degrees of freedom of sigma."""
 
     def half_interval(self, n: int = 1) -> float:
         """Return half the 95 % interval of a mean of ``n`` runs: ``t sigma / sqrt(n)``."""

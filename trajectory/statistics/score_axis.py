@@ -1,4 +1,4 @@
-"""The limits of the axis that scores are drawn on, in the report and on the live page."""
+"""Compute the limits of the score axis in the report and on the live page."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 ROOM_SD = 8.0
 """Standard deviations of one run by which a score may be worse than usual and still be drawn."""
 BAR_SD = 4.0
-"""Half of an interval that the axis makes room for. Only with one or two degrees of freedom are
-intervals longer; whole, they would flatten the scores."""
+"""Half-length of intervals that the axis shows, in standard deviations. Intervals are longer only
+with one or two degrees of freedom; shown whole, they would flatten the scores."""
 MARGIN = 0.06
 
 
@@ -20,13 +20,13 @@ def score_limits(
 ) -> tuple[float, float]:
     """Return the lowest and highest objective on the axis.
 
-    It leaves off the scale a score that is worse than the median and the baseline by more than
-    ROOM_SD standard deviations and by more than the best is better: a diverged run must not
-    flatten the rest.
+    A score is off the scale if it is worse than the median and the baseline by two limits: ROOM_SD
+    standard deviations, and the amount by which the best score is better. So a diverged run does
+    not flatten the rest.
 
     :param scores: means of candidates, each with half the length of its interval.
-    :param baseline: the same of the baseline; None before it was measured.
-    :param incumbents: believed scores.
+    :param baseline: mean and half-length of the baseline; None before it was measured.
+    :param incumbents: posterior means of the incumbents.
     :param sigma: standard deviation of one run; None while it is unknown.
     """
     sd = sigma or 0.0

@@ -1,7 +1,7 @@
-"""Student's t distribution, of any positive number of degrees of freedom, whole or not.
+"""Compute Student's t distribution for any positive degrees of freedom, integer or not.
 
-Degrees of freedom after Satterthwaite are hardly ever whole. Cut down to a whole number, they would
-jump where the variances behind them move by nothing.
+Satterthwaite's degrees of freedom are rarely integers. Rounded down, they would jump at
+infinitesimal changes of the variances behind them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from statistics import NormalDist
 
 AS_GOOD_AS_NORMAL = 1e6
-"""Degrees of freedom beyond which the normal quantile stands in; at 95 % it is 2.4e-6 too small."""
+"""Degrees of freedom beyond which the normal quantile is used; at 95 % it is 2.4e-6 too small."""
 _TINY = 1e-300
 _EPSILON = 1e-15
 _MAX_TERMS = 10_000
@@ -20,9 +20,10 @@ _MAX_STEPS = 200
 
 @lru_cache(maxsize=4096)
 def student_t(p: float, dof: float) -> float:
-    """The p-quantile, 0.5 < p < 1.
+    """Return the p-quantile, 0.5 < p < 1.
 
-    Newton's steps on the distribution function, halving where one would leave the bounds.
+    It uses Newton's method on the distribution function, with bisection if a step leaves the
+    bounds.
     """
     if dof > AS_GOOD_AS_NORMAL:
         return NormalDist().inv_cdf(p)
@@ -42,7 +43,7 @@ def student_t(p: float, dof: float) -> float:
 
 
 def _upper_tail(t: float, dof: float) -> float:
-    """The probability of more than ``t > 0`` (Abramowitz and Stegun 26.7.1)."""
+    """Return the probability of more than ``t > 0`` (Abramowitz and Stegun 26.7.1)."""
     return incomplete_beta(dof / 2, 0.5, dof / (dof + t * t), t * t / (dof + t * t)) / 2
 
 
@@ -52,9 +53,9 @@ def _density(t: float, dof: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
-    """The regularised ``I_x(a, b)``.
+    """Return the regularized ``I_x(a, b)``.
 
-    :param rest: ``1 - x``, which near ``x = 1`` the caller knows to more digits.
+    :param rest: ``1 - x``, which the caller knows to more digits near ``x = 1``.
     """
     if x <= 0 or rest <= 0:
         return 0.0 if x <= 0 else 1.0
@@ -66,8 +67,10 @@ def incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of ``I_x(a, b)`` (Abramowitz and Stegun 26.5.8), by Lentz's method as
-    Thompson and Barnett have it (Journal of Computational Physics 64, 1986)."""
+    """Return the continued fraction of ``I_x(a, b)`` (Abramowitz and Stegun 26.5.8).
+
+    It uses Lentz's method after Thompson and Barnett (Journal of Computational Physics 64, 1986).
+    """
     c, d, value = 1.0, 0.0, 1.0
     for term in range(1, _MAX_TERMS):
         half = term // 2
