@@ -1,4 +1,4 @@
-"""All that was found in a campaign, as values: what the page words and the figures are made of."""
+"""A campaign's findings, as the values from which the page's texts and figures are made."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ UNIT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the campaign is, and what it was measured with."""
+    """Description of the campaign, and how its scores were measured."""
 
     title: str
-    """The campaign's name: that of its directory."""
+    """The campaign's name: the name of its directory."""
     campaign_id: str
-    """Empty for another tool's."""
+    """Empty for an imported campaign."""
     begun: str
-    """ISO 8601, or as another tool writes it."""
+    """Start time in ISO 8601, or as the other tool writes it."""
     source: str
     """The file that every number comes from."""
     measure: str
-    """What scores are, by name."""
+    """Name of the measure that scores are in."""
     facts: tuple[tuple[str, str], ...]
-    """What of the ruler, and its value."""
+    """Name and value of each part of the evaluation protocol."""
     caution: str = ""
-    """What a reader of another tool's numbers must know; empty for our own."""
+    """Warning about scores that the built-in trainer did not measure; empty if it did."""
     paired: bool = True
-    """Whether trials name their seeds, so that configs are compared in pairs."""
+    """Whether trials name their seeds, so that configs can be compared in pairs."""
     ruler: Measure = BPB
-    """Turns the objectives that all else here is of back into scores, where words are made."""
+    """Unit and direction of the scores. All numbers here are objectives; texts convert them
+    back."""
     pauses: int = 0
     interruptions: int = 0
 
@@ -59,12 +60,12 @@ class About:
 
     @property
     def better_sign(self) -> str:
-        """That of a difference which is a gain."""
+        """Sign of a difference that is an improvement."""
         return "negative" if self.ruler.direction == "minimise" else "positive"
 
     @property
     def better_side(self) -> str:
-        """Of zero, where an interval of a gain lies."""
+        """Side of zero on which the interval of an improvement lies."""
         return "below" if self.ruler.direction == "minimise" else "above"
 
 
@@ -73,88 +74,90 @@ class Best:
     """One of the best configs."""
 
     iter: int
-    """That first proposed it; 0 for the baseline."""
+    """The iteration that first proposed it; 0 for the baseline."""
     name: str
-    """What stands for a config that is not given, such as a commit; empty where one is."""
+    """Name used if the config itself is unknown, such as a commit; empty if it is known."""
     is_baseline: bool
     n: int
     objective: float
     """Posterior mean."""
     objective_lo: float | None
-    """Its 95 % interval."""
+    """Lower end of its 95 % interval."""
     objective_hi: float | None
     mean_objective: float
     delta: float | None
-    """Against the baseline, as believed; negative is better."""
+    """Posterior mean of the difference to the baseline; negative is better."""
     delta_lo: float | None
-    """Its 95 % interval."""
+    """Lower end of its 95 % interval."""
     delta_hi: float | None
     beats_baseline: bool
-    """All of its 99 % interval is better."""
+    """Whether the whole 99 % interval of the difference is an improvement."""
     train_s: float | None
     difference: Mapping[str, tuple[Scalar | None, Scalar | None]]
-    """The fields in which it differs from the first of the best, or that one from the baseline: the
-    other's value and its own."""
+    """Fields that differ from the best config, or from the baseline if this is the best one. Each
+    has the other config's value, then this one's. Imported configs are compared with the
+    baseline."""
     fresh: ConfirmedConfig | None = None
-    """What fresh runs say of it, where there were any."""
+    """Result of fresh runs of it; None if there were none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """Proposals and trials that led nowhere."""
+    """Proposals and trials without a result."""
 
     repeats: int
-    """Proposals of a config that had been trained: refused as no news, or trained again."""
+    """Proposals of a config that had been trained before, whether refused or trained again."""
     refusals: Mapping[str, int]
-    """By rail: of proposals, and of single replies of a language model."""
+    """Refusals by rail, of proposals and of single replies of a language model."""
     failures: Mapping[str, int]
-    """By status, of all trials."""
+    """Failed trials by status."""
     trials: int
     """Trials of the baseline and of iterations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """What only a journal of ours tells: proposers, time, seeds, curves, long runs."""
+    """Data that only this tool's own journal has: proposers, time, seeds, curves, long runs."""
 
     ledger: Ledger
     posteriors: Posteriors
     best: tuple[Ranked, ...]
-    """The head of the ranking."""
+    """The first configs of the ranking."""
     read: CurveReader
-    """Where the trials' curves come from."""
+    """Reads a trial's curve."""
     bill: SearchBill
-    """What the search took and cost."""
+    """Time, energy and money that the search took."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A campaign, read: ours, or another tool's as far as its file goes."""
+    """All findings of a campaign, as far as its files record them."""
 
     about: About
     finding: str
-    """What it found, in one clause: the report's title."""
+    """The result in one clause: the report's title."""
     turns: tuple[Turn, ...]
     noise: RunNoise | None
     shrunk: bool
-    """Whether there are configs enough to shrink the rest by."""
+    """Whether there are enough configs to shrink means towards the others."""
     baseline: Estimate | None
-    """As believed, with its 95 % interval: what ``top`` says of it; None before it was measured."""
+    """Posterior mean with its 95 % interval, as in ``top``; None before the baseline was
+    measured."""
     best: tuple[Best, ...]
     reigns: tuple[Reign, ...]
-    """Which config was the incumbent, and from when."""
+    """Each incumbent, and the iteration since which it was the incumbent."""
     believed: Mapping[str, float]
-    """Posterior means of what was kept or reigned, by the config's hash."""
+    """Posterior means by config hash, at least of kept configs and incumbents."""
     knobs: tuple[ReportedKnob, ...]
-    """The campaign's, in the menu's order."""
+    """The campaign's knobs, in the menu's order."""
     samples: tuple[Sample, ...]
-    """A sample for every config that was trained, the baseline included."""
+    """One sample for every trained config, the baseline included."""
     incumbent: Mapping[str, Scalar]
-    """Its value of every knob; empty where there is none."""
+    """The incumbent's value of every knob; empty if there is no incumbent."""
     stops: Stops
     details: tuple[Chunk, ...]
     ours: Ours | None = None
-    """None for another tool's."""
+    """None for an imported campaign."""
     confirmed: Confirmed | None = None
     """The latest confirmation."""
 
@@ -167,10 +170,10 @@ class Findings:
 
     @property
     def kept(self) -> tuple[Turn, ...]:
-        """The iterations that ended with a new incumbent, or would have."""
+        """The iterations whose decision was "keep"."""
         return tuple(turn for turn in self.turns if turn.outcome == "keep")
 
     @cached_property
     def importances(self) -> Importances:
-        """How much each knob matters for the score: computed once, for it takes a second."""
+        """Importance of each knob for the score; cached, because it takes a second."""
         return importances(self.samples, self.knobs)

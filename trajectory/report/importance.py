@@ -1,13 +1,14 @@
-"""Which knobs decide, and whether chance alone could look the same.
+"""Importance of each knob, with a permutation test against chance.
 
-The method is PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023), Optuna's own: how much the values
-of a knob among the best configs differ from its values among all of them. It is used here, rather
-than a forest's fANOVA, because it compares with what was sampled, and a search samples unevenly.
+The method is PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023), Optuna's own. It measures how
+much a knob's values among the best configs differ from its values among all configs. It replaces a
+forest's fANOVA here because it compares with the sampled values, and a search samples unevenly.
 
-Every method gives some knob the greatest share, also where none matters. So the same is computed on
-scores shuffled among the configs: a knob stands out where its importance exceeds that of every one
-of SHUFFLES shuffles, which chance does to a given knob once in ``SHUFFLES + 1`` times (the Monte
-Carlo test of Barnard 1963, as Altmann et al. 2010 use it for importances).
+Every method gives some knob the greatest share, even if none matters. So the importance is also
+computed on scores shuffled among the configs. A knob stands out if its importance exceeds that of
+every one of SHUFFLES shuffles, which happens by chance to a given knob once in ``SHUFFLES + 1``
+times. This is the Monte Carlo test of Barnard (1963), as Altmann et al. (2010) use it for
+importances.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 METHOD = "PED-ANOVA"
 MIN_CONFIGS = 20
-"""With fewer, nothing is estimated."""
+"""Fewest measured configs for an estimate."""
 MAX_CONFIGS = 500
-"""Where there are more, as many of them are taken, evenly spread over the campaign."""
+"""Most configs used; of more, this many are taken, evenly spaced over the campaign."""
 MIN_BEST = 5
-"""Configs that must be among the best (Optuna's advice)."""
+"""Fewest configs to count as the best (Optuna's advice)."""
 BEST_SHARE = 0.1
 SHUFFLES = 19
 
@@ -42,7 +43,7 @@ class KnobShare:
     name: str
     share: float
     by_chance: float
-    """The greatest share it got with shuffled scores."""
+    """The greatest share that it got with shuffled scores."""
 
     @property
     def stands_out(self) -> bool:
@@ -51,22 +52,23 @@ class KnobShare:
 
 @dataclass(frozen=True, slots=True)
 class Importances:
-    """The importance of every knob that varied, the greatest first; none where there were too few
-    configs, or fewer than two knobs to share it."""
+    """Importance of every knob that varied, the greatest first. Empty if there were too few
+    configs, or fewer than two such knobs."""
 
     knobs: tuple[KnobShare, ...]
     n: int
-    """Measured configs it is from."""
+    """Number of measured configs used."""
     best: int
-    """How many of these, the best ones, the rest is compared with."""
+    """Number of these that count as the best."""
 
 
 def importances(
     samples: Sequence[Sample], knobs: Sequence[ReportedKnob], seed: int = 0
 ) -> Importances:
-    """For reaching the best tenth of what was measured, or the best five.
+    """Return each knob's importance for reaching the best tenth of the measured configs, or the
+    best five if those are more.
 
-    :param seed: of the shuffles.
+    :param seed: seed of the shuffles.
     """
     measured = [sample for sample in samples if sample.mean is not None]
     if len(measured) > MAX_CONFIGS:
@@ -94,13 +96,13 @@ def importances(
 
 
 def _varies(knob: ReportedKnob, samples: Sequence[Sample]) -> bool:
-    """Every config has a value of it, and not all the same."""
+    """Return whether every config has a value of the knob, and not all have the same."""
     seen = {sample.values.get(knob.name) for sample in samples}
     return None not in seen and len(seen) > 1
 
 
 def _study(samples: Sequence[Sample], knobs: Sequence[ReportedKnob]) -> Study:
-    """The configs as Optuna sees them, in their order."""
+    """Return the configs as an Optuna study, in their order."""
     import optuna  # noqa: PLC0415 (slow to load)
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -120,14 +122,15 @@ def _study(samples: Sequence[Sample], knobs: Sequence[ReportedKnob]) -> Study:
 
 
 def _shares(study: Study, scores: Sequence[float], quantile: float) -> dict[str, float]:
-    """The share of each knob, had the configs these scores."""
+    """Return the share of each knob if the configs had these scores."""
     from optuna.importance import (  # noqa: PLC0415 (slow to load)
         PedAnovaImportanceEvaluator,
         get_param_importances,
     )
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*to achieve low `target` values")  # which it should
+        # Optuna assumes that lower is better, which objectives are.
+        warnings.filterwarnings("ignore", ".*to achieve low `target` values")
         return get_param_importances(
             study,
             evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
@@ -136,7 +139,8 @@ def _shares(study: Study, scores: Sequence[float], quantile: float) -> dict[str,
 
 
 def _distribution(knob: ReportedKnob, samples: Sequence[Sample]) -> BaseDistribution:
-    """The knob's domain, or all values seen where some lie outside of it (another tool's)."""
+    """Return the knob's domain, or all values seen if some lie outside it (in an imported
+    campaign)."""
     from optuna.distributions import CategoricalDistribution  # noqa: PLC0415 (slow to load)
 
     seen = {sample.values[knob.name] for sample in samples}

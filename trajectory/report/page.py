@@ -1,8 +1,8 @@
-"""The page: one HTML file that fetches nothing.
+"""The report's page: one HTML file that fetches nothing.
 
-Its content-security policy allows the one style sheet and the one script that are in it, by their
-hashes, and nothing else: no other script, no network, no frames, no form. Every text is escaped by
-the template; the script makes text nodes only, and the policy forbids it anything else.
+Its content-security policy allows, by their hashes, only the style sheet and the script that it
+contains: no other script, no network, no frames, no form. The template escapes every text. The
+script makes text nodes only, and the policy forbids anything else.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ TEMPLATES = Path(__file__).with_name("templates")
 def render(
     found: Findings, figures: Sequence[Figure], drawings: Sequence[Drawing], made_at: datetime
 ) -> str:
-    """The page's text.
+    """Return the page's HTML.
 
-    :param figures: those the page speaks of.
-    :param drawings: of those that have something to show, wide, and some of them narrow as well.
+    :param figures: the figures that the page mentions.
+    :param drawings: drawings of the figures that have data: a wide one each, and for some a narrow
+        one.
     """
     spoken_of = {figure.section for figure in figures}
     css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
@@ -90,7 +91,7 @@ def _environment(scores: wording.Scores) -> jinja2.Environment:
 
 
 def _style_sheet() -> str:
-    """The figures' colours in both lights, their classes, and the page's own rules."""
+    """Return the figures' colors in both color schemes, their classes, and the page's own rules."""
     light, dark = svg.variables("light"), svg.variables("dark")
     return (
         f":root{{{light}}}\n"
@@ -107,5 +108,5 @@ def _policy(css: str, script: str) -> str:
 
 
 def _source(text: str) -> str:
-    """A hash source of content-security policies, level 3."""
+    """Return a hash source, as defined in Content Security Policy Level 3."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"

@@ -20,20 +20,20 @@ PNG_DPI = 160
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was written."""
+    """Paths of the files of a report."""
 
     page: Path
     figures: tuple[Path, ...]
-    """Two files each: SVG and PNG."""
+    """Two files for each figure: SVG and PNG."""
 
 
 def write_report(findings: Findings, out: Path) -> Report:
-    """Write a campaign's report into a folder, made where it is missing.
+    """Write a campaign's report into a folder, which is created if it is missing.
 
-    All files appear, or none: each is written beside its place, and they are moved there, the page
-    last, once there was room for all.
+    Either all files appear or none. Each is first written to a temporary file beside its
+    destination. Once all are written, they are moved into place, the page last.
 
-    :raises OSError: where the folder cannot be written.
+    :raises OSError: if the folder cannot be written.
     """
     figures = figures_of(findings)
     with style():
@@ -53,9 +53,10 @@ def write_report(findings: Findings, out: Path) -> Report:
 
 
 def _replace_all(files: dict[Path, bytes]) -> None:
-    """Write all of them beside their places, then move them there, in their order."""
+    """Write temporary files beside the destinations, then move them into place in the given
+    order."""
     with ExitStack() as places:
-        for path, data in reversed(files.items()):  # the last that is entered is left first
+        for path, data in reversed(files.items()):  # an ExitStack exits in reverse order
             file = places.enter_context(replacing(path))
             file.write(data)
             file.flush()

@@ -1,4 +1,4 @@
-"""Intervals of means, runs and shares."""
+"""Intervals of means, runs and proportions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UPPER = (1 + LEVEL) / 2
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean or proportion, its 95 % interval where it has one, and how many values it is from."""
+    """A mean or proportion, its 95 % interval if it has one, and the number of values behind it."""
 
     value: float
     lo: float | None
@@ -26,12 +26,13 @@ class Estimate:
 
 @cache
 def t_quantile(dof: int) -> float:
-    """Student's t, two-sided at 95 %."""
+    """Return the quantile of Student's t, two-sided at 95 %."""
     return student_t(_UPPER, dof)
 
 
 def of_mean(values: Sequence[float]) -> Estimate:
-    """``mean ± t sd / sqrt(n)``, the sd that of these values; no interval for fewer than two."""
+    """Return ``mean ± t sd / sqrt(n)`` with the sd of these values; no interval for fewer than
+    two."""
     mean, n = fmean(values), len(values)
     if n < 2:
         return Estimate(mean, None, None, n)
@@ -40,7 +41,8 @@ def of_mean(values: Sequence[float]) -> Estimate:
 
 
 def of_runs(mean: float, n: int, noise: RunNoise | None) -> Estimate:
-    """``mean ± t sigma / sqrt(n)``, sigma the pooled sd of one run within a config."""
+    """Return ``mean ± t sigma / sqrt(n)``, where sigma is the pooled sd of one run within a
+    config."""
     if noise is None:
         return Estimate(mean, None, None, n)
     half = noise.half_interval(n)
@@ -48,7 +50,7 @@ def of_runs(mean: float, n: int, noise: RunNoise | None) -> Estimate:
 
 
 def of_share(successes: int, n: int) -> Estimate | None:
-    """A proportion with Wilson's score interval (JASA 22, 1927); None of nothing."""
+    """Return a proportion with Wilson's score interval (JASA 22, 1927); None if ``n`` is 0."""
     if n == 0:
         return None
     z, share = NormalDist().inv_cdf(_UPPER), successes / n

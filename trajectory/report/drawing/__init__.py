@@ -1,1 +1,1 @@
-"""Paper and ink for every figure."""
+"""Drawing shared by all figures: colors, sizes, SVG and PNG output."""

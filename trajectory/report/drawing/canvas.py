@@ -1,8 +1,8 @@
-"""Paper and ink for every figure: one palette in two lights, one set of sizes.
+"""Colors, sizes and style of every figure.
 
-A figure is drawn once, in the light palette, whose colours are all distinct. In the SVG each colour
-becomes a class (:mod:`trajectory.report.drawing.svg`), and a style sheet gives the class its colour
-in the light or the dark palette; so one picture is legible on both.
+A figure is drawn once, in the light palette, whose colors are all distinct. In the SVG, each color
+becomes a class (:mod:`trajectory.report.drawing.svg`), and a style sheet gives the class its light
+or dark color. So one picture is legible in both color schemes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """One colour's name and its two values."""
+    """A color's name and its values in the light and dark palettes."""
 
     name: str
     light: str
@@ -57,27 +57,28 @@ OUTCOME_INK: dict[Outcome, Ink] = {
 }
 
 LAYOUT_PASSES = 2
-"""Ticks may change once the axes have their size, and with them the room that labels take."""
+"""The layout runs twice: ticks may change once the axes have their size, and so may the space that
+the labels take."""
 WIDTH_IN = 8.4
-"""A figure's width; at 100 pixels an inch, that of a desktop column."""
+"""A figure's width in inches; at 100 pixels an inch, that of a desktop column."""
 NARROW_IN = 3.6
-"""The width of a figure for phones; at 100 pixels an inch, that of a phone's column."""
+"""Width in inches of a figure for phones; at 100 pixels an inch, that of a phone's column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawn figure, and what the page says of it."""
+    """A drawn figure, with its alternative text and the titles of its links."""
 
     name: str
     """The name of its files."""
     alt: str
-    """What a reader who cannot see it is told."""
+    """Alternative text for readers who cannot see it."""
     figure: Figure
     titles: dict[str, str] = field(default_factory=dict)
-    """Link target to the words shown over it: ``#i15`` to what iteration 15 was."""
+    """Maps a link target to the text shown over it: ``#i15`` to a summary of iteration 15."""
 
     def __post_init__(self) -> None:
-        """Lay it out, once for all files it is written to."""
+        """Lay out the figure once, before it is written to several files."""
         if (engine := self.figure.get_layout_engine()) is not None:
             for _ in range(LAYOUT_PASSES):
                 engine.execute(self.figure)
@@ -86,7 +87,7 @@ class Picture:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """How all figures look, for as long as they are drawn and written."""
+    """Apply the style of all figures while they are drawn and written."""
     import matplotlib as mpl  # noqa: PLC0415 (slow to load)
 
     settings: dict[Any, Any] = {
@@ -132,15 +133,15 @@ def sheet(height_in: float, width_in: float = WIDTH_IN) -> Figure:
 
 
 def bare(axes: Axes, *, grid: str = "x") -> None:
-    """Take the frame away, and leave a grid in one direction."""
+    """Remove the frame, and leave a grid in one direction."""
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
     axes.grid(visible=True, axis="x" if grid == "x" else "y")
 
 
 def show_scores(axis: Axis, measure: Measure) -> None:
-    """Number an axis of objectives by the scores they are; where those are to grow, they do so
-    along it. After its limits are set."""
+    """Label an axis of objectives with the scores, which increase along it if higher is better.
+    Call this after setting the limits."""
     if measure.direction == "minimise":
         return
     axis.set_inverted(True)
@@ -148,7 +149,7 @@ def show_scores(axis: Axis, measure: Measure) -> None:
 
 
 def _score_text(axis: Axis, score: float) -> str:
-    """With as many decimals as the axis has room to tell apart."""
+    """Return the score with as many decimals as the axis needs to tell its ticks apart."""
     low, high = axis.get_view_interval()
     decimals = max(0, 1 - math.floor(math.log10(abs(high - low) or 1.0)))
     return f"{score + 0.0:.{decimals}f}".replace("-", "\u2212")

@@ -1,4 +1,4 @@
-"""Curves of the training loss on common axes."""
+"""Learning curves of the training loss on shared axes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHOWN = 0.985
-"""Share of all points that the scale has room for: a spike may leave it."""
+"""Share of all points that the scale includes; spikes may exceed it."""
 
 Stroke: TypeAlias = Literal["solid", "dashed", "dotted"]
 _PATTERN: dict[Stroke, object] = {"solid": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.6))}
 
 
 def line(axes: Axes, curve: LearningCurve, ink: Ink, name: str, stroke: Stroke = "solid") -> None:
-    """One curve, in the legend by its name."""
+    """Draw one curve, under its name in the legend."""
     axes.plot(
         curve.step,
         curve.loss,
@@ -31,9 +31,9 @@ def line(axes: Axes, curve: LearningCurve, ink: Ink, name: str, stroke: Stroke =
 
 
 def finish(axes: Axes, drawn: Sequence[LearningCurve], unit: str | None = "nats per token") -> None:
-    """Scale and name the axes, once all curves are there.
+    """Scale and label the axes, once all curves are drawn.
 
-    :param unit: of the losses; None where nobody knows.
+    :param unit: unit of the losses; None if it is unknown.
     """
     losses = sorted(loss for curve in drawn for loss in curve.loss)
     low, high = losses[0], losses[min(len(losses) - 1, int(SHOWN * len(losses)))]

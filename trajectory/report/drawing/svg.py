@@ -1,7 +1,7 @@
-"""An SVG as a page can take it in: coloured by classes, without styles, scripts or loose ids.
+"""SVG that a page can embed: colored by classes, without styles, scripts or unused ids.
 
-Matplotlib writes colours into style attributes, which a strict content-security policy forbids and
-a dark page cannot change. Here they become attributes and classes.
+Matplotlib writes colors into style attributes, which a strict content-security policy forbids and a
+dark page cannot change. This module turns them into attributes and classes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _DROPPED = {"font-family", "font", "stroke-linejoin"}
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A picture as SVG, for its two places."""
+    """A picture as SVG, for the page and for a file."""
 
     name: str
     inline: str
-    """An ``<svg>`` element for a page that holds :func:`rules` in its style sheet."""
+    """An ``<svg>`` element for a page whose style sheet includes :func:`rules`."""
     standalone: str
-    """A file of its own, which follows the reader's preference for light or dark."""
+    """A complete SVG file, which follows the reader's preference for light or dark."""
 
 
 def draw(picture: Picture) -> Drawing:
-    """The picture, once for a page and once for a file."""
+    """Return the picture, once for a page and once for a file."""
     root = _tree(picture)
     inline = ET.tostring(root, encoding="unicode")
     return Drawing(picture.name, inline, _standalone(root))
@@ -50,7 +50,7 @@ def _standalone(root: ET.Element) -> str:
     _, _, width, height = root.attrib["viewBox"].split()
     paper = ET.Element(f"{{{SVG}}}rect", {"width": width, "height": height, "class": "f-paper"})
     for link in root.iter(f"{{{SVG}}}a"):
-        link.attrib.pop("href", None)  # the table it leads to is in the page
+        link.attrib.pop("href", None)  # the table that it links to is in the page
     root.insert(0, sheet)
     root.insert(1, paper)
     root.set("width", width)
@@ -59,13 +59,13 @@ def _standalone(root: ET.Element) -> str:
 
 
 def variables(light: str) -> str:
-    """The palette as CSS custom properties, in the ``light`` or the ``dark`` values."""
+    """Return the palette as CSS custom properties, in the ``light`` or the ``dark`` values."""
     return "".join(f"--{ink.name}:{getattr(ink, light)};" for ink in PALETTE)
 
 
 def rules() -> str:
-    """The classes of figures: ``f-`` fills, ``s-`` strokes. Lines that lie over a link let a click
-    through."""
+    """Return the CSS rules of figures: ``f-`` classes fill, ``s-`` classes stroke. Lines drawn over
+    a link let clicks through."""
     colours = "".join(_rule(ink) for ink in PALETTE)
     pointed = "svg{pointer-events:none}svg a,svg text{pointer-events:auto}"
     return f"{colours}{pointed}svg text{{font-family:{FONTS}}}"
@@ -111,7 +111,7 @@ def _drop(root: ET.Element, tags: set[str]) -> None:
 
 
 def _drop_backdrop(root: ET.Element) -> None:
-    """The page is the paper."""
+    """Remove the background rectangle, because the page provides the background."""
     figure = root.find(f"{{{SVG}}}g")
     patch = figure.find(f"{{{SVG}}}g[@id='patch_1']") if figure is not None else None
     if figure is not None and patch is not None:
@@ -129,7 +129,8 @@ def _references(root: ET.Element) -> set[str]:
 
 
 def _settle_id(element: ET.Element, referenced: set[str], prefix: str) -> None:
-    """Ids are of the page they come to: those nobody refers to go, the rest get the figure's."""
+    """Remove ids that nothing refers to, and prefix the others with the figure's name, because ids
+    must be unique within a page."""
     own = element.attrib.pop("id", None)
     if own in referenced:
         element.set("id", f"{prefix}-{own}")
@@ -144,7 +145,7 @@ def _settle_id(element: ET.Element, referenced: set[str], prefix: str) -> None:
 
 
 def _settle_style(element: ET.Element) -> None:
-    """Declarations become attributes, and the palette's colours classes."""
+    """Turn style declarations into attributes, and the palette's colors into classes."""
     classes = []
     declarations = dict(_declarations(element.attrib.pop("style", "")))
     for name in ("fill", "stroke"):
@@ -172,7 +173,7 @@ def _declarations(style: str) -> Iterable[tuple[str, str]]:
 
 
 def _font(shorthand: str) -> Iterable[tuple[str, str]]:
-    """``font: bold 9px 'DejaVu Sans'``: what of it is not the family."""
+    """Yield the size and weight of a shorthand such as ``font: bold 9px 'DejaVu Sans'``."""
     for word in shorthand.split("'", 1)[0].split():
         if word.endswith("px"):
             yield "font-size", word
@@ -185,8 +186,10 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def _title_links(root: ET.Element, titles: Mapping[str, str]) -> None:
-    """Links to rows say over themselves what they lead to, stay out of the tab order, and lead
-    there in the page they are in; Matplotlib would open another."""
+    """Add to each link to a row a title that describes the row.
+
+    Links stay out of the tab order, and open in the same page; Matplotlib's would open another.
+    """
     for link in root.iter(f"{{{SVG}}}a"):
         link.set("tabindex", "-1")
         link.attrib.pop("target", None)
@@ -197,7 +200,7 @@ def _title_links(root: ET.Element, titles: Mapping[str, str]) -> None:
 
 
 def png(picture: Picture, dpi: int) -> bytes:
-    """The picture as an image in the light palette, on paper."""
+    """Return the picture as a PNG image in the light palette."""
     buffer = BytesIO()
     picture.figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()

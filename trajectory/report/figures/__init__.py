@@ -1,2 +1,3 @@
-"""Each module is one figure: its values, its picture, its words. To add one: a module here with a
-:class:`~trajectory.report.figures.figure.Figure`, and its line in ``registry.py``."""
+"""Figures of the report: each module has one figure's values, picture and text. To add a figure,
+add a module with a :class:`~trajectory.report.figures.figure.Figure`, and list it in
+``registry.py``."""

@@ -1,4 +1,4 @@
-"""Where the search has been."""
+"""Coverage of the knobs' values: how many configs were trained at each."""
 
 from __future__ import annotations
 
@@ -22,40 +22,41 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LIGHT_CELL, FULL_CELL = 0.10, 0.62
-"""Opacity of a cell with one config and of the fullest."""
+"""Opacity of a cell with one config, and of the fullest cell."""
 NAME_CHARACTERS = 20
-"""The longest name of a knob: a longer one would take the cells' room."""
+"""The most characters of a knob's name; a longer one would take the cells' space."""
 CELLS = 8
-"""Side by side; a knob with more values goes on below."""
+"""Cells side by side; a knob with more values continues on the next line."""
 LINE_CHARACTERS = 120
-"""That fit beside each other across all cells; an eighth more in small print."""
+"""Characters that fit side by side across all cells; in small print, an eighth more."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnobCoverage:
-    """How one knob was turned."""
+    """Configs and proposals by value of one knob."""
 
     name: str
     labels: tuple[str, ...]
-    """The texts of its values, or of the bins of its domain."""
+    """Texts of its values, or of the bins of its domain."""
     configs: tuple[int, ...]
-    """Trained with each, the baseline included."""
+    """Configs trained with each value, the baseline included."""
     proposals: int
-    """That set it."""
+    """Proposals that set it."""
     kept: int
     """Those of the proposals that were kept."""
     delta: Estimate | None
-    """Mean difference to the reference of the measured ones."""
+    """Mean difference to the reference, over the measured proposals."""
 
     @property
     def touched(self) -> int:
-        """Values or bins with a config."""
+        """Number of values or bins with at least one config."""
         return sum(count > 0 for count in self.configs)
 
 
 @dataclass(frozen=True)
 class Coverage(Figure):
-    """A row a knob, a cell a value or bin, with how many configs were trained there."""
+    """One row for each knob and one cell for each value or bin, with its number of trained
+    configs."""
 
     name = "coverage"
     section = COVERED
@@ -67,7 +68,7 @@ class Coverage(Figure):
 
     knobs: tuple[KnobCoverage, ...]
     configs: int
-    """Trained, the baseline included."""
+    """Trained configs, the baseline included."""
 
     @classmethod
     def of(cls, found: Findings) -> Coverage:
@@ -121,14 +122,18 @@ def _covered(turns: Sequence[Turn], samples: Sequence[Sample], knob: ReportedKno
 
 
 def _lines(knob: KnobCoverage) -> Iterator[tuple[str, Sequence[tuple[str, int]]]]:
-    """Each with its name, which only the first has, and its cells' values and counts."""
+    """Yield the lines of one knob: its name, which only the first line has, and its cells' texts
+    and counts."""
     cells = list(zip(knob.labels, knob.configs, strict=True))
     for start in range(0, len(cells), CELLS):
         yield "" if start else _name(knob), cells[start : start + CELLS]
 
 
 def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, room: int) -> None:
-    """:param room: characters that fit into a cell."""
+    """Draw one cell.
+
+    :param room: characters that fit into a cell.
+    """
     from matplotlib.patches import Rectangle  # noqa: PLC0415 (slow to load)
 
     column, row = at

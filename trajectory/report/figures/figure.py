@@ -1,4 +1,4 @@
-"""What a figure of the report is."""
+"""Base class of the report's figures."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from trajectory.report.findings import Findings
 
 
 class Figure(ABC):
-    """One figure: the values it shows, how they are drawn, and what is said of them.
+    """One figure: the values it shows, its drawing, and its text.
 
-    An instance holds plain values; Matplotlib is loaded when it is drawn. What the page says below
-    the caption, a table of the same values for instance, is ``templates/figures/NAME.html.j2``,
-    where there is one: it sees the instance as ``figure``.
+    An instance holds plain values; Matplotlib is loaded when it is drawn. A template
+    ``templates/figures/NAME.html.j2``, if there is one, adds content below the caption, such as a
+    table of the same values. It sees the instance as ``figure``.
     """
 
     name: ClassVar[str]
-    """The name of its files, and its address in the page; its module is called the same."""
+    """The name of its module and files, and its anchor in the page."""
     section: ClassVar[Section]
-    """Where it stands, in the order of the registry."""
+    """The section that shows it; within a section, figures follow the registry's order."""
 
     @classmethod
     @abstractmethod
     def of(cls, found: Findings) -> Self | None:
-        """What it shows of a campaign; None where the page says nothing of the kind."""
+        """Return the figure of a campaign; None if the page leaves it out altogether."""
 
     @property
     def shows(self) -> bool:
@@ -36,12 +36,13 @@ class Figure(ABC):
     @property
     @abstractmethod
     def caption(self) -> str:
-        """How to read it: plain text, in colours that both lights have."""
+        """Explanation of how to read it, in plain text, naming only colors that both color schemes
+        have."""
 
     @property
     @abstractmethod
     def alt(self) -> str:
-        """What a reader who cannot see it is told."""
+        """Alternative text for readers who cannot see it."""
 
     @abstractmethod
     def draw(self) -> Picture:

@@ -1,4 +1,4 @@
-"""What the value of a knob goes with: the mean score over the configs that have it."""
+"""Mean score of the configs that have each value of a knob."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 COLUMNS = 3
 ROW_IN = 0.185
 MOST_VALUES = 24
-"""In a panel; of more, those that most configs have."""
+"""The most values in a panel; of more, those that most configs have."""
 NAME_CHARACTERS = 24
-"""The longest name of a knob over its panel, beside which stands another."""
+"""The most characters of a knob's name over its panel, so that it leaves space for the next
+panel's."""
 MOST_CHARACTERS = 18
-"""The longest label of a value."""
+"""The most characters of a value's label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +48,30 @@ class ValueEffect:
 
     label: str
     score: Estimate | None
-    """Mean over configs of each one's mean score; None where none was measured."""
+    """Mean over configs of each one's mean score; None if none was measured."""
     is_default: bool
     is_incumbent: bool
 
 
 @dataclass(frozen=True, slots=True)
 class KnobEffect:
-    """One knob."""
+    """The values of one knob, with their scores."""
 
     name: str
     values: tuple[ValueEffect, ...]
 
     @property
     def compares(self) -> bool:
-        """Whether there are two values to be told apart."""
+        """Whether at least two values have a score."""
         return sum(value.score is not None for value in self.values) > 1
 
 
 @dataclass(frozen=True)
 class KnobEffects(Figure):
-    """A panel a knob, a row a value, all on one scale.
+    """One panel for each knob and one row for each value, all on the same scale.
 
-    The values were not drawn at random: a search lingers where it is good, so what is seen goes
-    with a value and need not come from it.
+    The values are not a random sample: a search returns to values that score well. So the figure
+    shows association, not causation.
     """
 
     name = "knob-effects"
@@ -85,9 +86,9 @@ class KnobEffects(Figure):
     )
 
     effects: tuple[KnobEffect, ...]
-    """The most important first; in the menu's order where that is not known."""
+    """The most important knobs first, or the menu's order if importance is unknown."""
     reference: float | None
-    """What the baseline is believed to score, a line through every panel."""
+    """The baseline's posterior mean, drawn as a line through every panel."""
     measure: str = "val_bpb"
     ruler: Measure = BPB
 
@@ -123,7 +124,7 @@ class KnobEffects(Figure):
             rows, COLUMNS, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights}
         )
         if (engine := figure.get_layout_engine()) is not None:
-            engine.set(w_pad=0.12)  # type: ignore[call-arg]  # of constrained layout
+            engine.set(w_pad=0.12)  # type: ignore[call-arg]  # only constrained layout has it
         limits = _limits(effects, self.reference)
         beyond = ">" if self.ruler.direction == "minimise" else "<"
         for row, below, panels in zip(ordered, [*ordered[1:], []], grid, strict=True):
@@ -137,7 +138,7 @@ class KnobEffects(Figure):
                     axes.axvline(
                         self.reference, color=BASE.light, linewidth=0.9, linestyle=(0, (4, 3))
                     )
-        show_scores(grid[0][0].xaxis, self.ruler)  # which all panels share
+        show_scores(grid[0][0].xaxis, self.ruler)  # all panels share this axis
         figure.supxlabel(
             f"mean {self.measure} over configs; bars: 95 % intervals", fontsize=9, color=MUTED.light
         )
@@ -162,7 +163,8 @@ def _effect(
 
 
 def _tried(effect: KnobEffect) -> KnobEffect:
-    """Without the values nothing was measured at: the coverage shows those."""
+    """Return the effect without the values at which nothing was measured; the coverage figure shows
+    those."""
     configs = {place: value.score.n for place, value in enumerate(effect.values) if value.score}
     most = sorted(configs, key=lambda place: -configs[place])[:MOST_VALUES]
     name = effect.name
@@ -187,7 +189,8 @@ def _panel(
 def _intervals(
     axes: Axes, values: Sequence[ValueEffect], limits: tuple[float, float], arrow: str
 ) -> None:
-    """Dots with bars, a row a value; what lies beyond the scale points there."""
+    """Draw each row's mean as a dot and its interval as a bar; an arrow marks a mean beyond the
+    scale."""
     low, high = limits
     scores = [(row, value.score) for row, value in enumerate(values) if value.score]
     colours = [_ink(value).light for value in values if value.score]
@@ -233,8 +236,10 @@ def _label(value: ValueEffect) -> str:
 
 
 def _limits(effects: Sequence[KnobEffect], reference: float | None) -> tuple[float, float]:
-    """From the best mean to the worst that more than one config stands behind: one config that
-    went wrong must not flatten the rest."""
+    """Return limits from the best mean to the worst mean that more than one config supports.
+
+    A single bad config must not flatten the rest.
+    """
     scores = [value.score for effect in effects for value in effect.values if value.score]
     firm = [score.value for score in scores if score.n > 1] or [score.value for score in scores]
     firm += [reference] if reference is not None else []

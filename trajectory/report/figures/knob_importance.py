@@ -1,4 +1,4 @@
-"""How much each knob decides, and what chance alone could look like."""
+"""Importance of each knob, beside the importance that chance alone can give it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES, Importan
 from trajectory.report.words.text import cut
 
 NAME_CHARACTERS = 24
-"""The longest name of a knob."""
+"""The most characters of a knob's name."""
 
 
 @dataclass(frozen=True)
 class KnobImportance(Figure):
-    """Shares, and what shuffled scores gave."""
+    """Each knob's share of importance, and the largest share that shuffled scores gave it."""
 
     name = "knob-importance"
     section = KNOBS

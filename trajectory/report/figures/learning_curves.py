@@ -1,4 +1,4 @@
-"""How the loss fell: the best configs beside the baseline."""
+"""Training loss of the best configs beside the baseline's."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from trajectory.report.findings import Findings, Ours
 from trajectory.report.reading.curves import LearningCurve, curve_of
 
 CURVES = 5
-"""How many of the best configs with a learning curve are drawn."""
+"""The most of the best configs whose curves are drawn."""
 
 
 @dataclass(frozen=True)
 class LearningCurves(Figure):
-    """The best configs' curves, as far as they left one, and the baseline's."""
+    """Curves of the best configs that have one, and the baseline's."""
 
     name = "learning-curves"
     section = LEARNING
     best: tuple[tuple[str, LearningCurve], ...]
-    """What each is called in the legend, and its curve, the best first."""
+    """Legend text and curve of each config, the best first."""
     baseline: LearningCurve | None
     of_command: bool = False
-    """The losses are those that a command printed."""
+    """Whether the losses are those that a command printed."""
 
     @property
     def caption(self) -> str:
-        """What is drawn, and what decides."""
+        """Description of the curves, and of the score that decides."""
         what = (
             "It is the training text, in nats per token; what decides is val_bpb on held-out text."
         )

@@ -1,4 +1,4 @@
-"""What the long runs showed of the configs that the short ones ranked."""
+"""Results of the long runs for configs that short runs ranked."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from trajectory.report.reading.curves import CurveReader, LearningCurve, merged
 from trajectory.rows import Finalist, StressVerdict
 
 Fate: TypeAlias = Literal["baseline", "survived", "failed"]
-"""As it is drawn: the baseline's only where it survived."""
+"""Style of drawing; ``baseline`` only if the baseline survived."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
-    """One config's long runs, of one length."""
+    """One config's long runs of the same length."""
 
     config_hash: str
     rank: int
-    """In the ranking of the time."""
+    """Its rank at the time of the runs."""
     purpose: str
     steps: int
     seeds: int
     standing: Finalist | None
-    """Mean with its standard error, and against the baseline's; None without a score."""
+    """Mean with its standard error, and difference to the baseline; None without a score."""
     verdict: StressVerdict
-    """The gravest of its runs'."""
+    """The worst verdict of its runs."""
     curve: LearningCurve | None
 
     @property
@@ -48,14 +48,15 @@ class LongRun:
 
     @property
     def name(self) -> str:
-        """In the legend."""
+        """Its text in the legend."""
         who = "baseline" if self.purpose == "baseline" else f"rank {self.rank}"
         return f"{who}, {self.steps} steps: {self.verdict.outcome}"
 
 
 @dataclass(frozen=True)
 class LongRunCurves(Figure):
-    """Dashed where the run did not survive, dotted where the colours begin again."""
+    """Learning curves of the long runs: dashed for runs that did not survive, dotted once the
+    colors repeat."""
 
     name = "long-runs"
     section = LONG
@@ -65,7 +66,7 @@ class LongRunCurves(Figure):
     )
 
     runs: tuple[LongRun, ...]
-    """The longest first, then in the order of the ranking."""
+    """The longest first, then by rank."""
 
     @classmethod
     def of(cls, found: Findings) -> LongRunCurves | None:

@@ -1,4 +1,4 @@
-"""The search from its first iteration to its last, and what it found: the score by iteration."""
+"""Score by iteration over the whole search, with the incumbent and the baseline."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ MAX_COLUMNS = 5
 class Step:
     """The incumbent from iteration ``first`` to ``last``.
 
-    Its score is what it is believed to score by now, from all of its runs: the score it was kept
-    with is the luckier, the more candidates there were to choose from.
+    Its score is its posterior mean now, from all its runs. The score that it was kept with is too
+    good by luck, the more so the more candidates there were to choose from.
     """
 
     first: int
@@ -56,17 +56,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Progress(Figure):
-    """Scores with their intervals, the incumbent's steps, the baseline's band."""
+    """Scores with their intervals, the incumbents as steps, and the baseline as a band."""
 
     name = "progress"
     section = SEARCH
     most_kept = 30
-    """Kept iterations in the list of them, the latest; the table of all iterations has all."""
+    """The most kept iterations in their list, the latest ones; the table of all iterations has all
+    of them."""
 
     points: tuple[Point, ...]
     steps: tuple[Step, ...]
     baseline: Estimate | None
-    """As believed, with its 95 % interval."""
+    """Posterior mean with its 95 % interval."""
     sigma: float | None
     """Standard deviation of one run; None while it is unknown."""
     measure: str = "val_bpb"
@@ -128,7 +129,7 @@ class Progress(Figure):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The ends of the axis of scores, of objectives."""
+        """Ends of the axis of scores, as objectives."""
         return score_limits(
             [_bar(point.score) for point in self.points if point.score],
             _bar(self.baseline) if self.baseline else None,
@@ -173,7 +174,7 @@ class Progress(Figure):
 
 
 def _bar(estimate: Estimate) -> tuple[float, float]:
-    """Its mean, and half its interval."""
+    """Return the estimate's mean, and half the length of its interval."""
     return estimate.value, 0.0 if estimate.hi is None else estimate.hi - estimate.value
 
 

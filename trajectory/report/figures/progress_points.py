@@ -1,4 +1,4 @@
-"""The points of a search by iteration: what is a dot, a bar, a cloud, or a mark at the edge."""
+"""Points of the score-by-iteration figure: dots, bars, a cloud, and marks at the edges."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_LINKED = 600
-"""More iterations than this are drawn as one path, without links and without the error bars of
-what was discarded: they would cover each other."""
+"""The most iterations drawn with links, and with error bars for discarded ones. More are drawn as
+one path, because bars would cover each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Point:
     iter: int
     outcome: Outcome
     score: Estimate | None
-    """Mean val_bpb over its seeds; None where nothing was measured."""
+    """Mean objective over its seeds; None if nothing was measured."""
 
 
 def draw_scores(axes: Axes, all_points: Sequence[Point], ruler: Measure) -> dict[str, str]:
-    """Those that were measured, by outcome; the titles of what is linked, by link."""
+    """Draw the measured points by outcome, and return the titles of linked points by link."""
     titles: dict[str, str] = {}
     outcomes: tuple[Outcome, ...] = ("discard", "keep")
     few = len(all_points) <= MAX_LINKED
@@ -88,7 +88,7 @@ def _bars(axes: Axes, points: Sequence[Point], colour: str, alpha: float) -> Non
 
 
 def _cloud(axes: Axes, points: Sequence[Point], colour: str, name: str) -> None:
-    """Dots as strokes of no length with round ends: a tenth of the markup."""
+    """Draw dots as zero-length strokes with round ends, which take a tenth of the markup."""
     at = np.array([(p.iter, p.score.value) for p in points if p.score], dtype=float)
     _strokes(axes, np.stack([at, at + np.array([1e-6, 0.0])], axis=1), colour, 2.2, 0.6)
     axes.scatter([], [], s=13, color=colour, linewidths=0, label=name)
@@ -101,7 +101,7 @@ def _strokes(
     width: float,
     alpha: float,
 ) -> None:
-    """Straight strokes [N, 2, 2] as one path."""
+    """Draw straight strokes [N, 2, 2] as one path."""
     from matplotlib.patches import PathPatch  # noqa: PLC0415 (slow to load)
     from matplotlib.path import Path as Outline  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ def _strokes(
 
 
 def draw_off_scale(axes: Axes, points: Sequence[Point], high: float, ruler: Measure) -> None:
-    """Along the edge: those whose score is worse than ``high``."""
+    """Mark, along the edge, the points whose score is worse than ``high``."""
     up = ruler.direction == "minimise"
     above = [p.iter for p in points if p.score and p.score.value > high]
     if above:
@@ -139,7 +139,7 @@ def draw_off_scale(axes: Axes, points: Sequence[Point], high: float, ruler: Meas
 
 
 def draw_unmeasured(axes: Axes, points: Sequence[Point]) -> None:
-    """Along the foot, so that nothing that was tried is missing from the picture."""
+    """Mark points without a score along the bottom, so that the picture shows every iteration."""
     names: dict[Outcome, str] = {"failed": "failed or pruned", "refused": "refused"}
     for row, (outcome, name) in enumerate(names.items()):
         at = [p.iter for p in points if p.outcome == outcome]

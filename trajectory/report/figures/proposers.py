@@ -1,4 +1,4 @@
-"""Who proposed, and how often it paid."""
+"""Each proposer's share of iterations, and its hit rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajectory.report.words.text import label
 from trajectory.track_record import TrackRecord
 
 MOST = 12
-"""Kinds drawn, the busiest."""
+"""The most kinds drawn; the ones with most iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +24,30 @@ class Kind:
     kind: str
     models: tuple[str, ...]
     record: TrackRecord
-    """Its turns, those that it came to nothing in among them."""
+    """Its track record, including iterations for which it gave no proposal."""
     share: Estimate
     """The share of all iterations that used its proposal."""
     hit_rate: Estimate | None
-    """The share of its iterations whose proposal was its own and kept; None where there were
-    none."""
+    """The share of its iterations whose proposal was its own and kept; None if it had no
+    iterations."""
     kept: int
-    """As its record has it: what became of a suggestion that it repeated is nobody's."""
+    """Kept proposals of its own, from its track record. A suggestion that it only repeated counts
+    for no proposer."""
     share_of_keeps: Estimate | None
-    """Of everything that was kept, by whomever; None where nothing was."""
+    """Its share of all kept proposals; None if nothing was kept."""
     measured: int
     """Its iterations that ended with a score."""
     refused: int
-    """Its iterations that the rails ended."""
+    """Its iterations that the rails refused."""
     fallbacks: int
     latency_s: float
-    """Mean over its turns."""
+    """Mean over the iterations that it was to propose for."""
     prompt_tokens: int
     completion_tokens: int
 
     @property
     def iterations(self) -> int:
-        """Those that used its proposal."""
+        """Iterations that used its proposal."""
         return self.hit_rate.n if self.hit_rate else 0
 
     @property
@@ -62,7 +63,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Proposers(Figure):
-    """Share of the iterations, and share of these that were kept with its interval."""
+    """Each kind's share of the iterations, and its hit rate with its interval."""
 
     name = "proposers"
     section = WHO
@@ -73,7 +74,7 @@ class Proposers(Figure):
     )
 
     kinds: tuple[Kind, ...]
-    """The busiest first."""
+    """The kind with most iterations first."""
 
     @classmethod
     def of(cls, found: Findings) -> Proposers | None:
@@ -89,7 +90,7 @@ class Proposers(Figure):
 
     @property
     def asked(self) -> list[Kind]:
-        """Those that replies were asked of."""
+        """Kinds with replies of a language model."""
         return [one for one in self.kinds if one.record.replies]
 
     @property

@@ -1,4 +1,4 @@
-"""How far the short runs' ranking is the long runs'."""
+"""Agreement between the short runs' ranking and the long runs'."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ class Pair:
     short_bpb: float
     """Posterior mean of its short runs."""
     long_bpb: float | None
-    """Mean of its long runs; None where one of them lost its numbers."""
+    """Mean of its long runs; None if one of them became non-finite."""
 
 
 @dataclass(frozen=True)
 class RankFidelity(Figure):
-    """A point a config: its short score against its long one. Failures stand on the upper edge."""
+    """One point for each config: its short score against its long one. Failures are on the upper
+    edge."""
 
     name = "rank-fidelity"
     section = LONG
 
     test: RankingTest
     pairs: tuple[Pair, ...]
-    """What the test was computed from."""
+    """The pairs from which the test was computed."""
     measure: str = "val_bpb"
     ruler: Measure = BPB
 

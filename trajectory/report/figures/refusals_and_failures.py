@@ -1,4 +1,4 @@
-"""What stopped the search: refusals by rail, failures by status."""
+"""Refusals by rail, and failures by status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RefusalsAndFailures(Figure):
-    """A bar a rail, and a bar a status."""
+    """One bar for each rail, and one for each status."""
 
     name = "refusals-and-failures"
     section = COVERED

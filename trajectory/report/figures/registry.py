@@ -1,6 +1,6 @@
-"""The report's figures, in the order of its page.
+"""The report's figures, in the page's order.
 
-The page, the files and the live page all ask here what there is.
+The report's page, its files and the live page all take their figures from this list.
 """
 
 from __future__ import annotations
@@ -33,6 +33,6 @@ FIGURES: tuple[type[Figure], ...] = (
 
 
 def figures_of(found: Findings) -> tuple[Figure, ...]:
-    """Those that the page speaks of, be there something to draw or not."""
+    """Return the figures that the page mentions, whether or not they have data to draw yet."""
     figures = (kind.of(found) for kind in FIGURES)
     return tuple(figure for figure in figures if figure is not None)

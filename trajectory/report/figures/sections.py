@@ -1,4 +1,4 @@
-"""The page's sections, in their order."""
+"""The page's sections, in order."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One of them: on a template of its own, called by its id, or made of its figures."""
+    """One section. It has a template with its id's name, or consists of its figures."""
 
     id: str
-    """Its address in the page."""
+    """Its anchor in the page."""
     heading: str
     link: str
-    """In the list of sections."""
+    """Its text in the list of sections."""
     always: bool = False
-    """There, whether or not a figure of it is spoken of."""
+    """Whether the page has it even without any of its figures."""
 
 
 SEARCH = Section("search", "The search", "Search")

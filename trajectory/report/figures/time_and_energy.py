@@ -1,4 +1,4 @@
-"""Where the night went: time, energy, money."""
+"""Time, energy and money that the campaign used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_BARS = 120
-"""More iterations than this are averaged in groups of equal size."""
+"""The most bars; more iterations than this are averaged in groups of equal size."""
 PART_INK: dict[str, Ink] = {
     "training": KEEP,
     "evaluation": SERIES[5],
@@ -65,35 +65,35 @@ class Bar:
 
 @dataclass(frozen=True)
 class TimeAndEnergy(Figure):
-    """Seconds by iteration, stacked by where they went; below, energy where it was metered.
+    """Seconds by iteration, stacked by activity; below, energy if it was metered.
 
-    ``cost_usd = energy_wh / 1000 * usd_per_kwh``: the metered energy's price, of which the bill has
-    more: what was not metered, and the machine's write-off.
+    ``cost_usd = energy_wh / 1000 * usd_per_kwh`` is the price of the metered energy. The bill also
+    has the unmetered energy and the machine's write-off.
     """
 
     name = "time-and-energy"
     section = SPENT
 
     total: Spent
-    """What calibration and iterations took, in seconds of trials: of several lanes all of them."""
+    """Seconds of trials in calibration and iterations, summed over all lanes."""
     worked_s: float
-    """The same by the clock, in which trials side by side count once."""
+    """Busy time of the same work by the clock, in which simultaneous trials count once."""
     long_runs_s: float
-    """By the clock, seconds of work on long runs beside that."""
+    """Additional busy time of long runs, in seconds by the clock."""
     fresh_runs_s: float
-    """The same of the runs of confirmations."""
+    """The same for the runs of confirmations."""
     elapsed_s: float
-    """From the campaign's creation to its last row, pauses and stops included."""
+    """Time from the campaign's creation to its last row, pauses and stops included."""
     energy_wh: float | None
-    """Metered in calibration, iterations, long and fresh runs; None where nothing meters it."""
+    """Metered in calibration, iterations, long and fresh runs; None if nothing was metered."""
     unmetered: int
-    """Iterations with trials whose energy nothing metered."""
+    """Iterations with trials whose energy was not metered."""
     cost_usd: float | None
     bill: SearchBill
-    """What the search cost, all of it: what ``autoresearch cost`` says."""
+    """The whole cost of the search, as ``autoresearch cost`` prints it."""
     bars: tuple[Bar, ...]
     of_command: bool = False
-    """A command trains, and what of its time is evaluation nobody knows."""
+    """Whether a command trains; then its time for evaluation is unknown."""
 
     @classmethod
     def of(cls, found: Findings) -> TimeAndEnergy | None:
@@ -131,7 +131,7 @@ class TimeAndEnergy(Figure):
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the table lists, and seconds of it."""
+        """Labels of the table's rows, and their seconds."""
         spent = self.total.by_part()
         if self.of_command:
             return {
@@ -199,7 +199,8 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def _seconds(began: str, ended: str) -> float:
-    """Between two times in ISO 8601; 0 where one of them is none, as in another tool's rows."""
+    """Return the seconds between two times in ISO 8601; 0 if one is not a time, as in imported
+    rows."""
     try:
         span = datetime.fromisoformat(ended) - datetime.fromisoformat(began)
     except (ValueError, TypeError):

@@ -1,1 +1,1 @@
-"""From a journal, or another tool's file, to findings."""
+"""Turns a journal, or another tool's file, into findings."""

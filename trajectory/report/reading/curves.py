@@ -1,4 +1,4 @@
-"""How the loss fell: the best configs beside the baseline, and the long runs."""
+"""Learning curves of configs, averaged over their runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trajectory.evidence import ConfigEvidence
 MAX_POINTS = 400
 """The most points of a drawn curve; a longer one is thinned evenly."""
 SMOOTHING = 20
-"""The trailing mean is over a curve's steps divided by this."""
+"""Divisor of a curve's logged points that gives the window of its trailing mean."""
 
 CurveReader: TypeAlias = Callable[[str], Sequence[CurvePoint]]
-"""A trial's id to its curve; empty where there is none."""
+"""Returns the curve of a trial id; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class LearningCurve:
 
 
 def curve_of(entry: ConfigEvidence, read: CurveReader) -> LearningCurve | None:
-    """A config's, over all seeds that were measured; None where no trial left one."""
+    """Return a config's curve over all measured seeds; None if no trial left one."""
     return merged(entry.config_hash, [read(name) for name in entry.trial_ids.values()])
 
 
 def merged(config_hash: str, runs: Sequence[Sequence[CurvePoint]]) -> LearningCurve | None:
-    """The mean of these runs over the steps that all of them logged."""
+    """Return the mean of these runs over the steps that all of them logged."""
     runs = [run for run in runs if run]
     if not runs:
         return None
@@ -50,7 +50,7 @@ def merged(config_hash: str, runs: Sequence[Sequence[CurvePoint]]) -> LearningCu
     window = max(1, len(steps) // SMOOTHING)
     smooth = [fmean(loss[max(0, i + 1 - window) : i + 1]) for i in range(len(loss))]
     stride = math.ceil(len(steps) / MAX_POINTS)
-    kept = range((len(steps) - 1) % stride, len(steps), stride)  # the last is among them
+    kept = range((len(steps) - 1) % stride, len(steps), stride)  # includes the last step
     return LearningCurve(
         config_hash,
         tuple(steps[i] for i in kept),

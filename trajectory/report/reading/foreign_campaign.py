@@ -1,7 +1,7 @@
-"""Findings of what another tool measured, as far as its file goes.
+"""Findings of a campaign that another tool measured, as far as its file goes.
 
-No seed is known, so nothing is paired; noise is what runs of one config differ by, where any was
-run twice. The file says nothing of learning curves, and next to nothing of time.
+The file names no seeds, so nothing is paired. The noise is the spread between runs of the same
+config, if any config was run twice. The file has no learning curves and almost no times.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from trajectory.report.words.text import label, shown
 
 BEST = 10
 MAX_BITS = 64
-"""The size of a whole number that is still shown and binned as one."""
+"""Most bits of an integer that is still shown and binned as an integer."""
 LOG_RATIO = 30.0
-"""A range whose ends are further apart than this is cut into bins on a log scale."""
+"""A range whose ends have a greater ratio is cut into bins on a log scale."""
 
 
 def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
-    """Everything an imported file says."""
+    """Return the findings of an imported campaign."""
     runs = [run for run in campaign.runs if run.status != "paused"]
     turns = [_turn(run) for run in runs if not _is_calibration(run)]
     standings = Standings.of(campaign.runs)
@@ -98,7 +98,7 @@ def _turn(run: ForeignRun) -> Turn:
 
 
 def _described(name: str | None, reason: str) -> str:
-    """A commit and what its author said of it; nothing where the source gives configs."""
+    """Return a commit and its author's reason; empty if the source gives configs."""
     return f"{name} {reason}".strip() if name else ""
 
 
@@ -109,7 +109,7 @@ def _outcome(run: ForeignRun) -> Outcome:
 
 
 def _values(values: Mapping[str, Plain] | None) -> dict[str, Scalar]:
-    """What is there, under names fit to be shown."""
+    """Return the known values, under names that are safe to show."""
     found: dict[str, Scalar] = {}
     for name, value in (values or {}).items():
         if isinstance(value, int) and value.bit_length() > MAX_BITS:
@@ -183,7 +183,7 @@ def _reigns(runs: Iterable[ForeignRun], standings: Standings) -> Iterator[Reign]
 
 
 def _knobs(runs: Sequence[ForeignRun], standings: Standings) -> list[ReportedKnob]:
-    """Whatever differed, each with the values seen or the range they span."""
+    """Return every field that differed, each with the values seen or the range that they span."""
     seen: dict[str, set[Scalar]] = {}
     for config in standings.configs.values():
         for name, value in _values(config.values).items():

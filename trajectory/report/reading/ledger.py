@@ -1,7 +1,7 @@
-"""One pass over a journal: what the report needs of each row, and nothing else of it.
+"""One pass over a journal that keeps only what the report needs of each row.
 
-Ten thousand rows with their raw replies are tens of megabytes; of an iteration a few numbers are
-kept, and its texts are compressed as they go by (:mod:`trajectory.report.words.details`).
+Ten thousand rows with their raw replies are tens of megabytes. The ledger keeps a few numbers of an
+iteration, and compresses its texts as it reads them (:mod:`trajectory.report.words.details`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from trajectory.worked import LaneUse, Worked
 
 @dataclass(slots=True)
 class Workload:
-    """What a kind of proposer asked for and used, whatever came of it: what its track record in
-    the evidence does not say."""
+    """Usage of one kind of proposer, whatever came of its proposals. Its track record in the
+    evidence lacks these numbers."""
 
     latency_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     fallbacks: int = 0
-    """Proposals it made in another proposer's place."""
+    """Proposals that it made in another proposer's place."""
     models: set[str] = field(default_factory=set)
 
 
@@ -62,17 +62,17 @@ class Ledger:
         self.details = DetailBook()
         self.workloads: dict[str, Workload] = {}
         self.failures: Counter[str] = Counter()
-        """By status, over all trials of baselines and iterations."""
+        """Failed trials by status, over all trials of baselines and iterations."""
         self.trials = 0
         """Trials of baselines and iterations."""
         self.repeats = 0
         """Iterations that trained a config which an earlier one had proposed."""
         self.calibration = Spent()
-        """The baseline's replicates."""
+        """Time spent on the baseline's replicates."""
         self.calibration_wh: float | None = None
         self.lane_use = LaneUse()
         self.worked_s = dict.fromkeys(("search", "stress", "fresh"), 0.0)
-        """By the clock: what ran side by side counts once."""
+        """Busy time in seconds by the clock; trials that ran at the same time count once."""
         self._worked = Worked()
         self.interruptions = 0
         self.pauses = 0
@@ -82,12 +82,12 @@ class Ledger:
 
     @property
     def baseline(self) -> AnyConfig | None:
-        """None before it was measured."""
+        """The baseline's config; None before it was measured."""
         entry = self.evidence.configs.get(self.evidence.baseline_hash or "")
         return entry.config if entry else None
 
     def add(self, row: Row) -> None:
-        """Take in one row, in the journal's order."""
+        """Enter one row, in the journal's order."""
         if isinstance(row, IterationRow):
             self._iteration(row)
         elif isinstance(row, BaselineRow):
@@ -111,12 +111,13 @@ class Ledger:
         self._crown(row)
 
     def _crown(self, row: Row) -> None:
-        """Take note where a row has changed what the next proposal edits."""
+        """Record the incumbent, and the config that the next proposal edits, if this row changed
+        them."""
         incumbent = self.evidence.incumbent_hash
         if not incumbent or (self.reigns and self.reigns[-1].config_hash == incumbent):
             return
         number = row.iter if isinstance(row, IterationRow) else 0
-        if self.reigns:  # of several lanes a later reign may be that of a lower iteration
+        if self.reigns:  # with lanes, a later incumbent may have a lower iteration
             number = max(number, self.reigns[-1].iter)
         self.reigns.append(Reign(number, incumbent))
         if self.campaign.reference == "incumbent" or len(self.reigns) == 1:
@@ -185,15 +186,15 @@ class Ledger:
 
 
 def read_ledger(journal: Path, also: Callable[[Row], None] | None = None) -> Ledger:
-    """The ledger of a journal, which a running loop may be writing.
+    """Return the ledger of a journal, to which a running loop may be writing.
 
-    :param also: told every row as well, so that the journal is read once.
-    :raises JournalError: where it is damaged or has no row yet.
+    :param also: also receives every row, so that the journal is read only once.
+    :raises JournalError: if the journal is damaged or has no row yet.
     """
     ledger: Ledger | None = None
     for row in read_rows(journal):
         if ledger is None:
-            if not isinstance(row, CampaignRow):  # read_rows has made sure of it
+            if not isinstance(row, CampaignRow):  # read_rows has checked this
                 break
             ledger = Ledger(row)
         ledger.add(row)
@@ -216,6 +217,6 @@ def _spent(row: IterationRow) -> Spent:
     spent = Spent(proposing=row.proposer.latency_s)
     for trial in row.trials:
         spent.add_trial(trial)
-    if row.lanes is None:  # else its wall time has waiting for a lane in it
+    if row.lanes is None:  # with lanes, wall time includes waiting for one
         spent.other += max(0.0, row.wall_s - spent.total)
     return spent

@@ -1,4 +1,4 @@
-"""Findings of one of our own campaigns."""
+"""Findings of a campaign that this tool ran."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BEST = 10
 def read_campaign(
     journal: Path, knobs: Sequence[ReportedKnob], read: CurveReader, meter: SearchMeter
 ) -> Findings:
-    """Everything a journal says.
+    """Return the findings of a journal.
 
-    :param knobs: the campaign's, in the menu's order.
-    :param read: where the trials' curves come from.
-    :param meter: works out what the search cost.
-    :raises JournalError: where the journal is damaged or empty.
+    :param knobs: the campaign's knobs, in the menu's order.
+    :param read: reads a trial's curve.
+    :param meter: computes the cost of the search.
+    :raises JournalError: if the journal is damaged or empty.
     """
     ledger = read_ledger(journal, meter.add)
     evidence = ledger.evidence
@@ -88,7 +88,7 @@ def _about(ledger: Ledger, name: str) -> About:
 
 
 def _caution(row: CampaignRow) -> str:
-    """What a reader must know of scores that a command printed; empty for our own ruler."""
+    """Return a warning about scores that a command reported; empty for the built-in trainer."""
     if row.script is None:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What configs are believed to score."""
+"""Posterior means of configs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Posteriors:
         return cls(evidence, noise, ranking.population_of(evidence, noise))
 
     def best(self, k: int) -> list[Ranked]:
-        """The ``k`` best by posterior mean."""
+        """Return the ``k`` best configs by posterior mean."""
         return self.of_configs([entry.config_hash for entry in self.evidence.contenders()], k)
 
     def of_configs(self, hashes: Iterable[str], k: int | None = None) -> list[Ranked]:
-        """The measured ones of these, best first."""
+        """Return the measured ones of these configs, best first."""
         configs = self.evidence.configs
         entries = [configs[name] for name in hashes]
         return ranking.rank(
@@ -48,7 +48,7 @@ class Posteriors:
 def baseline_estimate(
     baseline: Measured, noise: RunNoise | None, population: Population | None
 ) -> Estimate:
-    """What the ranking says of the baseline."""
+    """Return the baseline's posterior mean with its interval, as the ranking has it."""
     posterior = ranking.believed(baseline, noise, population, baseline)
     lo, hi = ranking.interval(posterior) or (None, None)
     return Estimate(posterior.mean, lo, hi, baseline.n)

@@ -13,28 +13,28 @@ from trajectory.evidence import ConfigEvidence
 
 @dataclass(frozen=True, slots=True)
 class ReportedKnob:
-    """A knob of the campaign, or whatever another tool's configs differ in."""
+    """A knob of the campaign, or any field in which an imported campaign's configs differ."""
 
     name: str
     domain: Domain
     default: Scalar | None
-    """The menu's, or the value of another tool's baseline where that is known."""
+    """The menu's default, or the value of an imported campaign's baseline if it is known."""
     read: Callable[[AnyConfig], Scalar] | None = None
-    """How a config is asked for it; None: it is a field of the config."""
+    """Reads the knob's value from a config; None if it is a field of the config."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One config that was trained, counted once however often."""
+    """One trained config, counted once however often it was trained."""
 
     values: Mapping[str, Scalar]
-    """By knob."""
+    """Values by knob."""
     mean: float | None
-    """The mean of its runs' scores; None where none of them was measured."""
+    """Mean score of its runs; None if none was measured."""
 
 
 def samples(entries: Iterable[ConfigEvidence], knobs: Sequence[ReportedKnob]) -> list[Sample]:
-    """The configs that were trained, each as a sample."""
+    """Return a sample for each config that was trained."""
     return [
         Sample(knob_values(entry.config, knobs), entry.mean if entry.n else None)
         for entry in entries
@@ -43,7 +43,8 @@ def samples(entries: Iterable[ConfigEvidence], knobs: Sequence[ReportedKnob]) ->
 
 
 def knob_values(config: AnyConfig, knobs: Sequence[ReportedKnob]) -> dict[str, Scalar]:
-    """The config's values of these knobs; the menu's default for a field left at None."""
+    """Return the config's values of these knobs, with the menu's default for a field that is
+    None."""
     found: dict[str, Scalar] = {}
     for knob in knobs:
         value: Scalar | None = config.value(knob.name) if knob.read is None else knob.read(config)

@@ -1,4 +1,4 @@
-"""Iterations as a report counts them."""
+"""Iterations, as the report counts them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from trainer.spec import TrialFailed, TrialOk
 from trajectory.rows import TrialRecord
 
 Outcome: TypeAlias = Literal["keep", "discard", "failed", "refused"]
-"""``failed``: a trial of it ended without a measurement and none with one. ``refused``: no trial
-was run, because the rails refused the proposal or there was none."""
+"""Result of an iteration. ``failed``: a trial ran, and none gave a measurement. ``refused``: no
+trial ran, because the rails refused the proposal or there was none."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """Where wall time went, in seconds."""
+    """Wall time by activity, in seconds."""
 
     proposing: float = 0.0
     setup: float = 0.0
     training: float = 0.0
     evaluation: float = 0.0
     failed: float = 0.0
-    """Trials that ended without a measurement, whole."""
+    """Whole time of trials that ended without a measurement."""
     other: float = 0.0
     """The rest: starting and reaping processes, writing the record."""
 
     def by_part(self) -> dict[str, float]:
-        """Seconds by the names in PARTS."""
+        """Return the seconds by the names in PARTS."""
         return {name: getattr(self, name) for name in PARTS}
 
     @property
@@ -42,14 +42,15 @@ class Spent:
             setattr(self, name, getattr(self, name) + weight * seconds)
 
     def add_trial(self, trial: TrialRecord) -> None:
-        """Add one trial's."""
+        """Add one trial's seconds."""
         result = trial.result
         if isinstance(result, TrialFailed):
             self.failed += trial.wall_s
             return
         self.setup += result.setup_s
         self.training += result.train_s
-        eval_s = result.eval_s if isinstance(result, TrialOk) else 0.0  # a command's is in its run
+        # A command's training time includes its evaluation.
+        eval_s = result.eval_s if isinstance(result, TrialOk) else 0.0
         self.evaluation += eval_s
         self.other += max(0.0, trial.wall_s - result.setup_s - result.train_s - eval_s)
 
@@ -59,17 +60,18 @@ PARTS = ("training", "evaluation", "setup", "proposing", "failed", "other")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is kept of an iteration. Scores are in the campaign's measure, lower is better."""
+    """The facts of an iteration that the report keeps. Scores are objectives in the campaign's
+    measure: lower is better."""
 
     iter: int
     kind: str
-    """The kind of the proposer whose proposal was used."""
+    """Kind of the proposer whose proposal was used."""
     outcome: Outcome
     config_hash: str | None
     changed: Mapping[str, Scalar]
-    """Knob to the value asked for."""
+    """Maps each changed knob to the proposed value."""
     described: str
-    """What stands for the change where no config is given; empty where one is."""
+    """Description of the change if no config is given; empty if one is."""
     mean: float | None
     runs: int
     """Seeds of the candidate behind ``mean``."""
@@ -81,7 +83,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """From this iteration on, this config was the incumbent. The baseline reigns from 0."""
+    """A config, and the iteration since which it was the incumbent; 0 for the baseline."""
 
     iter: int
     config_hash: str

@@ -1,1 +1,1 @@
-"""How the page writes: texts, numbers, the table of iterations and what a row opens to."""
+"""Texts and numbers as the page writes them, and the table of iterations with its details."""

@@ -1,8 +1,8 @@
-"""What an iteration opens to in the page: texts and trials, packed so that ten thousand fit.
+"""Details of iterations for the page: texts and trials, packed so that ten thousand fit.
 
-The texts are what others wrote (a language model, another tool), so they travel as data and never
-as markup: JSON, deflated, in base64, which the page's script unpacks where a row is opened and puts
-in place as text nodes. Every text has its invisible characters spelled out.
+The texts come from others (a language model, another tool), so they travel as data and never as
+markup: as JSON, deflated, in base64. When a reader opens a row, the page's script unpacks them and
+inserts them as text nodes. Invisible characters are spelled out in every text.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from trajectory.report.words.wording import value_text
 from trajectory.rows import IterationRow, TrialRecord
 
 CHUNK = 100
-"""Iterations packed together: opening one unpacks so many."""
+"""Iterations packed together: opening one of them unpacks them all."""
 _LEVEL = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field of the config, in words."""
+    """One changed field of the config, as text."""
 
     name: str
     before: str
@@ -38,14 +38,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TrialLine:
-    """One trial of it."""
+    """One trial of an iteration."""
 
     id: str
     role: str
     seed: str
     status: str
     result: str
-    """Its score, or what went wrong."""
+    """Its score, or the error."""
     wall_s: float
     peak_mem_gib: float | None
 
@@ -67,7 +67,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """All an iteration opens to. Empty texts are not shown."""
+    """The details of one iteration. The page does not show empty texts."""
 
     at: str
     reason: str
@@ -75,31 +75,31 @@ class Details:
     decision: str
     proposer: str
     notes: tuple[str, ...]
-    """What there is to say of the proposer's turn: who stood in for whom, what was overridden."""
+    """Remarks on the proposal: which proposer stood in, which suggestion was overridden."""
     changes: tuple[Change, ...]
     trials: tuple[TrialLine, ...] = ()
     replies: tuple[Reply, ...] = ()
     config: str = ""
-    """Hash, or what else the config goes by."""
+    """Hash, or another name of the config."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The details of up to CHUNK iterations: base64 of the zlib stream of a JSON list."""
+    """Details of up to CHUNK iterations: base64 of the zlib stream of a JSON list."""
 
     data: str
     iterations: int
 
 
 class DetailBook:
-    """The details of every iteration, in their order, compressed as they come."""
+    """The details of every iteration, in order, compressed as they are added."""
 
     def __init__(self) -> None:
         self._packed: list[Chunk] = []
         self._open: list[str] = []
 
     def add(self, details: Details) -> None:
-        """Take in one iteration's."""
+        """Add one iteration's details."""
         self._open.append(json.dumps(details, default=_fields, separators=(",", ":")))
         if len(self._open) == CHUNK:
             self._packed.append(_pack(self._open))
@@ -107,14 +107,14 @@ class DetailBook:
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
-        """All of them; each but the last holds CHUNK iterations."""
+        """All chunks; each but the last holds CHUNK iterations."""
         last = [_pack(self._open)] if self._open else []
         return (*self._packed, *last)
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields of one of the frozen values above; ``asdict`` would copy all that is in them
-    first."""
+    """Return the fields of one of the frozen values above; ``asdict`` would first copy everything
+    in them."""
     return {name: getattr(value, name) for name in value.__slots__}
 
 
@@ -126,10 +126,10 @@ def _pack(details: list[str]) -> Chunk:
 def details_of(
     row: IterationRow, reference: Mapping[str, Scalar], measure: Measure = BPB
 ) -> Details:
-    """An iteration's.
+    """Return an iteration's details.
 
-    :param reference: the canonical form of the config that the proposal edits.
-    :param measure: what its scores are of.
+    :param reference: canonical form of the config that the proposal edits.
+    :param measure: unit and direction of its scores.
     """
     proposer, verdict = row.proposer, row.verdict
     refused = f"refused by the rail {verdict.rail or '(none named)'}: {verdict.why}"
@@ -148,7 +148,8 @@ def details_of(
 
 
 def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ...]:
-    """The config's difference from its reference; of a refused proposal, what it asked for."""
+    """Return the config's differences from its reference; for a refused proposal, the changes that
+    it asked for."""
     asked: Mapping[str, Scalar] = row.proposal.changes if row.proposal else {}
     after = row.config.said if row.config else {**before, **asked}
     names = [*asked, *(name for name in after if name not in asked)]
@@ -160,7 +161,7 @@ def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ..
 
 
 def cell(value: Scalar | None) -> str:
-    """A config's value, or a dash."""
+    """Return a config's value as text, or a dash for None."""
     return "–" if value is None else value_text(value)
 
 

@@ -1,4 +1,5 @@
-"""The table of all iterations as the page's script reads it: columns, not rows, to be small."""
+"""The table of all iterations for the page's script, in columns, which take less space than
+rows."""
 
 from __future__ import annotations
 
@@ -13,15 +14,17 @@ from trajectory.report.words.wording import value_text
 from trajectory.statistics.run_noise import RunNoise
 
 MOST_CHARACTERS = 160
-"""The most of the changes in a row; what it opens to has all of them."""
+"""The most characters of a row's changes; the row's details show all of them."""
 
 
 def columns(
     turns: Sequence[Turn], noise: RunNoise | None, measure: Measure = BPB
 ) -> dict[str, Any]:
-    """A list a column, all as long as there are iterations; ``kinds`` are the words that ``kind``
-    counts into. Scores have one decimal more than is shown; ``digits`` says those where they are
-    not four."""
+    """Return a list for each column, with one entry for each iteration.
+
+    ``kind`` holds indices into ``kinds``. Scores have one decimal more than the page shows.
+    ``digits`` says how many it shows if these are not four.
+    """
     kinds = sorted({turn.kind for turn in turns})
     place = {kind: i for i, kind in enumerate(kinds)}
 
@@ -53,7 +56,8 @@ def columns(
 
 
 def changed_text(turn: Turn, limit: int = MOST_CHARACTERS) -> str:
-    """``lr=0.003 n_layer=4``, as proposed, be it sensible or not; or what stands for it."""
+    """Return the proposed changes, such as ``lr=0.003 n_layer=4``, valid or not, or else their
+    description."""
     if not turn.changed:
         return label(turn.described, limit)
     shown = (f"{label(name, 24)}={value_text(value)}" for name, value in turn.changed.items())

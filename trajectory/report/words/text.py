@@ -1,19 +1,18 @@
-"""Texts from proposers, made fit to be looked at."""
+"""Untrusted texts, made safe to show."""
 
 from __future__ import annotations
 
 import unicodedata
 
 _JOINERS = "\u200c\u200d"
-"""Part of the spelling of some scripts and emoji."""
+"""Zero-width characters that the spelling of some scripts and emoji needs."""
 
 
 def shown(text: str) -> str:
-    """The text with what is invisible in it spelled out, as ``⟨U+202E⟩``.
+    """Return the text with its invisible characters spelled out, such as ``⟨U+202E⟩``.
 
-    Bidirectional overrides, zero-width characters and control codes can make a page show another
-    text than the one that was received. Line breaks and tabs stay. Escaping for HTML is the
-    template's affair.
+    Bidirectional overrides, zero-width characters and control codes can make a page show a
+    different text from the one received. Line breaks and tabs stay. The template escapes HTML.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -24,12 +23,12 @@ def shown(text: str) -> str:
 
 
 def label(text: str, limit: int = 32) -> str:
-    """On one line, at most ``limit`` characters: for axes, headings and cells."""
+    """Return the text on one line of at most ``limit`` characters, for axes, headings and cells."""
     return cut(" ".join(shown(text).split()), limit)
 
 
 def cut(text: str, limit: int) -> str:
-    """At most ``limit`` characters, the last an ellipsis where some are missing."""
+    """Return at most ``limit`` characters, the last an ellipsis if some are missing."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -1,4 +1,4 @@
-"""Numbers and knobs' values as the page writes them."""
+"""Numbers and knobs' values, as the page writes them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ MINUS = "\u2212"
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """With so many decimals, and a real minus sign; a dash for None."""
+    """Return the number with this many decimals and a typographic minus sign; a dash for None."""
     if value is None:
         return "–"
     return f"{value:,.{digits}f}".replace("-", MINUS)
 
 
 def signed(value: float | None, digits: int = 4) -> str:
-    """As :func:`number`, with its sign always."""
+    """Format like :func:`number`, but always with a sign."""
     return "–" if value is None else f"{value:+,.{digits}f}".replace("-", MINUS)
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """0.125 as ``12 %``."""
+    """Return a proportion in percent: 0.125 as ``12 %``."""
     return f"{100 * share:.{digits}f} %"
 
 
 def span(lo: float | None, hi: float | None, digits: int = 4) -> str:
-    """``2.6203 … 2.6649``; ``unknown`` where there is no interval."""
+    """Return ``2.6203 … 2.6649``, or ``unknown`` if there is no interval."""
     if lo is None or hi is None:
         return "unknown"
     return f"{number(lo, digits)} … {number(hi, digits)}"
@@ -39,30 +39,30 @@ def span(lo: float | None, hi: float | None, digits: int = 4) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Objectives as the page writes them: as the scores they are, in the campaign's decimals."""
+    """Formats objectives as scores, with the campaign's number of decimals."""
 
     measure: Measure = BPB
 
     def text(self, objective: float | None) -> str:
-        """A score; a dash for None."""
+        """Return a score; a dash for None."""
         return number(self._turned(objective), self.measure.digits)
 
     def signed(self, delta: float | None) -> str:
-        """A difference of scores, with its sign always."""
+        """Return a difference of scores, always with a sign."""
         return signed(self._turned(delta), self.measure.digits)
 
     def size(self, amount: float | None) -> str:
-        """An error or a spread, which has no direction."""
+        """Return an error or a spread, which has no direction."""
         return number(amount, self.measure.digits)
 
     def span(self, lo: float | None, hi: float | None) -> str:
-        """An interval of objectives or of differences, its lower end first."""
+        """Return an interval of objectives or of differences, its lower end first."""
         if lo is None or hi is None:
             return "unknown"
         return span(*self.measure.ends(lo, hi), self.measure.digits)
 
     def half_width(self, estimate: Estimate) -> str:
-        """``± 0.0231`` of a symmetric interval; nothing where there is none."""
+        """Return ``± 0.0231`` for a symmetric interval; empty if there is none."""
         if estimate.hi is None:
             return ""
         return f"± {self.size(estimate.hi - estimate.value)}"
@@ -70,33 +70,33 @@ class Scores:
     def _turned(self, objective: float | None) -> float | None:
         if objective is None or self.measure.direction == "minimise":
             return objective
-        return self.measure.score(objective) + 0.0  # no minus before a nought
+        return self.measure.score(objective) + 0.0  # avoids "-0"
 
 
 def money(usd: float) -> str:
-    """Dollars, to the cent or, below ten of them, to two figures."""
+    """Return an amount to the cent or, below ten cents, to two significant digits."""
     return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.2g}"
 
 
 def rate(usd: float) -> str:
-    """Dollars of a unit's price, at least to the cent: ``$0.30``, ``$0.1234``."""
+    """Return a unit price in dollars, at least to the cent: ``$0.30``, ``$0.1234``."""
     return "$" + max(f"{usd:.2f}", f"{usd:.6g}", key=len)
 
 
 def value_text(value: Scalar) -> str:
-    """A knob's value in a few characters."""
+    """Return a knob's value in a few characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.3g}" if isinstance(value, float) else label(str(value)) or '""'
 
 
 def cell_text(cell: Scalar | Bin) -> str:
-    """A knob's value, or the ends of a bin of its values: ``5 – 9``, ``2.6e-4 – 0.002``."""
+    """Return a knob's value, or the ends of a bin of its values: ``5 – 9``, ``2.6e-4 – 0.002``."""
     return f"{_edge(cell.low)} – {_edge(cell.high)}" if isinstance(cell, Bin) else value_text(cell)
 
 
 def _edge(edge: float) -> str:
-    """A whole number in full, others to two digits; ``2.6e-4`` where zeros would be longer."""
+    """Return an integer in full, others to two digits; ``2.6e-4`` where zeros would be longer."""
     if isinstance(edge, int):
         return str(edge)
     if 0 < abs(edge) < 1e-3:
