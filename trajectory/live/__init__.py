@@ -1,2 +1,2 @@
-"""The live page: campaigns as they happen, for whoever looks in. It reads and changes nothing, but
-for a campaign's pause file."""
+"""Live page: a web server that shows campaigns while they run. It only reads, except that it can
+write or remove a campaign's pause file."""

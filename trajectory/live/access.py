@@ -1,8 +1,8 @@
-"""Who may look. On loopback nobody is asked; elsewhere everybody shows the token.
+"""Access control: no authentication on loopback, and a shared token elsewhere.
 
 The token travels in an ``Authorization: Bearer`` header or in the body of the sign-in form, never
-in an address. Signing in gives a cookie that is a signature made with the token: it holds over a
-restart of the server, and no longer once the token is another.
+in a URL. Signing in sets a cookie with an expiry time, signed with a key derived from the token. It
+survives a restart of the server, and becomes invalid when the token changes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ MIN_TOKEN_CHARACTERS = 16
 
 
 class Access:
-    """Checks the token; None where no one needs one."""
+    """Checks tokens and session cookies; a token of None admits everyone."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked."""
+        """Whether no token is required."""
         return self._token is None
 
     def accepts(self, token: str) -> bool:
-        """Whether it is the token, in a time that says nothing of how nearly it is."""
+        """Return whether it is the token, in a time that does not depend on where they differ."""
         return self._token is not None and hmac.compare_digest(_digest(token), _digest(self._token))
 
     def admits(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
-        """Whether a request with these may be answered."""
+        """Return whether a request with these headers and cookies may be answered."""
         if self._token is None:
             return True
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -43,7 +43,7 @@ class Access:
         return self._is_session(cookies.get(COOKIE, ""))
 
     def new_session(self) -> str:
-        """A cookie for somebody who has shown the token."""
+        """Return a session cookie for a client that has shown the token."""
         expires = str(int(time.time()) + SESSION_S)
         return f"{expires}.{self._signature(expires)}"
 
@@ -65,7 +65,7 @@ def _digest(text: str) -> bytes:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to ``host``."""
+    """Return whether only this machine can reach a server bound to ``host``."""
     if host == "localhost":
         return True
     try:

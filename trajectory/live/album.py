@@ -1,7 +1,6 @@
-"""The report's figures, drawn again when somebody looks and rows have landed since.
+"""Figures of the report, redrawn when a client asks for them and new rows have arrived.
 
-Drawing takes seconds, so it happens in a process of its own, one at a time, and never while nobody
-looks.
+Drawing takes seconds, so it happens in a separate process, one at a time, and only on request.
 """
 
 from __future__ import annotations
@@ -19,37 +18,38 @@ from autoresearch.values import Frozen
 from trajectory.report.figures.registry import FIGURES
 
 REDRAW_S = 20.0
-"""The least time between two drawings of one campaign."""
+"""Least seconds between two drawings of a campaign."""
 RETRY_S = 60.0
-"""The same, after one that failed."""
+"""Least seconds between a failed drawing and the next."""
 DRAWING_S = 120.0
-"""A drawing that takes longer is given up."""
+"""Timeout of a drawing in seconds."""
 ENDING_S = 5.0
-"""A drawing that was killed is waited for so long, to clear up after it."""
+"""Seconds to wait for a killed drawing, so that its files can be removed."""
 _one_at_a_time = threading.Lock()
 
 
 class Figures(Frozen):
-    """What there is to see of a campaign's figures."""
+    """State of a campaign's figures."""
 
     names: tuple[str, ...]
-    """The names of the pictures, in the order of the report's page."""
+    """Names of the available figures, in the order of the report's page."""
     rows: int
-    """The journal had when they were drawn."""
+    """Rows of the journal when they were drawn."""
     iterations: int
     """Iterations among these rows."""
     drawing: bool
-    """Whether newer ones are on their way."""
+    """Whether newer ones are being drawn."""
     error: str | None
-    """Why they could not be drawn."""
+    """Reason of a failed drawing; None if it succeeded."""
 
 
 class Album:
     """One campaign's figures."""
 
     def __init__(self, directory: Path, command: Sequence[str]) -> None:
-        """
-        :param command: draws a report; it gets ``--campaign DIR --out DIR`` appended.
+        """Make an album without figures.
+
+        :param command: draws a report; ``--campaign DIR --out DIR`` is appended.
         """
         self._directory = directory
         self._command = tuple(command)
@@ -62,10 +62,11 @@ class Album:
         self._closed = False
 
     def look(self, rows: int, iterations: int) -> Figures:
-        """What there is, and newer ones begun where the campaign has gone on or a drawing failed.
+        """Return the state of the figures, and start a new drawing if rows have arrived or the last
+        drawing failed.
 
-        :param rows: the journal has now.
-        :param iterations: of these.
+        :param rows: rows in the journal now.
+        :param iterations: iterations among these rows.
         """
         with self._lock:
             now_s = time.monotonic()
@@ -82,7 +83,7 @@ class Album:
             return self._figures
 
     def file(self, name: str) -> Path | None:
-        """One picture's SVG; None where there is none of that name."""
+        """Return the path of a figure's SVG; None if there is none of that name."""
         with self._lock:
             if self._folder is None or name not in self._figures.names:
                 return None
@@ -108,7 +109,7 @@ class Album:
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """End what is being drawn, and remove what was."""
+        """Kill a running drawing, and remove the figures."""
         with self._lock:
             self._closed = True
             process, thread = self._process, self._thread
@@ -121,7 +122,7 @@ class Album:
             self._folder = None
 
     def _run(self, command: Sequence[str]) -> str | None:
-        """None, or why it failed in one line."""
+        """Run a drawing; return None, or its error in one line."""
         with self._lock:
             if self._closed:
                 return "nobody looks any more"
@@ -145,6 +146,6 @@ class Album:
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    """The names of the drawn figures, as they follow on the page."""
+    """Return the names of the drawn figures, in the page's order."""
     names = (kind.name for kind in FIGURES)
     return tuple(name for name in names if (folder / FIGURES_DIR / f"{name}.svg").is_file())

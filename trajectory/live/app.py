@@ -1,7 +1,7 @@
 """The server: a JSON interface, an event stream and one static page over a :class:`Board`.
 
-What comes from a model or a menu is sent as JSON and shown as text; the page's policy allows no
-script, style or image but its own files.
+Texts from a model or a menu are sent as JSON and shown as text. The page's policy allows only its
+own scripts, styles and images.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from trajectory.live.board import Board
 from trajectory.live.gate import Gate
 
 MAX_BODY_BYTES = 4096
-"""The longest body of any request; a longer one is answered with 413."""
+"""Longest body of a request; a longer one gets status 413."""
 
 
 def create_app(board: Board, access: Access) -> FastAPI:
-    """The application; ``access`` says who may look."""
+    """Return the application; ``access`` decides which requests it answers."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -34,14 +34,14 @@ def create_app(board: Board, access: Access) -> FastAPI:
         title="autoresearch",
         summary="Campaigns as they run.",
         lifespan=lifespan,
-        # Their pages load scripts from elsewhere, which this server's policy forbids.
+        # FastAPI's pages load scripts from other sites, which this server's policy forbids.
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # it redirects to an absolute address, without a proxy's prefix
+        redirect_slashes=False,  # redirects would lack a proxy's prefix
     )
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=MAX_BODY_BYTES)
     if access.is_open:
-        # A page elsewhere that points its own name at 127.0.0.1 is turned away.
+        # Refuse a site that points its own domain name at 127.0.0.1 (DNS rebinding).
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"])
     app.add_middleware(Gate, access=access)
     app.state.board, app.state.access = board, access

@@ -1,4 +1,4 @@
-"""What a followed campaign's best configs are believed to score, computed once for each row."""
+"""Posterior means of a followed campaign's best configs, computed once per row."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from trajectory.statistics.score_axis import score_limits
 
 
 class Beliefs:
-    """A campaign's evidence, its incumbents in their order, and how they rank."""
+    """A campaign's evidence, its incumbents in order, and their ranking."""
 
     def __init__(self) -> None:
         self.evidence = Evidence()
         self._reigns: list[tuple[int, str]] = []
-        """Each incumbent's hash, and the iteration after which it was one."""
+        """Each incumbent's hash, and the iteration after which it became the incumbent."""
         self._rows = 0
         self._scores: list[tuple[float, int]] = []
-        """Each measured candidate's mean, and its runs."""
+        """Each measured candidate's mean, and its number of runs."""
         self._known: tuple[int, dict[str, Any]] = (0, {})
-        """The fields of a status, and after how many rows they were worked out."""
+        """Cached fields of a status, and the number of rows they were computed from."""
 
     def add(self, row: Row) -> None:
-        """Take in the next row."""
+        """Add the next row."""
         self.evidence.add(row)
         self._rows += 1
         if isinstance(row, IterationRow) and row.decision.estimate_bpb is not None:
@@ -36,14 +36,14 @@ class Beliefs:
         incumbent = self.evidence.incumbent_hash
         last, known = self._reigns[-1] if self._reigns else (0, None)
         if incumbent and incumbent != known:
-            # With several lanes a later incumbent may have a lower number.
+            # With several lanes, a later incumbent may have a lower number.
             number = row.iter if isinstance(row, IterationRow) else 0
             self._reigns.append((max(number, last), incumbent))
 
     def fields(self, measure: Measure, fresh: ConfirmedConfig | None) -> dict[str, Any]:
-        """Return the fields of a status that say what is believed.
+        """Return the fields of a status that hold estimates.
 
-        :param fresh: what fresh runs say of the incumbent.
+        :param fresh: the incumbent's results on fresh runs.
         """
         if self._known[0] != self._rows or not self._known[1]:
             self._known = self._rows, self._worked_out(measure, fresh)

@@ -1,4 +1,4 @@
-"""All campaigns that the page shows: found under the given places, polled together, told of."""
+"""Board of all campaigns that the page shows: finds them, polls them, and publishes changes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from trajectory.live.telemetry import DeviceTail
 
 POLL_S = 0.5
 FIND_EVERY = 10
-"""Polls between two looks for new campaigns."""
+"""Polls between two searches for new campaigns."""
 MESSAGE_CHARACTERS = 300
 WAITING_EVENTS = 1000
-"""A listener that lags this far behind is let go; its browser connects anew and catches up."""
+"""Most changes queued for a listener. A listener that lags further behind is dropped; its browser
+reconnects and catches up."""
 
 
 class Watched:
@@ -35,17 +36,17 @@ class Watched:
         self.album = Album(directory, draw)
         self.device = DeviceTail(directory / TELEMETRY_FILE)
         self.error: str | None = None
-        """Why it can no longer be followed, in one sentence."""
+        """Reason why it can no longer be followed, in one sentence."""
         self._last_seen: tuple[object, ...] = ()
 
     def poll(self) -> tuple[list[Brief], bool]:
-        """New iterations, and whether anything else worth showing changed."""
+        """Return new iterations, and whether anything else worth showing changed."""
         try:
             landed = self.follower.poll()
             self.error = None
         except AutoresearchError as error:
             landed, self.error = [], readable(str(error))
-        except Exception as error:  # noqa: BLE001 (the others are followed all the same)
+        except Exception as error:  # noqa: BLE001 (the others are still followed)
             said = " ".join(f"{type(error).__name__}: {error}".split())
             said = readable(said[:MESSAGE_CHARACTERS])
             landed, self.error = [], f"it cannot be followed ({said})"
@@ -64,20 +65,21 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something on the board is not as it was."""
+    """A change of a campaign."""
 
     campaign: str
     landed: tuple[Brief, ...]
     iterations: int
-    """Finished so far."""
+    """Iterations finished so far."""
 
 
 class Board:
-    """The campaigns, by name. :meth:`following` keeps them current; handlers only look."""
+    """The campaigns, by name. :meth:`following` keeps them current; request handlers only read."""
 
     def __init__(self, places: Iterable[Path], draw: Sequence[str]) -> None:
-        """
-        :param places: campaigns, or directories that hold campaigns.
+        """Make a board without campaigns.
+
+        :param places: campaigns, or directories that contain campaigns.
         :param draw: the command that draws a report; see :class:`Album`.
         """
         self._draw = tuple(draw)
@@ -89,11 +91,11 @@ class Board:
         self._polled_s = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.lock = threading.Lock()
-        """Held while campaigns are polled, and by whoever reads one of them."""
+        """Held while campaigns are polled, and by anything that reads one of them."""
         self.campaigns: dict[str, Watched] = {}
 
     def poll(self) -> list[Change]:
-        """Look for campaigns and read on in each."""
+        """Search for campaigns, and read new rows of each."""
         if self._polls % FIND_EVERY == 0:
             self._find()
         self._polls += 1
@@ -106,7 +108,7 @@ class Board:
         return changes
 
     def _find(self) -> None:
-        """Take in campaigns that are new, and let go of those that were removed."""
+        """Add new campaigns, and drop removed ones."""
         found = dict.fromkeys(self._directories())
         campaigns = {}
         for name, watched in self.campaigns.items():
@@ -127,7 +129,7 @@ class Board:
                 yield place
                 continue
             with suppress(OSError):
-                # A name that begins with a dot is that of a folder in the making.
+                # A folder that is still being created has a name that begins with a dot.
                 visible = [child for child in place.iterdir() if not child.name.startswith(".")]
                 yield from sorted(filter(_holds_campaign, visible))
 
@@ -147,7 +149,8 @@ class Board:
                 await task
 
     def end_streams(self) -> None:
-        """Let all listeners go, from any thread or signal handler: the server is ending."""
+        """End all event streams because the server is ending; callable from any thread or signal
+        handler."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end_streams)
 
@@ -172,7 +175,8 @@ class Board:
             queue.put_nowait(None)
 
     async def changes(self) -> AsyncIterator[Change]:
-        """Every change from now on, until the board ends or the listener lags too far behind."""
+        """Yield every change from now on, until the board ends or the listener lags too far
+        behind."""
         queue: asyncio.Queue[Change | None] = asyncio.Queue()
         self._listeners.add(queue)
         try:
@@ -182,19 +186,20 @@ class Board:
             self._listeners.discard(queue)
 
     def silent_s(self) -> float:
-        """Since all campaigns were last looked at."""
+        """Return the seconds since all campaigns were last polled."""
         return time.monotonic() - self._polled_s
 
 
 def readable(name: str) -> str:
-    """A file's name as text that can be sent: what in it is no UTF-8 is shown as such."""
+    """Return a file's name as valid text, with a replacement character for bytes that are not
+    UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _holds_campaign(directory: Path) -> bool:
     try:
         return (directory / JOURNAL_FILE).is_file()
-    except OSError:  # it may not be looked into
+    except OSError:  # no permission
         return False
 
 

@@ -1,4 +1,4 @@
-"""What the page needs of a campaign: small, and free of everything it has to ask for."""
+"""Summaries for the live page: small, without data that the page requests separately."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Incumbent(Frozen):
     """The best config by evidence."""
 
     iter: int
-    """0: the baseline."""
+    """The iteration that first proposed it; 0 for the baseline."""
     config_hash: str
     n: int
     """Seeds measured."""
 
 
 class Step(Frozen):
-    """One incumbent's time."""
+    """One incumbent, and when it became the incumbent."""
 
     iter: int
-    """The iteration after which it was the incumbent; 0: the baseline."""
+    """The iteration after which it became the incumbent; 0 for the baseline."""
     objective: float
-    """Its posterior mean now; the score it was kept with is a lucky one."""
+    """Its posterior mean now; the score that it was kept with is biased by luck."""
 
 
 class Brief(Frozen):
@@ -41,14 +41,14 @@ class Brief(Frozen):
     changes: dict[str, Scalar]
     config_hash: str | None
     objective: float | None
-    """Mean over the candidate's seeds; None where nothing was measured."""
+    """Mean over the candidate's seeds; None if nothing was measured."""
     stderr: float | None
     """Standard error of ``delta``."""
     delta: float | None
-    """Against the reference; negative is better."""
+    """Difference to the reference; negative is better."""
     runs: int
     failed: str | None
-    """How the candidate failed, or the rail that refused it."""
+    """The candidate's failure status, or the rail that refused it."""
     n: int
     """Seeds behind ``objective``."""
     wall_s: float
@@ -59,65 +59,66 @@ class Status(Frozen):
     """A campaign at one moment."""
 
     state: Literal["running", "paused", "silent", "done"]
-    """``done``: nothing is in flight, and it has reached its iterations, was confirmed or imported,
-    or none of its files changed for a minute. ``silent``: none changed for a minute although
-    something is in flight."""
+    """``done``: nothing is in flight, and the campaign reached its iterations, was confirmed or
+    imported, or none of its files changed for a minute. ``silent``: no file changed for a minute
+    although something is in flight."""
     caught_up: bool
     """False while a long journal is still being read."""
     silent_s: float
     iterations: int
     until: int | None
-    """Iterations the loop at work is to reach, where one is at work and says so."""
+    """Number of iterations that the running loop is to reach; None if no loop has recorded it."""
     keeps: int
     pace_s: float | None
     """Mean wall time of the latest iterations."""
     eta_s: float | None
     """``pace_s`` times the iterations left."""
     unit: str
-    """What every score is of."""
+    """Unit of every score."""
     direction: Direction
-    """``maximise``: every number of a score here is its negative, of which lower is better, and
-    every difference of scores likewise. Whoever shows one turns it back."""
+    """With ``maximise``, every score and difference here is negated, so that lower is better.
+    Displays negate it again."""
     digits: int
-    """Decimals of a score that are shown."""
+    """Decimals of a score to show."""
     finding: str
-    """What it found, in one clause."""
+    """The result so far, in one clause."""
     incumbent: Incumbent | None
     incumbents: tuple[Step, ...]
-    """All there were, in their order."""
+    """All incumbents so far, in order."""
     believed_objective: float | None
     """The incumbent's posterior mean."""
     gain: float | None
-    """The incumbent's difference to the baseline as believed (:mod:`trajectory.ranking`), not on
-    the seeds that chose it; negative is better."""
+    """Posterior mean of the incumbent's difference to the baseline (:mod:`trajectory.ranking`), not
+    the difference on the seeds that chose it; negative is better."""
     gain_lo: float | None
     gain_hi: float | None
     """Its 95 % interval."""
     confirmed: ConfirmedConfig | None
-    """What fresh runs say of the incumbent, where there were any."""
+    """The incumbent's results on fresh runs; None if there were none."""
     sigma: float | None
     """Standard deviation of one run within a config."""
     run_half: float | None
-    """Half the 95 % interval of one run's score; a mean of n has it over the root of n."""
+    """Half the 95 % interval of one run's score; for a mean of n runs, divide it by the root of
+    n."""
     baseline_objective: float | None
-    """What the baseline is believed to score."""
+    """The baseline's posterior mean."""
     baseline_lo: float | None
     baseline_hi: float | None
     """Its 95 % interval."""
     scale: tuple[float, float]
-    """The ends of the axis of scores (:mod:`trajectory.statistics.score_axis`)."""
+    """Ends of the axis of scores (:mod:`trajectory.statistics.score_axis`)."""
     failures: dict[str, int]
     energy_wh: float | None
     lanes: int | None = None
-    """Trials that ran at once, at most; None where one did at a time."""
+    """Most trials that ran at the same time; None if only one did."""
     lanes_in_use: float | None = None
-    """The share of the lanes' time in which a trial ran on them."""
+    """Share of the lanes' time during which they ran trials."""
     lanes_in_use_of_hour: float | None = None
-    """The same, by the rows of the hour before the newest."""
+    """The same share, over the hour before the newest row."""
 
 
 def incumbent_of(evidence: Evidence) -> Incumbent | None:
-    """The incumbent; None before anything was measured."""
+    """Return the incumbent; None before anything was measured."""
     best = evidence.configs.get(evidence.incumbent_hash or "")
     if best is None or not best.n:
         return None
@@ -125,7 +126,7 @@ def incumbent_of(evidence: Evidence) -> Incumbent | None:
 
 
 def brief_of(row: IterationRow) -> Brief:
-    """The row in short."""
+    """Return the summary of a row."""
     decision = row.decision
     return Brief(
         iter=row.iter,

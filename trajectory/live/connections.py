@@ -1,9 +1,9 @@
-"""How long a connection may keep the server waiting, and which one goes when there are too many.
+"""Limits on how long and how many connections may keep the server waiting.
 
-uvicorn waits for ever for a request that was begun and never ended, so that somebody who begins
-enough of them leaves no room for others. Here a connection has :data:`REQUEST_S` for each request,
-and where there are too many the one that has kept the server waiting longest makes room.
-Connections whose request is being answered, event streams among them, are left alone.
+uvicorn waits forever for a request that was begun and never ended, so a client that begins enough
+of them locks out all others. Here, a connection has :data:`REQUEST_S` for each request. If there
+are too many connections, the server closes the one that has kept it waiting longest. It never
+closes a connection whose request is being answered, such as an event stream.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0
-"""From a connection's begin, or its last request's, to the end of a request's headers and body."""
+"""Seconds for a request's headers and body, since the connection began or its last request."""
 
 BACKLOG = 16
-"""Connections taken in at once, before anybody else has a turn."""
+"""Connections accepted at once, before other tasks get their turn."""
 
 
 def most_connections() -> int:
-    """A quarter of the files this process may open, as those that leave hold theirs for a moment,
-    and no more than there are lookers-on."""
+    """Return a quarter of the files that this process may open, between 16 and 512.
+
+    The rest leaves room for closing connections, which keep their descriptors for a moment.
+    """
     return max(16, min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 for those who ask, and an end for those who only begin to."""
+    """HTTP/1.1 protocol that closes connections with unfinished requests."""
 
     most = most_connections()
 
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
     ) -> None:
-        """Make room first, and look again after a while."""
+        """Start the connection's timer, and close the longest-waiting one if there are too many."""
         super().connection_made(transport)
         self._since_s = time.monotonic()
         self._seen: Any = None
@@ -45,13 +47,13 @@ class PatientProtocol(H11Protocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is left to look at."""
+        """Cancel the connection's timer."""
         self._timer.cancel()
         super().connection_lost(exc)
 
     @property
     def waits(self) -> bool:
-        """Whether the server waits for this connection, and not it for the server."""
+        """Whether the server is waiting for this connection to send a request."""
         cycle = self.cycle
         return cycle is None or cycle.more_body or cycle.response_complete
 
@@ -70,5 +72,5 @@ class PatientProtocol(H11Protocol):
         held = [one for one in self.connections if isinstance(one, PatientProtocol)]
         waiting = [one for one in held if one.waits and one is not self]
         leaving = min(waiting, key=lambda one: one._since_s) if waiting else self
-        self.connections.discard(leaving)  # it is told that it was lost a moment later
+        self.connections.discard(leaving)  # connection_lost is called a moment later
         leaving.transport.abort()

@@ -1,8 +1,8 @@
-"""A campaign followed while it runs, from its files alone.
+"""Follower of a running campaign, which reads only the campaign's files.
 
-Nothing here takes a lock, opens the history or writes: the journal is append-only and a whole line
-is never changed, so reading on from the last known byte is all it takes, and no reader can keep the
-loop waiting.
+It takes no lock, never opens the history, and writes nothing but the pause file. The journal is
+append-only and a complete line never changes, so the follower reads on from the last known byte. No
+reader can keep the loop waiting.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, It
 from trajectory.worked import LaneUse, Worked
 
 SILENT_S = 60.0
-"""A campaign none of whose files changed for so long is not said to be running."""
+"""Seconds without a change of any file, after which a campaign does not count as running."""
 PACE_ITERATIONS = 20
 BATCH_ROWS = 2000
-"""Taken in by one poll, so that a long journal does not hold up the campaigns beside it."""
+"""Most rows read by one poll, so that a long journal does not delay the other campaigns."""
 
 
 class Follower:
-    """One campaign's directory, read on and on. One thread polls; any thread may look."""
+    """Reads one campaign's directory as it grows. One thread polls; any thread may read the
+    results."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -59,12 +60,12 @@ class Follower:
         self.campaign: CampaignRow | None = None
         self._beliefs = Beliefs()
         self.briefs: list[Brief] = []
-        """What is told of finished iterations, in the order in which they did."""
+        """Summaries of finished iterations, in the order in which they finished."""
         self._order: dict[int, int] = {}
-        """Iteration to its place there."""
+        """Maps an iteration to its index in ``briefs``."""
         self.events: deque[EventRow] = deque(maxlen=50)
         self.confirmed: deque[Confirmed] = deque(maxlen=50)
-        """What confirmations found, the newest first."""
+        """Results of confirmations, the newest first."""
         self._ended = False
         """Whether it was confirmed after its latest iteration."""
         self.failures: dict[str, int] = {}
@@ -75,32 +76,33 @@ class Follower:
         self._end, self._lines, self._keeps = 0, 0, 0
         self._identity: tuple[int, int] | None = None
         self._places: dict[int, tuple[int, int]] = {}
-        """Iteration to where its line begins and how long it is. An imported journal may lack
+        """Maps an iteration to the offset and length of its line. An imported journal may lack
         some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self._worked = Worked()
         self._lane_use = LaneUse()
         self._in_flight = InFlight(self.directory)
         self.lanes_now: LanesNow | None = None
-        """As the campaign says it."""
+        """Content of the campaign's lanes file."""
         self.until: int | None = None
-        """The iterations the loop at work is to reach, as last said: between two iterations nothing
-        is in flight."""
+        """Last known number of iterations that the running loop is to reach. It is kept because
+        between two iterations nothing is in flight."""
         self._activity_s = 0.0
 
     def poll(self) -> list[Brief]:
-        """Read what was appended since the last time; the iterations among it.
+        """Read the rows that were appended since the last poll, and return the iterations among
+        them.
 
-        A journal that is another file than before, or shorter, is read from its beginning.
+        If the journal was replaced or has become shorter, it is read from its beginning.
 
-        :raises JournalError: at a damaged line.
-        :raises MachineryError: where the journal cannot be read.
+        :raises JournalError: if a line is damaged.
+        :raises MachineryError: if the journal cannot be read.
         """
         journal = self.directory / JOURNAL_FILE
         try:
             stat = journal.stat()
         except OSError:
-            self.caught_up = True  # there is nothing to read on in
+            self.caught_up = True  # there is nothing to read
             return []
         identity = (stat.st_dev, stat.st_ino)
         if self._identity not in (None, identity) or stat.st_size < self._end:
@@ -114,11 +116,11 @@ class Follower:
 
     def _read_on(self, journal: Path) -> Iterator[Brief]:
         records = read_records(journal, offset=self._end, line=self._lines)
-        # Also at a damaged line, where nothing more can be read: the board would spin on it.
+        # Set this before a damaged line raises, or the board would retry it without a pause.
         self.caught_up = True
         for record in islice(records, BATCH_ROWS):
             if not record.raw.endswith(b"\n"):
-                return  # the line's end is still on its way
+                return  # the line is still being written
             place = (self._end, record.end - self._end)
             self._end, self._lines = record.end, record.line
             brief = self._take(record.row, place)
@@ -161,7 +163,7 @@ class Follower:
 
     @property
     def evidence(self) -> Evidence:
-        """What the rows read so far are worth."""
+        """Evidence from the rows read so far."""
         return self._beliefs.evidence
 
     @property
@@ -169,11 +171,11 @@ class Follower:
         """Lines of the journal read so far."""
         return self._lines
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- reading the results -------------------------------------------------------------------
 
     def iteration(self, number: int) -> IterationRow | None:
-        """The whole row of a finished iteration, read from the journal again; None where there is
-        none, or the journal is another one by now."""
+        """Return the whole row of a finished iteration, read from the journal again; None if there
+        is none, or if the journal has been replaced."""
         if number not in self._places:
             return None
         start, length = self._places[number]
@@ -185,9 +187,12 @@ class Follower:
             return None
 
     def after(self, number: int, limit: int) -> list[Brief]:
-        """Up to ``limit`` iterations that finished after the one of that number, in the order in
-        which they did, which with several at once is not that of their numbers. After one that has
-        not finished: those from the first of a higher number on."""
+        """Return up to ``limit`` iterations that finished after the given one, in the order in
+        which they finished.
+
+        With several lanes, this is not the order of their numbers. If the given one has not
+        finished, return those from the first with a higher number on.
+        """
         last = self._order.get(number)
         if last is None:
             higher = (at for at, brief in enumerate(self.briefs) if brief.iter > number)
@@ -195,25 +200,25 @@ class Follower:
         return self.briefs[last + 1 : last + 1 + limit]
 
     def top(self, k: int) -> list[Ranked]:
-        """The ranking as it stands; see :mod:`trajectory.ranking`."""
+        """Return the current ranking; see :mod:`trajectory.ranking`."""
         return top(self.evidence, k)
 
     def fresh(self) -> dict[str, ConfirmedConfig]:
-        """By config_hash, what fresh runs say of configs that had any."""
+        """Return the results on fresh runs, by config hash."""
         return latest_of(self.confirmed)
 
     @property
     def running(self) -> RunningTrial | None:
-        """The trial at work, with its curve so far."""
+        """The newest running trial, with its curve so far."""
         return self._trials.running
 
     @property
     def progress(self) -> tuple[tuple[str, int], ...]:
-        """Every trial at work, and how much of its curve was read."""
+        """Every running trial, and the number of points read of its curve."""
         return tuple((one.trial_id, len(one.points)) for one in self._trials.all)
 
     def lanes(self) -> LanesSeen | None:
-        """What runs where; None where one trial runs at a time, or nothing does."""
+        """Return the trial on each lane; None if one trial runs at a time, or none does."""
         if self.lanes_now is None or self.status().state in {"silent", "done"}:
             return None
         iterations = self._in_flight.iterations()
@@ -222,13 +227,13 @@ class Follower:
 
     @property
     def paused(self) -> bool:
-        """Whether somebody put the pause file there."""
+        """Whether the pause file exists."""
         return os.path.lexists(self.directory / PAUSE_FILE)
 
     def pause(self, wanted: bool) -> None:
         """Write or remove the pause file, which the loop obeys before its next iteration.
 
-        :raises OSError: where the directory cannot be written.
+        :raises OSError: if the directory cannot be written.
         """
         path = self.directory / PAUSE_FILE
         if wanted:
@@ -237,7 +242,7 @@ class Follower:
             path.unlink(missing_ok=True)
 
     def status(self) -> Status:
-        """How it stands at this moment."""
+        """Return the campaign's current status."""
         iterations = len(self.briefs)
         until = self.until
         pace_s = fmean(self._walls_s) if self._walls_s else None
@@ -275,8 +280,8 @@ class Follower:
         return "silent" if still else "running"
 
     def _read_until(self) -> int | None:
-        """What the latest iteration in flight says; None where there is none, or it says
-        nothing."""
+        """Return the loop's target from the latest iteration in flight; None if there is none, or
+        its file has no target."""
         for file in in_flight_files(self.directory)[-1:]:
             try:
                 in_flight = json.loads(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Who may look, and under which policy: in front of everything the server answers."""
+"""Middleware that authorizes every request and adds the security headers to every response."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ HEADERS = {
 
 
 class Gate:
-    """ASGI middleware in front of everything: turns away who may not look, and sends the policy
-    with every answer."""
+    """ASGI middleware that refuses unauthorized requests, and sends the content-security policy
+    with every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -43,7 +43,7 @@ class Gate:
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 if message["status"] == 413:
-                    headers["Connection"] = "close"  # the rest of the body is not read
+                    headers["Connection"] = "close"  # the server does not read the rest of the body
             await send(message)
 
         answer = _turned_away(Request(scope), self._access) or self._app
@@ -51,7 +51,7 @@ class Gate:
 
 
 def _turned_away(request: Request, access: Access) -> Response | None:
-    # Not the path of request.url, which is made of whatever the Host header says.
+    # Do not use the path of request.url, which depends on the Host header.
     path = request.scope["path"]
     if _is_from_elsewhere(request, path):
         return PlainTextResponse("asked for by a page from elsewhere", 403)

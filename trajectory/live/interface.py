@@ -1,4 +1,4 @@
-"""The JSON interface: what the page asks for, and whoever else wants to know."""
+"""JSON interface of the live page, also for other clients."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from trajectory.ranking import Ranked
 from trajectory.rows import EventRow, IterationRow
 
 FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""For a picture: it may style itself, and opened by itself it may do nothing."""
+"""Policy of a figure: it may style itself; opened on its own, it may do nothing else."""
 MAX_PAGE_ROWS = 5000
 MAX_STREAMS = 64
-"""Event streams open at once."""
+"""Most event streams open at the same time."""
 MAX_STREAMS_OF_ADDRESS = 8
 STALLED_S = 60.0
-"""Without a look at the campaigns, the server is not well."""
+"""Seconds without a poll of the campaigns after which the server reports itself as stalled."""
 
 router = APIRouter()
 
@@ -42,19 +42,19 @@ class CampaignSummary(Frozen):
     menu: str | None
     created_at: str | None
     error: str | None
-    """Why it can no longer be followed."""
+    """Reason why it can no longer be followed."""
     status: Status
 
 
 class RunningNow(Frozen):
-    """The trial at work."""
+    """The newest running trial."""
 
     trial_id: str
     config_hash: str
     seed: int
     steps: int | None
     points: tuple[CurvePoint, ...]
-    """After the step asked for."""
+    """Points of its curve after the requested step."""
 
 
 class Now(Frozen):
@@ -63,13 +63,13 @@ class Now(Frozen):
     summary: CampaignSummary
     running: RunningNow | None
     lanes: LanesSeen | None
-    """What runs where; None where one trial runs at a time, or nothing does."""
+    """The trial on each lane; None if one trial runs at a time, or none does."""
     device: tuple[DeviceSample, ...]
-    """Samples after the moment asked for, oldest first."""
+    """Samples after the requested time, oldest first."""
 
 
 class Health(Frozen):
-    """How the server itself is."""
+    """The server's own state."""
 
     status: Literal["ok", "stalled"]
 
@@ -78,15 +78,16 @@ class Standing(Ranked):
     """A line of the ranking."""
 
     difference: dict[str, Scalar | None]
-    """The values in which the config is not the baseline's; empty where there is no baseline."""
+    """The config's values that differ from the baseline's; empty if there is no baseline."""
     from_best: dict[str, Scalar | None]
-    """The values in which it is not the best one's; None where only the best has one."""
+    """The config's values that differ from the best config's; None for a value that only the best
+    has."""
     confirmed: ConfirmedConfig | None
-    """What fresh runs say of it, where there were any."""
+    """Its results on fresh runs; None if there were none."""
 
 
 class PauseWanted(Frozen):
-    """What the pause file should be."""
+    """Whether the pause file exists, or is to exist."""
 
     paused: bool
 
@@ -112,7 +113,7 @@ Named: TypeAlias = Annotated[Watched, Depends(_named)]
 
 @router.get("/healthz")
 def health(board: TheBoard, response: Response) -> Health:
-    """Whether the server answers, and still follows the campaigns: 503 where it does not."""
+    """Report whether the server still follows the campaigns; status 503 if it does not."""
     stalled = board.silent_s() > STALLED_S
     if stalled:
         response.status_code = 503
@@ -121,13 +122,13 @@ def health(board: TheBoard, response: Response) -> Health:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(board: TheBoard) -> Response:
-    """The board for Prometheus."""
+    """Return the board's metrics for Prometheus."""
     return Response(metrics_text(board), media_type="text/plain; version=0.0.4")
 
 
 @router.get("/api/campaigns")
 def campaigns(board: TheBoard) -> list[CampaignSummary]:
-    """Every campaign, in the order found."""
+    """Return every campaign, in the order found."""
     with board.lock:
         return [_summary(watched) for watched in board.campaigns.values()]
 
@@ -136,8 +137,11 @@ def campaigns(board: TheBoard) -> list[CampaignSummary]:
 def now(
     board: TheBoard, watched: Named, trial: str = "", step: int = 0, device_after: str = ""
 ) -> Now:
-    """How it stands: the running trial's curve after ``step`` (of ``trial``; all of another's),
-    and the device's samples after the moment ``device_after``."""
+    """Return the campaign's current state.
+
+    It includes the running trial's curve after ``step`` (the whole curve if the trial is not
+    ``trial``), and the device's samples after the time ``device_after``.
+    """
     with board.lock:
         return Now(
             summary=_summary(watched),
@@ -153,13 +157,13 @@ def iterations(
     after: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = MAX_PAGE_ROWS,
 ) -> list[Brief]:
-    """Finished iterations in order, those after the given one."""
+    """Return the iterations that finished after the given one, in order."""
     return watched.follower.after(after, limit)
 
 
 @router.get("/api/campaigns/{name}/iterations/{number}")
 def iteration(watched: Named, number: int) -> IterationRow:
-    """The whole row: proposal, reason, verdict, config, trials, decision, raw replies."""
+    """Return the whole row: proposal, reason, verdict, config, trials, decision, raw replies."""
     row = watched.follower.iteration(number)
     if row is None:
         raise HTTPException(404, f"campaign {watched.name} has no iteration {number} yet")
@@ -170,7 +174,7 @@ def iteration(watched: Named, number: int) -> IterationRow:
 def top(
     board: TheBoard, watched: Named, k: Annotated[int, Query(ge=1, le=100)] = 10
 ) -> list[Standing]:
-    """The k best configs by posterior mean."""
+    """Return the k best configs by posterior mean."""
     with board.lock:
         evidence = watched.follower.evidence
         baseline = evidence.configs.get(evidence.baseline_hash or "")
@@ -192,14 +196,15 @@ def top(
 
 @router.get("/api/campaigns/{name}/figures")
 def figures(watched: Named) -> Figures:
-    """The report's figures as last drawn; asking has newer ones drawn where rows landed."""
+    """Return the state of the report's figures; if rows have arrived, this also starts a new
+    drawing."""
     follower = watched.follower
     return watched.album.look(follower.rows, len(follower.briefs))
 
 
 @router.get("/api/campaigns/{name}/figures/{figure}.svg", response_class=Response)
 def figure(watched: Named, figure: str) -> Response:
-    """One of them."""
+    """Return one figure as SVG."""
     path = watched.album.file(figure)
     if path is None:
         raise HTTPException(404, f"campaign {watched.name} has no figure {figure!r} yet")
@@ -212,7 +217,7 @@ def figure(watched: Named, figure: str) -> Response:
 
 @router.get("/api/campaigns/{name}/happenings")
 def happenings(watched: Named) -> list[EventRow]:
-    """What happened to the campaign, the newest first."""
+    """Return the campaign's events, the newest first."""
     return list(reversed(watched.follower.events))
 
 
@@ -245,7 +250,7 @@ async def _stream_slot(request: Request, board: TheBoard) -> AsyncIterator[None]
         yield
     finally:
         streams[address] -= 1
-        streams += Counter()  # drops addresses without a stream
+        streams += Counter()  # removes addresses without a stream
 
 
 @router.get(
@@ -254,7 +259,7 @@ async def _stream_slot(request: Request, board: TheBoard) -> AsyncIterator[None]
     dependencies=[Depends(_stream_slot)],
 )
 async def events(board: TheBoard) -> AsyncIterator[ServerSentEvent]:
-    """A stream: each change of a campaign, with the iterations that landed."""
+    """Stream each change of a campaign, with the iterations that finished."""
     yield ServerSentEvent(event="hello", data={})
     async for change in board.changes():
         landed = [brief.model_dump(mode="json") for brief in change.landed]
@@ -276,7 +281,8 @@ def _summary(watched: Watched) -> CampaignSummary:
 
 
 def _changed(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
-    """Return the values of ``after`` that are not those of ``before``; None for one it lacks."""
+    """Return the values of ``after`` that differ from those of ``before``; None for one that it
+    lacks."""
     names = {**before, **after}
     return {name: after.get(name) for name in names if after.get(name) != before.get(name)}
 

@@ -1,8 +1,8 @@
-"""What runs on which lane now: said by whoever runs the trials, in a file beside the journal.
+"""Trials that currently run on each lane, from a file that the running command writes.
 
-A campaign's rows say where trials ran, once they are over. ``lanes.json`` says it meanwhile, and is
-gone when nothing runs; after a kill it stays, so what it says is shown only of trials that have no
-result yet.
+The journal's rows record where trials ran after they end. Meanwhile ``lanes.json`` records it, and
+it is removed when nothing runs. After a kill it remains, so its entries are used only for trials
+that have no result yet.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ class LanesNow(Frozen):
     """The file's content."""
 
     lanes: PositiveInt
-    """Trials that can run at once."""
+    """Trials that can run at the same time."""
     said: tuple[LaneSaid, ...]
-    """Those that a trial was on so far, by name."""
+    """Lanes that have had a trial so far, by name."""
     waiting: NonNegativeInt
     """Trials that wait for a lane."""
 
 
 class LaneView(Frozen):
-    """A lane, and the trial on it; None where it is free."""
+    """A lane, and the trial on it; None if it is free."""
 
     lane: str
     trial_id: str | None = None
     role: Role | None = None
     iter: int | None = None
-    """The iteration whose candidate it trains; None of a reference, and outside of the loop."""
+    """The iteration whose candidate it trains; None for a reference, and outside the loop."""
     seed: int | None = None
     step: int | None = None
-    """The latest that its curve has; None while it has none."""
+    """The latest step of its curve; None if the curve is empty."""
     steps: int | None = None
 
 
 class LanesSeen(Frozen):
-    """All of them at one moment."""
+    """All lanes at one moment."""
 
     lanes: tuple[LaneView, ...]
     waiting: NonNegativeInt
@@ -65,7 +65,7 @@ class LanesSeen(Frozen):
 
 
 def read_lanes(directory: Path) -> LanesNow | None:
-    """What is said there; None where nothing legible is."""
+    """Return the lanes file's content; None if it is missing or invalid."""
     try:
         with os.fdopen(open_regular(directory / LANES_FILE, through_links=False), "rb") as file:
             return LanesNow.model_validate_json(file.read(MAX_BYTES))
@@ -76,10 +76,10 @@ def read_lanes(directory: Path) -> LanesNow | None:
 def lane_views(
     now: LanesNow, running: Sequence[RunningTrial], iterations: Mapping[str, int]
 ) -> tuple[LaneView, ...]:
-    """What each lane does.
+    """Return the state of each lane.
 
     :param running: the trials that have no result.
-    :param iterations: those in flight, by the hash of their candidates.
+    :param iterations: iterations in flight, by the hash of their candidates.
     """
     known = {one.trial_id: one for one in running}
     views = []
@@ -103,21 +103,21 @@ def lane_views(
 
 
 class InFlight:
-    """The candidates of the iterations in flight, each file read once."""
+    """Candidates of the iterations in flight; each file is read once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._known: dict[str, tuple[str, int] | None] = {}
 
     def iterations(self) -> dict[str, int]:
-        """Their numbers, by the hash of the candidate; what is not legible is left out."""
+        """Return the iterations in flight by candidate hash, without unreadable files."""
         files = in_flight_files(self._directory)
         self._known = {file.name: self._known.get(file.name) or _candidate(file) for file in files}
         return dict(found for found in self._known.values() if found is not None)
 
 
 class _InFlightFile(Frozen):
-    """Of all that such a file says."""
+    """The fields read from the file of an iteration in flight."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -15,7 +15,7 @@ PREFIX = "autoresearch_"
 
 
 def metrics_text(board: Board) -> bytes:
-    """In the text format of Prometheus 0.0.4."""
+    """Return the board's metrics in the Prometheus text format 0.0.4."""
     registry = CollectorRegistry()
     registry.register(_Collector(board))
     return generate_latest(registry)
@@ -97,7 +97,7 @@ def _values(watched: Watched) -> dict[str, float | None]:
 
 
 def _scores(watched: Watched) -> dict[str, float | None]:
-    """As the trainer said them: objectives of what is to grow are their negatives."""
+    """Return scores in the trainer's own direction; objectives are negated if higher is better."""
     status, measure = watched.follower.status(), _measure(watched)
     best, baseline = status.believed_objective, status.baseline_objective
     return {

@@ -1,4 +1,4 @@
-"""The page's own files, and the form that lets a browser in."""
+"""The page's static files, and the sign-in form."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FILES = {
     "icon.svg": "image/svg+xml",
 }
 OPEN_PATHS = frozenset({"/healthz", "/login", *(f"/static/{name}" for name in FILES)})
-"""What says nothing of any campaign."""
+"""Paths without data about any campaign, served without a token."""
 LINKED_PATHS = frozenset({"/", "/login"})
-"""What another site may link to: looking at it begins nothing."""
+"""Paths that another site may link to, because opening them has no effect."""
 WRONG_TOKEN_S = 0.5
-"""What a wrong token costs whoever tries one."""
+"""Seconds of delay after a wrong token."""
 
 router = APIRouter(include_in_schema=False)
 

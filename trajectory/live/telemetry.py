@@ -1,4 +1,4 @@
-"""The end of a campaign's telemetry.csv, read on as it grows."""
+"""Reader of a campaign's telemetry.csv while it grows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TAIL_BYTES = 256 << 10
 
 
 class DeviceSample(Frozen):
-    """What the device answered at one moment; None for what it did not."""
+    """The device's readings at one moment; None for a reading that it did not give."""
 
     at: str
-    """ISO 8601, UTC."""
+    """Time in ISO 8601, UTC."""
     gpu_util_pct: float | None
     power_w: float | None
     temperature_c: float | None
@@ -36,7 +36,7 @@ class DeviceTail:
         self.samples: deque[DeviceSample] = deque(maxlen=SHOWN_SAMPLES)
 
     def poll(self) -> None:
-        """Take in whole lines that were appended; from a long file the last hour."""
+        """Read the complete lines that were appended; of a long file, only about the last hour."""
         try:
             size = self._path.stat().st_size
             if size < self._read_bytes:
@@ -62,7 +62,7 @@ class DeviceTail:
 
 
 def _sample(row: dict[str, str]) -> DeviceSample | None:
-    """None for a line cut in two, as where the tail begins."""
+    """Return a row's sample; None for a partial line, such as the first of the tail."""
     try:
         return DeviceSample(
             at=row["at"],

@@ -1,4 +1,4 @@
-"""The trials at work, found by what a trial leaves on disk: a spec and no result yet."""
+"""Running trials, found on disk as those with a spec and no result yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec
 
 MAX_SPEC_BYTES = 1 << 20
 MAX_CURVE_BYTES = 1 << 20
-"""The most that one poll takes in of a curve, which is as long as the trial's process makes it."""
+"""Most bytes of a curve read by one poll; the trial's process decides how long the curve is."""
 
 
 class RunningTrial(Frozen):
@@ -26,34 +26,34 @@ class RunningTrial(Frozen):
     config_hash: str
     seed: int
     steps: int | None
-    """It is to take; None for a budget in seconds."""
+    """Steps to take; None for a budget in seconds."""
     points: tuple[CurvePoint, ...]
     """Its curve so far."""
 
 
 class RunningTrials:
-    """The trials of a campaign without a result, looked up again only when the directory
+    """A campaign's trials without a result; the directory is listed again only if it has
     changed."""
 
     def __init__(self, trials: Path) -> None:
         self._trials = trials
         self._listed_ns = -1
         self._over: set[str] = set()
-        """Those that have a result, or are known to have been cut off."""
+        """Trials that have a result, or are known to have been interrupted."""
         self._at_work: dict[str, _Followed] = {}
         self.running: RunningTrial | None = None
-        """The newest of them."""
+        """The newest of the running trials."""
         self.all: tuple[RunningTrial, ...] = ()
         self.changed_s = 0.0
-        """When the trials or a running one's curve last changed; seconds since the epoch."""
+        """Last change of the trials or of a running one's curve; seconds since the epoch."""
 
     def cut_off(self, trial_ids: Iterable[str]) -> None:
-        """The journal says that these will have no result."""
+        """Drop trials that the journal records as interrupted; they will have no result."""
         for trial_id in trial_ids:
             self._is_over(trial_id)
 
     def poll(self) -> None:
-        """Look again; what cannot be read is passed over."""
+        """Read the running trials again, and skip what cannot be read."""
         try:
             self._list()
             for trial_id in list(self._at_work):
@@ -86,7 +86,7 @@ class RunningTrials:
 
 
 class _Followed:
-    """A trial without a result, read on and on."""
+    """Reads a trial without a result as it grows."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -94,17 +94,17 @@ class _Followed:
         self._lines, self._curve = CurveLines(None), KeptCurve()
         self._read_bytes = 0
         self.changed_s = 0.0
-        """When its curve last changed."""
+        """Last change of its curve; seconds since the epoch."""
 
     def look(self) -> RunningTrial | None:
-        """As it stands; None while there is nothing to show."""
+        """Return the trial's current state; None while there is nothing to show."""
         try:
             if self._spec is None:
                 spec_json, _ = _read_plain(self._directory / SPEC_FILE, 0, MAX_SPEC_BYTES)
                 self._spec = TrialSpec.model_validate_json(spec_json)
                 self._lines = CurveLines(self._spec.max_step)
         except (OSError, ValidationError):
-            return None  # half-made, or of another version
+            return None  # incomplete, or from another version
         self._read_curve(self._directory / CURVE_FILE)
         spec = self._spec
         return RunningTrial(
@@ -126,10 +126,11 @@ class _Followed:
 
 
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, float]:
-    """A piece of a file that a trial's process could have put something else in the place of, and
-    when it last changed: no link is followed and no pipe waited for.
+    """Return a piece of a file, and when the file last changed.
 
-    :raises OSError: where it is no plain file that can be read.
+    The trial's process could have replaced the file, so this follows no link and waits for no pipe.
+
+    :raises OSError: if it is not a regular file that can be read.
     """
     descriptor = open_regular(path, through_links=False)
     with os.fdopen(descriptor, "rb") as file:

@@ -34,7 +34,7 @@ class About:
     title: str
     """The campaign's name: the name of its directory."""
     campaign_id: str
-    """Empty for an imported campaign."""
+    """The id in its journal; empty for an imported campaign."""
     begun: str
     """Start time in ISO 8601, or as the other tool writes it."""
     source: str
@@ -157,7 +157,7 @@ class Findings:
     stops: Stops
     details: tuple[Chunk, ...]
     ours: Ours | None = None
-    """None for an imported campaign."""
+    """Data from its journal; None for an imported campaign."""
     confirmed: Confirmed | None = None
     """The latest confirmation."""
 
