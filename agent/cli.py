@@ -46,8 +46,8 @@ def root(
 
 
 def main() -> None:
-    """The console command."""
-    # What was loaded stays: the collector need not look through it again and again.
+    """Run the console command."""
+    # Loaded modules stay, so the garbage collector need not scan them again.
     gc.freeze()
     try:
         app()
@@ -55,7 +55,7 @@ def main() -> None:
         sys.stderr.write(f"error: {plain(str(error))}\n")
         sys.exit(1)
     except OSError as error:
-        # A path nobody can look at, whichever command was told of it.
+        # The path given to some command cannot be accessed.
         where = f"{str(error.filename)[:200]}: " if error.filename else ""
         why = error.strerror or str(error)
         said = f"error: {where}{why}; name another path, or make that one usable"

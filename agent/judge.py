@@ -1,26 +1,26 @@
-"""Keep or discard: evidence against luck.
+"""Decide whether a candidate is kept or discarded, by evidence against luck.
 
 A candidate and its reference are measured on common seeds, so what the seeds share cancels. With
 ``d_i = candidate - reference`` on seed i, k pairs give ``delta = mean(d)`` with standard error
 ``sigma_d / sqrt(k)``. ``sigma_d``, the sd of one such difference, is pooled over the campaign's
-races; until there are races it is ``sqrt(2) sigma`` from the replicated baseline, as if seeds
-shared nothing (the cautious side), and that prior goes on weighing as much as four degrees of
-freedom (:class:`trajectory.ranking.Noise`).
+races. Before the first race it is ``sqrt(2) sigma`` from the replicated baseline, as if seeds
+shared nothing, which is cautious. That prior keeps the weight of four degrees of freedom
+(:class:`trajectory.ranking.Noise`).
 
-After each pair, one of three things:
+After each pair, the judge decides one of three things:
 
-- **discard**: after the first pair, it is worse by more than ``first_drop`` ``sigma_d``; after a
-  later one, even if the truth lay ``z_drop`` standard errors better than what was measured, the
-  race's last pair would leave it short of the bar. Most bad ideas cost one run.
-- **keep**: the race is at its last pair and ``-delta / stderr >= z_keep``; or at an earlier one,
-  the second at least, with ``z >= Z_OBVIOUS``. Looking after every pair and keeping at the first
-  lucky look would keep more of what is worth nothing (Armitage, McPherson and Rowe 1969).
-- :class:`Undecided`: the race goes on, with one more common seed.
+- **discard**: after the first pair, if the candidate is worse by more than ``first_drop``
+  ``sigma_d``. After a later pair, if the race's last pair would leave it short of the bar even if
+  its true gain were ``z_drop`` standard errors better than measured. Most bad ideas cost one run.
+- **keep**: at the last pair, if ``-delta / stderr >= z_keep``; at an earlier pair, the second or
+  later, if ``z >= Z_OBVIOUS``. Keeping at the first lucky result after any pair would keep more
+  candidates without a gain (Armitage, McPherson and Rowe 1969).
+- :class:`Undecided`: the race continues with one more common seed.
 
-Were sigma_d known, a candidate worth nothing would be kept with less than z_keep's probability. It
-is estimated, at first from a few runs, so that is no promise for a campaign's first races, and none
-at all for a campaign as a whole: of a hundred ideas worth nothing some get through.
-docs/decisions.md has the rates that were simulated.
+If sigma_d were known, a candidate without a gain would be kept with a probability below that of
+z_keep. But sigma_d is estimated, at first from a few runs, so this is no guarantee for a campaign's
+first races. Nor is it one for a whole campaign: of a hundred ideas without a gain, some are kept.
+docs/decisions.md has the simulated rates.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from trajectory.rules import Rules
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A candidate beside its reference on their common seeds, in objectives."""
+    """A candidate compared with its reference on their common seeds, in objectives."""
 
     reference_hash: str
     reference_bpb: float
-    """Mean over the common seeds, as is ``estimate_bpb``, the candidate's."""
+    """Mean over the common seeds. ``estimate_bpb`` is the candidate's mean over the same seeds."""
     estimate_bpb: float
     delta: float
-    """Estimate minus reference: negative is better."""
+    """Estimate minus reference; negative is better."""
     pairs: int
     pairs_ss: float
     """Sum of squares of the paired differences about ``delta``."""
@@ -67,7 +67,7 @@ class Comparison:
         return math.copysign(math.inf, -self.delta) if self.delta else 0.0
 
     def decision(self, action: Literal["keep", "discard"], rules: Rules, why: str) -> Decision:
-        """With every number that it was made from."""
+        """Return the decision, with every number that it was made from."""
         return Decision(
             action=action,
             reference_hash=self.reference_hash,
@@ -92,23 +92,24 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Neither kept nor discarded yet: the race goes on, with one more common seed."""
+    """An open race: the candidate is neither kept nor discarded, and the race continues with one
+    more common seed."""
 
     reference_hash: str
     rules: Rules
     seen: Comparison | None = None
-    """None where the race begins, before its first pair."""
+    """None before the race's first pair."""
 
     @property
     def explanation(self) -> str:
-        """What the pairs so far say."""
+        """A sentence on the result of the pairs so far."""
         return f"{self.seen or 'no common seed'}: undecided so far"
 
     def left_open(self, why: str) -> Decision:
-        """What is written down where no seed is left to race on.
+        """Return the decision that is recorded if no seed is left to race on.
 
-        Rows have no word for it. The reference stands, which is all that ``discard``
-        means to what follows; that nothing was proven is in the explanation.
+        Rows have no action for an open race. The action is ``discard``, which only means that the
+        reference stays. The explanation says that nothing was proven.
         """
         if self.seen is not None:
             return self.seen.decision("discard", self.rules, f"undecided, since {why}")
@@ -121,7 +122,7 @@ class Undecided:
 
 
 Assessment: TypeAlias = Decision | Undecided
-"""What the pairs so far say."""
+"""The judge's result after the pairs so far."""
 
 
 def assess(
@@ -134,12 +135,12 @@ def assess(
     measure: Measure = BPB,
     certain: bool = False,
 ) -> Assessment:
-    """Weigh a candidate's objectives by seed against its reference's.
+    """Compare a candidate's objectives by seed with its reference's.
 
     Only common seeds count, and there must be at least one.
 
-    :param measure: what words about them are said in.
-    :param certain: that every run of a config is the same, so that one pair says all.
+    :param measure: unit and direction of the scores in the explanation.
+    :param certain: whether every run of a config is the same, so that one pair decides.
     """
     seen = _compared(candidate, reference, noise, reference_hash, measure)
     if certain:
@@ -180,7 +181,7 @@ def _compared(
 
 
 def _hopeless(seen: Comparison, rules: Rules) -> bool:
-    """Whether more common seeds would hardly get it over the bar."""
+    """Return whether more common seeds could hardly bring the candidate over the bar."""
     if seen.pairs == 1:
         return seen.delta > rules.first_drop * seen.sigma_d
     hoped = -seen.delta + rules.z_drop * seen.stderr
@@ -198,10 +199,10 @@ def _why_discarded(seen: Comparison, rules: Rules) -> str:
 def no_effect(
     score: float, seed: int, rules: Rules, *, reference_hash: str, printed: bool = False
 ) -> Decision:
-    """The decision on a candidate that trained like its reference to the last bit: what it changes
-    does nothing under this config, and more runs would only say so again.
+    """Return the decision on a candidate whose training is identical to its reference's to the last
+    bit. Its changes do nothing under this config, and more runs would only repeat that.
 
-    :param printed: as far as a command prints it, to the last digit.
+    :param printed: whether the curves are compared as a command prints them, to the last digit.
     """
     return Decision(
         action="discard",
@@ -218,7 +219,7 @@ def no_effect(
 
 
 def kept_when(rules: Rules) -> str:
-    """What counts as kept, in a clause."""
+    """Return a clause that says when a candidate is kept."""
     return (
         f"it is better by at least {rules.z_keep:g} standard errors of the difference, measured on "
         f"up to {rules.max_runs} seeds that it shares with the reference"

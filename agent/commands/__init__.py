@@ -1,1 +1,1 @@
-"""One module per command group: parse, call a library function, print."""
+"""One module per command: parse, call a library function, print."""

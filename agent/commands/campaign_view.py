@@ -51,7 +51,7 @@ class Rows(list[Row], Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class FigureView:
-    """One of the report's figures; a notebook shows it."""
+    """One of the report's figures, which a notebook displays."""
 
     name: str
     caption: str
@@ -67,7 +67,8 @@ class FigureView:
 
 
 class CampaignView:
-    """A campaign, read-only. A running loop is not disturbed, and every call reads anew.
+    """A read-only view of a campaign. It does not disturb a running loop, and every call reads the
+    files again.
 
     :raises CampaignError: if the directory holds no campaign.
     """
@@ -86,7 +87,7 @@ class CampaignView:
         return next((row for row in read_rows(self.journal) if isinstance(row, CampaignRow)), None)
 
     def reading(self) -> Reading:
-        """Return what is known of the campaign, from its journal or its index; close it."""
+        """Open the campaign's journal or its index for reading; the caller closes it."""
         return read_campaign(self.journal, self._history)
 
     def top(self, k: int = 10) -> Rows[Ranked]:

@@ -1,7 +1,7 @@
-"""The list of commands, each loaded when it is called.
+"""List the commands; each is loaded when it is called.
 
-Loading the libraries of all commands takes many times as long as most commands run. So the list of
-``--help`` is declared here, and a test compares it with each command's own help.
+Loading the libraries of all commands takes many times as long as most commands run. So the list
+that ``--help`` shows is declared here, and a test compares it with each command's own help.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Entry:
     """The first paragraph of its help."""
 
     def load(self) -> Any:
-        """The command, whole."""
+        """Load and return the command."""
         module, attribute = self.place.split(":")
         with gc_paused():
             found = getattr(import_module(f"agent.commands.{module}"), attribute)
@@ -180,11 +180,11 @@ _ENTRIES = (
 )
 
 ENTRIES = {entry.name: entry for entry in _ENTRIES}
-"""By name, in the order of ``--help``."""
+"""Entries by name, in the order of ``--help``."""
 
 
 class LoadedWhenUsed(TyperGroup):
-    """A group of the entries, each loaded when it is called and not when it is listed."""
+    """A group of the entries that loads a command when it is called, not when it is listed."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -194,11 +194,11 @@ class LoadedWhenUsed(TyperGroup):
         }
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, loaded; None where there is none."""
+        """Load and return the command of that name; None if there is none."""
         return ENTRIES[cmd_name].load() if cmd_name in ENTRIES else None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help of a plain group with the same names and summaries."""
+        """Format the help of a plain group with the same names and summaries."""
         listed = TyperGroup(
             name=self.name, help=self.help, params=self.params, commands=dict(self.commands)
         )

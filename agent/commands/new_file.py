@@ -1,4 +1,4 @@
-"""A file that a command writes for a person to keep."""
+"""Write a file for the user to keep."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from autoresearch.files import replace_file, writing
 
 
 def write_new(path: Path, text: str, *, replace: bool, error: type[AutoresearchError]) -> None:
-    """The whole file or nothing.
+    """Write the whole file or nothing.
 
-    :param replace: whether another file there may go.
-    :raises AutoresearchError: an ``error`` where another is there and may not.
+    :param replace: whether an existing file may be replaced.
+    :raises AutoresearchError: an ``error`` if a file exists and may not be replaced.
     """
     with writing(path, instead="name another file"):
         if path.exists() and not replace and path.read_bytes() != text.encode():

@@ -1,4 +1,4 @@
-"""Options of commands, made from the fields of the values that they fill."""
+"""Make a command's options from the fields of the values that they fill."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ JsonAtEndOption = Annotated[
 
 
 def takes(kind: type[Frozen]) -> Callable[[Command], Command]:
-    """Decorate a command whose parameter ``asked`` is a value of this kind: in its place the
-    command takes an option for each field that has a description."""
+    """Decorate a command whose parameter ``asked`` is a value of this kind. In its place the
+    command takes one option for each field that has a description."""
 
     def filled(options: Mapping[str, Any]) -> Frozen:
         try:
@@ -44,15 +44,16 @@ def takes(kind: type[Frozen]) -> Callable[[Command], Command]:
 
 
 def takes_some(kind: type[Frozen], panels: Panels) -> Callable[[Command], Command]:
-    """As :func:`takes`, for ``asked`` a dict that holds only the fields given by the user.
+    """Decorate a command like :func:`takes`, but ``asked`` is a dict that holds only the fields
+    that the user gave.
 
-    :param panels: which parameters the help shows together, by title, in order.
+    :param panels: parameters that the help shows together, by title, in order.
     """
     return lambda command: _derived(command, kind, dict, partly=True, panels=panels)
 
 
 def option_of(kind: type[Frozen], name: str, flag: str, help_: str) -> Any:
-    """The option of one field under another name, for a command that asks for that alone."""
+    """Return the option of one field under another name, for a command that takes only it."""
     return _Asked(name, kind.model_fields[name]).option(flag, help_)
 
 
@@ -100,13 +101,13 @@ def _in_panels(parameters: list[inspect.Parameter], panels: Panels) -> Iterator[
 
 
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
-"""Short, so that no option's name is cut on a terminal of 80 columns."""
+"""Placeholders by type, short enough that a terminal of 80 columns cuts off no option's name."""
 _UNSAID = object()
-"""In place of the value of an option that was not given."""
+"""The value of an option that was not given."""
 
 
 class _Asked:
-    """A field as an option."""
+    """One field as a command-line option."""
 
     def __init__(self, name: str, field: FieldInfo) -> None:
         self.name = name
@@ -122,7 +123,9 @@ class _Asked:
         return typer.Option(flag, help=help_, min=low, max=high, metavar=metavar)
 
     def parameter(self, *, partly: bool) -> inspect.Parameter:
-        """:param partly: the option may be left out, and has no default then."""
+        """
+        :param partly: whether the option may be left out and has no default.
+        """
         spelt = self.name.replace("_", "-")
         flag = f"--{spelt}/--no-{spelt}" if self._type is bool else f"--{spelt}"
         option = self.option(self._as.flag or flag, self._help(partly=partly))
@@ -140,7 +143,7 @@ class _Asked:
         )
 
     def _help(self, *, partly: bool) -> str:
-        """Return the description; where typer sees no default, followed by the field's own."""
+        """Return the description, followed by the field's default if typer does not show it."""
         text = self._field.description or ""
         value = self._field.default
         if not partly or value is None or self._field.is_required() or "Default:" in text:
@@ -149,7 +152,7 @@ class _Asked:
         return f"{text} Default: {shown}."
 
     def read(self, given: Any) -> Any:
-        """The value of what a person gave."""
+        """Return the value that the user gave, parsed."""
         if given is None:
             return _UNSAID
         if self._as.read is None:
@@ -161,7 +164,7 @@ class _Asked:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the command line has a type for it."""
+        """Whether the command line has a type for the field."""
         if self._as.read is not None:
             return False
         return self._type in {bool, int, float, str, Path} or get_origin(self._type) is Literal
@@ -180,7 +183,7 @@ class _Asked:
 
 
 def _split(annotation: Any) -> tuple[Any, list[Any]]:
-    """A type without what is said of it, and None, and what was said of it."""
+    """Split a type from its Annotated metadata, dropping Optional."""
     if get_origin(annotation) is Annotated:
         inner, *said = get_args(annotation)
         plain, more = _split(inner)

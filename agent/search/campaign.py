@@ -51,12 +51,12 @@ class Campaign(Closing):
     ) -> None:
         """Create the campaign in ``directory``, or resume the one it holds.
 
-        :param corpus: None where a command brings its own text.
+        :param corpus: None if a command brings its own text.
         :param sandbox: how trials are confined, for the record.
-        :param command: what trains, and ``script`` what it is, where the menu names a command.
-        :raises CampaignLockedError: while another process writes it.
-        :raises CampaignError: when the corpus is not the one it was measured with, or is to hold
-            text back and is too small.
+        :param command: the menu's training command, if any; ``script`` describes its code.
+        :raises CampaignLockedError: if another process is writing the campaign.
+        :raises CampaignError: if the corpus differs from the one the campaign was measured with, or
+            is too small for a holdout split that the settings ask for.
         """
         self.directory = directory
         self.settings = settings
@@ -66,7 +66,7 @@ class Campaign(Closing):
         self._script = script
         self._reserve_gib = read_environment().memory_reserve_gib
         self.note: str | None
-        """What a person should know of how it was opened."""
+        """A message to the user about how the campaign was opened, if there is one."""
         with ExitStack() as resources:
             _lock(directory, resources)
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
@@ -97,28 +97,29 @@ class Campaign(Closing):
             self._resources = resources.pop_all()
 
     def record(self, row: Row) -> str | None:
-        """Write one row, and the index: :meth:`write`, and what :meth:`index` says."""
+        """Write one row and index it; return the trouble with the index, if any. See :meth:`write`
+        and :meth:`index`."""
         self.write(row)
         return self.index()
 
     def write(self, row: Row) -> None:
-        """Write one row into the journal, on disk before anything else happens. It counts from
-        then on, though it is to be indexed yet.
+        """Write one row to the journal, on disk before anything else happens. The row counts from
+        then on, even before it is indexed.
 
-        :raises MachineryError: when the journal cannot be written.
+        :raises MachineryError: if the journal cannot be written.
         """
         end = self.journal.append(row)
         self.evidence.add(row)
         self._to_index.append((row, end))
 
     def index(self) -> str | None:
-        """Index what was written since.
+        """Index the rows written since the last call, and return the trouble if that fails.
 
-        An index that cannot be written (a database server gone, say) does not stop a night whose
-        truth is in the journal: the trouble is returned for as long as it lasts, and the next row
-        that can be indexed brings the missing ones along.
+        An index that cannot be written, as when a database server is down, does not stop the
+        campaign, because the journal holds every row. The trouble is returned until it ends. The
+        next row that can be indexed brings the missing ones along.
 
-        :raises JournalError: when the journal, read from its first line, is damaged.
+        :raises JournalError: if the journal, read from its first line, is damaged.
         """
         while self._to_index:
             try:
@@ -130,9 +131,9 @@ class Campaign(Closing):
 
     @property
     def corpus(self) -> Corpus:
-        """What the built-in trainer trains on.
+        """The corpus that the built-in trainer trains on.
 
-        :raises CampaignError: where a command trains, whose text is its own affair.
+        :raises CampaignError: if a command trains, which brings its own text.
         """
         if self._corpus is None:
             raise CampaignError(
@@ -143,12 +144,12 @@ class Campaign(Closing):
 
     @property
     def baseline_seeds(self) -> range:
-        """The seeds the baseline is trained with, which every race reuses from the first on."""
+        """Seeds of the baseline's runs. Every race reuses them in order."""
         return seeds_of(self.settings.seed, "search")[: self.settings.baseline_seeds]
 
     @property
     def reference(self) -> AnyConfig:
-        """What a proposal edits and is judged against."""
+        """The config that a proposal edits and is compared with."""
         baseline = self.menu.baseline
         if self.settings.reference == "baseline" or self.evidence.incumbent_hash is None:
             return baseline
@@ -156,19 +157,19 @@ class Campaign(Closing):
 
     @property
     def prunes(self) -> bool:
-        """Whether a trial's curve may end it: the rule is in nats per token, which a command's
-        curve is taken to be in where its score is."""
+        """Whether a trial's curve may end it early. The rule needs nats per token; a command's
+        curve is assumed to be in the unit of its score."""
         return self.command is None or self.menu.measure.unit == "nats per token"
 
     def is_short_run(self, spec: TrialSpec) -> bool:
-        """Whether it is one of the loop's own trials, rather than a long run or one of a
+        """Return whether the spec is of one of the loop's own trials, not of a long run or a
         confirmation."""
         of_the_search = spec.seed in seeds_of(self.settings.seed, "search")
         mine = self.trial_spec(spec.config, spec.seed)
         return of_the_search and (spec.evaluation, spec.texts) == (mine.evaluation, mine.texts)
 
     def trial_spec(self, config: AnyConfig, seed: int) -> TrialSpec:
-        """The spec of one trial, its id yet to be given."""
+        """Return the spec of one trial, its id still empty."""
         settings, corpus = self.settings, self._corpus
         limits = Limits(
             wall_s=settings.trial_wall_s,
@@ -200,16 +201,16 @@ class Campaign(Closing):
         )
 
     def cooldown_steps(self, config: AnyConfig) -> int:
-        """Of its trials: all of them at most, where a budget in tokens is fewer steps to this
-        config than the cooldown has."""
+        """Return the cooldown of a config's trials, at most all of their steps. A budget in tokens
+        may be fewer steps than the cooldown."""
         steps = self.settings.budget.steps(config.tokens_per_step)
         cooldown = self.settings.cooldown_steps
         return cooldown if steps is None else min(cooldown, steps)
 
     @property
     def _compile_cache(self) -> str | None:
-        """Where its trials keep what they compile; None where they compile nothing. Whether a
-        command's script does is not known."""
+        """Directory where trials cache compiled code; None if they compile nothing. Commands always
+        get one, because their scripts may compile."""
         settings = self.settings
         if self.command is None and not makes_code(
             settings.backend, settings.device, compile=settings.compile
@@ -218,10 +219,11 @@ class Campaign(Closing):
         return str((self.directory / COMPILED_DIR).absolute())
 
     def refuse_another_script(self, now: ScriptInfo, row: CampaignRow | None = None) -> None:
-        """The ruler of a command is its script.
+        """Refuse to mix scores of two scripts: a command's script is part of the evaluation
+        protocol.
 
-        :param row: the campaign's first, where it is not known yet.
-        :raises CampaignError: where the script is another than the campaign was begun with.
+        :param row: the campaign's first row, if it is not loaded yet.
+        :raises CampaignError: if the script differs from the one the campaign began with.
         """
         begun = (row or self.row).script
         if begun is not None and begun != now:
@@ -236,7 +238,7 @@ class Campaign(Closing):
         self._resources.close()
 
     def _keep_settings(self, *, is_new: bool) -> str | None:
-        """Write campaign.toml where it is not; what a person should know of that."""
+        """Write campaign.toml if it is missing; return a message to the user if it was lost."""
         path = self.directory / SETTINGS_FILE
         if not is_new and path.exists():
             return None
@@ -250,13 +252,14 @@ class Campaign(Closing):
         )
 
     def _refuse_other_evaluation(self, row: CampaignRow) -> None:
-        """Under the lock, against the first row itself, whatever campaign.toml says by now."""
+        """Refuse settings that differ from the first row, whatever campaign.toml says by now. The
+        lock is held."""
         self._refuse_another_text(row)
         if self._script is not None:
             self.refuse_another_script(self._script, row)
         ruler = list(EvaluationProtocol.model_fields)
         if row.script is not None:
-            ruler.remove("backend")  # there is none
+            ruler.remove("backend")  # a command has no backend
         changed = differences(row, self.settings, ruler)
         if row.menu_sha256 != self.menu.sha256:
             changed.append("its menu is another")
@@ -267,7 +270,8 @@ class Campaign(Closing):
             )
 
     def _refuse_another_share(self, row: CampaignRow) -> None:
-        """What is held back follows from the corpus by a rule, and the rule is of this version."""
+        """Refuse a holdout split that this version computes differently from the one that began the
+        campaign."""
         if row.train_tokens not in (None, self._train_tokens):
             raise CampaignError(
                 f"the trials of {self.directory} train on the first {row.train_tokens:,} tokens of "
@@ -287,7 +291,7 @@ class Campaign(Closing):
 
 
 def _lock(directory: Path, resources: ExitStack) -> None:
-    """Make it, for one process to write, and free it of what an earlier one left half-written."""
+    """Create and lock the directory, and remove files that an earlier process left half-written."""
     if not is_utf8(str(directory.absolute())):
         raise CampaignError(
             f"the directory {str(directory)!r} has a byte in its path that is no UTF-8, which no "
@@ -303,10 +307,9 @@ def _lock(directory: Path, resources: ExitStack) -> None:
 
 
 def _held_back(corpus: Corpus) -> int:
-    """How many tokens of the train split trials train on that leave out what a confirmation sets
-    aside.
+    """Return how many tokens of the train split trials train on: all but the holdout split.
 
-    :raises CampaignError: where nothing can be.
+    :raises CampaignError: if the corpus is too small for a holdout split.
     """
     text = holdout_split(corpus)
     if text is None or text.train_tokens is None:

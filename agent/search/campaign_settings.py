@@ -1,4 +1,4 @@
-"""The settings a campaign is begun with, and those it is resumed with."""
+"""Choose the settings that a campaign begins with, and those it is resumed with."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trajectory.rules import Rules
 
 
 def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -> CampaignSettings:
-    """The settings of a new campaign: what the person chose, else the menu's defaults.
+    """Return the settings of a new campaign: the user's choices over the menu's defaults.
 
-    :raises SettingsError: naming the setting that makes no sense.
+    :raises SettingsError: naming the setting that is invalid.
     """
     if menu.trainer is not None:
         _refuse_what_it_has_not(chosen, menu.trainer)
@@ -59,7 +59,7 @@ _BUILT_IN_ALONE = {
 
 def _refuse_what_it_has_not(chosen: Mapping[str, Any], trainer: TrainerTable) -> None:
     """
-    :raises SettingsError: where a command is asked for what only the built-in trainer has.
+    :raises SettingsError: if the options include some that only the built-in trainer has.
     """
     asked = [flag for name, flag in _BUILT_IN_ALONE.items() if chosen.get(name)]
     if chosen.get("horizon_steps") and not trainer.tells("horizon"):
@@ -79,11 +79,13 @@ def _validated(values: Mapping[str, Any]) -> CampaignSettings:
 
 
 def begun_settings(directory: Path, chosen: Mapping[str, Any]) -> CampaignSettings | None:
-    """Those of a campaign that ended before its first row was on disk, with what is chosen anew: a
-    full disk says to go on there, and going on without ``--menu`` is about that menu. None where
-    there is none, or where another menu is chosen.
+    """Return the settings of a campaign that ended before its first row was on disk, with the new
+    choices.
 
-    :raises CampaignError: where the first row was there once.
+    This lets a campaign resume after a full disk, without naming its menu again. None if there is
+    no such campaign, or if another menu is chosen.
+
+    :raises CampaignError: if the directory shows that the first row once existed.
     """
     trials = directory / TRIALS_DIR
     has_trials = trials.is_dir() and any(not one.name.startswith(".") for one in trials.iterdir())
@@ -105,9 +107,9 @@ def begun_settings(directory: Path, chosen: Mapping[str, Any]) -> CampaignSettin
 def resumed_settings(
     directory: Path, row: CampaignRow, chosen: Mapping[str, Any]
 ) -> CampaignSettings:
-    """The campaign's own settings, with its policy (and only that) as chosen anew.
+    """Return the campaign's own settings, with only the policy changed as chosen.
 
-    :raises CampaignError: when the choice would change the ruler, with the difference.
+    :raises CampaignError: if the choice would change the evaluation protocol, with the difference.
     """
     path = directory / SETTINGS_FILE
     is_kept = path.exists()
@@ -116,7 +118,7 @@ def resumed_settings(
     asked = _validated(dict(kept) | dict(chosen) | {"menu": kept.menu})
     on_cores = kept.device == "cpu" and is_kept
     by_clock = kept.budget.unit == "seconds"
-    # Measured once: what was found then, or chosen, stands in campaign.toml.
+    # The number of lanes is measured or chosen once, and kept in campaign.toml.
     is_known = on_cores and (by_clock or "lanes" in read.model_fields_set)
     if asked.lanes == "auto" and is_known and asked.executor == "local":
         asked = asked.model_copy(update={"lanes": kept.lanes})
@@ -135,7 +137,7 @@ def resumed_settings(
 
 def _refuse_other_cores(directory: Path, kept: CampaignSettings, asked: CampaignSettings) -> None:
     """
-    :raises CampaignError: where trials by the clock would have another share of the cores.
+    :raises CampaignError: if the number of cores per trial would change under a budget in seconds.
     """
     changed = differences(kept, asked, ("lanes", "threads"))
     if changed:
@@ -147,9 +149,9 @@ def _refuse_other_cores(directory: Path, kept: CampaignSettings, asked: Campaign
 
 
 def keep_lanes(directory: Path, lanes: int) -> None:
-    """Write the number that a measurement found into campaign.toml, and leave the rest as it is.
+    """Write the measured number of lanes to campaign.toml, and leave the rest as it is.
 
-    :raises MachineryError: where it cannot be written.
+    :raises MachineryError: if the file cannot be written.
     """
     path = directory / SETTINGS_FILE
     lines = read_given(path).decode("utf-8").splitlines()
@@ -159,21 +161,23 @@ def keep_lanes(directory: Path, lanes: int) -> None:
 
 
 def _with_its_own_rules(kept: CampaignSettings, row: CampaignRow) -> CampaignSettings:
-    """Return the settings with the rules that the campaign began with: as campaign.toml says them,
-    else the first row."""
+    """Return the settings with the rules that the campaign began with, from campaign.toml or else
+    the first row."""
     unsaid = Rules.model_fields.keys() - kept.model_fields_set
     return kept.model_copy(update={name: getattr(row, name) for name in unsaid})
 
 
 def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSettings:
-    """What the first row says of them, for a campaign whose campaign.toml is lost: the ruler whole,
-    and its share of the policy; the rest as in a new campaign.
+    """Return the settings from the first row, for a campaign whose campaign.toml is lost.
 
-    :param chosen: may say where the corpus lies by now; it must be the same text.
+    The row holds the whole evaluation protocol and part of the policy; the rest is as in a new
+    campaign.
+
+    :param chosen: may name where the corpus is now; it must be the same text.
     """
     said = {name: getattr(row, name) for name in CampaignSettings.in_first_row()}
     menu = menu_of(row)
-    if row.max_changes >= len(menu.knobs):  # as it says where nobody chose
+    if row.max_changes >= len(menu.knobs):  # the row's value if the user did not choose one
         del said["max_changes"]
     if row.corpus is None:
         del said["backend"]

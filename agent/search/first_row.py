@@ -1,4 +1,5 @@
-"""A campaign's first row: what it is and what measures it, said once and never changed."""
+"""Build and read a campaign's first row: its settings and its evaluation protocol, which never
+change."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ from trajectory.rows import CampaignRow
 
 
 def read_campaign_row(directory: Path) -> CampaignRow | None:
-    """The first row of the campaign in this directory, or None where there is no campaign."""
+    """Return the first row of the campaign in this directory, or None if there is no campaign.
+
+    :raises CampaignError: if the journal begins with another kind of row.
+    """
     journal = directory / JOURNAL_FILE
     if not journal.exists():
         return None
@@ -44,10 +48,10 @@ def first_row(
     train_tokens: int | None,
     sandbox: str,
 ) -> CampaignRow:
-    """That of a campaign that begins now.
+    """Return the first row of a campaign that begins now.
 
-    :param corpus: None where a command brings its own text, and then ``script`` is what trains.
-    :param train_tokens: that its trials train on; None: the whole train split.
+    :param corpus: None if a command brings its own text, which ``script`` then describes.
+    :param train_tokens: tokens that its trials train on; None for the whole train split.
     :param sandbox: how trials are confined.
     """
     row = {
@@ -72,7 +76,7 @@ def first_row(
 
 
 def versions() -> dict[str, str]:
-    """The versions of what measures and decides, by name."""
+    """Return the versions of the software that measures and decides, by name."""
     found = {"python": platform.python_version()}
     for name in ("autoresearch", "torch", "numpy", "optuna", "tokenizers", "httpx2"):
         try:
@@ -83,7 +87,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, str]:
-    """What the machine is, in words."""
+    """Return a description of the machine: processor, cores, memory and system."""
     return {
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",

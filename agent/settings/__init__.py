@@ -1,1 +1,1 @@
-"""The environment, and the settings of a campaign."""
+"""Settings of a campaign, and settings from the environment."""

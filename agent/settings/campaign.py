@@ -65,8 +65,8 @@ def _lanes(value: Any) -> Any:
 
 
 class Sources(Frozen):
-    """Where the menu and the text come from that a campaign measures with. Its first row holds what
-    was found there, and a campaign goes on with that alone."""
+    """The sources of a campaign's menu and text. The first row holds their content, and a resumed
+    campaign uses that alone."""
 
     menu: str = Field(description="Name of a shipped menu, or a TOML file. Default: cpu-tiny.")
     corpus: str = Field(
@@ -80,7 +80,8 @@ class Sources(Frozen):
 
 
 class EvaluationProtocol(Frozen):
-    """What else a campaign may never change: its first row holds each under the same name."""
+    """The other settings that a campaign never changes. Its first row holds each under the same
+    name."""
 
     budget: Annotated[Budget, BeforeValidator(_budget), PlainSerializer(str)] = Field(
         description="Length of a trial: '60 steps', '2e6 tokens' or '30 seconds'. "
@@ -95,7 +96,7 @@ class EvaluationProtocol(Frozen):
         description="Length of the learning-rate schedule in steps, of which a trial runs the "
         "beginning, or 'budget'. Default: the menu's."
     )
-    """None: the budget itself."""
+    """None means the budget itself."""
     cooldown_steps: Annotated[NonNegativeInt, AsOption("--cooldown")] = Field(
         0, description="Steps at the end of a trial over which the learning rate decays to zero."
     )
@@ -107,7 +108,7 @@ class EvaluationProtocol(Frozen):
     ] = Field(
         None, description="Average the weights before scoring: 'ema:STEPS', 'lawa:STEPS' or 'none'."
     )
-    """None: those after the last step."""
+    """None means the weights after the last step."""
     backend: BackendName = Field(
         "torch", description="Library that builds the model: torch or megatron."
     )
@@ -116,19 +117,20 @@ class EvaluationProtocol(Frozen):
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
         description="auto (CUDA if it works, else the CPU), cpu, cuda or cuda:N. Default: auto.",
     )
-    """Of a campaign never ``auto``, which :mod:`agent.workbench.device_choice` replaces."""
+    """Device of the trials. A campaign's settings never say ``auto``, which
+    :mod:`agent.workbench.device_choice` replaces."""
     compile: bool = Field(False, strict=True, description="Compile the model with torch.compile.")
-    """Other sums in the last digits, so one campaign does it always or never."""
+    """Compilation changes the last digits of sums, so a campaign uses it always or never."""
     cudnn_attention: bool = Field(
         False, strict=True, description="Let torch use cuDNN's attention on a GPU. Default: no."
     )
-    """Other sums too."""
+    """This changes the last digits too."""
     hold_back: bool = Field(
         False,
         strict=True,
         description="Do not train the search on the text reserved for the confirmation.",
     )
-    """Other batches, so other numbers: one campaign does it always or never."""
+    """This changes the batches and so the scores; a campaign does it always or never."""
     reference: ReferenceMode = Field(
         "incumbent", description="Config that proposals edit: incumbent or baseline."
     )
@@ -138,7 +140,7 @@ class EvaluationProtocol(Frozen):
 
 
 class _Search(Frozen):
-    """What is known before anything is proposed, and who proposes how much."""
+    """Settings of the baseline and of the proposers."""
 
     baseline_seeds: Annotated[int, AsOption(bounds=(2, None))] = Field(
         5,
@@ -146,7 +148,7 @@ class _Search(Frozen):
         le=1000,
         description="Seeds the baseline is trained on at the start, to measure the noise.",
     )
-    """At least two: without a replicate nothing is known about the noise."""
+    """At least two, because the noise cannot be estimated without a replicate."""
     proposer: ProposerKind = Field(
         "hybrid",
         description="Source of proposals: hybrid (sampler and model), sampler, random or llm.",
@@ -159,7 +161,7 @@ class _Search(Frozen):
 
 
 class _Means(Frozen):
-    """What a proposal of the language model, and a trial, may take."""
+    """Resources for the language model's proposals and for trials."""
 
     llm_share: float = Field(
         0.05,
@@ -177,7 +179,7 @@ class _Means(Frozen):
     lanes: Annotated[
         PositiveInt | Literal["auto"], BeforeValidator(_lanes), AsOption(read=_lanes)
     ] = Field(1, description="Trials at once, each on its own cores or GPU: a number or 'auto'.")
-    """``auto`` until the first sitting has found a number, which then stands in its place."""
+    """``auto`` until the first session finds a number, which then replaces it."""
     executor: Annotated[str, Field(pattern=r"^(local|ray(:.+)?)$")] = Field(
         "local",
         description="Where trials run: local, ray (this machine's cluster) or ray:HOST:PORT.",
@@ -186,7 +188,7 @@ class _Means(Frozen):
         None,
         description="Processor or GPU that nodes must have, by its name. Default: the most common.",
     )
-    """None until the first sitting on a cluster, which takes the commonest there."""
+    """None until the first session on a cluster, which chooses the most common kind there."""
     trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
         1800, gt=0, allow_inf_nan=False, description="Time limit of a trial in seconds."
     )
@@ -197,14 +199,14 @@ class _Means(Frozen):
 
 
 class Policy(_Means, Rules, _Search):
-    """What a sitting may change, the judge's rules among it; every decision row carries the rules
-    it was made with.
+    """The settings that a session may change, including the judge's rules. Every decision row
+    carries the rules it was made with.
 
     Fields stand in the order of the bases from the last to the first, as in campaign.toml.
     """
 
     def rules(self) -> Rules:
-        """What the judge goes by."""
+        """Return the judge's rules."""
         return Rules.model_validate({name: getattr(self, name) for name in Rules.model_fields})
 
 
@@ -212,7 +214,7 @@ _BEFORE_LANES = (
     ("lanes", 1),
     ("executor", "local"),
 )
-"""What a version without lanes does, and has no word for."""
+"""Values that campaign.toml leaves out, because versions without lanes do not know their keys."""
 
 
 class CampaignSettings(Policy, EvaluationProtocol, Sources):
@@ -245,18 +247,19 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
 
     @classmethod
     def in_first_row(cls) -> list[str]:
-        """The names of those that its first row says as they are: the ruler's, and what of the
-        policy that row has had a word for."""
+        """Return the names of the settings that the first row holds unchanged: the evaluation
+        protocol, and the part of the policy that has a field in that row."""
         begun_with = (name for name in Policy.model_fields if name in CampaignRow.model_fields)
         return [*EvaluationProtocol.model_fields, *begun_with]
 
     def to_toml(self) -> str:
-        """The text of campaign.toml; None is said by leaving a key out, but for the horizon."""
+        """Return the text of campaign.toml. It leaves out keys whose value is None, except the
+        horizon."""
         lines = ["# The settings this campaign was created with."]
         lines += (
             f"{name} = {toml_text(value)}"
             for name, value in self.model_dump().items()
-            # A version without lanes goes on with a campaign that has one, here.
+            # A version without lanes can then resume a campaign that has one lane on this machine.
             if value is not None and (name, value) not in _BEFORE_LANES
         )
         return "\n".join(lines) + "\n"
@@ -283,8 +286,8 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
 
 
 _PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-"""One character beyond the first 65,536 as JSON escapes it, which TOML does not know and 0.2.0
-wrote."""
+"""A surrogate pair of JSON escapes: one character beyond the first 65,536. TOML does not know it,
+but version 0.2.0 wrote it."""
 
 
 def _whole(pair: re.Match[str]) -> str:
@@ -293,7 +296,7 @@ def _whole(pair: re.Match[str]) -> str:
 
 
 def differences(there: object, here: EvaluationProtocol, names: Iterable[str]) -> list[str]:
-    """What of these settings is not the same, a clause for each."""
+    """Return a clause for each of these settings that differs."""
     return [
         f"{name} is {getattr(there, name)} there and {getattr(here, name)} here"
         for name in names

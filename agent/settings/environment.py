@@ -1,4 +1,4 @@
-"""The environment: what ``AUTORESEARCH_…`` variables and a few others say."""
+"""Settings from the environment: ``AUTORESEARCH_…`` variables and a few others."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def _sendable(secret: SecretStr, info: ValidationInfo) -> SecretStr:
 
 
 Secret: TypeAlias = Annotated[SecretStr, AfterValidator(_sendable)]
-"""Without the line end of a file that it was copied from, and fit for a header."""
+"""A secret without surrounding whitespace, such as a copied line end, and valid in an HTTP header.
+"""
 Address: TypeAlias = Annotated[str, BeforeValidator(str.strip)]
 """A URL, which may hold a password."""
 
 
 class Environment(BaseSettings):
-    """What the environment says, as ``AUTORESEARCH_…`` variables.
+    """Settings from ``AUTORESEARCH_…`` variables.
 
-    The API key stays a secret: it is handed to the endpoint's client and to nothing else, and no
-    trial ever sees it.
+    The API key stays a secret. Only the endpoint's client gets it, and no trial ever sees it.
     """
 
     model_config = SettingsConfigDict(env_prefix="AUTORESEARCH_", extra="ignore")
@@ -47,22 +47,25 @@ class Environment(BaseSettings):
     llm_base_url: Address | None = None
     """An OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
     llm_model: str | None = None
-    """None: the first model the endpoint lists."""
+    """None means the first model that the endpoint lists."""
     llm_api_key: Secret | None = None
     llm_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """For one request, to the last byte of its reply; a large model may need more."""
+    """Timeout in seconds of one request, until the last byte of its reply. A large model may need
+    more."""
     llm_deadline_s: Annotated[float, Field(gt=0)] = 120.0
-    """For all tries of one question together; then the sampler makes that iteration's proposal."""
+    """Timeout in seconds of all tries of one question together. After it, the sampler makes that
+    iteration's proposal."""
     usd_per_kwh: KwhPrice = DEFAULT_KWH_USD
-    """For the cost of a campaign's measured energy."""
+    """Price of electricity, for the cost of a campaign's measured energy."""
     data_dir: Path | None = None
-    """Where prepared corpora are cached."""
+    """Directory in which prepared corpora are cached."""
     history_url: Address | None = None
-    """A SQLAlchemy URL to keep the history in instead of each campaign's own SQLite file."""
+    """SQLAlchemy URL of a database that holds the history in place of each campaign's own SQLite
+    file."""
     memory_reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
-    """Kept from trials on a GPU that shares the machine's memory."""
+    """Memory in GiB that trials must leave free on a GPU that shares the machine's memory."""
     serve_token: Secret | None = None
-    """What whoever looks at the live page from another machine has to show."""
+    """Token that a viewer on another machine must present to see the live page."""
 
 
 _TRACKER_SECRETS = {
@@ -72,7 +75,7 @@ _TRACKER_SECRETS = {
 
 
 class CudaEnvironment(BaseSettings):
-    """Which GPUs CUDA was told to show, and in which order it numbers them."""
+    """The GPUs that CUDA shows, and the order in which it numbers them."""
 
     model_config = SettingsConfigDict(extra="ignore")
 
@@ -96,9 +99,9 @@ class _CacheHome(BaseSettings):
 
 
 def read_environment() -> Environment:
-    """The environment's settings.
+    """Return the environment's settings.
 
-    :raises SettingsError: naming the variable that makes no sense.
+    :raises SettingsError: naming the variable that is invalid.
     """
     learn()
     try:
@@ -109,9 +112,9 @@ def read_environment() -> Environment:
 
 
 def check_tracker_secrets(tracker: str) -> None:
-    """Strip the secrets that a tracker's library reads by itself.
+    """Strip whitespace from the secrets that a tracker's library reads by itself.
 
-    :raises SettingsError: on one that no request can carry.
+    :raises SettingsError: if no request can carry one of them.
     """
     for name in _TRACKER_SECRETS.get(tracker, ()):
         try:
@@ -121,9 +124,9 @@ def check_tracker_secrets(tracker: str) -> None:
 
 
 def data_dir() -> Path:
-    """Where prepared corpora live: AUTORESEARCH_DATA_DIR, or the user's cache folder.
+    """Return the directory of prepared corpora: AUTORESEARCH_DATA_DIR, or the user's cache folder.
 
-    :raises SettingsError: where nothing is set, and the user has no home.
+    :raises SettingsError: if nothing is set and the user has no home directory.
     """
     try:
         chosen = read_environment().data_dir
@@ -131,7 +134,7 @@ def data_dir() -> Path:
             cache = _CacheHome().xdg_cache_home or Path.home() / ".cache"
             chosen = cache / "autoresearch"
         return chosen.expanduser().absolute()
-    except RuntimeError as error:  # a container's user whom no file names
+    except RuntimeError as error:  # a container's user may have no entry in the password file
         raise SettingsError(
             "this user has no home directory to keep corpora in; set AUTORESEARCH_DATA_DIR or HOME"
         ) from error

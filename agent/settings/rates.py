@@ -1,4 +1,4 @@
-"""What machines and power cost, and what an argument about them takes for granted."""
+"""Prices of machines and power, and the assumptions of the cost arithmetic."""
 
 from __future__ import annotations
 
@@ -23,65 +23,67 @@ Share = Annotated[float, Field(ge=1e-6, le=1, allow_inf_nan=False)]
 KwhPrice: TypeAlias = Annotated[
     Price, Field(validation_alias=AliasChoices("KWH_USD", "AUTORESEARCH_USD_PER_KWH"))
 ]
-"""The one price of electricity, for a campaign's own bill and for every money command: KWH_USD, or
-by its other name AUTORESEARCH_USD_PER_KWH where KWH_USD is not set."""
+"""The one price of electricity, for a campaign's own bill and for every cost command. It is
+KWH_USD, or AUTORESEARCH_USD_PER_KWH if KWH_USD is not set."""
 KWH_NAMES = "KWH_USD (or AUTORESEARCH_USD_PER_KWH)"
 
 
 class Rates(Frozen):
-    """The inputs of every money command, under their published names in lower case.
+    """The inputs of every cost command, under their published names in lower case.
 
     The defaults are those of published cost arithmetic for a DGX Spark beside spot-priced cloud
-    GPUs; ``target_scale`` and ``h100_speedup`` are constants there and inputs here.
+    GPUs. ``target_scale`` and ``h100_speedup`` are constants there and inputs here.
     """
 
     h100_hourly_usd: Price = 2.50
-    """One rented H100 for an hour."""
+    """Price of one rented H100 per hour."""
     h200_hourly_usd: Price = 3.50
-    """One rented H200 for an hour."""
+    """Price of one rented H200 per hour."""
     b200_hourly_usd: Price = 5.25
-    """One rented B200 for an hour: the middle of the 4.50 to 6.00 that specialised clouds were said
-    to ask on demand in March 2026 (lyceum.technology); spot then began at 2.25."""
+    """Price of one rented B200 per hour. It is the middle of the 4.50 to 6.00 that specialized
+    clouds were reported to ask on demand in March 2026 (lyceum.technology); spot prices then began
+    at 2.25."""
     spark_kw: Price = 0.24
-    """Draw of the desktop unit while it trains."""
+    """Power in kW that the desktop unit draws while it trains."""
     kwh_usd: Price = DEFAULT_KWH_USD
-    """A kilowatt-hour."""
+    """Price of a kilowatt-hour."""
     spark_capex_usd: Price = 5000.0
-    """The desktop unit."""
+    """Price of the desktop unit."""
     spark_life_years: Amount = 1.5
-    """Over which it is written off, in use around the clock."""
+    """Years over which the unit is written off, in use around the clock."""
     iter_seconds: Amount = 88.0
-    """One iteration on the desktop unit."""
+    """Seconds of one iteration on the desktop unit."""
     campaign_iters: Annotated[int, Field(gt=0, le=10**9)] = 100
     final_node_hours: Amount = 168.0
-    """The final run, on a node of 8 H100."""
+    """Hours of the final run on a node of 8 H100."""
     wrong_pick_rate: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.5
-    """Chance that a final run booked without a search is wasted on a bad recipe. An assumption."""
+    """Chance that a final run booked without a search is wasted on a bad recipe. This is an
+    assumption."""
     wrong_pick_rate_after: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.15
-    """The chance that is left after search and long runs. An assumption: the published argument
-    expects 10 to 20 % in its text, and none in its arithmetic."""
+    """Chance that remains after search and long runs. This is an assumption: the published argument
+    expects 10 to 20 % in its text, and uses none in its arithmetic."""
     target_scale: Amount = 60.0
-    """How many times a proxy's iteration one at the target's scale costs."""
+    """Cost of an iteration at the target's scale, as a multiple of a proxy's."""
     h100_speedup: Amount = 1.0
-    """How many times as fast as the desktop unit an H100 goes through one iteration."""
+    """Speed of an H100 in one iteration, as a multiple of the desktop unit's."""
     preemptions_per_day: Price = 0.0
-    """How often rented GPUs are taken away; 0 for what is booked firmly."""
+    """Pre-emptions of rented GPUs per day; 0 for a firm booking."""
     checkpoint_hours: Amount = 1.0
-    """Between checkpoints, where no launch plan says."""
+    """Hours between checkpoints, if no launch plan says."""
     restart_hours: Price = 0.25
-    """From a pre-emption to the first new step."""
+    """Hours from a pre-emption to the first new step."""
     spark_tflops: Annotated[Amount, Field(ge=1e-6)] = 12_820 * 6 * 354.6e6 / 1e12
-    """What a unit reaches in training: of a GB10 in bf16 12,820 tokens/s were published for a model
-    of 354.6 M parameters, at 6 FLOPs a parameter and token."""
+    """Training speed of a unit in TFLOP/s. For a GB10 in bf16, 12,820 tokens/s were published for a
+    model of 354.6 M parameters; this counts 6 FLOPs per parameter and token."""
     spark_gib: Amount = 128.0
-    """Memory of one unit."""
+    """Memory of one unit in GiB."""
     spark_scaling: Share = 1.0
-    """The share of several units' added-up speed that is left when they work together."""
+    """Share of several units' summed speed that remains when they work together."""
     gpu_utilisation: Share = 0.40
-    """The share of its data sheet's dense bf16 that a GPU reaches in training. An assumption:
-    Llama 3 reports 38 to 43 % on H100 (arXiv 2407.21783, table 4)."""
+    """Share of the data sheet's dense bf16 speed that a GPU reaches in training. This is an
+    assumption: Llama 3 reports 38 to 43 % on H100 (arXiv 2407.21783, table 4)."""
     hours_per_month: Annotated[float, Field(gt=0, le=31 * 24)] = HOURS_PER_YEAR / MONTHS_PER_YEAR
-    """In use: rented and paid for, or drawing power."""
+    """Hours per month in which a machine is rented and paid for, or draws power."""
 
     @property
     def spark_amortized_hourly(self) -> float:
@@ -115,10 +117,10 @@ class _RatesEnvironment(BaseSettings, Rates):
 
 
 def read_rates(overrides: Mapping[str, str] | None = None) -> Rates:
-    """The published defaults, over them the environment, over both ``overrides``.
+    """Return the published defaults, overridden by the environment, and both by ``overrides``.
 
     :param overrides: by published name, in any case: ``{"KWH_USD": "0.3"}``.
-    :raises SettingsError: naming the variable that is unknown or makes no sense.
+    :raises SettingsError: naming the variable that is unknown or invalid.
     """
     chosen = {name.lower(): value for name, value in (overrides or {}).items()}
     for name in chosen:

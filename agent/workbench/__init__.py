@@ -1,1 +1,1 @@
-"""What every kind of work on a campaign needs, opened and closed together."""
+"""Sessions: everything that work on a campaign needs, opened and closed together."""

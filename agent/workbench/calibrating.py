@@ -1,4 +1,4 @@
-"""A calibration in a session: what is asked for, and what is printed at its end."""
+"""Run a calibration in a session: its options, and the report at its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trajectory.calibration import FEWEST, times_to_gain
 
 
 class FidelityAsked(Frozen):
-    """The calibration that a person wants."""
+    """The options of a calibration."""
 
     configs: int = Field(
         40, ge=FEWEST, le=10_000, description="With --fidelity: configs to train short and long."
@@ -36,10 +36,10 @@ class FidelityAsked(Frozen):
 
 
 def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
-    """Run what the journal lacks of the calibration, and say how it goes.
+    """Run the runs of the calibration that the journal lacks, and print the progress.
 
-    :raises Interrupted: when a person stopped it; everything finished is on disk.
-    :raises AutoresearchError: where nothing can be calibrated.
+    :raises Interrupted: if the user stopped it; everything finished is on disk.
+    :raises AutoresearchError: if nothing can be calibrated.
     """
     campaign = session.campaign
     with session.console.status("preparing the holdout text"):

@@ -1,4 +1,4 @@
-"""A run of the loop: settings chosen, a campaign created or resumed, worked on, summed up."""
+"""Run the loop: choose settings, create or resume a campaign, work on it, and summarize it."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def run_campaign(
     allow_unsandboxed: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Create or resume the campaign and work on it until its goal is reached.
+    """Create or resume the campaign, and work on it until its goal is reached.
 
-    What the person chose is checked before anything is created.
+    The user's choices are checked before anything is created.
 
     :param priors: earlier campaigns that the proposers learn from.
     :param log: ``--log`` options.
-    :param target_tokens: the budget of the target that the menu is of, where it is of one.
-    :param confirming: end with a confirmation, where something was kept.
+    :param target_tokens: token budget of the target whose proxies the menu has, if any.
+    :param confirming: whether to end with a confirmation, if something was kept.
     """
     console = Console(stderr=as_json)
     settings, menu = chosen_settings(directory, chosen, console)
@@ -146,11 +146,11 @@ def _work(
 
 @dataclass(frozen=True, slots=True)
 class _Confirmation:
-    """What became of the night's last part. The night is told all the same."""
+    """Outcome of the final confirmation. A failed one does not suppress the summary."""
 
     found: Confirmed | None = None
     trouble: str = ""
-    """Why nothing was found, where something should have been."""
+    """Reason that a confirmation which should have run has no result."""
     stopped: Interrupted | None = None
 
     @classmethod
@@ -168,7 +168,7 @@ class _Confirmation:
 
     def say_trouble(self, session: Session) -> None:
         """
-        :raises Interrupted: where a person stopped it.
+        :raises Interrupted: if the user stopped it.
         """
         if self.trouble:
             session.say(
@@ -181,13 +181,16 @@ class _Confirmation:
 
 
 def _confirmed(session: Session) -> Confirmed | None:
-    """What fresh runs say of what was kept; None where the baseline still stands, or all runs of
-    a command's config are the same, so that there is nothing to tell."""
+    """Confirm the incumbent on fresh runs.
+
+    Return None if the baseline is still the incumbent, or if all runs of a command's config are the
+    same, so that fresh runs add nothing.
+    """
     evidence = session.campaign.evidence
     if evidence.incumbent_hash == evidence.baseline_hash:
         return None
     if session.own is not None and evidence.tally.runs_are_the_same:
-        return None  # which the baseline's note has said
+        return None  # the baseline's note already says so
     usual = ConfirmAsked()
     latest = next(iter(session.campaign.history.newest(ConfirmedRow, 1)), None)
     seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
@@ -195,12 +198,12 @@ def _confirmed(session: Session) -> Confirmed | None:
 
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:
-    """Write down which earlier campaigns inform the proposers, where that has changed."""
+    """Record which earlier campaigns inform the proposers, if that changed."""
     notes = (event.why for event in campaign.history.events() if event.event == "note")
     note = note_on(priors, next((why for why in notes if why.startswith(NOTE)), None))
     if note is None:
         return
-    if priors:  # the greeting has named them
+    if priors:  # the greeting already names them
         scribe.record(EventRow(at=timestamp(), event="note", why=note))
     else:
         scribe.take_note(note)
@@ -209,9 +212,9 @@ def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) ->
 def chosen_settings(
     directory: Path, chosen: dict[str, Any], console: Console
 ) -> tuple[CampaignSettings, ProxyMenu]:
-    """The settings and menu of the campaign there, else of a new one as a person chose them.
+    """Return the settings and menu of the campaign there, or of a new one as the user chose them.
 
-    :raises AutoresearchError: where they cannot be used, in one sentence.
+    :raises AutoresearchError: if they cannot be used, in one sentence.
     """
     refuse_imported(directory)
     if chosen.get("device") == AUTO:
@@ -231,7 +234,7 @@ def chosen_settings(
 
 
 def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
-    """Refuse a device that is not there, or a backend that cannot train the baseline on it."""
+    """Refuse a device that does not exist, or a backend that cannot train the baseline on it."""
     from trainer.training.readiness import check_trainable  # noqa: PLC0415 (torch; only a new campaign asks)
 
     check_trainable(gpt(menu.baseline), settings.backend, settings.device, compile=settings.compile)
@@ -253,8 +256,8 @@ def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
 
 
 def believed_scores(evidence: Evidence, measure: Measure) -> dict[str, Any]:
-    """Return what the baseline and the incumbent are believed to score, in the campaign's own unit
-    and direction, and ``gain``, the difference."""
+    """Return the estimated scores of the baseline and the incumbent, in the campaign's own unit and
+    direction, and ``gain``, the difference."""
     noise = Noise.of(evidence.tally)
     baseline = ranked_config(evidence, evidence.baseline_hash)
     best = ranked_config(evidence, evidence.incumbent_hash)

@@ -1,4 +1,4 @@
-"""What is said to a person at a terminal, one line at a time."""
+"""Print messages to the user's terminal, one line at a time."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from rich.text import Text
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """One line as it is, whatever brackets a path or a model's name has."""
+    """Print one line unchanged, even if a path or a model's name contains brackets."""
     console.print(Text(text, style=style), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The corpus a campaign names, prepared or found prepared."""
+"""Open or prepare the corpus that a campaign names."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trainer.corpus import Corpus, open_corpus, prepare
 
 
 def prepared_corpus(settings: CampaignSettings, console: Console) -> Corpus:
-    """Open the prepared corpus the settings name, or prepare the source they name.
+    """Open the prepared corpus that the settings name, or prepare the source they name.
 
-    :raises CorpusError: in one sentence.
+    :raises CorpusError: if neither works, in one sentence.
     """
     directory = Path(settings.corpus).expanduser()
     if (directory / "meta.json").is_file():

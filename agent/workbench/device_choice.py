@@ -1,4 +1,4 @@
-"""The device that a new campaign's trials run on."""
+"""Choose the device of a new campaign's trials."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ AUTO = "auto"
 
 
 def choose_device(menu: ProxyMenu, chosen: Mapping[str, Any], console: Console) -> str:
-    """Return ``cpu``, ``cuda`` or ``cuda:N`` for a new campaign, and print which and why.
+    """Return ``cpu``, ``cuda`` or ``cuda:N`` for a new campaign, and print the choice and its
+    reason.
 
-    A device that the person named is taken as it is. Otherwise the menu's own comes first, then
-    CUDA where a driver starts inside the sandbox, then the CPU.
+    A device that the user named is taken as it is. Otherwise the menu's own comes first, then CUDA
+    if a driver starts inside the sandbox, then the CPU.
 
     :raises SettingsError: if the menu needs a GPU and none works.
     """
@@ -32,7 +33,7 @@ def choose_device(menu: ProxyMenu, chosen: Mapping[str, Any], console: Console) 
             f"menu {menu.name} needs a GPU, and {why}; fix that (`autoresearch doctor` tests it), "
             "or train on the CPU, slowly, with --device cpu"
         )
-    screen.outlive()  # a full disk behind this line ends no campaign
+    screen.outlive()  # a full disk must not end the campaign at this line
     say(console, f"device    {device}: {why}")
     return device
 
@@ -40,7 +41,7 @@ def choose_device(menu: ProxyMenu, chosen: Mapping[str, Any], console: Console) 
 def _found(menu: ProxyMenu, executor: str) -> tuple[str, str]:
     if menu.campaign.device is not None:
         return menu.campaign.device, f"menu {menu.name} is made for it; --device chooses another"
-    if executor != "local":  # its nodes have the devices, and this machine may have none
+    if executor != "local":  # the cluster's nodes have the devices; this machine may have none
         return menu.campaign.min_device, "the menu's own, as trials run on a cluster"
     if not cuda_driver.is_installed():
         return "cpu", "this machine has no NVIDIA driver"

@@ -1,4 +1,4 @@
-"""The telemetry of a device, as this environment numbers its GPUs."""
+"""Choose a device's telemetry, with the GPU numbering of this environment."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from trainer.telemetry import NoTelemetry, Telemetry, choose_telemetry
 
 
 def device_telemetry(device: str, places: int = 1, *, here: bool = True) -> Telemetry:
-    """That of ``cpu``, ``cuda`` or ``cuda:N``; never fails.
+    """Return the telemetry of ``cpu``, ``cuda`` or ``cuda:N``; never fail.
 
-    :param places: trials at once. Of several GPUs one meter would tell a part as if it were all,
-        so none is asked.
-    :param here: whether they run on this machine.
+    :param places: number of concurrent trials. With several GPUs nothing is sampled, because one
+        meter would report one GPU as if it were all.
+    :param here: whether the trials run on this machine.
     """
     if not here:
         return NoTelemetry("trials run on the nodes of a cluster")

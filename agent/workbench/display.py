@@ -1,4 +1,4 @@
-"""What a person sees while the loop runs: a live screen on a terminal, plain lines elsewhere."""
+"""Show the running loop: a live screen on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trajectory.worked import Worked
 
 SHOWN_ITERATIONS = 10
 PACE_ITERATIONS = 30
-"""Over which the pace is averaged."""
+"""Number of iterations over which the pace is averaged."""
 ACTION_STYLE = {"keep": "bold green", "discard": "dim", "none": "yellow"}
 
 
 class Progress:
-    """How far the campaign is, how fast it goes, and when it will be there."""
+    """The campaign's progress, pace and estimated end."""
 
     def __init__(self, campaign: Campaign, goal: Goal) -> None:
         self.campaign = campaign
@@ -42,7 +42,7 @@ class Progress:
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self._worked = Worked()
         self._measured: tuple[str | None, int, int] | None = None
-        """What :attr:`_best` was said of."""
+        """The state of the evidence when :attr:`_best` was computed."""
         self._best = ""
 
     @property
@@ -51,11 +51,12 @@ class Progress:
         return self.campaign.menu.measure
 
     def ended(self, row: IterationRow) -> None:
-        """One more: the pace is that of the latest, without the baseline and pauses."""
+        """Count one more iteration. The pace is that of the latest ones, without the baseline and
+        pauses."""
         self._walls_s.append(self._worked.added_s(row))
 
     def line(self) -> str:
-        """Counts, pace and estimated end."""
+        """Return counts, pace and estimated end."""
         done = self.campaign.evidence.iterations
         until = self.goal.iterations if self.goal.is_iterations_alone else None
         text = f"{done} iterations, until {self.goal}"
@@ -71,8 +72,9 @@ class Progress:
         return text
 
     def best(self) -> str:
-        """The incumbent and its gain over the baseline, both as believed: not the mean of the runs
-        that chose it. Reckoned once a measurement more, since a screen asks many times."""
+        """Return the incumbent and its gain over the baseline, both as shrunk estimates, not means
+        of the runs that chose it. The text is cached until something new is measured, because a
+        screen asks often."""
         evidence = self.campaign.evidence
         measured = (evidence.incumbent_hash, evidence.iterations, evidence.dof)
         if measured != self._measured:
@@ -80,7 +82,7 @@ class Progress:
         return self._best
 
     def _confirmed(self) -> str:
-        """What fresh runs of an earlier session said of it."""
+        """Return the confirmation of the incumbent by an earlier session, if there is one."""
         found = [row.found for row in self.campaign.history.newest(ConfirmedRow)]
         said = latest_of(found).get(self.campaign.evidence.incumbent_hash or "")
         return f"; confirmed {said.headline}" if said is not None and said.stands else ""
@@ -102,7 +104,7 @@ def _best(evidence: Evidence, measure: Measure) -> str:
 
 
 def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
-    """The running trial: step, loss, tokens/s, time left."""
+    """Return the running trial's step, loss, tokens/s and time left."""
     head = f"{role} on seed {spec.seed}"
     if point is None:
         return f"{head}: starting"
@@ -122,7 +124,7 @@ def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
 
 
 class _Display:
-    """What both displays do: follow the lanes, and draw what is being done."""
+    """The common part of both displays: follow the lanes, and draw the current activity."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console = console
@@ -162,7 +164,7 @@ class _Display:
 
 
 class PlainDisplay(_Display):
-    """One line for each thing that happened: for logs, pipes and ``nohup``."""
+    """Prints one line per event: for logs, pipes and ``nohup``."""
 
     @contextmanager
     def showing(self) -> Iterator[PlainDisplay]:
@@ -197,10 +199,10 @@ class PlainDisplay(_Display):
 
 
 class LiveDisplay(_Display):
-    """The last iterations, the best so far and the running trial, redrawn in place.
+    """Redraws the last iterations, the best so far and the running trial in place.
 
-    Rich redraws from a thread of its own, which reads one frozen picture of everything: each event
-    replaces it, and nothing of the campaign is looked at while its rows are being taken in.
+    Rich redraws from its own thread, which reads one immutable renderable of everything. Each event
+    replaces it, so that thread never reads the campaign while rows are added.
     """
 
     def __init__(self, console: Console, progress: Progress) -> None:
@@ -253,12 +255,12 @@ class LiveDisplay(_Display):
 
 
 def display_for(console: Console, progress: Progress) -> LiveDisplay | PlainDisplay:
-    """Live where there is a terminal to redraw."""
+    """Return a live display on a terminal, else a plain one."""
     return (LiveDisplay if console.is_terminal else PlainDisplay)(console, progress)
 
 
 class IterationCells:
-    """One iteration as words for a table."""
+    """The cells of one iteration's table row."""
 
     def __init__(self, row: IterationRow, measure: Measure = BPB) -> None:
         decision = row.decision
@@ -277,7 +279,7 @@ class IterationCells:
 
 
 def iterations_table(rows: list[IterationRow], measure: Measure = BPB) -> Table:
-    """The last iterations: who proposed what, and what became of it."""
+    """Return a table of the last iterations: who proposed what, and the outcome."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("iter", justify="right")
     table.add_column("by")

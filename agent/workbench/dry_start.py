@@ -1,4 +1,4 @@
-"""Try a drafted menu: one run of its default config, in the sandbox that every trial has."""
+"""Try a drafted menu: run its default config once, in the sandbox of every trial."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.spec import CommandOk, Limits, TrialFailed, TrialSpec
 
 PATIENCE_S = 60.0
-"""Long enough for a script to start; one that still trains then has started well."""
+"""Seconds allowed for the run. A script that still trains after them has started well."""
 
 
 def dry_start(source: str) -> tuple[bool, str]:
-    """Run a menu's command once; whether it can be used, and a sentence why.
+    """Run a menu's command once; return whether it can be used, and a sentence why.
 
     :param source: the menu's file.
     """

@@ -1,8 +1,8 @@
-"""How often a corpus will be gone through, phase by phase, said before a trial starts.
+"""Compute how many epochs each phase makes over a corpus, before a trial starts.
 
-Up to four epochs of one text train nearly as well as new text would, and what more of them bring
+Up to four epochs of one text train nearly as well as new text would. The value of further epochs
 falls towards nothing at about sixteen (Muennighoff et al. 2023, arXiv 2305.16264, section 5). A
-ranking by runs that repeat their text is also about how well a config bears that.
+ranking by runs that repeat their text also measures how well a config tolerates repetition.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from trainer.machine.flops import block_weights
 from trainer.spec import CorpusInfo, gpt
 
 STRESS_STEPS = 1000
-"""Of a long run, where the campaign has no horizon."""
+"""Steps of a long run, if the campaign has no horizon."""
 TOKENS_PER_PARAMETER = 20
-"""Of a run that is worth its size (Hoffmann et al. 2022, arXiv 2203.15556)."""
+"""Training tokens per parameter of a compute-optimal run (Hoffmann et al. 2022, arXiv 2203.15556).
+"""
 AS_GOOD_AS_NEW = 4.0
 WORTH_NOTHING = 16.0
 
 
 class Phase(Frozen):
-    """Something that will be trained on a corpus."""
+    """A kind of run that will train on a corpus."""
 
     name: str
     tokens: PositiveInt
@@ -44,19 +45,22 @@ class PhaseEpochs(Frozen):
 def phases_of(
     menu: ProxyMenu, settings: CampaignSettings, target_tokens: int | None = None
 ) -> tuple[Phase, ...]:
-    """What a campaign of these settings leads to, each at the baseline's tokens a step: its short
-    runs, where the budget is not in seconds; the stress test; the ladder's rung of the baseline's
-    size; the target, where it is known."""
+    """Return the phases that a campaign of these settings leads to, each at the baseline's tokens
+    per step.
+
+    They are its short runs, unless the budget is in seconds; the stress test; the ladder's rung of
+    the baseline's size; and the target, if it is known.
+    """
     baseline = gpt(menu.baseline)
     a_step = baseline.tokens_per_step
     budget = settings.budget
     phases = []
-    if budget.unit != "seconds":  # how many steps those are is not known beforehand
+    if budget.unit != "seconds":  # the number of steps in so many seconds is not known beforehand
         each = a_step if budget.unit == "steps" else 1
         phases.append(Phase(name=f"{budget} a trial", tokens=int(budget.amount) * each))
     long_steps = settings.horizon_steps or STRESS_STEPS
     phases.append(Phase(name=f"stress of {long_steps:,} steps", tokens=long_steps * a_step))
-    # As a ladder counts them: tables learn a token at a time, and are left out.
+    # Count parameters as a ladder does: without tables, which learn one token at a time.
     params = baseline.n_layer * block_weights(baseline)
     phases.append(
         Phase(
@@ -70,17 +74,17 @@ def phases_of(
 
 
 def epochs_of(phases: Sequence[Phase], train_tokens: int) -> tuple[PhaseEpochs, ...]:
-    """How often each phase goes through so many tokens."""
+    """Return how often each phase goes through this many tokens."""
     return tuple(PhaseEpochs(phase=one, epochs=one.tokens / train_tokens) for one in phases)
 
 
 def epochs_text(epochs: float) -> str:
-    """``0.004``, ``1.3``, ``14,000``."""
+    """Format epochs: ``0.004``, ``1.3``, ``14,000``."""
     return f"{epochs:.2g}" if epochs < 10 else f"{float(f'{epochs:.2g}'):,.0f}"
 
 
 def warnings(found: Sequence[PhaseEpochs], corpus: CorpusInfo) -> Iterator[str]:
-    """A sentence for each phase that the corpus is too small for."""
+    """Yield a sentence for each phase that the corpus is too small for."""
     for one in found:
         if one.epochs <= AS_GOOD_AS_NEW:
             continue

@@ -1,4 +1,4 @@
-"""A menu's command made ready to run: found, its script known, what it may read said."""
+"""Prepare a menu's command to run: find it, hash its script, and collect the paths it may read."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class OwnTrainer:
     command: Command
     script: ScriptInfo
     sent: tuple[int, int] | None = None
-    """Files and bytes that go to other machines; None where trials run on this one."""
+    """Number of files and bytes sent to other machines; None if trials run on this one."""
 
     @classmethod
     def of(cls, campaign: Path, settings: CampaignSettings, menu: ProxyMenu) -> Self | None:
-        """That of the campaign in this directory, begun or yet to begin; None where the built-in
-        trainer trains.
+        """Return the trainer of the campaign in this directory, begun or yet to begin; None if the
+        built-in trainer trains.
 
-        :raises CampaignError: where the script that it was begun with is gone.
-        :raises MenuError: where the command cannot be run here.
+        :raises CampaignError: if the script that the campaign began with is gone.
+        :raises MenuError: if the command cannot run here.
         """
         table = menu.trainer
         if table is None:
@@ -65,10 +65,10 @@ class OwnTrainer:
     def at(
         cls, source: str, menu: ProxyMenu, campaign: Path, executor: str = "local"
     ) -> Self | None:
-        """That of a menu's file, for a campaign that might be begun with it.
+        """Return the trainer of a menu's file, for a campaign that might begin with it.
 
         :param executor: where trials would run.
-        :raises MenuError: where the command cannot be run here.
+        :raises MenuError: if the command cannot run here.
         """
         table = menu.trainer
         if table is None:
@@ -93,14 +93,14 @@ class OwnTrainer:
         return cls(table, command, script, sent)
 
     def now(self, campaign: Path) -> ScriptInfo:
-        """The script as it is by now.
+        """Return the script's current state.
 
-        :raises SpecError: where it cannot be read.
+        :raises SpecError: if it cannot be read.
         """
         return _script_in(Path(self.script.directory), campaign, self.table)
 
     def lines(self) -> Iterator[str]:
-        """What a person should know of it before anything runs."""
+        """Yield lines on the command for the user, before anything runs."""
         table, measure = self.table, self.table.measure
         yield f"trainer   {' '.join(table.command)}"
         yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
@@ -121,7 +121,7 @@ class OwnTrainer:
             yield f"bytes     {table.bytes}, says the menu"
 
     def reads(self) -> Iterator[str]:
-        """What it may read besides the system's libraries, in words."""
+        """Yield what the command may read besides the system's libraries, in words."""
         yield "the script's directory but for hidden files, campaigns and links out of it"
         for path in self.command.programs:
             yield str(path)
@@ -130,7 +130,7 @@ class OwnTrainer:
 
 def _refuse_unfinished(menu: ProxyMenu) -> None:
     """
-    :raises MenuError: where a draft's TO DO is left in the menu.
+    :raises MenuError: if the menu still holds a draft's TO DO.
     """
     for number, line in enumerate(menu.toml.splitlines(), 1):
         if "TO DO:" in line or ("TO DO" in line and not line.startswith("#")):
@@ -146,9 +146,9 @@ def _script_in(directory: Path, campaign: Path, table: TrainerTable) -> ScriptIn
 
 
 def command_of(table: TrainerTable, directory: Path) -> Command:
-    """What trials are told to run.
+    """Return the command that trials run.
 
-    :raises SpecError: where the directory, the script or the program is not there.
+    :raises SpecError: if the directory, the script or the program does not exist.
     """
     refuse_home(directory, "the script's directory")
     if not directory.is_dir():
@@ -187,7 +187,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
 
 def _refuse_in_a_folder(table: TrainerTable) -> None:
     """
-    :raises SpecError: where an edited copy could not take the script's place.
+    :raises SpecError: if an edited copy could not replace the script.
     """
     if table.set_by == "edit" and table.script is not None and "/" in table.script:
         folder, _, name = table.script.rpartition("/")
@@ -199,13 +199,13 @@ def _refuse_in_a_folder(table: TrainerTable) -> None:
 
 def _refuse_what_no_fork_can(table: TrainerTable, program: Path) -> None:
     """
-    :raises SpecError: where the script's function would be called by another Python than the
-        command names, or a module to preload is not there.
+    :raises SpecError: if the script's function would be called by another Python than the command
+        names, or a module to preload does not exist.
     """
     if table.main is None:
         return
     ours = Path(sys.executable).absolute()
-    # Python of two environments may be links to one file: the folder says which of them it is.
+    # The Pythons of two environments may be links to one file; the folder tells them apart.
     if (program.parent, program.resolve()) != (ours.parent, ours.resolve()):
         raise SpecError(
             f"main is called in a fork of autoresearch's own Python ({sys.executable}), and the "
@@ -220,7 +220,8 @@ def _refuse_what_no_fork_can(table: TrainerTable, program: Path) -> None:
 
 
 def _can_be_imported(name: str) -> bool:
-    """As the fork server will: in a Python of its own, and outside the sandbox."""
+    """Return whether a module imports as in the fork server: in a fresh Python, outside the
+    sandbox."""
     done = subprocess.run(
         [sys.executable, "-c", f"import {name}"],
         env=allowed_environment(),
@@ -234,7 +235,7 @@ def _can_be_imported(name: str) -> bool:
 
 def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
     """
-    :raises SpecError: where the script has no such constant as the menu would have rewritten.
+    :raises SpecError: if the script lacks a constant that the menu would rewrite.
     """
     assert menu.trainer is not None
     try:
@@ -245,15 +246,15 @@ def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
 
 
 def _beside(menu: str, directory: str) -> Path:
-    """The directory that a menu's file names."""
+    """Return the directory that a menu's file names."""
     return (Path(menu).expanduser().absolute().parent / Path(directory).expanduser()).resolve()
 
 
 def one_script(check: Callable[[], None]) -> StartHook:
-    """Return a hook by which a trial's result counts only if the script is the same after it.
+    """Return a hook by which a trial's result counts only if the script is unchanged after it.
 
-    :param check: raises where the script differs from the campaign's. It reads every file of code:
-        a millisecond for a script with a few files beside it.
+    :param check: raises if the script differs from the campaign's. It reads every code file, which
+        takes a millisecond for a script with a few files beside it.
     """
 
     def starts(trial_dir: Path) -> EndHook:
@@ -263,7 +264,7 @@ def one_script(check: Callable[[], None]) -> StartHook:
             try:
                 check()
             except BaseException:
-                # Nobody can tell which script it is of, so no later session may resume with it.
+                # The result may be of either script, so no later session may reuse it.
                 (trial_dir / RESULT_FILE).unlink(missing_ok=True)
                 raise
             return finished

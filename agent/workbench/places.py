@@ -1,4 +1,4 @@
-"""Where campaigns are, as every command names them."""
+"""Find campaigns by the directory options that every command shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MENU = "cpu-tiny"
 NAMED = 5
-"""Campaigns, at most, in a sentence."""
+"""Largest number of campaigns named in a sentence."""
 
 CampaignOption = Annotated[
     Path | None,
@@ -28,7 +28,7 @@ MenuOption = Annotated[
 
 
 def default_campaign(menu: str | None) -> Path:
-    """``runs/NAME`` in the current directory."""
+    """Return ``runs/NAME`` in the current directory."""
     return Path("runs") / Path(menu or DEFAULT_MENU).stem
 
 
@@ -45,7 +45,7 @@ def latest_campaign() -> Path:
 def existing_campaign(campaign: Path | None) -> Path:
     """Return the directory meant, which must hold a campaign.
 
-    :raises CampaignError: where it holds none.
+    :raises CampaignError: if it holds none.
     """
     directory = campaign or latest_campaign()
     if foreign_campaign(directory) is not None:
@@ -62,14 +62,14 @@ def existing_campaign(campaign: Path | None) -> Path:
 
 
 def _those_beside(directory: Path) -> str:
-    """A few of the campaigns that lie where this one was looked for."""
+    """Return a few of the campaigns beside the directory that was looked for."""
     found = sorted(str(path.parent) for path in directory.parent.glob(f"*/{JOURNAL_FILE}"))
     more = ", …" if len(found) > NAMED else ""
     return f" (there is {', '.join(found[:NAMED])}{more})" if found else ""
 
 
 def foreign_campaign(directory: Path) -> ImportedCampaign | None:
-    """What another tool measured and was imported into this directory; None where it holds no such
+    """Return the imported campaign of another tool in this directory; None if it holds no such
     campaign."""
     if not is_imported(directory):
         return None
@@ -81,7 +81,7 @@ def foreign_campaign(directory: Path) -> ImportedCampaign | None:
 
 def refuse_imported(directory: Path) -> None:
     """
-    :raises CampaignError: where the directory holds an imported campaign, which nobody adds to.
+    :raises CampaignError: if the directory holds an imported campaign, which is read-only.
     """
     if is_imported(directory):
         raise CampaignError(

@@ -1,4 +1,5 @@
-"""A trial before the first, on a GPU alone: later ones then find their kernels compiled."""
+"""Run a short trial before the first one, on a GPU only, so that later trials find their kernels
+compiled."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ STEPS = 2
 def warm_up(campaign: Campaign, executor: Executor, stop: StopRequest) -> str | None:
     """Run two steps of the menu's defaults in a directory that no row names.
 
-    Return a line for the person, or None where nothing ran: on a CPU, with a command, or where the
-    baseline has been measured, which compiled everything.
+    Return a line for the user, or None if nothing ran: on a CPU, with a command, or if the baseline
+    was already measured, which compiled everything.
 
-    :raises Interrupted: once a second stop was asked for.
+    :raises Interrupted: once a second stop was requested.
     :raises MachineryError: if the trial ends without a measurement, for whatever reason.
     """
     settings, baseline = campaign.settings, campaign.menu.baseline

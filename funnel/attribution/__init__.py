@@ -1,1 +1,1 @@
-"""What each of the winner's changes was worth: taken back alone, on fresh seeds."""
+"""Measure the worth of each of the winner's changes: undo it alone, on fresh seeds."""

@@ -1,4 +1,4 @@
-"""What the search changed, what it was worth, and what became of it on the way to the target."""
+"""List the search's changes: their worth, and whether they are carried to the target."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ OF_FIELDS: Mapping[str, RatioName] = {
     "d_ff": "ffn_ratio",
     **{ratio.knob: name for name, ratio in RATIOS.items() if name != "init_scale"},
 }
-"""The ratio that a knob decides, be it of a menu of ratios or of one that turns the fields."""
+"""The ratio that a knob decides, in a menu of ratios or in one whose knobs are the fields."""
 NOT_MEASURED = "not measured; autoresearch attribute does"
 
 
 class CarriedChange(Frozen):
-    """One knob in which the winner is not the baseline."""
+    """One knob in which the winner differs from the baseline."""
 
     knob: str
     baseline: Scalar
     winner: Scalar
     worth: Estimate | None
-    """What the score loses without it; None where that was not measured."""
+    """The loss in score without the change; None if it was not measured."""
     worth_said: str
     is_carried: bool
     how: str
-    """How it reaches the target, or why it is left behind."""
+    """How the change reaches the target, or why it is left behind."""
 
 
 def shape_of_winner(
@@ -48,10 +48,10 @@ def shape_of_winner(
     vocab_size: int,
     measured: AttributionResult | None,
 ) -> CarriedShape:
-    """The target's shape by the winner's ratios, but for those that were measured to do harm.
+    """Return the target's shape with the winner's ratios, without those that were measured to harm.
 
-    :param vocab_size: of the proxies.
-    :raises TargetError: where no whole shape of the target's size has them.
+    :param vocab_size: vocabulary size of the proxies.
+    :raises TargetError: if no whole-numbered shape of the target's size has them.
     """
     harmful = measured.harmful if measured else ()
     return carry_shape(
@@ -70,9 +70,9 @@ def carried_changes(
     rules: Mapping[str, tuple[Scalar, str]],
     measured: AttributionResult | None,
 ) -> Iterator[CarriedChange]:
-    """Every knob in which the winner is not the baseline, in the menu's order.
+    """Yield every knob in which the winner differs from the baseline, in the menu's order.
 
-    :param rules: what a field of the recipe is at the target, and by which rule.
+    :param rules: the value at the target of each field of the recipe, and the rule that gives it.
     """
     ratios = {ratio.name: ratio for ratio in shape.ratios}
     worths = {change.knob: change for change in measured.changes} if measured else {}

@@ -1,4 +1,4 @@
-"""An attribution as lines, and its numbers in words."""
+"""Format an attribution as lines, and its numbers as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.spec import BPB, Measure
 
 
 def lines(result: AttributionResult, measure: Measure = BPB) -> Iterator[str]:
-    """The table, and what it may be read as."""
+    """Yield the table, and how to read it."""
     yield f"gain      {estimate_text(result.gain)} against the baseline"
     width = max(len(_change_text(change)) for change in result.changes)
     for change in result.changes:
@@ -25,7 +25,7 @@ def lines(result: AttributionResult, measure: Measure = BPB) -> Iterator[str]:
 
 
 def worth_words(change: ChangeWorth) -> str:
-    """An estimate and what it says."""
+    """Return an estimate and its verdict."""
     if change.worth is None:
         return f"not measured: {change.why_not}"
     if change.worth.is_exact:
@@ -37,7 +37,7 @@ def worth_words(change: ChangeWorth) -> str:
 
 
 def estimate_text(estimate: Estimate | None) -> str:
-    """``+0.0123 (+0.0041 … +0.0205)``"""
+    """Format an estimate: ``+0.0123 (+0.0041 … +0.0205)``."""
     if estimate is None:
         return "not measured"
     if estimate.is_exact:

@@ -1,4 +1,4 @@
-"""What changes were worth, with intervals that hold.
+"""Estimate the worth of changes, with valid intervals.
 
 On a seed s, y(c, s) is the score of config c. With W the winner, B the baseline and W\\k the winner
 without change k:
@@ -7,16 +7,17 @@ without change k:
     worth of k W\\k - W, so that above zero the change helps where all the others are
     remainder  gain - sum of the worths = B + (K - 1) W - sum of W\\k, over the K changes measured
 
-The remainder is what no change has alone: interactions, and changes that could not be taken back.
-All three are contrasts whose coefficients add up to zero, so what a seed does to all configs
-cancels. Each is measured per seed, over the seeds that all its configs have, and its mean's
-interval is Student's with a variance that is partly the contrast's own (n - 1 degrees of freedom)
-and partly what the scatter of all configs about seeds and configs (two-way, pooled) makes of its
-coefficients, weighing :data:`PRIOR_DOF` degrees of freedom or as many as that has: the moderated
-variance of Smyth 2004 (Statistical Applications in Genetics and Molecular Biology 3). A few seeds'
-own variance alone would make intervals several times too wide, and the pooled one alone would make
-them too narrow for a config that is noisier than the rest. ``tests/funnel/attribution`` has the
-coverage.
+The remainder belongs to no change alone: it holds interactions, and changes that could not be
+undone. All three are contrasts whose coefficients add up to zero, so what a seed does to all
+configs cancels. Each is measured per seed, over the seeds that all its configs have.
+
+The interval of its mean is Student's, with the moderated variance of Smyth 2004 (Statistical
+Applications in Genetics and Molecular Biology 3). One part of that variance is the contrast's own,
+with n - 1 degrees of freedom. The other is the scatter of all configs about seeds and configs
+(two-way, pooled), applied to the coefficients. It weighs :data:`PRIOR_DOF` degrees of freedom, or
+as many as it has if those are fewer. A few seeds' own variance alone would make intervals several
+times too wide. The pooled one alone would make them too narrow for a config that is noisier than
+the rest. ``tests/funnel/attribution`` measures the coverage.
 """
 
 from __future__ import annotations
@@ -32,45 +33,46 @@ from autoresearch.values import Finite, Frozen, NonNegativeInt
 from trajectory.statistics.student import student_t
 
 PRIOR_DOF = 4
-"""What the pooled variance weighs, at most."""
+"""Largest weight of the pooled variance, in degrees of freedom."""
 CONFIDENCE = 0.95
 
 Scores = Mapping[str, Mapping[int, float]]
-"""config_hash to seed to bits per byte."""
+"""Bits per byte by config_hash and seed."""
 
 
 class Estimate(Frozen):
-    """A difference in bits per byte; None where it was not measured."""
+    """A difference in bits per byte, with its interval."""
 
     value: Finite
     low: Finite | None = None
     high: Finite | None = None
-    """Of the 95 % interval; None for a single seed of a single pair."""
+    """Upper end of the 95 % interval; both ends are None for a single seed of a single pair."""
     seeds: NonNegativeInt
     is_exact: bool = False
-    """All runs on both sides were alike to the last bit: the change does nothing there."""
+    """Whether all runs on both sides were identical to the last bit, so that the change does
+    nothing."""
 
     @property
     def helps(self) -> bool:
-        """Whether all of the interval is above zero."""
+        """Whether the whole interval is above zero."""
         return self.low is not None and self.low > 0
 
     @property
     def harms(self) -> bool:
-        """Whether all of the interval is below zero."""
+        """Whether the whole interval is below zero."""
         return self.high is not None and self.high < 0
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """What is left of the scores when each config's and each seed's effect is taken out."""
+    """Residual scatter of the scores after each config's and each seed's effect is removed."""
 
     variance: float
     dof: int
 
     @classmethod
     def of(cls, scores: Scores) -> Scatter | None:
-        """None where too few runs were made to tell."""
+        """Estimate the scatter; return None if there are too few runs."""
         cells = [(c, s, y) for c, own in enumerate(scores.values()) for s, y in own.items()]
         seeds = sorted({seed for _, seed, _ in cells})
         design = np.zeros((len(cells), len(scores) + len(seeds)))
@@ -90,10 +92,10 @@ class Scatter:
 def contrast(
     scores: Scores, weights: Sequence[tuple[str, float]], scatter: Scatter | None
 ) -> Estimate | None:
-    """The weighted sum of these configs' scores, whose weights add up to zero; None where no seed
-    has all of them.
+    """Return the weighted sum of these configs' scores, whose weights add up to zero; None if no
+    seed has all of them.
 
-    :param weights: config_hash and weight; a hash may come twice.
+    :param weights: config_hash and weight; a hash may occur twice.
     """
     summed: dict[str, float] = {}
     for name, weight in weights:
@@ -127,14 +129,14 @@ class Worths(Frozen):
 
     gain: Estimate | None
     changes: tuple[Estimate | None, ...]
-    """In the order asked for; None for what was not measured."""
+    """Worths in the order requested; None for a change that was not measured."""
     remainder: Estimate | None
 
 
 def worths(scores: Scores, winner: str, baseline: str, without: Sequence[str | None]) -> Worths:
-    """What the changes are worth whose taking back gives the configs ``without``.
+    """Return the worth of the changes whose undoing gives the configs ``without``.
 
-    :param without: a config_hash for each change; None: it could not be taken back alone.
+    :param without: a config_hash for each change; None if it could not be undone alone.
     """
     scatter = Scatter.of(scores)
     changes = tuple(

@@ -1,1 +1,1 @@
-"""The money: desktop units owned against GPUs rented."""
+"""Cost of desktop units owned and of GPUs rented."""

@@ -1,9 +1,9 @@
-"""The argument for searching before booking: the bill, figure by figure.
+"""Compute the argument for searching before booking: the bill, figure by figure.
 
-With S what the search cost, F the final run and p the chance that a run booked blind is wasted, the
-savings are p × F − S, which supposes that the search leaves no such chance; with q left of it they
-are (p − q) × F − S. The search pays as long as p exceeds ``S / F``, or as it removes more than
-``S / (p × F)`` of the chance.
+With S the cost of the search, F that of the final run and p the chance that a run booked blind is
+wasted, the savings are p × F − S. This assumes that the search leaves no such chance. If a chance q
+remains, the savings are (p − q) × F − S. The search pays if p exceeds ``S / F``, or if it removes
+more than ``S / (p × F)`` of the chance.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _RATIOS: Words = {
 
 
 def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
-    """Return what one search and its run cost, and what the search is worth."""
+    """Return the view of what one search and its run cost, and what the search is worth."""
     n, seconds = usage.iterations, usage.iter_s
     scale = "_60x" if rates.target_scale == PUBLISHED_TARGET_SCALE else ""
     keys = ("h100_single", "h100_8gpu_node", f"h100_8gpu_node_target_scale{scale}")
@@ -101,9 +101,9 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
 def _paid(
     rates: Rates, seconds: float, kwh: float, keys: tuple[str, str, str], unit: Unit
 ) -> Iterator[Figure]:
-    """Yield one piece of work, paid for in five ways.
+    """Yield the cost of one piece of work, paid for in five ways.
 
-    :param keys: the published ones of the three in the cloud.
+    :param keys: the published keys of the three cloud figures.
     """
     hours, electricity = seconds / 3600, kwh * rates.kwh_usd
     use = electricity + hours * rates.spark_amortized_hourly
@@ -177,7 +177,8 @@ def _ratios(iteration: Section) -> dict[str, float | None]:
 
 
 def _rates_json(rates: Rates, usage: Usage) -> dict[str, Any]:
-    """Return the rates, with a campaign's own iterations and what an hour then costs."""
+    """Return the rates as JSON fields, with a campaign's own iterations and the derived hourly
+    costs."""
     derived = ("spark_amortized", "spark_electricity", "spark_total", "cloud_8xh100")
     hourly = {f"{name}_hourly": round(getattr(rates, f"{name}_hourly"), 4) for name in derived}
     own = {"iter_seconds": usage.iter_s, "campaign_iters": usage.iterations}
@@ -185,7 +186,7 @@ def _rates_json(rates: Rates, usage: Usage) -> dict[str, Any]:
 
 
 def _assumptions(rates: Rates, usage: Usage, bill: Bill) -> Iterator[str]:
-    """Yield what was not measured."""
+    """Yield the assumptions: everything that was not measured."""
     yield (
         f"WRONG_PICK_RATE p = {bill.wrong_pick_rate:g} and WRONG_PICK_RATE_AFTER q = "
         f"{bill.wrong_pick_rate_after:g} are nobody's measurement; lines without q take the search "

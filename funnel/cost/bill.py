@@ -1,20 +1,20 @@
-"""The one bill: what the search cost, what the run will, and what a wrong pick would.
+"""Compute the bill: the cost of the search, of the run, and of a wrong pick.
 
-``cost``, the launch plan and the report read it here and nowhere else, so they cannot name two
-prices. Of the run, with λ pre-emptions an hour, checkpoints every τ hours and R hours to be back:
+``cost``, the launch plan and the report all read it here, so they cannot show different prices.
+With λ pre-emptions an hour, checkpoints every τ hours and R hours to restart, the run takes
 
     share lost     = λ (τ / 2 + R)
     expected hours = hours / (1 − share lost)
 
-as each pre-emption loses half an interval on average and the restart (Young 1974; Daly 2006,
-doi:10.1016/j.future.2004.11.016, to first order). Of the risk, with p the chance that a run booked
-blind is wasted, q the chance that is left after the search, F the run and S the search:
+because each pre-emption loses half an interval on average, and the restart (Young 1974; Daly 2006,
+doi:10.1016/j.future.2004.11.016, to first order). With p the chance that a run booked blind is
+wasted, q the chance that remains after the search, F the run and S the search,
 
     expected savings = (p − q) F − S
 
-p and q are assumptions under their names. What was measured stands beside them
-(:mod:`funnel.cost.measured`) and is not turned into them: no run on a desk has shown how often a
-booking is wasted.
+p and q are assumptions under their names. The measured quantities stand beside them
+(:mod:`funnel.cost.measured`) and are not converted into them: no run on a desk has shown how often
+a booking is wasted.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from trajectory.search_bill import SearchBill
 
 HOURS_PER_DAY = 24
 MOST_LOST = 0.9
-"""The largest share of the time that may be lost before a run is called impossible."""
+"""Largest share of the time that may be lost; beyond it a run is called impossible."""
 SUPPOSED_RUN = "the rates"
 
 
 class Preemption(Frozen):
-    """How often rented GPUs are taken away, and what that costs each time."""
+    """Frequency of pre-emptions of rented GPUs, and the cost of each."""
 
     per_day: NonNegative = 0.0
     checkpoint_hours: Positive = 1.0
-    """Between checkpoints."""
+    """Hours between checkpoints."""
     restart_hours: NonNegative = 0.25
-    """From the loss to the first new step."""
+    """Hours from a pre-emption to the first new step."""
     pause_share: NonNegative = 0.0
-    """Share of the time that saving holds the training up."""
+    """Share of the time for which saving pauses the training."""
 
     @property
     def share_lost(self) -> float:
-        """λ (τ / 2 + R), and what saving takes."""
+        """Share of the time lost: λ (τ / 2 + R), plus the pauses for saving."""
         lost = self.per_day / HOURS_PER_DAY * (self.checkpoint_hours / 2 + self.restart_hours)
         return lost + self.pause_share
 
     def expected_hours(self, hours: float) -> float:
-        """Return the hours that a run takes, pre-emptions included.
+        """Return the hours that a run takes, including pre-emptions.
 
-        :raises SettingsError: where hardly any of the time would be left.
+        :raises SettingsError: if hardly any of the time would remain.
         """
         lost = self.share_lost
         if lost > MOST_LOST:
@@ -80,12 +80,12 @@ class CloudRun(Frozen):
     gpus: PositiveInt
     gpu_hourly_usd: NonNegative
     hours: Positive
-    """Undisturbed."""
+    """Hours without pre-emptions."""
     preemption: Preemption = Preemption()
 
     @classmethod
     def supposed(cls, rates: Rates) -> CloudRun:
-        """Suppose a node of 8 H100 for FINAL_NODE_HOURS."""
+        """Assume a node of 8 H100 for FINAL_NODE_HOURS."""
         return cls(
             source=SUPPOSED_RUN,
             gpu="h100",
@@ -101,12 +101,12 @@ class CloudRun(Frozen):
 
     @property
     def expected_hours(self) -> float:
-        """Pre-emptions included."""
+        """Hours including pre-emptions."""
         return self.preemption.expected_hours(self.hours)
 
     @property
     def hourly_usd(self) -> float:
-        """All GPUs together."""
+        """Price per hour of all GPUs together."""
         return self.gpus * self.gpu_hourly_usd
 
     @property
@@ -120,12 +120,12 @@ class CloudRun(Frozen):
 
     @property
     def usd(self) -> float:
-        """The expected cost, pre-emptions included."""
+        """Expected cost, including pre-emptions."""
         return self.expected_hours * self.hourly_usd
 
     @property
     def firm_hourly_usd(self) -> float:
-        """The price of a GPU-hour at which a GPU that is never taken away comes to the same."""
+        """Price per hour at which a GPU without pre-emptions would cost the same."""
         return self.gpu_hourly_usd * self.expected_hours / self.hours
 
 
@@ -135,29 +135,29 @@ class Bill(Frozen):
     search: SearchBill
     run: CloudRun
     wrong_pick_rate: Annotated[float, Field(ge=0, le=1)]
-    """p, of a run booked without a search: an assumption."""
+    """p, the chance that a run booked without a search is wasted; an assumption."""
     wrong_pick_rate_after: Annotated[float, Field(ge=0, le=1)]
-    """q, that is left after search and long runs: an assumption."""
+    """q, the chance that remains after search and long runs; an assumption."""
     measured: Measured = Measured()
-    """What was measured, beside them."""
+    """Measured quantities, beside the assumptions."""
 
     @property
     def expected_loss_usd(self) -> float:
-        """p F: of booking blind."""
+        """Expected loss of booking blind: p F."""
         return self.wrong_pick_rate * self.run.usd
 
     @property
     def risk_left_usd(self) -> float:
-        """q F."""
+        """Expected loss that remains after the search: q F."""
         return self.wrong_pick_rate_after * self.run.usd
 
     @property
     def expected_savings_usd(self) -> float:
-        """(p − q) F − S."""
+        """Expected savings: (p − q) F − S."""
         return self.expected_loss_usd - self.risk_left_usd - self.search.usd
 
     def as_json(self) -> dict[str, object]:
-        """Return the fields and what follows from them."""
+        """Return the fields and the figures derived from them."""
         run = self.run
         names = ("expected_hours", "usd", "day_usd")
         return {
@@ -173,10 +173,10 @@ class Bill(Frozen):
 def make_bill(
     rates: Rates, usage: Usage, run: CloudRun | None = None, measured: Measured | None = None
 ) -> Bill:
-    """Price a search and the run it is for.
+    """Price a search and its run.
 
-    :param run: as a launch plan has it; None: as the rates suppose it.
-    :param measured: what was measured of the search's worth.
+    :param run: the run of a launch plan; None for the one that the rates assume.
+    :param measured: measured quantities on the search's worth.
     """
     return Bill(
         search=search_bill(rates, usage),
@@ -201,7 +201,7 @@ def search_bill(rates: Rates, usage: Usage) -> SearchBill:
 
 
 class RatedMeter:
-    """The bill of rows as they go by: a :class:`~trajectory.search_bill.SearchMeter`."""
+    """Bills rows as they arrive: a :class:`~trajectory.search_bill.SearchMeter`."""
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
@@ -215,9 +215,9 @@ class RatedMeter:
 
 
 def planned_run(plan_file: Path) -> tuple[str, CloudRun]:
-    """Return the id of a launch plan's campaign, and its run as the plan bills it.
+    """Return the id of a launch plan's campaign, and the plan's billed run.
 
-    :raises HandoffError: where the file is no launch plan of this version.
+    :raises HandoffError: if the file is no launch plan of this version.
     """
     try:
         plan = json.loads(plan_file.read_bytes())

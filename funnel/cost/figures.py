@@ -1,4 +1,4 @@
-"""Numbers of a report, each with the formula that gave it."""
+"""Figures of a report: numbers, each with the formula that gives it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ class Figure:
     key: str
     label: str
     value: float | None
-    """None where there is no such number; the formula says when that is."""
+    """None if there is no such number; the formula says when."""
     formula: str
     unit: Unit = "usd"
 
     def rounded(self) -> float | None:
-        """Return the value as JSON gives it: money to the cent, money of one iteration
-        (``usd_each``) to a hundredth of that, ratios to a tenth, the rest to six digits."""
+        """Return the value as JSON gives it.
+
+        Money is rounded to the cent, money of one iteration (``usd_each``) to a hundredth of that,
+        ratios to a tenth, and the rest to six digits.
+        """
         if self.value is None:
             return None
         if self.unit in _DECIMALS:
@@ -45,7 +48,7 @@ class Figure:
 
 
 Words: TypeAlias = Mapping[str, tuple[str, str, Unit]]
-"""Label, formula and unit of the figures of a section, by key."""
+"""Label, formula and unit of a section's figures, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One way to look at the bill: its sections, a verdict, and what it assumes."""
+    """One view of the bill: its sections, a verdict, and its assumptions."""
 
     inputs: Mapping[str, Any]
-    """What JSON says before the sections."""
+    """JSON fields before the sections."""
     sections: tuple[Section, ...]
     assumptions: tuple[str, ...]
     verdict: str | None = None
@@ -89,13 +92,14 @@ class View:
 
 
 def rounded_usd(usd: float, decimals: int = 2) -> float:
-    """Round to the cent, or to so many decimals; what would become nothing, to two digits."""
+    """Round to the cent, or to this many decimals; round an amount that would become zero to two
+    digits."""
     rounded = round(usd, decimals)
     return rounded if abs(usd) >= 10**-decimals else float(f"{usd:.2g}")
 
 
 def usd_text(usd: float, decimals: int = 2) -> str:
-    """Write money: ``$1,678.99``, ``-$0.50``, ``$0.00076``."""
+    """Format money: ``$1,678.99``, ``-$0.50``, ``$0.00076``."""
     size = abs(rounded_usd(usd, decimals))
     sign = "-" if usd < 0 else ""
     if size >= 10**-decimals or size == 0:
@@ -104,5 +108,5 @@ def usd_text(usd: float, decimals: int = 2) -> str:
 
 
 def ratio(numerator: float, denominator: float) -> float | None:
-    """Divide; return None where the denominator is zero."""
+    """Divide; return None if the denominator is zero."""
     return numerator / denominator if denominator else None

@@ -1,4 +1,4 @@
-"""The GPUs that can be rented, from their data sheets."""
+"""List the GPUs that can be rented, from their data sheets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Gpu(Frozen):
 
     name: str
     memory_gb: Positive
-    """10^9 bytes, as the data sheet counts."""
+    """Memory in units of 10^9 bytes, as the data sheet counts."""
     bf16_tflops: Positive
-    """Peak of dense bf16 matrix products. Data sheets also give twice that, with 2:4 sparsity,
-    which pretraining does not use."""
+    """Peak TFLOP/s of dense bf16 matrix products. Data sheets also give twice that for 2:4
+    sparsity, which pretraining does not use."""
     nvlink_gb_s: Positive
-    """Both directions together."""
+    """NVLink bandwidth in GB/s, both directions together."""
     source: str
 
 
@@ -55,7 +55,7 @@ GPUS: Mapping[str, Gpu] = {
 def find_gpu(name: str) -> Gpu:
     """Return the GPU of this name.
 
-    :raises HandoffError: where there is none.
+    :raises HandoffError: if there is none.
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:
@@ -66,6 +66,6 @@ def find_gpu(name: str) -> Gpu:
 
 
 def hourly_usd(gpu: Gpu, rates: Rates) -> float:
-    """Return what one of them costs an hour."""
+    """Return the price of one GPU per hour."""
     usd: float = getattr(rates, f"{gpu.name}_hourly_usd")
     return usd

@@ -1,4 +1,5 @@
-"""What was measured of the search's worth, beside the wrong-pick rates that nobody has measured."""
+"""Collect measured evidence on the search's worth, beside the wrong-pick rates, which are
+assumptions."""
 
 from __future__ import annotations
 
@@ -18,26 +19,26 @@ from trajectory.rows import FinalistsRow, StressRow
 
 
 class Concordance(Frozen):
-    """Probability that of two configs the better by short runs is the better by long ones."""
+    """Probability that the better of two configs by short runs is also the better by long ones."""
 
     value: Finite
     lo: Finite
     hi: Finite
-    """The 95 % interval's."""
+    """Upper end of the 95 % interval."""
     configs: PositiveInt
     long_steps: PositiveInt
 
 
 class Measured(Frozen):
-    """None where nothing was measured."""
+    """Measured evidence on the search's worth; None for what was not measured."""
 
     concordance: Concordance | None = None
     lead: str | None = None
-    """What the ladder found of the winner's lead over the baseline, in a sentence."""
+    """A sentence on the winner's lead over the baseline on the ladder."""
 
     @classmethod
     def of(cls, test: RankingTest | None, ladder: LadderResult | None) -> Measured:
-        """Take what a test of the ranking and a ladder found."""
+        """Combine the results of a ranking test and a ladder."""
         concordance = None
         if test is not None and test.fidelity is not None:
             right, n = test.fidelity.concordance, test.fidelity.n
@@ -50,7 +51,7 @@ class Measured(Frozen):
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield a sentence each, without its full stop, also for what was not measured."""
+        """Yield a sentence for each quantity, without a full stop, even if it was not measured."""
         found = self.concordance
         if found is None:
             yield "rank fidelity was not measured; autoresearch stress --spread 6 does"
@@ -66,8 +67,11 @@ class Measured(Frozen):
 
 
 def measured_of(directory: Path) -> Measured:
-    """Return what a campaign's journal has of both; of ladders that of the best of the latest
-    stress test, or the latest ladder where there was no stress test."""
+    """Return the evidence in a campaign's journal.
+
+    The ladder is that of the latest stress test's best config, or the latest ladder if there was no
+    stress test.
+    """
     rows = list(read_rows(directory / JOURNAL_FILE))
     best = best_finalist(rows)
     ladder = read_ladder_of(*best, directory) if best else read_ladder(directory)
@@ -83,7 +87,7 @@ def measured_of(directory: Path) -> Measured:
 
 
 def lead_sentence(lead: Lead) -> str:
-    """Say what a ladder found of its winner's lead."""
+    """Return a sentence on the lead of a ladder's winner."""
     course = "cannot be told to grow or melt" if lead.course == "unclear" else lead.course
     return (
         f"on the ladder the winner led the baseline by {lead.at_largest_bpb:.4f} bits per byte "

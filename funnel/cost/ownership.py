@@ -1,4 +1,4 @@
-"""Owned units against rented GPUs: a month of both, and a cluster.
+"""Compare owned units with rented GPUs: a month of both, and a cluster.
 
 In a month, n searches of h hours on u owned units, and r runs, cost
 
@@ -7,12 +7,13 @@ In a month, n searches of h hours on u owned units, and r runs, cost
     all owned  = v × capex / life in months + power, with
                  v = ⌈(n h + r × GPU-hours × GPU TFLOP/s / unit TFLOP/s) / hours of a month⌉
 
-where nobody takes away what is owned. Rented GPUs are matched by
+Owned machines have no pre-emptions. The number of units that match rented GPUs, and the month in
+which they have paid off, are
 
     units            = ⌈GPUs × GPU TFLOP/s / (unit TFLOP/s × scaling)⌉
     break-even month = units × capex / (rent of a month − power of a month)
 
-TFLOP/s are those that training reaches: GPU_UTILISATION of a data sheet's, and SPARK_TFLOPS.
+TFLOP/s are those reached in training: GPU_UTILISATION of a data sheet's, and SPARK_TFLOPS.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ _CLUSTER: Words = {
 
 
 def month_view(rates: Rates, bill: Bill, *, searches: int, runs: float, units: int) -> View:
-    """Return a month of searches on owned units and final runs on rented GPUs.
+    """Return the view of a month of searches on owned units and final runs on rented GPUs.
 
-    :raises SettingsError: where the units have too few hours for the searches.
+    :raises SettingsError: if the units have too few hours for the searches.
     """
     search, run, month = bill.search, bill.run, rates.hours_per_month
     desk_hours = searches * search.hours
@@ -108,7 +109,7 @@ def month_view(rates: Rates, bill: Bill, *, searches: int, runs: float, units: i
 
 
 def cluster_view(rates: Rates, gpu: Gpu, gpus: int) -> View:
-    """Return a month of rented GPUs beside a month of owned units that are as fast."""
+    """Return the view of a month of rented GPUs beside a month of equally fast owned units."""
     gpu_tflops, unit_tflops = gpu.bf16_tflops * rates.gpu_utilisation, rates.spark_tflops
     units = math.ceil(gpus * gpu_tflops / (unit_tflops * rates.spark_scaling))
     life, hours = rates.spark_life_months, rates.hours_per_month

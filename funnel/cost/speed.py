@@ -1,4 +1,4 @@
-"""How fast one unit trains: as given, as a campaign measured it, or as published."""
+"""Choose the training speed of one unit: as given, as a campaign measured it, or as published."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow
 
 MOST = 1e18
-"""The largest number that anything given may be; more is a slip of the pen."""
+"""Largest value of any given number; a larger one is a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitSpeed:
-    """The tokens a second that a unit was seen to train, on a model of so many FLOPs a token."""
+    """The measured training speed of a unit, in tokens per second, on a model of given FLOPs per
+    token."""
 
     tokens_per_s: float
     flops_per_token: float
-    """With the causal half of the attention, see :mod:`trainer.machine.flops`."""
+    """FLOPs per token with the causal half of the attention; see :mod:`trainer.machine.flops`."""
     source: str
 
     @property
@@ -47,7 +48,7 @@ def choose_speed(
 
     :param target_flops_per_token: at the target's own context length.
     :param tokens_per_s: as measured on the target itself.
-    :raises SettingsError: on two speeds.
+    :raises SettingsError: if both speeds are given.
     """
     if tokens_per_s is None:
         return measured_speed(campaign) if campaign else PUBLISHED_SPEED
@@ -58,9 +59,9 @@ def choose_speed(
 
 
 def measured_speed(directory: Path) -> UnitSpeed:
-    """Return the most FLOP/s that a config of this campaign reached, by its trials' median.
+    """Return the highest speed in FLOP/s of this campaign's configs, each by its trials' median.
 
-    :raises CampaignError: where it has no measured trial.
+    :raises CampaignError: if the campaign has no measured trial.
     """
     vocab = 0
     speeds: dict[str, list[float]] = defaultdict(list)
@@ -87,9 +88,9 @@ def measured_speed(directory: Path) -> UnitSpeed:
 
 
 def positive(name: str, value: float) -> float:
-    """Return the value.
+    """Return the value, which must be positive.
 
-    :raises SettingsError: where it is not above zero, or beyond all sense.
+    :raises SettingsError: if it is not above zero, or above MOST.
     """
     if not 0 < value <= MOST:
         raise SettingsError(

@@ -1,27 +1,27 @@
-"""Days of a curriculum's phases, and the parallelism each needs.
+"""Compute the days of a curriculum's phases, and the parallelism that each needs.
 
 A phase trains a share of the tokens at one context length T. With N weights in matrix products, L
 layers and D = d_model, training takes
 
     FLOPs a token = 6 × N + 6 × L × D × T
 
-(Chowdhery et al. 2022, arXiv 2204.02311, appendix B, counted by :mod:`trainer.machine.flops`, its
-attention term halved because a causal mask needs half of the scores.) A unit that was measured at
-so many tokens/s on some model reaches their product, FLOP/s, in every phase:
+(Chowdhery et al. 2022, arXiv 2204.02311, appendix B, counted by :mod:`trainer.machine.flops`; the
+attention term is halved because a causal mask needs half of the scores.) A unit's measured tokens/s
+times the FLOPs per token of the measured model give its FLOP/s, which it reaches in every phase:
 
     tokens/s = units × scaling × FLOP/s / FLOPs a token
     days     = tokens × share / (tokens/s × 86,400)
 
-The state is 16 bytes a parameter (weight, gradient and AdamW's two moments in fp32, or ZeRO's mixed
-precision, arXiv 1910.02054, section 3.1, which comes to the same); the activations of one sequence
-are :mod:`trainer.memory.estimate`'s, none of them computed anew. On n devices that split a sequence
-c ways, each holds
+The state is 16 bytes per parameter: weight, gradient and AdamW's two moments in fp32. ZeRO's mixed
+precision comes to the same (arXiv 1910.02054, section 3.1). The activations of one sequence are
+those of :mod:`trainer.memory.estimate`, without recomputation. On n devices that split a sequence c
+ways, each holds
 
     state / n + activations / c
 
-and 90 % of its memory may be used. Where n = 1 will do, plain data parallelism does. Else the state
-is sharded over the fewest devices that hold it (FSDP, ZeRO-3), and the sequence split (context
-parallel) where it must be; powers of two.
+and 90 % of its memory may be used. If n = 1 suffices, plain data parallelism is used. Otherwise the
+state is sharded over the fewest devices that hold it (FSDP, ZeRO-3), and the sequence is split
+(context parallel) if necessary; both counts are powers of two.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SECONDS_PER_DAY = 86_400
 STATE_BYTES = 16
 LONGEST_SEQ_LEN = 10**9
 USABLE_SHARE = 0.9
-"""The share of a device's memory that training may fill; the rest goes to workspaces, fragments and
+"""Share of a device's memory that training may fill; the rest is for workspaces, fragmentation and
 communication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A share of the tokens at one context length."""
+    """A share of the tokens, trained at one context length."""
 
     seq_len: int
     share: float
@@ -58,7 +58,7 @@ class Phase:
     def parse(cls, text: str) -> Phase:
         """Return the phase that ``8192:0.9`` names.
 
-        :raises SettingsError: on anything else.
+        :raises SettingsError: if the text has another form.
         """
         try:
             length, share = text.split(":")
@@ -75,15 +75,15 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """The parts of a model on which its days and its memory depend."""
+    """The properties of a model that determine its days and its memory."""
 
     params: int
     products: float
-    """FLOPs a token in matrix products."""
+    """FLOPs per token in matrix products."""
     attention: float
-    """Causal FLOPs a token, for each token of context."""
+    """Causal FLOPs per token, for each token of context."""
     activation_bytes: float
-    """What a token's forward pass keeps for the backward pass."""
+    """Bytes that a token's forward pass keeps for the backward pass."""
 
     @classmethod
     def of(cls, target: TargetArchitecture) -> TrainedModel:
@@ -100,38 +100,38 @@ class TrainedModel:
 
     @property
     def state_gib(self) -> float:
-        """Weights, gradients and optimizer state."""
+        """Memory in GiB of weights, gradients and optimizer state."""
         return STATE_BYTES * self.params / GIB
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Return the FLOPs to train on a token, forward and backward."""
+        """Return the training FLOPs per token, forward and backward."""
         return self.products + self.attention * seq_len
 
 
 @dataclass(frozen=True, slots=True)
 class PhasePlan:
-    """One phase, worked out."""
+    """The computed plan of one phase."""
 
     seq_len: int
     share: float
     tokens: float
     flops_per_token: float
     tokens_per_s: float
-    """Tokens a second of all units together."""
+    """Tokens per second of all units together."""
     days: float
     state_gib: float
     activations_gib: float
-    """What one sequence keeps for its backward pass."""
+    """Memory in GiB that one sequence keeps for its backward pass."""
     parallelism: str
     devices: int
-    """The fewest that hold one copy of the model and one sequence."""
+    """Fewest devices that hold one copy of the model and one sequence."""
     splits: int
-    """Devices that share one sequence."""
+    """Number of devices that share one sequence."""
     fits: bool
-    """Whether there are so many units."""
+    """Whether there are at least this many units."""
 
     def needs(self) -> str:
-        """Return what it needs in words."""
+        """Return the phase's needs in words."""
         on = f" over {self.devices}" if self.devices > 1 else ""
         split = f", a sequence over {self.splits}" if self.splits > 1 else ""
         short = "" if self.fits else ": more than there are"
@@ -140,7 +140,7 @@ class PhasePlan:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Each phase of training one model at one speed."""
+    """The phases of training one model at one speed."""
 
     target: str
     model: TrainedModel
@@ -169,7 +169,7 @@ class Timeline:
         }
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what was not measured."""
+        """Return the assumptions: everything that was not measured."""
         return (
             "the FLOP/s of the measured model stand for those of the target; larger matrices are "
             "usually faster, long contexts slower",
@@ -189,9 +189,9 @@ def plan_timeline(
     tokens: float,
     phases: Sequence[Phase],
 ) -> Timeline:
-    """Work out each phase.
+    """Compute the plan of each phase.
 
-    :raises SettingsError: where the phases' shares are not one whole.
+    :raises SettingsError: if the phases' shares do not add up to 1.
     """
     total = math.fsum(phase.share for phase in phases)
     if abs(total - 1) > 1e-6:
@@ -223,7 +223,7 @@ def plan_timeline(
 
 
 def fewest_devices(state_gib: float, activations_gib: float, usable_gib: float) -> tuple[int, int]:
-    """Return the fewest devices, and of those the fewest splits of a sequence, that fit."""
+    """Return the fewest devices that fit, and for these the fewest splits of a sequence."""
     devices = 1
     while True:
         splits = 1

@@ -1,4 +1,4 @@
-"""What a search took: as the rates suppose it, or as a campaign's own journal has it."""
+"""Count the time and energy of a search, from a campaign's journal or as the rates assume."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _KINDS = ("baseline", "iterations", "stress")
 
 
 class Usage(Frozen):
-    """Seconds and energy of a search. Long runs (the stress test, the ladder) are counted apart
-    from it."""
+    """Seconds and energy of a search. Long runs (the stress test, the ladder) are counted
+    separately."""
 
     source: str
     """:data:`SUPPOSED`, or the campaign's directory."""
     machine: str | None = None
-    """The device that trained, by its own name."""
+    """Name of the device that trained."""
     iterations: NonNegativeInt
     iterations_s: NonNegative
-    """The iterations, from proposal to decision."""
+    """Seconds of the iterations, from proposal to decision."""
     iterations_kwh: NonNegative
     baseline_s: NonNegative = 0
     baseline_kwh: NonNegative = 0
@@ -37,16 +37,17 @@ class Usage(Frozen):
     stress_s: NonNegative = 0
     stress_kwh: NonNegative = 0
     metered_s: NonNegative = 0
-    """The part of all these seconds whose energy was measured; in the rest it drew SPARK_KW."""
+    """Seconds of all of these whose energy was measured; in the rest the machine is assumed to draw
+    SPARK_KW."""
 
     @property
     def iter_s(self) -> float:
-        """Mean seconds of one; 0 where there was none."""
+        """Mean seconds of an iteration; 0 without iterations."""
         return self.iterations_s / self.iterations if self.iterations else 0.0
 
     @property
     def seconds(self) -> float:
-        """All its seconds, the long runs' included."""
+        """All seconds, including the long runs'."""
         return self.baseline_s + self.iterations_s + self.stress_s
 
     @property
@@ -54,7 +55,7 @@ class Usage(Frozen):
         return self.baseline_kwh + self.iterations_kwh + self.stress_kwh
 
     def lines(self) -> tuple[str, ...]:
-        """Return whose seconds and energy these are, for a person."""
+        """Return lines for the user on the source of these seconds and this energy."""
         if self.source == SUPPOSED:
             return ("source    the rates: no campaign was measured (see --campaign)",)
         runs = (
@@ -70,7 +71,7 @@ class Usage(Frozen):
 
     @classmethod
     def supposed(cls, rates: Rates) -> Usage:
-        """Suppose ``CAMPAIGN_ITERS`` iterations of ``ITER_SECONDS`` at ``SPARK_KW``."""
+        """Assume ``CAMPAIGN_ITERS`` iterations of ``ITER_SECONDS`` at ``SPARK_KW``."""
         seconds = rates.campaign_iters * rates.iter_seconds
         return cls(
             source=SUPPOSED,
@@ -81,9 +82,9 @@ class Usage(Frozen):
 
 
 def measured_usage(directory: Path, rates: Rates) -> Usage:
-    """Return what the campaign in this directory has taken so far, by its own rows.
+    """Return the usage of the campaign in this directory so far, from its own rows.
 
-    :raises CampaignError: where it has no whole iteration.
+    :raises CampaignError: if it has no complete iteration.
     """
     count = UsageCount(rates.spark_kw)
     for row in read_rows(directory / JOURNAL_FILE):
@@ -97,7 +98,7 @@ def measured_usage(directory: Path, rates: Rates) -> Usage:
 
 
 class UsageCount:
-    """Adds rows up."""
+    """Sums the time and energy of rows."""
 
     def __init__(self, spark_kw: float) -> None:
         self._spark_kw = spark_kw
@@ -113,7 +114,7 @@ class UsageCount:
         return self._runs["iterations"]
 
     def add(self, row: Row) -> None:
-        """Count a row; one that took no time of a machine is passed over."""
+        """Count a row; ignore one that took no machine time."""
         if isinstance(row, BaselineRow):
             result = row.trial.result if isinstance(row.trial.result, TrialOk) else None
             self._machine = result.device if result else self._machine
@@ -121,7 +122,7 @@ class UsageCount:
         elif isinstance(row, IterationRow):
             what, energy_wh = "iterations", row.energy_wh
         elif isinstance(row, RowOfOneRun):
-            # All are runs outside the search, and counted as one.
+            # All of these are runs outside the search, and are counted together.
             what, energy_wh = "stress", row.energy_wh
         else:
             return
@@ -135,7 +136,7 @@ class UsageCount:
             self._metered_s += wall_s
 
     def usage(self, source: str) -> Usage:
-        """Return what the rows so far add up to."""
+        """Return the sums of the rows so far."""
         return Usage(
             source=source,
             machine=self._machine,

@@ -1,1 +1,1 @@
-"""Ladders of sizes and lengths: what a recipe comes to as it grows, measured."""
+"""Ladders of sizes and lengths: measure how a recipe's loss changes as it grows."""

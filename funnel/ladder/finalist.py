@@ -1,4 +1,4 @@
-"""The recipe that a ladder is made of, and that a launch plan looks for one of."""
+"""Find the recipe that a ladder is made of, and whose ladder a launch plan looks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from trajectory.rows import FinalistsRow, Row, StressRow
 
 
 def best_finalist(rows: Sequence[Row]) -> tuple[Config, int] | None:
-    """The best of the latest stress test that left any, and the steps of its runs' schedule."""
+    """Return the best finalist of the latest stress test that has any, and the steps of its runs'
+    schedule."""
     latest = next((r for r in reversed(rows) if isinstance(r, FinalistsRow) and r.finalists), None)
     if latest is None:
         return None

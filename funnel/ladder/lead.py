@@ -1,15 +1,17 @@
-"""Whether the winner's lead over the baseline grows, holds or melts as both grow.
+"""Estimate whether the winner's lead over the baseline grows, holds or melts as both grow.
 
-The lead at one size and length is the baseline's bits per byte less the winner's, over their common
-seeds. It is fitted by a line in the logarithm of the training compute (weighted by seeds), since on
-a ladder parameters and tokens grow together and so will they on the way to the target. The doubt is
-what the points scatter about the line, whatever makes them: luck, shapes that had to be rounded,
-rates that fit one rung better than another. So the interval of the slope is Student's t with two
-degrees of freedom fewer than there are points. A single seed's luck is in that scatter; no noise of
-short runs is assumed.
+The lead at one size and length is the baseline's bits per byte minus the winner's, over their
+common seeds. A line in the logarithm of the training compute is fitted to it, weighted by seeds.
+Compute is the axis because parameters and tokens grow together on a ladder, as they will on the way
+to the target.
 
-A lead that is said to hold must have been able to melt visibly: only where the interval leaves no
-room for HOLDS_SHARE of the lead lost (or won) with every tenfold of compute is it said.
+The uncertainty is the scatter of the points about the line, whatever its cause: luck, shapes that
+had to be rounded, rates that fit one rung better than another. So the slope's interval is Student's
+t with two degrees of freedom fewer than there are points. A single seed's luck is part of that
+scatter; no noise of short runs is assumed.
+
+A lead holds only if a melting would have been visible: the slope's interval must exclude a loss or
+gain of HOLDS_SHARE of the lead per tenfold of compute.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ class LeadPoint(Frozen):
     params: Positive
     tokens: Positive
     flops: Positive
-    """Of the winner's training."""
+    """FLOPs of the winner's training."""
     lead_bpb: Finite
-    """Baseline less winner, the mean over the common seeds: positive is the winner's."""
+    """Baseline minus winner, the mean over the common seeds; positive if the winner is better."""
     seeds: PositiveInt
 
 
@@ -48,29 +50,29 @@ class Lead(Frozen):
     """The lead along the ladder."""
 
     points: tuple[LeadPoint, ...]
-    """By compute."""
+    """Points by ascending compute."""
     at_largest_bpb: Finite
     """The line's value at the largest point."""
     at_largest_low: Finite
     at_largest_high: Finite
     per_tenfold_bpb: Finite
-    """What is added with every tenfold of compute; negative where it melts."""
+    """Change of the lead with every tenfold of compute; negative if it melts."""
     per_tenfold_low: Finite
     per_tenfold_high: Finite
     stderr: NonNegative
-    """Of ``per_tenfold_bpb``."""
+    """Standard error of ``per_tenfold_bpb``."""
     dof: PositiveInt
     scatter_bpb: NonNegative
-    """Sd of one point of one seed about the line."""
+    """Sd of a point with one seed about the line."""
     mean_log10_flops: Finite
     spread: Positive
     """Weighted sum of squares of the points' log10 FLOPs about their mean."""
     weight: Positive
-    """The points' weights added up."""
+    """Sum of the points' weights."""
 
     @property
     def course(self) -> Course:
-        """What the interval of the slope allows to say."""
+        """The trend that the slope's interval supports."""
         if self.per_tenfold_low > 0:
             return "grows"
         if self.per_tenfold_high < 0:
@@ -80,25 +82,29 @@ class Lead(Frozen):
 
     @property
     def stands(self) -> bool:
-        """Whether there is a lead at the largest point, 95 %."""
+        """Whether there is a lead at the largest point, with 95 % confidence."""
         return self.at_largest_low > 0
 
     @property
     def visible_bpb(self) -> float:
-        """The power: the melting per tenfold of compute that four ladders of five like this one
-        would have called so. An approximation to the noncentral t, with the scatter that is as
-        often larger as smaller than what was seen (Wilson and Hilferty 1931, for its median)."""
+        """The melting per tenfold of compute that four of five ladders like this one would have
+        detected: the power.
+
+        It approximates the noncentral t, with the observed scatter corrected for the median of its
+        distribution (Wilson and Hilferty 1931).
+        """
         seen: float = (1 - 2 / (9 * self.dof)) ** 1.5
         t = student_t((1 + LEVEL) / 2, self.dof) + student_t(POWER, self.dof)
         return t * self.stderr / seen
 
     @property
     def visible_share(self) -> float | None:
-        """The same as a share of the lead at the largest point; None where there is none."""
+        """The same as a share of the lead at the largest point; None if there is no lead there."""
         return self.visible_bpb / self.at_largest_bpb if self.at_largest_bpb > 0 else None
 
     def at(self, flops: float) -> tuple[float, float, float]:
-        """Low, middle and high lead at this compute, were the line to go on: 95 %."""
+        """Return the low, middle and high lead at this compute, with a 95 % interval, if the line
+        continues."""
         largest = math.log10(self.points[-1].flops)
         middle = self.at_largest_bpb + self.per_tenfold_bpb * (math.log10(flops) - largest)
         off = math.log10(flops) - self.mean_log10_flops
@@ -108,7 +114,8 @@ class Lead(Frozen):
 
 
 def fit_lead(points: Sequence[LeadPoint]) -> Lead | None:
-    """The lead's line; None where there are too few points, or they have all about one size."""
+    """Fit the lead's line; return None if there are too few points, or all have about the same
+    size."""
     ordered = sorted(points, key=lambda point: point.flops)
     if len(ordered) < FEWEST_POINTS:
         return None

@@ -1,4 +1,4 @@
-"""What a journal holds of ladders, in the order in which it was written."""
+"""Collect the ladders in a journal, in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, LadderRun
 from trajectory.rows import LadderRow, Row
 
 RunKey: TypeAlias = tuple[str, int, int]
-"""What makes two runs the same: config_hash, steps, seed."""
+"""The key of a run: config_hash, steps, seed. Two runs with the same key are the same run."""
 
 
 @dataclass(slots=True)
 class LadderLog:
-    """Plans, predictions and runs."""
+    """Plans, predictions and runs of ladders."""
 
     plans: list[LadderPlanRow] = field(default_factory=list)
     predictions: list[tuple[LadderPredictionRow, int]] = field(default_factory=list)
-    """Each with the number of runs that were in the journal before it."""
+    """Predictions, each with the number of runs in the journal before it."""
     runs: list[LadderRow] = field(default_factory=list)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
-        """From a journal's rows."""
+        """Collect from a journal's rows."""
         log = cls()
         for row in rows:
             log.add(row)
         return log
 
     def add(self, row: Row) -> None:
-        """Take in one row, in the journal's order."""
+        """Add one row, in the journal's order."""
         if isinstance(row, LadderPlanRow):
             self.plans.append(row)
         elif isinstance(row, LadderPredictionRow):
@@ -41,8 +41,10 @@ class LadderLog:
             self.runs.append(row)
 
     def done(self, plan: LadderPlanRow) -> dict[tuple[int, int], LadderRow]:
-        """The runs of this plan that were made, whatever plan they were made for, by the run's
-        place in the plan and the seed; of a run made twice the newest."""
+        """Return the finished runs of this plan, by their place in the plan and their seed.
+
+        It does not matter for which plan a run was made. Of a run made twice, the newest counts.
+        """
         wanted = {
             key: (number, seed)
             for number, run in enumerate(plan.runs)
@@ -55,8 +57,8 @@ class LadderLog:
     def prediction_of(
         self, plan: LadderPlanRow
     ) -> tuple[LadderPredictionRow, Sequence[LadderRow]] | None:
-        """Return the prediction made for this plan, and the runs that were in the journal before
-        it; None where none was made."""
+        """Return the prediction made for this plan, and the runs in the journal before it; None if
+        there is no prediction."""
         for row, before in self.predictions:
             if row.plan_sha256 == plan.sha256:
                 return row, self.runs[:before]
@@ -64,14 +66,14 @@ class LadderLog:
 
 
 def key_of(config: Config, steps: int, seed: int) -> RunKey:
-    """Of a run."""
+    """Return the key of a run."""
     return config.config_hash, steps, seed
 
 
 def pending(
     plan: LadderPlanRow, done: dict[tuple[int, int], LadderRow]
 ) -> list[tuple[LadderRun, int]]:
-    """Return the runs of a plan, with their seeds, that have no row, in its order."""
+    """Return the runs of a plan that have no row, with their seeds, in the plan's order."""
     return [
         (run, seed)
         for number, run in enumerate(plan.runs)

@@ -1,11 +1,13 @@
-"""How fast this machine trains a shape it has not trained yet, by the campaign's own short runs.
+"""Estimate how fast this machine trains a new shape, from the campaign's own short runs.
 
-A step takes ``a (n_layer + 2) + b FLOPs``: what a layer costs whatever its width, with the
-embedding and the optimizer as two more layers, and the arithmetic. Both are fitted by least squares
-of relative errors to every short run that has a time, neither below zero. Where all runs had about
-one shape the two cannot be told apart and the arithmetic takes all, which makes small shapes look
-faster than they are; but a ladder spends its time on its largest rungs. Scoring goes by arithmetic
-alone.
+A step takes ``a (n_layer + 2) + b FLOPs``. The first term is the cost of a layer whatever its
+width, with the embedding and the optimizer as two more layers; the second is the arithmetic. Both
+coefficients are fitted by least squares of relative errors to every short run that has a time, and
+neither is negative.
+
+If all runs had about one shape, the two terms cannot be separated and the arithmetic takes all of
+the time. That makes small shapes look faster than they are, but a ladder spends its time on its
+largest rungs. Scoring is estimated by arithmetic alone.
 """
 
 from __future__ import annotations
@@ -24,44 +26,45 @@ from trajectory.rows import BaselineRow, IterationRow, Row, trials_of
 
 CALLS_BESIDE_LAYERS = 2
 _FORWARD_SHARE = 1 / 3
-"""Scoring is the forward pass of a training step."""
+"""Share of a training step's FLOPs that scoring takes: the forward pass."""
 _TOLD_APART = 1.3
-"""Of the widest range of FLOPs a call, below which one shape is all there is."""
+"""Smallest ratio between the largest and smallest FLOPs per call; below it, all runs have about one
+shape."""
 
 
 class Pace(Frozen):
-    """Seconds of a run on this machine."""
+    """Seconds of the parts of a run on this machine."""
 
     call_s: NonNegative
-    """``a``: of a step, for each layer."""
+    """``a``: seconds of a step for each layer."""
     flop_s: NonNegative
-    """``b``: of a floating-point operation in training."""
+    """``b``: seconds of a floating-point operation in training."""
     eval_flop_s: NonNegative
-    """Of one in scoring."""
+    """Seconds of a floating-point operation in scoring."""
     setup_s: NonNegative
-    """Before the first step."""
+    """Seconds before the first step."""
     eval_tokens: NonNegative
-    """Of the text that is scored."""
+    """Tokens of the text that is scored."""
     vocab_size: int
     runs: int
-    """Short runs behind it."""
+    """Number of short runs behind the estimate."""
 
     def step_s(self, config: Config) -> float:
-        """One step of this config."""
+        """Return the seconds of one step of this config."""
         flops = training_flops(config, config.tokens_per_step, self.vocab_size)
         return self.call_s * _calls(config) + self.flop_s * flops
 
     def run_s(self, config: Config, steps: int) -> float:
-        """A whole run of so many steps, scoring included."""
+        """Return the seconds of a run of this many steps, including scoring."""
         scoring = _scoring_flops(config, self.eval_tokens, self.vocab_size)
         return self.setup_s + steps * self.step_s(config) + self.eval_flop_s * scoring
 
 
 def measured_pace(rows: Iterable[Row], vocab_size: int) -> Pace:
-    """The pace of a campaign's short runs.
+    """Return the pace of a campaign's short runs.
 
-    :param rows: its journal's.
-    :raises CampaignError: where none has a time.
+    :param rows: the rows of its journal.
+    :raises CampaignError: if no row has a time.
     """
     timed = list(_timed(rows))
     if not timed:
@@ -94,7 +97,7 @@ def _calls(config: Config) -> int:
 
 
 def _both(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> tuple[float, float]:
-    """a and b, neither below zero, that bring ``a x + b y`` nearest to 1."""
+    """Return a and b, neither negative, that bring ``a x + b y`` nearest to 1."""
     only_y = float(y_N.sum() / (y_N @ y_N))
     ratio_N = y_N / x_N
     if ratio_N.max() < _TOLD_APART * ratio_N.min():
@@ -103,7 +106,8 @@ def _both(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> tuple[float, fl
     (a, b), *_ = np.linalg.lstsq(design, np.ones(len(x_N)), rcond=None)
     if a < 0:
         return 0.0, only_y
-    # A machine that takes as long for any shape is bound by calls; some arithmetic it has to do.
+    # A machine that is equally fast for any shape is bound by calls, though it does some
+    # arithmetic.
     return (float(a), float(b)) if b > 0 else (float(x_N.sum() / (x_N @ x_N)), 0.0)
 
 

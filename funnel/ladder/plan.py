@@ -1,16 +1,18 @@
-"""Which sizes and lengths a ladder has, so that it fits the time it is given.
+"""Plan a ladder's sizes and lengths so that it fits the time it is given.
 
 The sizes are even steps in the logarithm of the parameters, and each rung's length keeps the tokens
-to a parameter. Every rung but the largest is also trained for as long as the next one: along one
-line of tokens to parameters the two exponents of ``E + A N^-alpha + B D^-beta`` cannot be told
-apart (Hoffmann et al. 2022, arXiv 2203.15556, fit over a plane of both), and a pair of equal size
-and one of equal length at every rung tells them apart. The winner and the baseline are trained at
-the same sizes and lengths on the same seeds, each with its own ratios of shape and its own rates,
-carried by the rules. Rungs below the two largest have all the seeds, which cost little there.
+per parameter. Every rung but the largest is also trained for as long as the next one. Along a
+single line of tokens per parameter, the two exponents of ``E + A N^-alpha + B D^-beta`` cannot be
+separated (Hoffmann et al. 2022, arXiv 2203.15556, fit over a plane of both). A pair of equal size
+and a pair of equal length at every rung separates them.
 
-The largest size is the one with which the whole ladder takes the time given, by the campaign's own
-pace, or the one whose length goes over the corpus EPOCHS times, where that is smaller: up to about
-four epochs repeated text is nearly as good as new (Muennighoff et al. 2023, arXiv 2305.16264).
+The winner and the baseline are trained at the same sizes and lengths on the same seeds. Each has
+its own ratios of shape and its own rates, scaled by the transfer rules. Rungs below the two largest
+get all the seeds, which cost little there.
+
+The largest size is the one at which the whole ladder takes the time given, by the campaign's own
+pace. If it is smaller, it is the one whose length goes over the corpus EPOCHS times: up to about
+four epochs, repeated text is nearly as good as new (Muennighoff et al. 2023, arXiv 2305.16264).
 """
 
 from __future__ import annotations
@@ -30,21 +32,21 @@ from trainer.spec import Config
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe
 
 SPAN = 12.0
-"""The largest rung's parameters over the smallest's, whatever the number of rungs between: two
+"""Ratio of the largest rung's parameters to the smallest's, whatever the number of rungs: two
 decades of compute."""
 NEAR_SIZES = tuple(2 ** (step / 16) for step in range(-2, 3))
-"""Factors by which a rung's size may be off, so that its shape is a better one."""
+"""Factors by which a rung's size may change to get a better shape."""
 EPOCHS = 4
 LEAST_PARAMS = 4_000
 LEAST_STEPS = 50
-"""Of a run that says anything."""
+"""Fewest steps of an informative run."""
 RULES = RuleChoice(in_config=True, depth="depth_mup")
-"""The launch plan's own, its width read from the config; the plan's launcher has no multipliers on
-residual branches, so the ladder has none either."""
+"""Transfer rules: the launch plan's own, with the width read from the config. The plan's launcher
+has no multipliers on residual branches, so the ladder has none either."""
 RATE_STEP = 2.0
-"""Neighbouring learning rates of a sweep."""
+"""Ratio of neighboring learning rates in a sweep."""
 SINGLE_SEED_RUNGS = 2
-"""Of the largest."""
+"""Number of largest rungs that get a single seed."""
 SECONDS_PER_HOUR = 3600
 
 
@@ -55,19 +57,19 @@ class Planner:
     candidates: Candidates
     asked: LadderAsked
     seeds: tuple[int, ...]
-    """Fresh ones, as many as were asked for."""
+    """Fresh seeds, as many as requested."""
     pace: Pace
     corpus_tokens: int
-    """That can be trained on."""
+    """Tokens of the corpus that can be trained on."""
     fits: Callable[[Config], bool]
-    """Whether a config's memory is within the limit of a trial."""
+    """Returns whether a config's memory is within the limit of a trial."""
 
     def plan(self, at: str) -> LadderPlanRow:
-        """The plan with the largest sizes that the time allows.
+        """Return the plan with the largest sizes that the time allows.
 
-        :param at: now.
-        :raises CampaignError: where the time is too short for the smallest ladder.
-        :raises TargetError: where no shape of a recipe's kind has such a size.
+        :param at: the current time.
+        :raises CampaignError: if the time is too short for the smallest ladder.
+        :raises TargetError: if no shape of a recipe's kind has such a size.
         """
         runs = self._runs(self._smooth(self._sizes(self._largest())))
         return LadderPlanRow(
@@ -82,7 +84,7 @@ class Planner:
         )
 
     def would_make(self, plan: LadderPlanRow) -> bool:
-        """Whether a plan that was begun is of these recipes and wishes."""
+        """Return whether a plan that was begun has these recipes and options."""
         mine = self.candidates
         return (plan.asked, plan.winner, plan.baseline, plan.source_steps) == (
             self.asked,
@@ -116,16 +118,15 @@ class Planner:
 
     @property
     def _most_params(self) -> float:
-        """Of a rung whose length the corpus is enough for."""
+        """Parameters of the largest rung for which the corpus is long enough."""
         return EPOCHS * self.corpus_tokens / self.asked.tokens_per_param
 
     def _can_be_had(self, log_largest: float, limit_s: float) -> bool:
-        """Whether a ladder up to this size is within the time, the memory and what shapes there
-        are."""
+        """Return whether a ladder up to this size fits the time and the memory, and has shapes."""
         largest = math.exp(log_largest)
         flops = 6 * largest * self.asked.tokens_per_param * largest
         if self.pace.flop_s * flops > limit_s:
-            return False  # no need to look for its shapes
+            return False  # skip the search for its shapes
         try:
             runs = self._runs(self._sizes(largest))
         except TargetError:
@@ -137,9 +138,11 @@ class Planner:
         return [largest * SPAN ** ((rung - rungs) / (rungs - 1)) for rung in range(1, rungs + 1)]
 
     def _smooth(self, sizes: Sequence[float]) -> list[float]:
-        """Sizes near these at which both recipes come nearest to their own ratios: small shapes are
-        coarse, and a shape that had to be rounded far is a worse recipe. The largest grows no
-        further, for it takes the time."""
+        """Return nearby sizes at which both recipes come nearest to their own ratios.
+
+        Small shapes are coarse, and a shape that was rounded far is a worse recipe. The largest
+        size does not grow, because it determines the time.
+        """
         *smaller, largest = sizes
         below = [step for step in NEAR_SIZES if step <= 1]
         return [
@@ -172,7 +175,7 @@ class Planner:
         return runs
 
     def _shapes(self, params: int) -> list[tuple[Recipe, Config]]:
-        """The recipes at this size, the baseline at what the winner came to."""
+        """Return the recipes at this size, the baseline at the winner's exact size."""
         shapes: list[tuple[Recipe, Config]] = []
         for name, config in self.candidates.recipes():
             shape = scaled(config, own_params(shapes[0][1]) if shapes else params)

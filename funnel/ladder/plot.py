@@ -1,4 +1,4 @@
-"""A ladder as one picture: loss against compute, what the laws leave over, and the lead."""
+"""Plot a ladder: loss against compute, the residuals of the laws, and the lead."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 SHEET_IN = (8.4, 2.9)
 LAW_POINTS = 40
-# Of Okabe and Ito's palette: told apart in print, and with the common colour blindnesses.
+# From Okabe and Ito's palette, which stays distinguishable in print and with the common color
+# blindnesses.
 _COLOUR: dict[Recipe, str] = {"winner": "#0072B2", "baseline": "#8C8C8C"}
 _MARKER: dict[Recipe, str] = {"winner": "o", "baseline": "s"}
 _FORETOLD = "#D55E00"
 
 
 def save_ladder_plot(result: LadderResult, stem: Path) -> list[Path]:
-    """Draw it and write it beside ``stem`` in every format; the files.
+    """Draw the figure, write it beside ``stem`` in every format, and return the files.
 
-    :raises MachineryError: where the disk refuses.
+    :raises MachineryError: if the disk refuses.
     """
     return save_figure(lambda: _figure(result), stem)
 
@@ -55,7 +56,7 @@ def _figure(result: LadderResult) -> Figure:
 
 
 def _logarithmic(axes: Axes, values: Sequence[float], text: Callable[[float], str]) -> None:
-    """A logarithmic axis with a few round numbers on it, in the words of ``text``."""
+    """Make the x axis logarithmic, with a few round numbers formatted by ``text``."""
     from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415 (slow to load)
 
     axes.set_xscale("log")
@@ -105,7 +106,7 @@ def _losses(
 
 
 def _law(axes: Axes, recipe: Recipe, fit: ScalingFit, points: Sequence[LadderPoint]) -> None:
-    """The law along the line from the smallest to the largest point."""
+    """Draw the law along the line from the smallest to the largest point."""
     ends = sorted(points, key=lambda point: point.flops)
     first, last = ends[0], ends[-1]
     share_P = np.linspace(0.0, 1.0, LAW_POINTS)
@@ -170,7 +171,7 @@ def _lead(axes: Axes, result: LadderResult) -> None:
         s=[12 * point.seeds for point in points],
         color=_COLOUR["winner"],
     )
-    # Along the ladder a size goes with a compute: the rungs' own lengths say with which.
+    # Along the ladder, the rungs' own lengths say which compute belongs to a size.
     own = {point.rung: point for point in reversed(points)}
     line = [own[rung] for rung in sorted(own)]
     band = np.array([result.lead.at(point.flops) for point in line])

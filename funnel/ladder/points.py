@@ -1,4 +1,4 @@
-"""The runs of a ladder as measurements: what each recipe came to at each size and length."""
+"""Turn the runs of a ladder into measurements: each recipe's score at each size and length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajectory.ladder_plan import LadderPlanRow, Recipe
 from trajectory.rows import LadderRow, StressOutcome
 
 USABLE: frozenset[StressOutcome] = frozenset({"survives", "spikes", "plateaus"})
-"""What a run may have shown and still be a measurement of its size and length."""
+"""Outcomes of a run that still measure its size and length."""
 
 
 class LadderPoint(Frozen):
@@ -26,13 +26,13 @@ class LadderPoint(Frozen):
     recipe: Recipe
     rung: PositiveInt
     params: PositiveInt
-    """Without the tables of tokens and positions and an untied head."""
+    """Parameters without the tables of tokens and positions and an untied head."""
     length: PositiveInt
-    """Tokens as the ladder wants them, the same for both recipes."""
+    """Tokens that the ladder asks for, the same for both recipes."""
     tokens: PositiveInt
     steps: PositiveInt
     flops: Positive
-    """Of training, counted as :mod:`trainer.machine.flops` does."""
+    """FLOPs of training, counted by :mod:`trainer.machine.flops`."""
     seed: NonNegativeInt
     lr_factor: Positive
     val_bpb: Positive
@@ -41,7 +41,7 @@ class LadderPoint(Frozen):
 
     @property
     def finished(self) -> FinishedRun:
-        """As a scaling law takes it, in bits per byte."""
+        """The run as input for a scaling law, in bits per byte."""
         return FinishedRun(
             params=self.params, tokens=self.tokens, loss=self.val_bpb, seed=self.seed
         )
@@ -50,7 +50,7 @@ class LadderPoint(Frozen):
 def points_of(
     log: LadderLog, plan: LadderPlanRow, vocab_size: int
 ) -> tuple[list[LadderPoint], list[str]]:
-    """The measurements of a plan in its order; and the runs that gave none, in words."""
+    """Return a plan's measurements in its order, and the runs without a measurement, in words."""
     found: list[LadderPoint] = []
     left_out: list[str] = []
     done = log.done(plan)
@@ -82,12 +82,12 @@ def points_of(
 
 
 def of_recipe(points: Iterable[LadderPoint], recipe: Recipe) -> list[LadderPoint]:
-    """Its runs at the rules' own rate."""
+    """Return a recipe's runs at the rules' own rate."""
     return [point for point in points if point.recipe == recipe and point.lr_factor == 1]
 
 
 def law_of(points: Sequence[LadderPoint], seed: int) -> ScalingFit | str:
-    """The law of one recipe's runs, or why there is none."""
+    """Return the law of one recipe's runs, or the reason that there is none."""
     try:
         return fit_scaling_law([point.finished for point in points], seed=seed)
     except HandoffError as error:
@@ -95,7 +95,7 @@ def law_of(points: Sequence[LadderPoint], seed: int) -> ScalingFit | str:
 
 
 def lead_points(points: Sequence[LadderPoint]) -> Iterator[LeadPoint]:
-    """The sizes and lengths at which both recipes have runs on common seeds."""
+    """Yield the sizes and lengths at which both recipes have runs on common seeds."""
     baselines = {
         (point.rung, point.length, point.seed): point for point in of_recipe(points, "baseline")
     }
@@ -117,7 +117,7 @@ def lead_points(points: Sequence[LadderPoint]) -> Iterator[LeadPoint]:
 
 
 def tried_rates(points: Iterable[LadderPoint]) -> Iterator[TriedRate]:
-    """The winner's runs at one length of each rung, at every rate it was tried with there."""
+    """Yield the winner's runs at one length of each swept rung, at every rate tried there."""
     winners = [point for point in points if point.recipe == "winner"]
     swept = {(point.rung, point.length) for point in winners if point.lr_factor != 1}
     for point in winners:

@@ -1,10 +1,9 @@
-"""The largest rung, predicted before it is trained.
+"""Predict a ladder's largest rung before it is trained.
 
-The prediction is a row of the journal with the SHA-256 of what it says, written and fsynced before
-the first trial of the largest rung has a spec; the rows of those trials name the hash. Whoever
-reads a ladder checks all of it. An edit of the journal that changes the prediction, the hash and
-the rows that name it together cannot be told from the file alone: that is what the printed hash is
-for.
+The prediction is a row of the journal with the SHA-256 of its content. It is written and fsynced
+before the first trial of the largest rung has a spec, and the rows of those trials name the hash.
+Reading a ladder checks all of this. The file alone cannot reveal an edit that changes the
+prediction, the hash and the rows that name it together; the printed hash can.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from trajectory.rows import LadderRow
 
 
 class Outcome(Frozen):
-    """One recipe's prediction and what came of it."""
+    """One recipe's prediction and its outcome."""
 
     recipe: Recipe
     params: PositiveInt
@@ -39,16 +38,16 @@ class Outcome(Frozen):
     middle: Finite
     high: Finite
     seen_bpb: Positive | None
-    """None while the rung is not trained, or where it ended without a measurement."""
+    """None while the rung is not trained, or if it ended without a measurement."""
 
     @property
     def error(self) -> float | None:
-        """Relative: by how much the prediction was too high."""
+        """The relative error; positive if the prediction was too high."""
         return None if self.seen_bpb is None else self.middle / self.seen_bpb - 1
 
     @property
     def within(self) -> bool | None:
-        """Whether what was seen lies in the interval."""
+        """Whether the observed value lies in the interval."""
         return None if self.seen_bpb is None else self.low <= self.seen_bpb <= self.high
 
 
@@ -61,16 +60,16 @@ class Foretold(Frozen):
 
 
 def largest_runs(plan: LadderPlanRow) -> list[LadderRun]:
-    """The runs that are predicted before they are made, the winner's first."""
+    """Return the runs that are predicted before they are made, the winner's first."""
     return [run for run in plan.runs if run.rung == plan.largest]
 
 
 def make_prediction(
     log: LadderLog, plan: LadderPlanRow, *, vocab_size: int, seed: int, at: str
 ) -> LadderPredictionRow | str:
-    """What the smaller rungs foretell of the largest, or why nothing can be said.
+    """Return the smaller rungs' prediction for the largest, or the reason that there is none.
 
-    :param at: now.
+    :param at: the current time.
     """
     if any(row.rung == plan.largest for row in log.done(plan).values()):
         return "the largest rung was trained before, for another plan, and cannot be predicted now"
@@ -92,9 +91,9 @@ def make_prediction(
 
 
 def foretold(log: LadderLog, plan: LadderPlanRow, points: Sequence[LadderPoint]) -> Foretold | None:
-    """The prediction made for this plan beside what came of it; None where none was made.
+    """Return the prediction made for this plan beside its outcome; None if there is no prediction.
 
-    :raises JournalError: where it is not what was written then, or was not written before.
+    :raises JournalError: if it was changed since, or was not written before the runs.
     """
     made = log.prediction_of(plan)
     if made is None:

@@ -1,11 +1,13 @@
-"""Where the best learning rate lay at each rung that tried several.
+"""Find the best learning rate at each rung that tried several.
 
-At one rung the score is taken as a parabola in the logarithm of the rate, with an effect of its own
+At one rung, the score is modeled as a parabola in the logarithm of the rate, with a separate offset
 for each seed; the scatter is pooled over the rungs. The best rate is where the parabola's slope is
-zero, and its 95 % interval holds every rate at which the slope cannot be told from zero (Fieller's
-way: where the curvature itself is in doubt the interval runs to the ends of what is asked about).
-The rules' rate is 1 throughout: an optimum that stays at 1 from rung to rung says that the rules
-carry it.
+zero. Its 95 % interval holds every rate at which the slope cannot be distinguished from zero
+(Fieller's method). If the curvature itself is in doubt, the interval reaches the ends of the
+searched range.
+
+The rules' rate is 1 throughout. An optimum that stays at 1 from rung to rung shows that the rules
+transfer it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from trajectory.statistics.student import student_t
 
 LEVEL = 0.95
 REACH = 8.0
-"""Rates are asked about from 1/8 of the rules' to eight times that."""
+"""Largest factor over the rules' rate that is searched, and the inverse of the smallest."""
 _GRID = 601
 
 
@@ -32,10 +34,10 @@ class TriedRate(Frozen):
     rung: PositiveInt
     params: PositiveInt
     length: PositiveInt
-    """Tokens."""
+    """Tokens of the run."""
     seed: int
     factor: Positive
-    """Over the rules' rate."""
+    """The rate over the rules' rate."""
     val_bpb: Positive
 
 
@@ -45,41 +47,41 @@ class RateOptimum(Frozen):
     rung: PositiveInt
     params: PositiveInt
     length: PositiveInt
-    """Tokens."""
+    """Tokens of the rung's runs."""
     factor: Positive | None
-    """None where the score does not turn within REACH."""
+    """None if the score has no minimum within REACH."""
     low: Positive
     high: Positive
     tried: tuple[Positive, ...]
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the interval ends before what is asked about does."""
+        """Whether the interval lies inside the searched range."""
         inside = self.low > 1.001 / REACH and self.high < REACH / 1.001
         return self.factor is not None and inside
 
     @property
     def log_sd(self) -> float:
-        """Of the natural logarithm of ``factor``, were it normal: a quarter of the interval's
-        width, and no less than a percent."""
+        """Sd of the natural logarithm of ``factor``, as if it were normal: a quarter of the
+        interval's width, and at least one percent."""
         return max(0.01, math.log(self.high / self.low) / 4)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parabola:
-    """Of one rung: ``slope(u) = b + 2 a u`` over ``u = ln factor``."""
+    """The parabola of one rung: ``slope(u) = b + 2 a u`` over ``u = ln factor``."""
 
     coefficients: Array
-    """b, a."""
+    """The coefficients b and a."""
     covariance: Array
-    """Of them, in units of the scatter's variance."""
+    """Covariance of the coefficients, in units of the scatter's variance."""
     squares: float
     dof: int
 
 
 def rate_optima(tried: Iterable[TriedRate]) -> tuple[RateOptimum, ...]:
-    """By rung; rungs with fewer than three rates, or with nothing to tell the scatter by, are left
-    out."""
+    """Return the best rates, by rung. Rungs with fewer than three rates are left out; without
+    degrees of freedom for the scatter, all are."""
     by_rung: dict[int, list[TriedRate]] = {}
     for run in tried:
         by_rung.setdefault(run.rung, []).append(run)
@@ -126,7 +128,8 @@ def _optimum(
     b, a = parabola.coefficients
     best = -b / (2 * a) if a > 0 else math.inf
     inside = abs(best) <= math.log(REACH)
-    # Where the scores bend downwards what has no slope is the worst rate, and nothing is known.
+    # If the parabola opens downwards, the rate without a slope is the worst one, and nothing is
+    # known.
     possible_G = u_G[np.abs(slope_G) <= t * sd_G] if a > 0 else u_G
     ends = possible_G if len(possible_G) else np.array([np.clip(best, u_G[0], u_G[-1])])
     return RateOptimum(

@@ -1,4 +1,4 @@
-"""What a ladder found, as lines and as JSON."""
+"""Format the result of a ladder as lines and JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGNIFICANCE = "95 %"
 
 
 def plan_lines(plan: LadderPlanRow) -> Iterator[str]:
-    """Yield the rungs that are about to be trained."""
+    """Yield lines on the rungs that are about to be trained."""
     chosen = {"stress": "the latest stress test's best", "search": "the search's incumbent"}
     alone = "" if plan.baseline != plan.winner else "; it is the baseline itself"
     yield (
@@ -53,7 +53,7 @@ def plan_lines(plan: LadderPlanRow) -> Iterator[str]:
 
 
 def prediction_lines(row: LadderPredictionRow) -> Iterator[str]:
-    """Yield what the largest rung should come to, before it begins."""
+    """Yield lines on the prediction for the largest rung, before it begins."""
     for loss in row.predicted:
         yield (
             f"predicted {loss.recipe} at {amount(loss.params)} parameters and "
@@ -64,7 +64,7 @@ def prediction_lines(row: LadderPredictionRow) -> Iterator[str]:
 
 
 def lines(result: LadderResult) -> Iterator[Text]:
-    """For a terminal."""
+    """Yield the lines for a terminal."""
     yield from _table(result)
     for left_out in result.left_out:
         yield Text(f"left out  {left_out}", style="yellow")
@@ -81,7 +81,7 @@ def lines(result: LadderResult) -> Iterator[Text]:
 
 
 def lead_lines(lead: Lead) -> Iterator[str]:
-    """The lead, its course, and what melting would have been seen."""
+    """Yield the lead, its trend, and the smallest melting that would have been detected."""
     yield (
         f"lead      {lead.at_largest_bpb:+.4f} bpb at the largest rung ({lead.at_largest_low:+.4f} "
         f"to {lead.at_largest_high:+.4f}, {SIGNIFICANCE}), by the line through "
@@ -108,7 +108,7 @@ def lead_lines(lead: Lead) -> Iterator[str]:
 
 
 def result_json(result: LadderResult) -> dict[str, Any]:
-    """For programs."""
+    """Return the JSON fields."""
     plan = result.plan
     return {
         "plan_sha256": plan.sha256,

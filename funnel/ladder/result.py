@@ -1,4 +1,4 @@
-"""What a campaign's ladder came to, read from its journal."""
+"""Read the result of a campaign's ladder from its journal."""
 
 from __future__ import annotations
 
@@ -29,29 +29,28 @@ from trajectory.rows import CampaignRow
 
 
 class LadderResult(Frozen):
-    """A ladder, as far as it was trained."""
+    """A ladder's result, as far as it is trained."""
 
     plan: LadderPlanRow
     points: tuple[LadderPoint, ...]
     left_out: tuple[str, ...]
     """Runs that ended without a measurement, in words."""
     missing: NonNegativeInt
-    """Runs still to be made."""
+    """Number of runs still to be made."""
     winner: ScalingFit | None
-    """The law of the winner's runs, in bits per byte; None where there are too few."""
+    """Scaling law of the winner's runs, in bits per byte; None if there are too few."""
     baseline: ScalingFit | None
-    """The same of the baseline's; None also where the winner is the baseline."""
+    """Scaling law of the baseline's runs; None also if the winner is the baseline."""
     no_law: str | None
-    """Why the winner has no law."""
+    """The reason that the winner has no law."""
     lead: Lead | None
-    """None where there are too few pairs, or no baseline beside the winner."""
+    """None if there are too few pairs, or no baseline beside the winner."""
     foretold: Foretold | None
     rates: tuple[RateOptimum, ...]
 
     @property
     def support(self) -> LadderSupport:
-        """The best rates, as the rules of transfer take them: those that were found within what was
-        tried."""
+        """The best rates as input for the transfer rules: those within the searched range."""
         return LadderSupport(best_rates=tuple(self._best_rates()))
 
     def _best_rates(self) -> Iterator[BestRate]:
@@ -79,19 +78,19 @@ class LadderResult(Frozen):
 
 
 def read_ladder(directory: Path) -> LadderResult | None:
-    """The latest ladder of the campaign in this directory that was trained to its end, else the
-    latest; None where none was begun.
+    """Return the latest complete ladder of the campaign in this directory, else the latest; None if
+    there is none.
 
-    :raises JournalError: where the journal is damaged, or a prediction in it was changed.
+    :raises JournalError: if the journal is damaged, or a prediction in it was changed.
     """
     return _latest(directory, lambda _: True)
 
 
 def read_ladder_of(winner: Config, source_steps: int, directory: Path) -> LadderResult | None:
-    """The same among the ladders of this config, as it was found with a schedule of so many steps:
-    another's says nothing of it, nor does one carried from another schedule.
+    """Return the same among the ladders of this config, found with a schedule of this many steps.
+    Ladders of another config or schedule do not apply to it.
 
-    :raises JournalError: where the journal is damaged, or a prediction in it was changed.
+    :raises JournalError: if the journal is damaged, or a prediction in it was changed.
     """
     return _latest(
         directory, lambda plan: (plan.winner, plan.source_steps) == (winner, source_steps)
@@ -99,7 +98,7 @@ def read_ladder_of(winner: Config, source_steps: int, directory: Path) -> Ladder
 
 
 def no_ladder_words(directory: Path) -> str:
-    """Why the campaign in this directory has no ladder of the recipe that was looked for."""
+    """Return the reason that the campaign in this directory has no ladder of the recipe."""
     if LadderLog.of(read_rows(directory / JOURNAL_FILE)).runs:
         return "the ladder is of another recipe, or was carried from another schedule"
     return NO_LADDER
@@ -121,9 +120,9 @@ def _latest(directory: Path, asked: Callable[[LadderPlanRow], bool]) -> LadderRe
 def ladder_result(
     log: LadderLog, plan: LadderPlanRow, *, vocab_size: int, seed: int
 ) -> LadderResult:
-    """What the runs of one plan add up to.
+    """Return the result of one plan's runs.
 
-    :raises JournalError: where its prediction was changed.
+    :raises JournalError: if its prediction was changed.
     """
     points, left_out = points_of(log, plan, vocab_size)
     prediction = foretold(log, plan, points)

@@ -1,11 +1,13 @@
-"""A recipe's architecture at another size: the same ratios, as many parameters as are asked for.
+"""Scale a recipe's architecture to another size: the same ratios, with the requested number of
+parameters.
 
-Two recipes are compared at equal size, so the parameters have to come out equal whatever the ratios
-are. Heads, layers and the width of the feed-forward block are whole, so the ratios cannot all be
-kept. Of all shapes with the parameters asked for the one is taken that departs least from the
-recipe's depth to width, feed-forward to width and width of a head, in squared logarithms; the
-feed-forward width closes the gap to the parameters. Parameters are counted without the tables of
-tokens and positions, as scaling laws do (Kaplan et al. 2020, arXiv 2001.08361).
+Two recipes are compared at equal size, so the parameters must come out equal whatever the ratios
+are. Heads, layers and the width of the feed-forward block are whole numbers, so the ratios cannot
+all be kept. Of all shapes with the requested parameters, the one closest to the recipe's ratios is
+chosen. The ratios are depth to width, feed-forward to width, and width of a head; the distance is
+in squared logarithms, and the feed-forward width closes the gap to the parameters. Parameters are
+counted without the tables of tokens and positions, as scaling laws do (Kaplan et al. 2020, arXiv
+2001.08361).
 """
 
 from __future__ import annotations
@@ -20,27 +22,30 @@ from trainer.machine.flops import TrainingFlops
 from trainer.spec import Config
 
 FF_MULTIPLES = (8, 2)
-"""The feed-forward width is a multiple of the first, as matrix units like them to be, where that
-brings the parameters within EVEN of what is asked for, else of the second."""
+"""Multiples for the feed-forward width. It is a multiple of the first, as matrix units prefer, if
+that brings the parameters within EVEN of the requested number, else of the second."""
 EVEN = 0.003
-"""Two recipes at one size are no further apart, where their shapes allow it. With an exponent of a
-third and most of the loss still reducible, a difference of one percent in size is one of three in a
-thousand in loss: as much as the luck of a run."""
+"""Largest relative difference in size between two recipes at one size, if their shapes allow it.
+
+With an exponent of a third and most of the loss still reducible, one percent in size changes the
+loss by three in a thousand: as much as the luck of a run.
+"""
 LEAST_WIDTH = 16
-"""Of the model; below there is nothing left of it."""
+"""Smallest width of a model."""
 HEAD_WEIGHT = 0.5
-"""What a departure of the head's width counts beside one of depth or of the feed-forward block:
-scores are scaled by the root of it, so a recipe stands it better than the others."""
+"""Weight of a departure of the head's width, relative to one of depth or of the feed-forward block.
+Attention scores are scaled by the root of it, so a recipe tolerates this departure better."""
 SIZE_TOLERANCE = 0.05
-"""How far the parameters may be off those asked for; tiny shapes come in coarse steps."""
+"""Largest relative error of the parameters; tiny shapes come in coarse steps."""
 
 
 @lru_cache(maxsize=1024)
 def scaled(config: Config, params: int) -> Config:
-    """The config with its architecture at ``params`` parameters; nothing else of it changes.
+    """Return the config with its architecture at ``params`` parameters; its other fields are
+    unchanged.
 
     :param params: without the tables of tokens and positions and an untied head.
-    :raises TargetError: where no shape of its kind has about so many.
+    :raises TargetError: if no shape of its kind has about this many.
     """
     if own_params(config) == params:
         return config
@@ -56,18 +61,19 @@ def scaled(config: Config, params: int) -> Config:
 
 
 def own_params(config: Config) -> int:
-    """N of the scaling laws: all but the tables of tokens, of positions, and an untied head."""
+    """Return N of the scaling laws: all parameters but the tables of tokens, of positions, and an
+    untied head."""
     return ParameterCount.of(config, vocab_size=1).blocks
 
 
 def training_flops(config: Config, tokens: int, vocab_size: int) -> float:
-    """Of training on so many tokens."""
+    """Return the FLOPs of training on this many tokens."""
     counted = TrainingFlops.of(config, vocab_size=vocab_size, seq_len=config.seq_len)
     return counted.per_token * tokens
 
 
 def departure(shape: Config, of: Config) -> float:
-    """How far its ratios are off, as a sum of squared logarithms."""
+    """Return the distance of a shape's ratios from a config's, as a sum of squared logarithms."""
     depth = math.log(shape.n_layer / shape.d_model * of.d_model / of.n_layer)
     feed_forward = math.log(shape.d_ff / shape.d_model * of.d_model / of.d_ff)
     head = math.log(shape.d_model / shape.n_head * of.n_head / of.d_model)
@@ -75,7 +81,7 @@ def departure(shape: Config, of: Config) -> float:
 
 
 def _shapes(config: Config, params: int) -> Iterator[dict[str, int | None]]:
-    """The fields of shapes of its kind with about ``params`` parameters."""
+    """Yield the fields of similar shapes with about ``params`` parameters."""
     growth = (params / own_params(config)) ** (1 / 3)
     head_dim = config.d_model // config.n_head
     group = config.n_head // config.kv_heads
@@ -94,13 +100,13 @@ def _shapes(config: Config, params: int) -> Iterator[dict[str, int | None]]:
 def _filled(
     config: Config, params: int, fields: dict[str, int | None]
 ) -> Iterator[dict[str, int | None]]:
-    """Those fields with each depth that may do, and the feed-forward width that the parameters
-    leave it."""
+    """Yield those fields with each possible depth, and the feed-forward width that the parameters
+    then leave."""
 
     def counted(n_layer: int, d_ff: int) -> int:
         return own_params(config.model_copy(update={**fields, "n_layer": n_layer, "d_ff": d_ff}))
 
-    # Linear in the depth, and in the width of each layer's feed-forward block.
+    # The count is linear in the depth, and in the width of each layer's feed-forward block.
     first = counted(1, 1)
     each_unit = counted(1, 2) - first
     each_layer = counted(2, 1) - first
@@ -113,7 +119,8 @@ def _filled(
 
 
 def _feed_forward(params: int, least: int, each: int) -> int | None:
-    """The width that brings ``least``, with a width of 1, to ``params``; None where none does."""
+    """Return the width that brings ``least``, the count at width 1, to ``params``; None if no width
+    does."""
     wanted = 1 + (params - least) / each
     for multiple in FF_MULTIPLES:
         width = multiple * round(wanted / multiple)

@@ -1,1 +1,1 @@
-"""Long runs of the night's best, and what their curves say."""
+"""Long runs of the search's best configs, and verdicts on their curves."""

@@ -1,22 +1,24 @@
-"""A learning curve as the detectors see it: levels instead of points, and how noisy it is.
+"""Prepare a learning curve for the detectors: levels instead of points, and an estimate of the
+noise.
 
-The loss of one step is of one batch, so single points are noisy, and nothing is judged by one.
+The loss of one step is that of one batch, so single points are noisy, and no verdict uses one
+alone.
 
-- **Level**: the median of some neighbouring points, so that a hard batch or two change nothing.
-  Two widths are used: ``short``, where a spike of a few steps shows, and ``wide``, a twentieth of
-  the curve, where a slow rise shows that noise would hide from the short one.
-- **Noise**: sd of one point about the trend, from the differences of neighbouring points, out of
-  which the trend drops. Only points between the settling and the best level count: before, the
+- **Level**: the median of some neighboring points, so that one or two hard batches change nothing.
+  Two widths are used. ``short`` shows a spike of a few steps. ``wide``, a twentieth of the curve,
+  shows a slow rise that noise would hide from the short one.
+- **Noise**: the sd of one point about the trend, from differences of neighboring points, in which
+  the trend cancels. Only points between the settling and the best level count: before them the
   trend is steep, and what comes after may be trouble. Some batches are much harder than the rest,
-  so the 95 % quantile of the differences is asked as well as their median, and the larger answer
-  taken. Neighbours may also share their noise (batches drawn from one stretch of text, a slow
-  wander of the optimizer): then their differences show little of it, and the median of a window
-  wanders as its points do. So differences over longer and longer lags are asked too, and levels are
-  held against how much levels of that width were seen to wander.
-- **Excursion**: a stretch in which the level exceeds the best wide level before it by more than a
-  threshold; it ends when the level is back within half of that.
+  so the estimate is the larger one of those from the median and from the 95 % quantile of the
+  differences. Neighbors may also share their noise, by batches from one stretch of text or a slow
+  wander of the optimizer. Their differences then show little of it, and the median of a window
+  wanders as its points do. So differences over longer and longer lags count too, and levels are
+  compared with the observed wander of levels of that width.
+- **Excursion**: a stretch in which the level exceeds the best earlier wide level by more than a
+  threshold. It ends when the level is back within half of that threshold.
 
-Curves may be sparse (one point every ten steps): widths are in points, answers in steps.
+Curves may be sparse (one point every ten steps): widths are in points, results in steps.
 """
 
 from __future__ import annotations
@@ -33,26 +35,28 @@ from trainer.spec import CurvePoint
 Floats = NDArray[np.float64]
 
 MIN_POINTS = 20
-"""With fewer there is no telling a trend from noise."""
+"""Fewest points of a curve; with fewer, trend and noise cannot be separated."""
 MIN_SETTLED = 12
-"""Points that are never counted to the settling."""
+"""Number of points at the end that never belong to the settling."""
 MIN_FOR_TAILS = 60
-"""Points; with fewer a tail cannot be told from a single spike."""
+"""Fewest points for the quantile; with fewer, a tail cannot be distinguished from a single spike.
+"""
 TAILS_MOST = 2.5
-"""How much larger the tails may make the noise; more is not hard batches but spikes."""
+"""Largest factor by which the tails may raise the noise; beyond it they are spikes, not hard
+batches."""
 FEWEST_LAGS = 5
-"""A lag is asked about where the curve is so many times as long."""
+"""Length of the curve, in multiples of a lag, from which that lag is used."""
 NOISE_MOST_SHARE = 0.2
-"""The most that can be noise, as a share of the first loss. The mean over a batch of even 64 tokens
-varies less; what varies more, from the settling on, is in trouble already, and that must not pass
-for noise."""
+"""Largest noise, as a share of the first loss. The mean over a batch of even 64 tokens varies less.
+A loss that varies more after the settling is already in trouble, which must not count as noise."""
 SHORT_OF = ((60, 3), (200, 5), (math.inf, 7))
-"""Points of a short level, for curves of fewer points than the first number: more of them tell
-hard batches from a spike, which on a sparse curve may last a few points only."""
+"""Points of a short level, for curves of fewer points than the first number. More points separate
+hard batches from a spike, which on a sparse curve may last only a few points."""
 WIDE_SHARE = 1 / 20
 WIDE_MIN, WIDE_MAX = 5, 101
 SETTLING_SHARE = 0.05
-"""Or the warm-up, where that is longer: the first steps jump about in sound runs too."""
+"""Share of the schedule that counts as settling, unless the warm-up is longer. The first steps jump
+about in sound runs too."""
 
 _MEDIAN_SD = math.sqrt(math.pi / 2)
 """The standard error of a median of n normal values is this times sigma / sqrt(n)."""
@@ -62,33 +66,34 @@ _MEDIAN_DEVIATION, _OUTER_DEVIATION = 0.6745, 1.9600
 
 @dataclass(frozen=True, slots=True)
 class Excursion:
-    """A stretch in which the level stays above the best before it."""
+    """A stretch in which the level stays above the best earlier level."""
 
     start: int
     """Index of its first point."""
     end: int | None
-    """Index of the point about which the level is back; None where it is not."""
+    """Index of the point around which the level is back; None if it does not come back."""
     best: float
-    """The level it rose from."""
+    """The level before the rise."""
     peak: float
     """The highest level in it."""
 
 
 class Curve:
-    """A learning curve prepared for the detectors. It has MIN_POINTS points or more."""
+    """A learning curve prepared for the detectors. It has at least MIN_POINTS points."""
 
     def __init__(self, points: Sequence[CurvePoint], *, steps: int, warmup: int) -> None:
         """
-        :param points: in steps ascending.
-        :param steps: of the schedule, whether or not the run reached its end.
-        :param warmup: steps of it in which the learning rate still rises.
+        :param points: the curve, in ascending steps.
+        :param steps: steps of the schedule, whether or not the run reached its end.
+        :param warmup: steps of the schedule in which the learning rate still rises.
         """
         if len(points) < MIN_POINTS:
             raise ValueError(f"a curve of {len(points)} points cannot be judged")
         self.step = np.array([point.step for point in points])
         self.loss = np.array([point.loss for point in points])
         self.knows_rate = points[0].lr is not None
-        """Of a command's curve nothing is known but steps and losses, in whatever unit."""
+        """Whether the learning rate is known. A command's curve has only steps and losses, in an
+        unknown unit."""
         self.rate = np.array([1.0 if point.lr is None else point.lr for point in points])
         """The learning rate."""
         self.log_grad_norm = np.log([max(point.grad_norm or 0.0, 1e-30) for point in points])
@@ -106,7 +111,7 @@ class Curve:
 
     @property
     def unit(self) -> str:
-        """What follows a loss in a sentence; nothing where its unit is not known."""
+        """The unit that follows a loss in a sentence; empty if it is unknown."""
         return " nats per token" if self.knows_rate else ""
 
     @property
@@ -131,7 +136,7 @@ class Curve:
 
 
 def noise_sd(x: Floats, wide: int) -> float:
-    """Sd of one point about the trend; see the head of this module.
+    """Return the sd of one point about the trend; see the module's docstring.
 
     :param wide: points of a wide level.
     """
@@ -148,9 +153,11 @@ def noise_sd(x: Floats, wide: int) -> float:
 
 
 def wander(x: Floats, longest: int) -> float:
-    """Sd of one value about the trend where neighbours share noise: the largest that second
-    differences over lags from 2 to twice ``longest`` points show; a straight trend drops out of
-    them."""
+    """Return the sd of one value about the trend if neighbors share noise.
+
+    It is the largest sd among second differences over lags from 2 to twice ``longest`` points, in
+    which a straight trend cancels.
+    """
     largest, lag = 0.0, 2
     while lag <= 2 * longest and len(x) >= FEWEST_LAGS * lag:
         second = x[: -2 * lag] - 2 * x[lag:-lag] + x[2 * lag :]
@@ -160,9 +167,11 @@ def wander(x: Floats, longest: int) -> float:
 
 
 def level_se(x: Floats, sigma: float, points: int, wide: int) -> float:
-    """The standard error of a level of ``points`` points of ``x``: what independent ones of sd
-    ``sigma`` would have, or what levels were seen to wander by before any trouble, where that is
-    more."""
+    """Return the standard error of a level of ``points`` points of ``x``.
+
+    It is the larger of two values: that of independent points of sd ``sigma``, and the wander of
+    levels observed before any trouble.
+    """
     independent = _MEDIAN_SD * sigma / math.sqrt(points)
     if len(x) < points:
         return independent
@@ -178,9 +187,11 @@ def level_se(x: Floats, sigma: float, points: int, wide: int) -> float:
 def excursions(
     curve: Curve, x: Floats, width: int, threshold: float, *, best_at_first: float
 ) -> Iterator[Excursion]:
-    """Stretches of ``x``, a series over the curve's points or the last of them, in which the level
-    of ``width`` points exceeds the best wide level that ended before, or ``best_at_first``, by more
-    than ``threshold``."""
+    """Yield the excursions of ``x``, a series over the curve's points or the last of them.
+
+    In an excursion, the level of ``width`` points exceeds the best earlier wide level, or
+    ``best_at_first``, by more than ``threshold``.
+    """
     wide = curve.wide
     levels = _levels(x, width)
     best = np.full(len(levels), best_at_first)
@@ -192,20 +203,20 @@ def excursions(
         if start is None:
             if rise <= threshold:
                 continue
-            # The median passed the threshold with the point in the middle of its window.
+            # The median crosses the threshold with the point in the middle of its window.
             start, peak = index + width // 2, -math.inf
         peak = max(peak, float(levels[index]))
         if rise <= threshold / 2:
             yield Excursion(start, index + width // 2, float(best[index]), peak)
             start = None
     if start is not None:
-        # The last points may have left it, though a wide level does not show that yet.
+        # The last points may have ended the excursion, though a wide level does not show that yet.
         over = float(np.median(x[-curve.short :])) <= best[-1] + threshold / 2
         yield Excursion(start, len(x) - 1 if over else None, float(best[-1]), peak)
 
 
 def _levels(x: Floats, width: int) -> Floats:
-    """[n - width + 1]: medians of ``width`` neighbouring points; the i-th begins at point i."""
+    """Return medians of ``width`` neighboring points, [n - width + 1]; the i-th starts at i."""
     windows = np.lib.stride_tricks.sliding_window_view(x, width)
     medians: Floats = np.median(windows, axis=1)
     return medians

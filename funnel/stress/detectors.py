@@ -1,6 +1,6 @@
-"""What a long run's learning curve says of its recipe: pure functions over the curve.
+"""Detect trouble in a long run's learning curve; all functions are pure.
 
-A rise of the level counts where it exceeds both an amount that matters and a multiple of what noise
+A rise of the level counts if it exceeds both an amount that matters and a multiple of what noise
 alone would show (levels, noise and excursions: :mod:`funnel.stress.curve`). Thresholds are named
 below, each with its reason.
 """
@@ -17,46 +17,49 @@ from funnel.stress.curve import Curve, Excursion, excursions, level_se, noise_sd
 from funnel.stress.stall import find_stall
 
 RISE_NATS = 0.1
-"""A smaller rise of the loss is not worth a verdict: a tenth of a nat is ten percent of
+"""Smallest rise of the loss in nats that is worth a verdict. A tenth of a nat is ten percent of
 perplexity."""
 RISE_SHARE = 0.03
-"""The same where the unit of the loss is not known, of the median of its levels: a tenth of a nat
-of the three or so that language models are trained down to."""
+"""The same threshold for losses of unknown unit, as a share of the median loss. It is a tenth of a
+nat of the three or so that language models are trained down to."""
 SHORT_Z = 4.0
-"""In sigmas of one point. Of a thousand medians of seven the highest lies 1.6 sigmas up, and the
-best of the wide levels before it 0.7 down."""
+"""Threshold of a short level, in sigmas of one point. Of a thousand medians of seven, the highest
+lies 1.6 sigmas up, and the best of the wide levels before it 0.7 down."""
 WIDE_Z = 6.0
-"""In standard errors of a wide level. It must cover the luck of the best of many levels, about
-three, and that of the level compared with it, again three."""
+"""Threshold in standard errors of a wide level. It must cover the luck of the best of many levels,
+about three, and that of the level compared with it, again three."""
 BLOWUP_FACTOR = 10.0
-"""Gradient norms of sound runs drift by factors of two or three."""
+"""Factor by which the gradient norm must rise. In sound runs it drifts by factors of two or three.
+"""
 
 FLAT_AFTER_SHARE = 0.8
-"""A run that goes flat later than this has had its schedule."""
+"""Share of the schedule after which a run may go flat, since it has had its schedule."""
 FLAT_LOSS_SHARE = 0.01
-"""Flat: the loss falls by less than one percent for 2.7 times the steps. At the end of a sound
-pretraining run, with the exponents of Hoffmann et al. 2022, that is two to three percent."""
+"""Fall of the loss per factor e (2.7) in steps, as a share of the loss, below which it is flat. At
+the end of a sound pretraining run, with the exponents of Hoffmann et al. 2022, the fall is two to
+three percent."""
 FLAT_RATIO = 0.1
-"""Or by less than a tenth of what it fell by before, for the same factor in steps. A power law of
-exponent 0.5 keeps half of its pace or more."""
+"""The same threshold as a share of the earlier fall per factor e in steps. A power law of exponent
+0.5 keeps half of its pace or more."""
 FLAT_Z = 3.0
-"""Flatness is claimed only where noise cannot hide more: the bound is on the slope plus so many
-standard errors."""
+"""Standard errors added to the slope before it is called flat, so that noise cannot hide a larger
+fall."""
 _FLAT_GRID = np.arange(0.1, FLAT_AFTER_SHARE + 1e-9, 0.05)
-"""Shares of the schedule from which on flatness is looked for."""
+"""Shares of the schedule that are tried as the start of flatness."""
 _BINS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a curve shows, from a step on."""
+    """A defect that a curve shows, and the step at which it begins."""
 
     step: int
     explanation: str
 
 
 def divergence(curve: Curve) -> Finding | None:
-    """Where the loss rose for good: it ends above its best, by more than noise explains."""
+    """Find the step from which the loss rose for good: it ends above its best, by more than noise
+    explains."""
     risen = [excursion for excursion in _loss_excursions(curve) if excursion.end is None]
     if not risen:
         return None
@@ -69,7 +72,7 @@ def divergence(curve: Curve) -> Finding | None:
 
 
 def spikes(curve: Curve) -> list[Finding]:
-    """Where the loss rose and came back, the settling left out."""
+    """Find each rise of the loss that came back, after the settling."""
     found: list[Finding] = []
     covered = -1
     passed = (e for e in _loss_excursions(curve) if e.end is not None)
@@ -90,7 +93,8 @@ def spikes(curve: Curve) -> list[Finding]:
 
 
 def gradient_blowup(curve: Curve) -> Finding | None:
-    """Where the gradient norm rose BLOWUP_FACTOR-fold for good, the settling left out."""
+    """Find the step from which the gradient norm rose BLOWUP_FACTOR-fold for good, after the
+    settling."""
     x = curve.log_grad_norm[curve.begins :]
     if len(x) < 2 * curve.wide:
         return None
@@ -107,15 +111,18 @@ def gradient_blowup(curve: Curve) -> Finding | None:
 
 
 def plateau(curve: Curve) -> Finding | None:
-    """Where the loss stopped falling, if before FLAT_AFTER_SHARE of the schedule: by its slope
-    alone, or because a curve that stopped fits better than one that went on
-    (:mod:`funnel.stress.stall`)."""
-    if not curve.knows_rate:  # a schedule that is not known may be what flattens it
+    """Find the step from which the loss stopped falling, if before FLAT_AFTER_SHARE of the
+    schedule.
+
+    Either the slope alone shows it, or a curve that stopped fits better than one that continued
+    (:mod:`funnel.stress.stall`).
+    """
+    if not curve.knows_rate:  # an unknown schedule may be what flattens the curve
         return None
     flat = _flat_slope(curve)
     if flat is not None:
         return flat
-    # Either story of a curve is spoilt by a spike.
+    # A spike spoils both fits.
     stall = None if spikes(curve) else find_stall(curve)
     if stall is None:
         return None
@@ -127,8 +134,10 @@ def plateau(curve: Curve) -> Finding | None:
 
 
 def _flat_slope(curve: Curve) -> Finding | None:
-    """Where the slope says so: of the loss over the logarithm of the step, in nats per e-fold,
-    fitted to medians of bins. A power law keeps falling in it, whatever the number of steps.
+    """Find the step from which the slope is flat.
+
+    The slope is that of the loss over the logarithm of the step, in nats per factor e, fitted to
+    medians of bins. On this axis a power law keeps falling, whatever the number of steps.
     """
     level = float(np.median(curve.loss[-curve.wide :]))
     last = _slope(curve, FLAT_AFTER_SHARE, 1.0)
@@ -150,8 +159,8 @@ def _flat_slope(curve: Curve) -> Finding | None:
 
 
 def _loss_excursions(curve: Curve) -> Iterator[Excursion]:
-    """Excursions of the loss, over windows of both widths."""
-    # Before anything was trained, the loss is that of the first step, give or take its noise.
+    """Yield excursions of the loss, over windows of both widths."""
+    # At first, the best level is the loss of the first step, within its noise.
     first = float(curve.loss[0]) + 3 * curve.noise
     rise = RISE_NATS
     if not curve.knows_rate:
@@ -164,14 +173,14 @@ def _loss_excursions(curve: Curve) -> Iterator[Excursion]:
 
 @dataclass(frozen=True, slots=True)
 class _Slope:
-    """How fast the loss falls, in nats per token for each factor e in steps."""
+    """The speed at which the loss falls, in nats per token for each factor e in steps."""
 
     fall: float
     se: float
 
 
 def _slope(curve: Curve, begin: float, end: float) -> _Slope | None:
-    """Between two shares of the schedule; None where there are too few points."""
+    """Fit the slope between two shares of the schedule; return None if there are too few points."""
     inside = (curve.step >= begin * curve.steps) & (curve.step <= end * curve.steps)
     count = int(inside.sum())
     bins = min(_BINS, count // 3)

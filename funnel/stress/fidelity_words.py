@@ -1,4 +1,4 @@
-"""How far the night's ranking can be trusted, in words."""
+"""Say how far the search's ranking can be trusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajectory.statistics.fidelity import MIN_CONFIGS
 
 
 def fidelity_lines(test: RankingTest) -> Iterator[str]:
-    """The correlations with their intervals, what they mean, and what was left out."""
+    """Yield the correlations with their intervals, their meaning, and what was left out."""
     found = test.fidelity
     if found is None:
         yield (
@@ -36,7 +36,7 @@ def fidelity_lines(test: RankingTest) -> Iterator[str]:
 
 
 def fidelity_json(test: RankingTest | None) -> dict[str, Any] | None:
-    """The same for programs."""
+    """Return the same as JSON fields."""
     if test is None:
         return None
     found = test.fidelity

@@ -1,4 +1,4 @@
-"""Pictures of long runs as files: one style, in every format, whole or not at all."""
+"""Save figures of long runs as files: one style, in every format, each written atomically."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _STYLE = {
 
 
 def save_figure(draw: Callable[[], Figure], stem: Path) -> list[Path]:
-    """Draw a figure and write it beside ``stem`` in every format; the files.
+    """Draw a figure, write it beside ``stem`` in every format, and return the files.
 
     :param draw: called with the style set.
-    :raises MachineryError: where the disk refuses.
+    :raises MachineryError: if the disk refuses.
     """
     import matplotlib as mpl  # noqa: PLC0415 (slow to load)
 

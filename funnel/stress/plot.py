@@ -1,4 +1,4 @@
-"""The long runs side by side: a panel for each config, the baseline behind it for comparison."""
+"""Plot the long runs side by side: a panel per config, with the baseline behind it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 PANEL_IN = (2.6, 2.1)
-"""Three panels are about the width of a printed page."""
+"""Size of a panel in inches. Three panels are about as wide as a printed page."""
 LEVEL_SHARE = 1 / 25
 """The window of the median drawn over a curve's raw loss, as a share of the curve's points."""
 SHOWN_FROM = 0.03
-# Of Okabe and Ito's palette: told apart in print, and with the common colour blindnesses.
+# From Okabe and Ito's palette, which stays distinguishable in print and with the common color
+# blindnesses.
 _RUN, _BASELINE, _TROUBLE = "#0072B2", "#8C8C8C", "#D55E00"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One long run's curve, and where what it showed happened."""
+    """One long run's curve, and the step of its verdict."""
 
     curve: Sequence[CurvePoint]
     outcome: StressOutcome
@@ -43,17 +44,17 @@ class Panel:
     title: str
     subtitle: str
     runs: tuple[Run, ...]
-    """One a seed."""
+    """The config's runs, one per seed."""
 
 
 def save_plot(
     panels: Sequence[Panel], baseline: Panel | None, stem: Path, *, unit: str = "nats per token"
 ) -> list[Path]:
-    """Draw the panels and write them beside ``stem`` in every format; the files.
+    """Draw the panels, write them beside ``stem`` in every format, and return the files.
 
-    :param baseline: drawn in grey in every panel, and in a panel of its own at the end.
-    :param unit: of the losses, in words.
-    :raises MachineryError: where the disk refuses.
+    :param baseline: drawn in gray in every panel, and in a panel of its own at the end.
+    :param unit: unit of the losses, in words.
+    :raises MachineryError: if the disk refuses.
     """
     return save_figure(lambda: _figure(panels, baseline, unit), stem)
 
@@ -95,7 +96,7 @@ def _draw(axes: Axes, panel: Panel, baseline: Panel | None) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    """One for all panels, above them, where no curve can run into it."""
+    """Draw one legend for all panels, above them, where no curve can run into it."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 (slow to load)
 
     handles = [
@@ -107,7 +108,7 @@ def _legend(figure: Figure) -> None:
 
 
 def _level(curve: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
-    """Steps and running medians of the loss."""
+    """Return steps and running medians of the loss."""
     width = max(3, int(len(curve) * LEVEL_SHARE)) // 2 * 2 + 1
     if len(curve) < width:
         return [point.step for point in curve], [point.loss for point in curve]
@@ -117,9 +118,12 @@ def _level(curve: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
 
 
 def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
-    """From the lowest level to a little above the loss after the first SHOWN_FROM of the curves:
-    the first steps' fall would flatten all the rest, and what leaves the picture later has
-    diverged, as its verdict says."""
+    """Return the y limits: from the lowest level to a little above the loss after the first
+    SHOWN_FROM of the curves.
+
+    The steep fall of the first steps would flatten everything else. A curve that leaves the plot
+    later has diverged, as its verdict says.
+    """
     curves = [run.curve for panel in panels for run in panel.runs if run.curve]
     if not curves:
         return 0.0, 1.0

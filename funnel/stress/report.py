@@ -1,4 +1,4 @@
-"""What a stress test found, as lines, as JSON and as panels of a plot."""
+"""Format the result of a stress test as lines, JSON and panels of a plot."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class StressReport:
-    """A stress test that ran to its end."""
+    """A completed stress test."""
 
     work: StressTest
     finalists: FinalistsRow
     table: tuple[_Line, ...]
-    """In the plan's order."""
+    """The configs in the plan's order."""
     noise: LongNoise
     ranking: RankingTest | None
 
     @classmethod
     def of(cls, work: StressTest, finalists: FinalistsRow) -> StressReport:
-        """Put together what the journal holds of the plan."""
+        """Combine what the journal holds of the plan."""
         results = work.results()
         noise = LongNoise.of(results.values())
         evidence = work.campaign.evidence
@@ -66,7 +66,7 @@ class StressReport:
         return self.work.campaign.menu.measure
 
     def lines(self) -> Iterator[Text]:
-        """For a terminal."""
+        """Yield the lines for a terminal."""
         yield Text(
             f"{'rank':>4}  {'for':<9} {'verdict':<22} {'n':>2} {self._measure.name:>8}   "
             f"{'against the baseline':<22}",
@@ -86,7 +86,7 @@ class StressReport:
             yield from map(Text, fidelity_lines(self.ranking))
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the JSON fields."""
         return {
             "campaign": str(self.work.campaign.directory),
             "steps": self.work.plan.steps,
@@ -99,7 +99,8 @@ class StressReport:
         }
 
     def panels(self) -> tuple[list[Panel], Panel | None]:
-        """One for each candidate, and the baseline's, if it ran; the spread is left out."""
+        """Return one panel per candidate, and the baseline's if it ran. The rest of the spread is
+        left out."""
         candidates = [line for line in self.table if line.config.purpose == "candidate"]
         baseline = [line for line in self.table if line.config.purpose == "baseline"]
         return [self._panel(line) for line in candidates], (

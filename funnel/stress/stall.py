@@ -1,16 +1,15 @@
-"""Whether a run stopped learning at some step: two stories of its whole curve held side by side.
+"""Detect whether a run stopped learning at some step, by comparing two models of its whole curve.
 
-The sound one: the loss falls with progress by summed learning rate, ``A + B s^-b`` or ``A + B
-exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.ladder.schedule_shape` has the papers).
-The other: the same power up to some step, and level from there. Both are fitted by least squares,
-for every exponent of a grid and every step of another; the run stopped where the other story fits
-better by more than noise allows.
-A curve that is only nearly flat because its power law has come down is told by the sound story as
-well, so it is none.
+In the sound model, the loss falls with progress by summed learning rate, ``A + B s^-b`` or ``A + B
+exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.ladder.schedule_shape` cites the
+papers). In the stopped model, the same power law holds up to some step, and the loss is level from
+there. Both are fitted by least squares, over a grid of exponents and a grid of steps. The run
+stopped if the stopped model fits better by more than noise allows. A curve that is only nearly flat
+because its power law has come down fits the sound model as well, so it is no stall.
 
 The slope of the last stretch alone (:func:`funnel.stress.detectors.plateau`) must bound what noise
-hides in a few points; this one has all the points before to say how fast the loss should still
-fall.
+hides in a few points. This detector uses all earlier points to predict how fast the loss should
+still fall.
 """
 
 from __future__ import annotations
@@ -24,38 +23,40 @@ from funnel.stress.curve import Curve, Floats
 
 EXPONENTS = np.geomspace(0.05, 2.0, 10)
 RATES = np.geomspace(2.0, 40.0, 10)
-"""Of ``exp(-r s)``, s the share of the progress made: a text whose end is soon reached."""
+"""Rates r of ``exp(-r s)``, s the share of progress made, for a small text that is soon learned."""
 FROM_SHARE, TO_SHARE, PARTS = 0.1, 0.8, 29
-"""Of the schedule: where a stop is looked for; later, the run has had its schedule."""
+"""Shares of the schedule between which a stop is searched for, and the number of steps tried. A
+later stop does not count, since the run has had its schedule."""
 LEAST_GAIN = 12.0
-"""By which twice the log likelihood must be better; of 400 sound runs none had as much."""
+"""Smallest gain in twice the log likelihood that counts as a stop. None of 400 sound runs reached
+it."""
 LEAST_FALL = 0.004
-"""Of the loss: what a run that goes on would have gained since, to be worth a word."""
+"""Smallest missed fall, as a share of the loss, that is worth reporting."""
 MOST_FALL = 0.3
-"""Of the loss: a curve by which more was due was still in its first plunge, which says nothing of
-what comes after."""
+"""Largest missed fall, as a share of the loss. A curve that was due to fall further was still in
+its first plunge, which predicts nothing of what comes after."""
 LEAST_AFTER = 8
-"""Points."""
+"""Fewest points before and after a stop."""
 MOST_POINTS = 200
-"""Of a curve: where it has more, means of neighbours stand for them."""
+"""Most points of a curve; with more, neighbors are averaged."""
 STILL_FALLING = 0.35
-"""Of the fall that was due, a run that stopped shows less than this."""
+"""Share of the predicted fall; a run that stopped shows less than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A stop."""
+    """A step at which learning stopped."""
 
     step: int
     due: float
-    """Nats that the loss should have fallen by since, to its end."""
+    """Nats that the loss should have fallen from the stop to the end."""
     seen: float
-    """Nats that it fell by."""
+    """Nats that the loss did fall."""
     gain: float
 
 
 def find_stall(curve: Curve) -> Stall | None:
-    """The stop that fits best, where it fits so much better than going on."""
+    """Return the best-fitting stop if it fits enough better than the sound model, else None."""
     count = len(curve.step) - curve.begins
     if count < 2 * curve.wide:
         return None
@@ -69,7 +70,7 @@ def find_stall(curve: Curve) -> Stall | None:
         )
     )
     sound = min(_fit(loss, fallen, annealed)[0] for fallen in _sound_ways(progress))
-    # Points that share noise say less than their number.
+    # Points that share noise carry less information than their number suggests.
     variance = max(2 / np.pi * curve.wide * curve.wide_se**2 / joined, 1e-12)
     best: Stall | None = None
     for share in np.linspace(FROM_SHARE, TO_SHARE, PARTS):
@@ -92,14 +93,15 @@ def find_stall(curve: Curve) -> Stall | None:
 
 
 def _sound_ways(progress: Floats) -> Iterator[Floats]:
-    """What may be left to fall of a run that goes on: by a power, or towards an end that it
-    reaches, as small models do on small texts."""
+    """Yield shapes of the remaining fall of a sound run. It follows a power law, or approaches a
+    limit exponentially, as for small models on small texts."""
     yield from (progress**-b for b in EXPONENTS)
     yield from (np.exp(-rate * progress) for rate in RATES)
 
 
 def _progress(curve: Curve) -> tuple[Floats, Floats]:
-    """Sums of learning rates, 1 at the end, and how far the rate is below its peak, 0 to 1."""
+    """Return the summed learning rates, 1 at the end, and how far the rate is below its peak, 0 to
+    1."""
     rate = curve.rate / max(float(curve.rate.max()), 1e-30)
     sums = np.cumsum(rate * np.diff(curve.step, prepend=0))
     after_peak = np.maximum.accumulate(rate)
@@ -107,14 +109,15 @@ def _progress(curve: Curve) -> tuple[Floats, Floats]:
 
 
 def _means(series: Floats, joined: int) -> Floats:
-    """Of so many neighbours each; what is left over at the start is dropped."""
+    """Return the means of groups of neighbors; surplus points at the start are dropped."""
     rest = series[len(series) % joined :]
     means: Floats = rest.reshape(-1, joined).mean(axis=1)
     return means
 
 
 def _fit(loss: Floats, fallen: Floats, annealed: Floats) -> tuple[float, Floats]:
-    """Squares left, and the level, the height and what annealing gains; neither below zero."""
+    """Return the residual sum of squares, and the coefficients: the level, the height and the gain
+    by annealing. The last two are not negative."""
     columns = [np.ones_like(loss), fallen, -annealed]
     kept = [0, 1, 2] if float(annealed.max()) > 0 else [0, 1]
     coefficients = np.zeros(3)
@@ -131,7 +134,8 @@ def _fit(loss: Floats, fallen: Floats, annealed: Floats) -> tuple[float, Floats]
 
 
 def _stopped(loss: Floats, fallen: Floats, annealed: Floats, stop: int) -> tuple[float, float]:
-    """Squares left where nothing is learned from a point on, and what was due since."""
+    """Return the residual sum of squares of the model that stops at a point, and the fall that was
+    due since."""
     held = np.minimum(np.arange(len(loss)), stop)
     squares, (_, height, gains) = _fit(loss, fallen[held], annealed[held])
     due = height * (fallen[stop] - fallen[-1]) + gains * (annealed[-1] - annealed[stop])
@@ -139,7 +143,7 @@ def _stopped(loss: Floats, fallen: Floats, annealed: Floats, stop: int) -> tuple
 
 
 def _fall(step: Floats, loss: Floats) -> float:
-    """From the first to the last point, by a straight line."""
+    """Return the fall from the first to the last point, by a straight line."""
     x = step - step.mean()
     slope = float((x * loss).sum() / max(float((x**2).sum()), 1e-30))
     return -slope * float(step[-1] - step[0])

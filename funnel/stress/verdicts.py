@@ -1,4 +1,4 @@
-"""What a long run says of its config, in one word with the step it happened at."""
+"""Judge a long run: one word for its config, with the step at which it happened."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trajectory.rows import StressVerdict
 def judge_run(
     points: Sequence[CurvePoint], result: Measured | TrialFailed, *, steps: int, warmup: int
 ) -> StressVerdict:
-    """The verdict on one run: the severest thing that happened.
+    """Return the verdict on one run: the most severe thing that happened.
 
-    A run that ended early for want of memory or time is judged by its curve where that shows
-    trouble of its own, and is ``failed`` otherwise.
+    A run that ran out of memory or time is judged by its curve if that shows trouble of its own,
+    and is ``failed`` otherwise.
 
-    :param points: the curve, in steps ascending; what there is of it.
-    :param steps: of the schedule.
-    :param warmup: steps of it in which the learning rate still rises.
+    :param points: the curve as far as it exists, in ascending steps.
+    :param steps: steps of the schedule.
+    :param warmup: steps of the schedule in which the learning rate still rises.
     """
     last_step = points[-1].step if points else 0
     if isinstance(result, TrialFailed) and result.status == "nonfinite":
@@ -60,8 +60,9 @@ def _of_too_few(points: int, result: Measured) -> StressVerdict:
 
 
 def _ended_elsewhere(points: Sequence[CurvePoint], steps: int) -> bool:
-    """Whether a command's curve ends at another step than it was told, by more than lies between
-    two of its points: scripts count from 0 or from 1, and print every so many steps."""
+    """Return whether a command's curve ends at another step than requested, by more than the
+    distance between two of its points. Scripts count from 0 or from 1, and print only every so many
+    steps."""
     if len(points) < 2 or not steps:
         return False
     between = max(b.step - a.step for a, b in pairwise(points))

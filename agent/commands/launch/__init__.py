@@ -1,1 +1,1 @@
-"""The commands between the night and the cloud: long runs, money, plan, verification."""
+"""Commands between the search and the cloud run: long runs, cost, launch plan, verification."""

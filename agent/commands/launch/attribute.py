@@ -1,4 +1,4 @@
-"""``autoresearch attribute``: what each of the winner's changes was worth."""
+"""``autoresearch attribute``: measure the worth of each of the winner's changes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from trajectory.rows import FinalistsRow
 MIN_STEPS, MAX_STEPS = 10, 10**7
 USUAL_STEPS = 1000
 LINES = 4
-"""Printed at most while a run trains."""
+"""Largest number of lines printed while a run trains."""
 
 
 class Asked(Frozen):
-    """The runs that a person wants."""
+    """Options of an attribution."""
 
     steps: Annotated[int, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(
         None,
@@ -96,7 +96,7 @@ def _plan(campaign: Campaign, asked: Asked, wanted: str | None) -> AttributionPl
 
 def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> AnyConfig:
     """
-    :raises CampaignError: where there is none, or where the hash asked for is no config's.
+    :raises CampaignError: if there is no winner, or if the requested hash is no config's.
     """
     configs = campaign.evidence.configs
     if wanted is not None:

@@ -1,4 +1,4 @@
-"""``autoresearch cost``: the money, from rates to break-even."""
+"""``autoresearch cost``: compute cost, from rates to break-even."""
 
 from __future__ import annotations
 
@@ -171,9 +171,9 @@ def timeline(
 
 
 def _rates(overrides: list[str] | None) -> Rates:
-    """Return the rates, with those of ``--set`` over the environment's.
+    """Return the rates; those of ``--set`` override the environment's.
 
-    :raises SettingsError: where one makes no sense.
+    :raises SettingsError: if one of them is invalid.
     """
     pairs = [text.partition("=") for text in overrides or ()]
     for name, equals, _ in pairs:
@@ -183,9 +183,9 @@ def _rates(overrides: list[str] | None) -> Rates:
 
 
 def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:
-    """Return the plan's run.
+    """Return the plan's run; None without a plan.
 
-    :raises HandoffError: where it is another campaign's.
+    :raises HandoffError: if the plan belongs to another campaign.
     """
     if handoff is None:
         return None

@@ -30,7 +30,7 @@ from funnel.target.sizes import size_text
 
 
 class Asked(Frozen):
-    """What is to be launched, and where."""
+    """Options of a launch plan."""
 
     target: str = Field(description="A shipped target's name or a TOML file.")
     nodes: int = Field(1, ge=1, le=4096, description="Rented machines.")
@@ -99,7 +99,11 @@ def handoff(
 
 
 def epochs_of(plan: Handoff) -> float:
-    """By bytes where the cloud tokenizer's are known, else as if its tokens were the campaign's."""
+    """Return how many epochs the run makes over the campaign's corpus.
+
+    The count is by bytes if the cloud tokenizer's bytes per token are known, else as if its tokens
+    were the campaign's.
+    """
     corpus, tokens = plan.case.row.text, plan.winner.schedule.tokens
     if plan.wishes.bytes_per_token is None:
         return tokens / corpus.train_tokens

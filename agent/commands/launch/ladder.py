@@ -1,4 +1,4 @@
-"""``autoresearch ladder``: the winner and the baseline at several sizes and lengths."""
+"""``autoresearch ladder``: train the winner and the baseline at several sizes and lengths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIN_RUNGS, MAX_RUNGS = 3, 12
 
 
 class Asked(Frozen):
-    """The ladder that a person wants."""
+    """Options of a ladder."""
 
     rungs: int = Field(
         5,
@@ -107,8 +107,10 @@ def _prepare(session: Session, asked: Asked) -> Ladder:
 
 
 def _plan(log: LadderLog, planner: Planner) -> LadderPlanRow:
-    """The one that was begun with these wishes, else a new one: short runs that came since may have
-    changed the pace, and a ladder is not to change under way."""
+    """Return the plan that was begun with these options, else a new one.
+
+    Newer short runs may have changed the pace, and a plan must not change while its ladder runs.
+    """
     for plan in reversed(log.plans):
         if planner.would_make(plan):
             return plan

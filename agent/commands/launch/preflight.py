@@ -1,4 +1,4 @@
-"""``autoresearch preflight``: does the recipe train the same, however it is spread over ranks?"""
+"""``autoresearch preflight``: check that a recipe trains the same under every parallelism."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def preflight(
 def _told(
     results: Iterable[Sameness], config: Config, on: DeviceKind, steps: int, *, as_json: bool
 ) -> bool:
-    """Print each as it comes; whether all passed."""
+    """Print each result as it arrives, and return whether all passed."""
     console = Console(quiet=as_json)
     for line in _heading(config, on, steps):
         console.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``autoresearch preflight --hosts``: the same on several hosts, and what their link carries."""
+"""``autoresearch preflight --hosts``: run the check on several hosts, and measure their link."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ def over_hosts(
     line: Callable[[Sameness], Text],
     as_json: bool,
 ) -> bool:
-    """Whether every layout trained as it should.
+    """Run the check on several hosts, print it, and return whether every layout trained as it
+    should.
 
-    :param heading: what to print first.
-    :param line: a layout's line.
-    :raises MachineryError: where a host did not come or was lost.
+    :param heading: lines to print first.
+    :param line: formats a layout's line.
+    :raises MachineryError: if a host did not arrive or was lost.
     """
     console = Console()
     if not as_json:

@@ -1,4 +1,4 @@
-"""``autoresearch stress``: long runs of the night's best."""
+"""``autoresearch stress``: long runs of the search's best configs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trajectory import ranking
 MIN_STEPS = 50
 MAX_STEPS = 10**7
 LINES = 20
-"""Printed at most while a run trains."""
+"""Largest number of lines printed while a run trains."""
 
 
 class Asked(Frozen):
-    """The long runs that a person wants."""
+    """Options of a stress test."""
 
     top: PositiveInt = Field(3, description="Best configs to run.")
     first: PositiveInt | None = Field(

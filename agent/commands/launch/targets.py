@@ -1,4 +1,4 @@
-"""``autoresearch menu from-target`` and its like: what the cloud will train, and its proxies."""
+"""``autoresearch menu from-target`` and related commands: cloud targets and their proxies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def show_target(target: TargetArgument, as_json: AsJson = False) -> None:
 
 
 class ProxiesAsked(Frozen):
-    """Which proxies of a target a person wants."""
+    """Options of a target's proxies."""
 
     params: str | None = Field(
         None,
@@ -170,9 +170,9 @@ def _print_written(out: Path, family: RatioFamily | ProxyFamily, params: int) ->
 
 
 def _fixing(target: TargetArchitecture, names: list[str]) -> TargetArchitecture:
-    """The target with these ratios fixed besides its own.
+    """Return the target with these ratios fixed besides its own.
 
-    :raises TargetError: where one is no ratio.
+    :raises TargetError: if a name is not a ratio.
     """
     for name in names:
         if name not in get_args(RatioName):

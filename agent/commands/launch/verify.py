@@ -1,4 +1,4 @@
-"""``autoresearch verify``: the cloud's first day against the forecast."""
+"""``autoresearch verify``: compare the cloud run's first day with the forecast."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from funnel.plan.handoff_files import FORECAST_FILE
 from funnel.target.sizes import size_text
 
 CANNOT_TELL = 3
-"""Exit code: neither within nor broken."""
+"""Exit code for a run that is neither within the forecast nor broken."""
 CANNOT_READ = 4
-"""Exit code: the log or the forecast cannot be read or compared."""
+"""Exit code for a log or forecast that cannot be read or compared."""
 SHOWN = 12
 _EXIT_CODES: dict[ForecastVerdict, int] = {
     "within": 0,

@@ -1,1 +1,1 @@
-"""The commands about the machine: is it ready, how fast is it, what text has it."""
+"""Commands about the machine: its readiness, its speed and its prepared text."""

@@ -1,4 +1,4 @@
-"""``autoresearch compare``: backend against backend on this machine."""
+"""``autoresearch compare``: compare training backends on this machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 
 
 class Asked(Frozen):
-    """What is to be compared, and where."""
+    """Options of a comparison."""
 
     backends: str = Field(
         "torch,megatron",
@@ -110,7 +110,7 @@ def _backends(text: str) -> list[BackendName]:
 
 
 def _config(menu: ProxyMenu, **asked: object) -> Config:
-    """The menu's baseline with what was asked for."""
+    """Return the menu's baseline with the requested changes."""
     changes = {name: value for name, value in asked.items() if value is not None}
     return make_config({**gpt(menu.baseline).model_dump(), **changes})
 
@@ -150,7 +150,9 @@ def _measured(
     console: Console,
     allow_unsandboxed: bool,
 ) -> Comparison:
-    """:param named: None: random tokens of ``vocab_size``."""
+    """
+    :param named: the corpus; None for random tokens of ``vocab_size``.
+    """
     config, device = settings.config, settings.device
     with console.status(f"measuring what {device} can do at most"):
         ceiling = measure_ceiling(device, "fp32" if config.precision == "fp32" else "bf16")
@@ -198,7 +200,7 @@ def _as_json(found: Comparison, path: Path) -> dict[str, Any]:
 
 
 def print_comparison(console: Console, found: Comparison, path: Path) -> None:
-    """The table as published ones are laid out, then what to know when reading it."""
+    """Print the table in the published layout, then notes on reading it."""
     config, settings = found.settings.config, found.settings
     devices = dict.fromkeys(one.device_name for one in found.contenders if one.device_name)
     say(
@@ -222,7 +224,8 @@ def print_comparison(console: Console, found: Comparison, path: Path) -> None:
 
 
 def _table(found: Comparison) -> Table:
-    """Quantities down, backends across, what each differs by from the first last."""
+    """Return a table of quantities by backend, with each backend's difference from the first in the
+    last columns."""
     base = found.base
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("")
@@ -236,7 +239,7 @@ def _table(found: Comparison) -> Table:
             deltas = [quantity.delta_pct(one, base) for one in found.others]
             said = ["" if pct is None else f"{pct:+.1f} %" for pct in deltas]
             name = quantity.name
-            if found.settings.device == "cpu":  # which has no allocator of its own
+            if found.settings.device == "cpu":  # a CPU has no allocator of its own
                 name = name.replace("allocated", "resident")
             table.add_row(name, *values, *said)
     return table

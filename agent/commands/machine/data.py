@@ -1,4 +1,4 @@
-"""``autoresearch data``: prepare text for training, and see what is prepared."""
+"""``autoresearch data``: prepare text for training, and list prepared corpora."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _cache_dir() -> Path:
 
 
 def _open_all(cache_dir: Path) -> tuple[list[Corpus], list[str]]:
-    """The corpora of a cache, and one sentence for each that cannot be opened."""
+    """Return the corpora of a cache, and one sentence for each that cannot be opened."""
     corpora, damaged = [], []
     for directory in corpus_directories(cache_dir):
         try:
@@ -147,7 +147,7 @@ def _open_all(cache_dir: Path) -> tuple[list[Corpus], list[str]]:
 
 
 def _bytes_per_token(corpus: Corpus) -> float:
-    """UTF-8 bytes of text per token of text, separators not counted."""
+    """Return the UTF-8 bytes of text per token of text, not counting separators."""
     info = corpus.info
     text_tokens = (
         info.train_tokens + info.heldout_tokens - info.train_documents - info.heldout_documents
@@ -187,7 +187,7 @@ def _size(count: int) -> str:
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar on stderr, where that is a terminal, with one line a stage."""
+    """Show a progress bar on stderr, if that is a terminal, with one line per stage."""
     bar = progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),

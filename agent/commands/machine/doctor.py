@@ -1,4 +1,4 @@
-"""``autoresearch doctor``: is this machine ready?"""
+"""``autoresearch doctor``: check whether this machine is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``autoresearch envelope``: what this machine does over batch × sequence × precision."""
+"""``autoresearch envelope``: measure this machine by batch size, sequence length and precision."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PRECISIONS = ("fp32", "bf16", "fp8")
 
 
 class Asked(Frozen):
-    """What is to be swept, and where."""
+    """Options of a sweep."""
 
     menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
     batch: str | None = Field(None, description="Sequences a step: 2,4,8,16. Default: the menu's.")
@@ -174,7 +174,7 @@ def _precisions(text: str | None) -> list[str]:
 
 
 def _domain(menu: ProxyMenu, name: str) -> tuple[Any, ...]:
-    """All values the menu lists for a field, or the ends of its range, or the one it has."""
+    """Return the values that the menu lists for a field, its range's ends, or its one value."""
     knob = menu.knobs.get(name)
     return (getattr(gpt(menu.baseline), name),) if knob is None else knob.domain.ends
 
@@ -230,10 +230,10 @@ def _measured(
 
 
 def _save(found: Envelope, directory: Path) -> dict[str, str]:
-    """Write everything; the paths by what they hold.
+    """Write everything, and return the paths by their content.
 
-    An envelope without a fit is not installed: it would take the place of an earlier one that can
-    answer.
+    An envelope without a fit is not installed, because it would replace an earlier one that has a
+    fit.
     """
     settings = found.settings
     paths = {"envelope": directory / ENVELOPE_FILE}
@@ -257,7 +257,7 @@ def _save(found: Envelope, directory: Path) -> dict[str, str]:
 
 
 class _Lines:
-    """A line a point, as it comes."""
+    """Prints one line per point as it arrives."""
 
     def __init__(self, console: Console, status: Status) -> None:
         self._console = console

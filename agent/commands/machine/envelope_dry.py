@@ -1,4 +1,4 @@
-"""``autoresearch envelope --dry``: the same grid, its steps counted instead of measured."""
+"""``autoresearch envelope --dry``: the same grid, with its steps counted instead of measured."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def dry_envelope(
     *,
     as_json: bool,
 ) -> None:
-    """Count every point of the grid and print what follows for the device.
+    """Count every point of the grid, and print the predictions for the device.
 
-    :raises SpecError: where the counter does not know how the points would be trained.
+    :raises SpecError: if the counter cannot count how the points would be trained.
     """
     if settings.backend != "torch" or settings.compile:
         asked = "--compile" if settings.compile else f"--backend {settings.backend}"
@@ -67,7 +67,7 @@ def dry_envelope(
 
 
 def _predicted(settings: EnvelopeSettings, cell: Cell, device: DeviceDescription) -> Prediction:
-    # torch, seconds to import, is loaded where something is counted and for no --help
+    # torch takes seconds to import, so load it only to count, not for --help
     from trainer.envelope.counted_step import count_step  # noqa: PLC0415
 
     config = settings.config(cell)

@@ -44,11 +44,11 @@ def predict(
     console: Console,
     as_json: bool,
 ) -> None:
-    """Say what every point of the grid needs, with these fields changed.
+    """Print what every point of the grid needs, with these fields changed.
 
-    :param directory: whose envelope is asked, where it holds one.
-    :param installed: the memory rail's envelope, asked otherwise.
-    :raises SpecError: where no trainer could train such a config.
+    :param directory: folder whose envelope is used, if it holds one.
+    :param installed: the memory rail's envelope, used otherwise.
+    :raises SpecError: if no trainer could train such a config.
     """
     base = _changed(settings.base, changes)
     configs = [make_config(base.model_dump() | cell._asdict() | _values(changes)) for cell in grid]
@@ -67,7 +67,8 @@ def predict(
 def _models(
     settings: EnvelopeSettings, paths: Sequence[Path], on: str
 ) -> tuple[MemoryModel, Envelope | None, str]:
-    """What is asked for memory and time, and in words."""
+    """Return the memory model, the measured envelope (None if there is none), and a description of
+    both."""
     for path in paths:
         if path.is_file():
             envelope = Envelope.load(path)
@@ -93,7 +94,7 @@ def _limit(settings: EnvelopeSettings, on: str) -> DeviceLimit:
     try:
         reserve_gib = read_environment().memory_reserve_gib
         return device_limit(settings.device, settings.memory_gib, reserve_gib)
-    except SpecError:  # the device is another machine's
+    except SpecError:  # the device is on another machine
         return DeviceLimit(gib=describe(on).memory_gib, source="device")
 
 

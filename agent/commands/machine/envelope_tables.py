@@ -1,4 +1,4 @@
-"""An envelope for a person: its tables, its fits and what the device was seen doing."""
+"""Print an envelope: its tables, its fits and its device's utilization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.envelope.grid import Grid, what_fits
 
 
 def print_envelope(console: Console, found: Envelope, files: dict[str, str]) -> None:
-    """Tables, fits, use, notes, and where everything was written."""
+    """Print tables, fits, utilization, notes, and the paths of all files."""
     grid = Grid.of(found.points)
     quantities: tuple[tuple[str, Callable[[EnvelopePoint], str]], ...] = (
         ("tokens/s", lambda point: f"{point.tokens_per_s:,.0f}"),
@@ -40,7 +40,8 @@ def _table(
     text: Callable[[EnvelopePoint], str],
     gains: list[tuple[str, str]],
 ) -> Table:
-    """One sequence length: batches across, precisions down, and what each gains."""
+    """Return the table of one sequence length: batches across, precisions down, and gains between
+    precisions."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(f"seq {seq_len}", no_wrap=True)
     batches = grid.batch_sizes(seq_len)

@@ -1,1 +1,1 @@
-"""The commands of a night: propose and measure, look at the best, check a reply, read a menu."""
+"""Commands of a search: propose and measure, rank the best, check a reply, read a menu."""

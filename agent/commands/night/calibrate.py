@@ -1,4 +1,4 @@
-"""``autoresearch calibrate``: how noisy a short run is, and how far it ranks as a long one does."""
+"""``autoresearch calibrate``: measure the noise of short runs, and how well they rank long ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def calibrate(
         return
     console = Console(stderr=as_json)
     settings, own_menu = chosen_settings(directory, chosen, console)
-    check_calibratable(settings, own_menu, asked.steps)  # before there is a campaign
+    check_calibratable(settings, own_menu, asked.steps)  # before a campaign is created
     with Session.opened(
         directory, settings, own_menu, console, allow_unsandboxed=allow_unsandboxed
     ) as session:

@@ -1,4 +1,4 @@
-"""``autoresearch check``: the rails without a run."""
+"""``autoresearch check``: apply the rails without a run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NONE_OF_A_COMMAND = "there is no memory rail: what a config needs is the command
 
 
 def read_replies(stream: BinaryIO) -> Iterator[str]:
-    """The replies on the lines of a stream, each as soon as its line is there.
+    """Yield the replies on the lines of a stream, each as soon as its line is complete.
 
     :raises AutoresearchError: at the first line that is not a JSON string.
     """

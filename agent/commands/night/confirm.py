@@ -1,4 +1,4 @@
-"""``autoresearch confirm``: the best on fresh seeds and fresh text, before anything is reported."""
+"""``autoresearch confirm``: train the best again on fresh seeds and text before reporting them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``autoresearch menu from-script``: a menu drafted from a training script."""
+"""``autoresearch menu from-script``: draft a menu from a training script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autoresearch.errors import MenuError
 from autoresearch.words import counted
 
 NOT_STARTED = 3
-"""The exit code where the draft was written and its default config failed."""
+"""Exit code if the draft was written and its default config failed."""
 
 
 def from_script(
@@ -94,7 +94,7 @@ def from_script(
 
 
 def _tried(draft: Draft, out: Path) -> tuple[bool, str] | None:
-    """Return whether the draft started, and a sentence; None for one with something TO DO."""
+    """Return whether the draft started, and a sentence; None for a draft that still has a TO DO."""
     from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
 
     return None if draft.to_do else dry_start(str(out))

@@ -1,4 +1,4 @@
-"""``autoresearch loop``: the night's work."""
+"""``autoresearch loop``: run the search."""
 
 from __future__ import annotations
 
@@ -130,8 +130,11 @@ def loop(
 
 
 def _target_tokens(directory: Path, menu: str | None) -> int | None:
-    """The budget of the shipped target whose proxies the menu has, by the name that ``menu
-    from-target`` gave it; None for any other menu."""
+    """Return the token budget of the shipped target whose proxies the menu has; None for any other
+    menu.
+
+    The menu is recognized by the name that ``menu from-target`` gave it.
+    """
     row = read_campaign_row(directory)
     name = row.menu_name if row else load_menu(menu or DEFAULT_MENU).name
     target = re.sub("-(proxy|tiny)$", "", name)

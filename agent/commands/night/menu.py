@@ -1,4 +1,4 @@
-"""``autoresearch menu``: what may be turned, and whether a file of one's own is sound."""
+"""``autoresearch menu``: list, show and validate menus."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ app.command("targets")(targets.list_targets)
 app.command("target")(targets.show_target)
 
 MIN_SHARE = 0.005
-"""The share of random configs that should pass: below it a constraint is likely not what was
+"""Share of random configs that should pass. Below it, some constraint is probably not what was
 meant."""
 MIN_NEIGHBOUR_SHARE = 0.05
-"""The share of configs near the baseline that should pass: below it a proposer mostly guesses in
-vain."""
+"""Share of configs near the baseline that should pass. Below it, most proposals would be refused.
+"""
 
 NameOrPath = Annotated[str, typer.Argument(help="A shipped menu's name or a TOML file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]

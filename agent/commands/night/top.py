@@ -1,4 +1,4 @@
-"""``autoresearch top``: the morning's cull."""
+"""``autoresearch top``: rank the best configs."""
 
 from __future__ import annotations
 
@@ -88,31 +88,31 @@ def top(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """What ``top`` says of a campaign, ours or another tool's."""
+    """The output of ``top`` for a campaign of this tool or another."""
 
     entries: Sequence[Entry]
     described: Sequence[str]
-    """Each config: its difference to the baseline, or its name."""
+    """A description of each config: its difference from the baseline, or its name."""
     costs: Sequence[str] | None
-    """Training time; None where the campaign does not say it."""
+    """Training time of each config; None if the campaign does not hold it."""
     legend: str
     nothing: str
-    """Said where nothing was measured."""
+    """Message if nothing was measured."""
     fields: dict[str, Any]
-    """All of it for programs."""
+    """The whole output as JSON fields."""
     measure: Measure = BPB
     note: str | None = None
     unranked: str = ""
-    """How many measured configs have no place, and why; empty where there are none."""
+    """Number of measured configs without a rank, and the reason; empty if there are none."""
     incumbent: str | None = None
     fidelity: Sequence[str] = ()
     confirmed: Sequence[str] = ()
-    """What fresh runs say of the search's choice, or that none were made."""
+    """Lines on the confirmation of the search's choice, or that there is none."""
     fresh: Sequence[str] = ()
-    """The same of each config; empty for one that had none."""
+    """The confirmation of each config; empty for a config without one."""
 
 
-# --- one of our own campaigns -------------------------------------------------------------------
+# --- a campaign of this tool --------------------------------------------------------------------
 
 
 def _own_board(directory: Path, k: int) -> Board:
@@ -124,7 +124,7 @@ def _own_board(directory: Path, k: int) -> Board:
         baseline = menu.baseline if menu else None
         tested = _tested(reading)
         unranked = reading.unranked()
-        few = len(reading.top(MIN_CONFIGS + 1)) <= MIN_CONFIGS  # the baseline among them
+        few = len(reading.top(MIN_CONFIGS + 1)) <= MIN_CONFIGS  # including the baseline
         incumbent = reading.tally.incumbent_hash
         found = [row.found for row in reading.newest(ConfirmedRow)]
         calibrated = next((row.found for row in reading.newest(CalibratedRow, 1)), None)
@@ -179,7 +179,7 @@ def _own_board(directory: Path, k: int) -> Board:
 def _confirmed(
     found: Confirmed | None, ranked: list[Ranked], baseline: AnyConfig | None
 ) -> list[str]:
-    """The headline, and what it does not speak of."""
+    """Return the confirmation's headline, and a note if the ranking changed since."""
     others = [entry for entry in ranked if baseline is None or entry.config != baseline]
     if not others:
         return []
@@ -209,7 +209,7 @@ def _fresh(said: ConfirmedConfig | None) -> str:
 
 
 def _tested(reading: Reading) -> RankingTest | None:
-    """The ranking as it is now against the latest spread of long runs."""
+    """Compare the current ranking with the latest spread of long runs; None if there was none."""
     ended = reading.newest(FinalistsRow)
     if not any(row.spread for row in ended):
         return None
@@ -217,8 +217,11 @@ def _tested(reading: Reading) -> RankingTest | None:
 
 
 def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) -> str | None:
-    """Where the loop goes on from, where that is not the first: a rank is won by all runs of a
-    config, the incumbent's place only in a race."""
+    """Return a sentence on the config that the loop continues from, if it is not the first of the
+    ranking.
+
+    All runs of a config decide its rank, but only a race makes it the incumbent.
+    """
     if row.reference == "baseline":
         return "the loop goes on from the baseline, against which this campaign races all"
     if config_hash is None or ranked[0].config_hash == config_hash:
@@ -248,7 +251,7 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
     return f"{text}; {_noise_text(noise, measure)}"
 
 
-# --- what another tool measured -----------------------------------------------------------------
+# --- a campaign of another tool -----------------------------------------------------------------
 
 
 def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
@@ -293,7 +296,8 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
 
 
 def _lines(board: Board) -> Iterator[Text]:
-    """Two lines a config, so that neither a narrow terminal nor a long difference breaks them."""
+    """Yield two lines per config, so that neither a narrow terminal nor a long difference breaks
+    them."""
     width = 19 if board.costs is None else 17  # another tool's measure has more digits
     cost = "" if board.costs is None else f" {'cost':>7}"
     measure = board.measure

@@ -1,1 +1,1 @@
-"""The commands on the record: report, page, exports and imports."""
+"""Commands on a campaign's record: report, live page, exports and imports."""

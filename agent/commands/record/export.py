@@ -1,4 +1,4 @@
-"""``autoresearch export``: a campaign in other tools' forms."""
+"""``autoresearch export``: write a campaign in other tools' formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILES: dict[Form, str] = {
 
 
 class Asked(Frozen):
-    """What is to be written, and where."""
+    """Options of an export."""
 
     to: Form = Field(
         description="optuna: a study for optuna-dashboard. csv, parquet: a line per trial. mlflow: "
@@ -89,7 +89,7 @@ def export(
 
 def _refuse_own_files(directory: Path, out: str) -> None:
     """
-    :raises FormatError: where writing would destroy what is exported.
+    :raises FormatError: if writing would overwrite a file of the campaign itself.
     """
     own = {directory / name for name in (JOURNAL_FILE, IMPORTED_FILE, HISTORY_FILE, SETTINGS_FILE)}
     if Path(out).resolve() in {path.resolve() for path in own}:
@@ -97,7 +97,7 @@ def _refuse_own_files(directory: Path, out: str) -> None:
 
 
 def _export(subject: Subject, asked: Asked, where: str) -> Exported:
-    # Each brings a library of its own, none of which another needs.
+    # Each format needs a library that the others do not.
     if asked.to == "optuna":
         from agent.exports.optuna_study import export_optuna  # noqa: PLC0415
 
@@ -119,7 +119,7 @@ def _export(subject: Subject, asked: Asked, where: str) -> Exported:
 
 
 def _next(to: Form, exported: Exported) -> list[str]:
-    """How to look at it, where that takes another program."""
+    """Return a command for viewing the export, if that takes another program."""
     address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
     if to == "optuna":
         return [f"look with optuna-dashboard {shlex.quote(address)}"]

@@ -1,4 +1,4 @@
-"""``autoresearch import``: other tools' trajectories, and other campaigns of ours, as campaigns."""
+"""``autoresearch import``: import trajectories of other tools and other campaigns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def import_(
     directory = campaign or Path("runs") / f"imported-{_name_of(file)}"
     provenance = import_campaign(file, directory, format_)
     if provenance.format == "journal" and read_environment().history_url is None:
-        # In a shared database the index of a campaign's id is that of the original.
+        # In a shared database, the index under a campaign's id belongs to the original.
         reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)
     count, noun = imported_count(directory)
     imported = read_imported(directory)
@@ -82,7 +82,7 @@ def _name_of(file: Path) -> str:
 
 
 def _measure_in(directory: Path, provenance: Provenance) -> str:
-    """What was measured, as the campaign itself says where it is one of ours."""
+    """Return the measure's name and direction, from the campaign itself if this tool wrote it."""
     row = read_campaign_row(directory)
     if row is None:
         return f"{provenance.measure}, lower is better"

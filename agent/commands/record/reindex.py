@@ -1,4 +1,4 @@
-"""``autoresearch reindex``: the history, built anew from the journal."""
+"""``autoresearch reindex``: rebuild the history from the journal."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def _as_json(written: Report, found: Findings) -> dict[str, Any]:
 
 
 def _ruled(found: Findings) -> dict[str, Any]:
-    """The scores in their own unit and direction: what ``best`` and ``baseline`` say beside these
-    are objectives, of which the lower is the better."""
+    """Return the scores in their own unit and direction. The other fields of ``best`` and
+    ``baseline`` are objectives, lower is better."""
     ruler, known = found.about.ruler, found.baseline
     best = found.best[0] if found.best else None
     return {

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 DEFAULT_PLACE = Path("runs")
 DRAW = (sys.executable, "-c", "from agent.cli import main; main()", "report")
 NICENESS = 10
-"""Looking on must not slow the training that is looked at."""
+"""Niceness of the server, so that viewing does not slow the training."""
 END_S = 2
-"""Open event streams are given so long when the server ends."""
+"""Seconds that open event streams get when the server ends."""
 
 
 def serve(
@@ -98,8 +98,8 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
     from trajectory.live.connections import BACKLOG, PatientProtocol  # noqa: PLC0415
 
     class Server(uvicorn.Server):
-        """Ends its event streams as soon as it is asked to end: uvicorn would wait for them, then
-        cut them off and say so."""
+        """A server that ends its event streams as soon as it is asked to stop. uvicorn would wait
+        for them, then cut them off and report that."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             super().handle_exit(sig, frame)

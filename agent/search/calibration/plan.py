@@ -1,12 +1,12 @@
-"""Which configs a calibration trains, and what it trains of each.
+"""Plan the configs that a calibration trains, and the runs of each.
 
-Configs come one after another: the baseline, then in turn one drawn from the whole menu and one
-near the best so far, as a search would try. Each follows from those before it and their scores
-alone, so a calibration that was stopped goes on with the same ones.
+The baseline comes first. After it, configs drawn from the whole menu alternate with configs near
+the best so far, as a search would try them. Each config follows from the earlier configs and their
+scores alone, so a resumed calibration trains the same ones.
 
-Of a config everything is trained on seeds of its own kind: short runs on one, the second half of a
-pair on another, long runs on others again. A short and a long run of one seed share weights and
-batches, and agree by that more than what a night knows of a config agrees with its future.
+Each kind of run uses its own seeds: short runs one, the second half of a pair another, long runs a
+third block. A short and a long run of one seed would share weights and batches. They would then
+agree better than a search's short runs agree with long ones.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from trainer.spec import AnyConfig, Averaging, Budget, Checkpoint, TrialSpec, gp
 from trajectory.calibrated import CalibrationRun
 
 FIRST_LONG_SEED, MOST_LONG_SEEDS = 10, 90
-"""Of the calibration's seeds."""
+"""Offset of the first long-run seed within the calibration's seeds, and the largest number of them.
+"""
 HORIZONS = (0.3, 1.0, 3.0)
-"""Over the long run's steps; the budget's own steps besides."""
+"""Schedule horizons to try, as fractions of the long run's steps, besides the budget's own steps.
+"""
 PARTS = (6, 3)
-"""Of the budget a sixth and a third: windows of averages, and cooldowns."""
+"""Divisors of the budget that give the averaging windows and cooldowns to try: a sixth and a third.
+"""
 FEWEST_STEPS = 2 * max(PARTS)
-"""Of a short run, that its parts be whole steps that differ."""
+"""Fewest steps of a short run whose parts are distinct whole numbers of steps."""
 QUARTERS = (1, 2, 3)
 LONGER = (2, 4, 8)
-"""Times the budget, as far as that is half a long run at most."""
+"""Longer runs to try, in multiples of the budget, up to half a long run."""
 ELITES = 0.25
 MAX_CHANGES = 3
 MAX_DRAWS = 5000
@@ -54,14 +57,14 @@ class Planned:
     seed: int
     run: CalibrationRun
     way: str = ""
-    """What a run of another horizon or cooldown is called, by the baseline's steps: the same for
-    all configs."""
+    """Name of the proxy metric that a run of another horizon or cooldown measures. It counts the
+    baseline's steps, so it is the same for all configs."""
 
 
 def check_calibratable(settings: CampaignSettings, menu: ProxyMenu, long_steps: int) -> None:
-    """Whether short runs of these settings can be held against long ones of so many steps.
+    """Check that short runs of these settings can be compared with long runs of this many steps.
 
-    :raises CampaignError: where they cannot.
+    :raises CampaignError: if they cannot.
     """
     if menu.trainer is not None:
         raise CampaignError(
@@ -83,7 +86,7 @@ def check_calibratable(settings: CampaignSettings, menu: ProxyMenu, long_steps: 
 
 def _steps_of(budget: Budget, config: AnyConfig) -> int:
     """
-    :raises CampaignError: where only a clock knows.
+    :raises CampaignError: if the budget is in seconds, so that the number of steps is unknown.
     """
     steps = budget.steps(gpt(config).tokens_per_step)
     if steps is None:
@@ -102,24 +105,26 @@ class CalibrationPlan:
     texts: FreshTexts
     configs: int
     long_steps: int
-    """Of the baseline's size; another config's long run has as many times its budget."""
+    """Steps of the baseline's long run. Another config's long run is the same multiple of its
+    budget."""
     long_seeds: int
     memory: MemoryModel | None = None
-    """Of the own run, with the :attr:`means` that it keeps."""
+    """Memory of the campaign's own short run, including the averaged weights (:attr:`means`)."""
 
     def __post_init__(self) -> None:
         """
-        :raises CampaignError: where nothing can be calibrated.
+        :raises CampaignError: if nothing can be calibrated.
         """
         check_calibratable(self.campaign.settings, self.campaign.menu, self.long_steps)
 
     # --- configs ------------------------------------------------------------------------------
 
     def following(self, known: Sequence[tuple[AnyConfig, float]]) -> AnyConfig:
-        """The config after those known: new, allowed, and of steps enough to take parts of.
+        """Return the next config: new, allowed, and long enough to take parts of.
 
-        :param known: in their order, each with its score by the campaign's own way.
-        :raises CampaignError: where the menu has no further one.
+        :param known: earlier configs in order, each with its score by the campaign's own proxy
+            metric.
+        :raises CampaignError: if the menu has no further config.
         """
         menu, number = self.campaign.menu, len(known)
         if not number:
@@ -150,7 +155,8 @@ class CalibrationPlan:
         )
 
     def _fits(self, config: AnyConfig) -> bool:
-        """Whether the device has the memory for its own run, as far as that is known."""
+        """Return whether the config's own run fits into the device's memory, as far as that is
+        known."""
         if self.memory is None:
             return True
         predicted_gib = self.memory.predict_gib(gpt(config))
@@ -159,7 +165,7 @@ class CalibrationPlan:
     # --- runs ---------------------------------------------------------------------------------
 
     def runs(self, config: AnyConfig) -> Iterator[Planned]:
-        """All runs of a config, the campaign's own way first."""
+        """Yield all runs of a config, the campaign's own proxy metric first."""
         steps, horizon = self.budget_steps(config), self.horizon(config)
         settings = self.campaign.settings
         short, second = self.first_seed, self.first_seed + 1
@@ -172,7 +178,8 @@ class CalibrationPlan:
         more = {"looks": tuple(self.looks(config)), "texts": bool(self.texts.scored)}
         yield Planned("own", short, plain.model_copy(update=more))
         if settings.cooldown_steps:
-            # Where the campaign averages, the weights as they are besides: longer runs are so.
+            # With averaging, score the unaveraged weights too, because longer runs are scored that
+            # way.
             looks: tuple[Checkpoint, ...] = (Checkpoint(),) if settings.average else ()
             uncooled = plain.model_copy(update={"cooldown_steps": 0, "looks": looks})
             yield Planned("horizon", short, uncooled, self.uncooled)
@@ -194,15 +201,14 @@ class CalibrationPlan:
             yield Planned("long", short + FIRST_LONG_SEED + seed, long)
 
     def looks(self, config: AnyConfig) -> Iterator[Checkpoint]:
-        """Of the own run: at quarters of it and at its end the weights as they are, then averages
-        at its end."""
+        """Yield the own run's checkpoints: its quarters and its end, then averages at its end."""
         steps = self.budget_steps(config)
         yield from (Checkpoint(step=ceil(steps * quarter / 4)) for quarter in QUARTERS)
         yield Checkpoint()
         yield from (Checkpoint(average=average) for average in self.averages(config))
 
     def averages(self, config: AnyConfig) -> Iterator[Averaging]:
-        """Those tried."""
+        """Yield the weight averages to try."""
         steps = self.budget_steps(config)
         for part in PARTS:
             yield Averaging(form="ema", steps=round(steps / part))
@@ -210,12 +216,13 @@ class CalibrationPlan:
 
     @staticmethod
     def means(settings: CampaignSettings) -> int:
-        """Of the weights, that an own run keeps at most: those tried, and the campaign's own."""
+        """Return how many averages of the weights an own run keeps at most, the campaign's own
+        included."""
         return 2 * len(PARTS) + (settings.average is not None)
 
     def horizons(self, config: AnyConfig) -> dict[str, int]:
-        """Other ones than the campaign's, by what they are called: their steps for the baseline,
-        which says which there are."""
+        """Return the other horizons to try, in steps of this config, by name. Names count the
+        baseline's steps, which also decide the horizons that exist."""
         base = self.campaign.menu.baseline
         own, steps = self.horizon(base), self.budget_steps(base)
         tried = {steps: self.budget_steps(config)} | {
@@ -225,7 +232,8 @@ class CalibrationPlan:
         return {f"horizon {of}": mine for of, mine in tried.items() if of != own}
 
     def cooldowns(self, config: AnyConfig) -> dict[str, int]:
-        """Other ones than the campaign's, as :meth:`horizons`."""
+        """Return the other cooldowns to try, in steps of this config, by name, like
+        :meth:`horizons`."""
         steps = self.budget_steps(self.campaign.menu.baseline)
         tried = {round(steps / part): round(self.budget_steps(config) / part) for part in PARTS}
         own = self.campaign.settings.cooldown_steps
@@ -233,25 +241,26 @@ class CalibrationPlan:
 
     @property
     def uncooled(self) -> str:
-        """What the campaign's own way without its cooldown is called."""
+        """Name of the campaign's own proxy metric without its cooldown."""
         return f"horizon {self.horizon(self.campaign.menu.baseline)}, no cooldown"
 
     @cached_property
     def longer(self) -> list[int]:
-        """Times the budget that longer runs are of, by the baseline."""
+        """Lengths of the longer runs, as multiples of the baseline's budget."""
         steps = self.budget_steps(self.campaign.menu.baseline)
         return [times for times in LONGER if 2 * times * steps <= self.long_steps]
 
     def budget_steps(self, config: AnyConfig) -> int:
-        """Of a short run of this config."""
+        """Return the steps of a short run of this config."""
         return _steps_of(self.campaign.settings.budget, config)
 
     def horizon(self, config: AnyConfig) -> int:
-        """Of the campaign's own short run."""
+        """Return the horizon of the campaign's own short run, in steps."""
         return self.campaign.settings.horizon_steps or self.budget_steps(config)
 
     def long_of(self, config: AnyConfig) -> int:
-        """Steps of this config's long run: as many times its budget as the baseline's is."""
+        """Return the steps of this config's long run, which is the same multiple of its budget as
+        the baseline's."""
         baseline = self.campaign.menu.baseline
         return round(self.long_steps * self.budget_steps(config) / self.budget_steps(baseline))
 
@@ -260,8 +269,11 @@ class CalibrationPlan:
         return seeds_of(self.campaign.settings.seed, "calibration")[0]
 
     def spec(self, config: AnyConfig, planned: Planned) -> TrialSpec:
-        """The spec of a run, its trial_id empty. None trains on the text that is set aside, and the
-        time limit is the short runs', times as many times as it trains and scores more."""
+        """Return the spec of a run, its trial_id empty.
+
+        No run trains on the holdout text. The time limit is the short runs' limit, multiplied by
+        how much more this run trains and scores.
+        """
         short, run = self.campaign.trial_spec(config, planned.seed), planned.run
         more = max(1.0, run.steps / self.budget_steps(config)) + len(run.looks)
         texts = self.texts.scored if run.texts else ()

@@ -1,4 +1,4 @@
-"""What each way of measuring makes of a config's runs: a score, and the seconds it takes."""
+"""Score each proxy metric on a config's runs, with the seconds it takes."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ FITTED = "all looks of one run, fitted"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A config by one way."""
+    """A config measured by one proxy metric."""
 
     score: float
-    """Infinite where the loss was not finite."""
+    """Infinite if the loss was not finite."""
     seconds: float
-    """Training and scoring."""
+    """Seconds of training and scoring."""
 
 
 def says_nothing(result: TrialResult) -> bool:
-    """Whether a run ended for want of memory or time, or crashed: no score, and no loss that was
-    not finite."""
+    """Return whether a run gives no information: it ran out of memory or time, or crashed. A loss
+    that was not finite is information."""
     return isinstance(result, TrialFailed) and result.status != "nonfinite"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRuns:
-    """The runs of one config: all of them, or those up to the first that says nothing."""
+    """The runs of one config: all of them, or those up to the first that gives no information."""
 
     plan: CalibrationPlan
     config: AnyConfig
@@ -50,30 +50,31 @@ class ConfigRuns:
 
     @property
     def complete(self) -> bool:
-        """Whether its runs say all there is to know."""
+        """Whether every run gave information."""
         return not any(says_nothing(one) for one in self.results.values())
 
     @property
     def own_score(self) -> float:
-        """By the campaign's own way."""
+        """Score by the campaign's own proxy metric."""
         (own,) = self._of("own")
         return own.val_bpb if isinstance(own, TrialOk) else math.inf
 
     @property
     def long_score(self) -> float:
-        """Mean of its long runs; infinite where one of them lost its numbers."""
+        """Mean score of the long runs; infinite if one of them was not finite."""
         return fmean(self.long_scores())
 
     def ways(self) -> dict[str, Measured]:
-        """By each way that these runs know, the campaign's own first."""
+        """Return the config's measurement by each proxy metric of these runs, the campaign's own
+        first."""
         return {name: Measured(score, seconds) for name, score, seconds in self._ways()}
 
     def longer(self) -> dict[float, float]:
-        """Scores by how many times the budget was trained, the schedule as the campaign has it but
-        for a cooldown and averages."""
+        """Return the scores by training length, as a multiple of the budget. The schedule is the
+        campaign's, without a cooldown and averages."""
         found = {0.5: self._look(QUARTERS.index(2)), 1.0: self._plain}
         for one in self._of("longer"):
-            # Its last length is its score, the others are looks on the way.
+            # The last length is the run's score, the others are checkpoint evaluations.
             found |= {float(times): _look(one, at) for at, times in enumerate(self.plan.longer)}
         return found
 
@@ -112,7 +113,8 @@ class ConfigRuns:
         return f"{name}{cooled}{f', {settings.average}' if settings.average else ''}"
 
     def features(self) -> list[float]:
-        """All that the own run's looks say, for a fit."""
+        """Return all scores of the own run, its checkpoint evaluations included, as inputs of a
+        fit."""
         (own,) = self._of("own")
         count = len(next(planned for planned in self.results if planned.kind == "own").run.looks)
         text = self._with_text(own)
@@ -120,14 +122,15 @@ class ConfigRuns:
         return [self.own_score, *looks, *([text[1]] if text else [])]
 
     def features_s(self) -> float:
-        """Seconds that these take."""
+        """Return the seconds that the features take to measure."""
         (own,) = self._of("own")
         text, whole = self._with_text(own), self._seconds(self._steps)
         looks = len(self.features()) - (2 if text else 1)
         return (text[2] if text else whole) + looks * self._scoring_s
 
     def _with_text(self, own: TrialOk | TrialFailed) -> tuple[str, float, float] | None:
-        """The held-out text and the one set aside as one; None where there is none."""
+        """Return the score on the held-out text and the holdout split together; None if there is no
+        holdout."""
         if not self.plan.texts.scored:
             return None
         (text,) = self.plan.texts.scored
@@ -147,7 +150,7 @@ class ConfigRuns:
 
     @property
     def _plain(self) -> float:
-        """The campaign's own schedule without a cooldown, the last weights."""
+        """Score of the campaign's own schedule without a cooldown, from the last weights."""
         if self.plan.campaign.settings.cooldown_steps:
             return _look(self._of("horizon")[0], 0)
         return self._look(len(QUARTERS))
@@ -158,18 +161,19 @@ class ConfigRuns:
 
     @property
     def _scoring_s(self) -> float:
-        """Of the held-out text, once."""
+        """Mean seconds to score the held-out text once."""
         short = [one for one in self._short() if isinstance(one, TrialOk)]
         return fmean([one.eval_s for one in short]) if short else 0.0
 
     def _seconds(self, steps: int) -> float:
-        """Of training so long, by the median step of short runs, and of scoring once."""
+        """Return the seconds to train this many steps, by the mean step time of the short runs, and
+        to score once."""
         short = [one for one in self._short() if isinstance(one, TrialOk)]
         step_s = fmean([one.step_ms for one in short]) / 1000 if short else 0.0
         return steps * step_s + self._scoring_s
 
     def _short(self) -> list[TrialOk | TrialFailed]:
-        """Runs as long as the campaign's own that are scored once."""
+        """Return the runs of the campaign's own length that are scored once."""
         return [*self._of("horizon"), *self._of("cooldown")]
 
     def _look(self, place: int) -> float:
@@ -179,12 +183,12 @@ class ConfigRuns:
         return [result for planned, result in self.results.items() if planned.kind == kind]
 
     def long_scores(self) -> list[float]:
-        """One a seed."""
+        """Return the scores of the long runs, one per seed."""
         return [_score(one) for one in self._of("long")]
 
 
 def conclude(plan: CalibrationPlan, runs: Sequence[ConfigRuns]) -> Calibrated | None:
-    """What they add up to; None where they are too few, or all alike."""
+    """Return the result of the calibration; None if the configs are too few or all alike."""
     known = [one for one in runs if one.complete]
     long = [one.long_score for one in known]
     if len(known) < FEWEST or len({score for score in long if math.isfinite(score)}) < FEWEST:
@@ -228,7 +232,7 @@ def _steps_curve(
 
 
 def _long_runs(known: Sequence[ConfigRuns]) -> Correlation | None:
-    """How well one long run agrees with the mean of the others."""
+    """Return how well one long run agrees with the mean of the others; None for one seed."""
     scores = [one.long_scores() for one in known]
     if len(scores[0]) < 2:
         return None
@@ -240,7 +244,8 @@ def _score(result: TrialOk | TrialFailed) -> float:
 
 
 def _look(result: TrialOk | TrialFailed, place: int) -> float:
-    """Of its looks; the one after the last stands for its score."""
+    """Return the score at one of the run's checkpoints; the place after the last means its final
+    score."""
     if isinstance(result, TrialFailed):
         return math.inf
     return result.looks_bpb[place] if place < len(result.looks_bpb) else result.val_bpb

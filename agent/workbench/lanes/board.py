@@ -1,4 +1,4 @@
-"""Which trial runs on which lane, for whoever shows it."""
+"""Follow which trial runs on which lane, for displays."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trajectory.rows import Role, TrialRecord
 
 @dataclass(slots=True)
 class Shown:
-    """A trial that has begun."""
+    """A trial that began."""
 
     spec: TrialSpec
     role: Role
     place: Place | None = None
-    """None while it waits for one."""
+    """None while it waits for a lane."""
     point: CurvePoint | None = None
 
 
@@ -28,10 +28,10 @@ class LaneBoard:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """
-        :param clock: seconds.
+        :param clock: returns the time in seconds.
         """
         self.trials: dict[str, Shown] = {}
-        """By id: those that run, and those that wait for a lane."""
+        """Trials that run or wait for a lane, by id."""
         self._clock = clock
         self._lanes: set[str] = set()
         self._began_s: float | None = None
@@ -44,13 +44,13 @@ class LaneBoard:
         return bool(self._lanes)
 
     def started(self, spec: TrialSpec, role: Role) -> Shown:
-        """One was begun; it may have to wait."""
+        """Add a trial that began; it may have to wait."""
         shown = self.trials[spec.trial_id] = Shown(spec, role)
         return shown
 
     def placed(self, trial_id: str, place: Place) -> None:
-        """It runs there now, and what ran there before does not any more: one that was given up
-        ends without a record."""
+        """Put a trial on a lane. Whatever ran there before has left it, since a trial that was
+        given up ends without a record."""
         before = [name for name, one in self.trials.items() if one.place == place]
         for name in before:
             if name != trial_id:
@@ -84,13 +84,13 @@ class LaneBoard:
 
     @property
     def waiting(self) -> int:
-        """Trials that wait for a lane."""
+        """Number of trials that wait for a lane."""
         return sum(shown.place is None for shown in self.trials.values())
 
     @property
     def utilisation(self) -> float | None:
-        """The share of the lanes' seconds in this session in which a trial ran on them; None before
-        the first."""
+        """Share of the lanes' time in this session in which a trial ran on them; None before the
+        first trial."""
         if self._began_s is None:
             return None
         now_s = self._clock()
@@ -99,7 +99,7 @@ class LaneBoard:
         return min(1.0, busy_s / passed_s) if passed_s > 0 else None
 
     def summary(self) -> str:
-        """``4 lanes, 97 % in use, 1 trial waiting``"""
+        """Return a line such as ``4 lanes, 97 % in use for 2 h, 1 waiting``."""
         used = self.utilisation
         text = f"{len(self._lanes)} lanes"
         if used is not None:
@@ -109,7 +109,7 @@ class LaneBoard:
         return f"{text}, {self.waiting} waiting"
 
     def by_lane(self) -> Iterator[tuple[str, Shown | None]]:
-        """Every lane that was seen, and what runs there."""
+        """Yield every lane seen so far, and the trial that runs there."""
         running = {one.place.lane: one for one in self.trials.values() if one.place is not None}
         for lane in sorted(self._lanes, key=lambda name: (len(name), name)):
             yield lane, running.get(lane)

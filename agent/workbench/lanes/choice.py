@@ -1,4 +1,5 @@
-"""How many lanes ``--lanes auto`` is: one a GPU, and on a CPU what a short measurement finds."""
+"""Choose the number of lanes for ``--lanes auto``: one per GPU, or on a CPU the best of a short
+measurement."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from trainer.spec import Budget, Limits, TrialOk, TrialSpec
 
 FIRST_STEPS, MOST_STEPS = 3, 200
 TRAIN_S = 3.0
-"""What a trial of the measurement should train on one lane."""
+"""Target training time in seconds of one measuring trial on one lane."""
 WORTH = 1.05
-"""More lanes must train so much faster, all together: they also search a little less well."""
+"""Speedup that more lanes must reach together, because they also search a little less well."""
 
 
 def chosen_lanes(
@@ -31,10 +32,10 @@ def chosen_lanes(
     allow_unsandboxed: bool,
     say: Callable[[str], None],
 ) -> int:
-    """What the settings say, or what ``auto`` comes to here.
+    """Return the settings' number of lanes, or the number that ``auto`` means here.
 
-    :param corpus: None where a command brings its own text.
-    :raises SettingsError: where that cannot be measured.
+    :param corpus: None if a command brings its own text.
+    :raises SettingsError: if the number cannot be measured.
     """
     if settings.lanes != "auto":
         return settings.lanes
@@ -61,7 +62,7 @@ def chosen_lanes(
 
 
 def candidates(cores: int) -> Iterator[int]:
-    """1, 2, 4, … up to a core each."""
+    """Yield 1, 2, 4, … up to one lane per core."""
     lanes = 1
     while lanes <= cores:
         yield lanes
@@ -69,14 +70,14 @@ def candidates(cores: int) -> Iterator[int]:
 
 
 def _measured(spec: TrialSpec, *, allow_unsandboxed: bool) -> dict[int, float]:
-    """Steps a second of all lanes together, by how many there are."""
+    """Return the steps per second of all lanes together, by number of lanes."""
     found: dict[int, float] = {}
     for lanes in candidates(len(usable_cores())):
         with (
             tempfile.TemporaryDirectory(prefix="autoresearch-lanes-") as scratch,
             choose_executor(allow_unsandboxed=allow_unsandboxed, lanes=lanes) as executor,
         ):
-            # What is imported and mapped for the first time counts for nobody.
+            # Do not count the first imports and file mappings.
             warm = spec.model_copy(update={"budget": Budget(amount=FIRST_STEPS)})
             [step_s] = _step_s(executor, warm, Path(scratch) / "first", 1)
             if lanes == 1:
@@ -89,7 +90,7 @@ def _measured(spec: TrialSpec, *, allow_unsandboxed: bool) -> dict[int, float]:
 
 
 def _step_s(executor: Executor, spec: TrialSpec, folder: Path, trials: int) -> list[float]:
-    """Seconds a step of each of so many trials at once."""
+    """Return the seconds per step of each of this many concurrent trials."""
     jobs = [
         executor.submit(spec.model_copy(update={"trial_id": f"lane{n}"}), folder / str(n))
         for n in range(trials)
@@ -107,7 +108,7 @@ def _step_s(executor: Executor, spec: TrialSpec, folder: Path, trials: int) -> l
 
 
 def _spec(settings: CampaignSettings, menu: ProxyMenu, corpus: Corpus) -> TrialSpec:
-    """A trial of the baseline, its budget yet to be chosen."""
+    """Return the spec of a trial of the baseline, its budget still to be chosen."""
     return TrialSpec(
         trial_id="",
         config=menu.baseline,

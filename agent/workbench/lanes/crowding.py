@@ -1,17 +1,17 @@
-"""Whether trials side by side may hold more memory than there is."""
+"""Check whether concurrent trials may hold more memory than there is."""
 
 from __future__ import annotations
 
 
 def crowding(lanes: int, trial_gib: float | None, total_gib: float, reserve_gib: float) -> str:
-    """What a person should know of it; empty where there is nothing to know.
+    """Return a warning about memory; empty if all trials fit.
 
-    A trial's own limit is what a person says a trial may have, on however many lanes: another one
-    on more lanes would end what passed on one. The reserve is the machine's, and every trial is
-    ended that runs while it is touched, whichever of them touched it.
+    A trial's own memory limit does not depend on the number of lanes, since a trial that passed on
+    one lane must not fail on several. The reserve belongs to the machine: if it is touched, every
+    running trial ends, whichever of them touched it.
 
-    :param trial_gib: what each may hold; None: no limit of its own.
-    :param total_gib: what all of them can have, with the reserve.
+    :param trial_gib: memory limit of each trial; None for no limit of its own.
+    :param total_gib: memory available to all of them, including the reserve.
     """
     if lanes == 1 or trial_gib is None or lanes * trial_gib + reserve_gib <= total_gib:
         return ""

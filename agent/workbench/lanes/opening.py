@@ -1,4 +1,4 @@
-"""What runs a session's trials, opened: the lanes that its settings ask for, and the corpus."""
+"""Open what runs a session's trials: the lanes that its settings ask for, and the corpus."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from trajectory.lock import CampaignLock
 
 @dataclass(frozen=True, slots=True)
 class OpenLanes:
-    """An executor that is open, and what was found out on the way."""
+    """An open executor, and the settings found while opening it."""
 
     executor: Executor
     settings: CampaignSettings
-    """With the number of lanes, and on a cluster the kind of device."""
+    """Settings with the number of lanes, and on a cluster the kind of device."""
     corpus: Corpus | None
-    """None where a command brings its own text."""
+    """None if a command brings its own text."""
     were_measured: bool
 
     @property
@@ -39,7 +39,7 @@ class OpenLanes:
         return self.settings.executor == "local"
 
     def keep(self, directory: Path) -> None:
-        """Write how many lanes were found best into the campaign, which is there by now."""
+        """Write the best number of lanes to the campaign, which exists by now."""
         lanes = self.settings.lanes
         if self.were_measured and self.settings.device == "cpu" and isinstance(lanes, int):
             keep_lanes(directory, lanes)
@@ -59,7 +59,7 @@ class LaneOpening:
         allow_unsandboxed: bool,
     ) -> None:
         """
-        :param command: what trials run where the menu names one; None: the built-in trainer.
+        :param command: the command that trials run; None for the built-in trainer.
         """
         self._resources = resources
         self._settings = settings
@@ -70,17 +70,17 @@ class LaneOpening:
 
     def opened(self, directory: Path) -> OpenLanes:
         """
-        :param directory: the campaign's; nobody measures beside a campaign's own trials.
-        :raises AutoresearchError: where lanes or corpus cannot be had, in one sentence.
+        :param directory: the campaign's. No measurement runs beside the campaign's own trials.
+        :raises AutoresearchError: if lanes or corpus are unavailable, in one sentence.
         """
         settings = self._settings
         if settings.lanes == "auto" and settings.executor == "local":
             return self._of_the_best_number(directory)
         lanes = None if settings.lanes == "auto" else settings.lanes
-        if settings.executor == "local":  # it gets ready while the corpus is read
+        if settings.executor == "local":  # the executor starts while the corpus is read
             executor = self._executor(lanes)
             corpus = self._corpus()
-        else:  # to which nodes the corpus is sent
+        else:  # the executor sends the corpus to its nodes
             corpus = self._corpus()
             executor = self._executor(lanes, directory, corpus)
         if isinstance(executor, SeveralMachines):
@@ -124,7 +124,7 @@ class LaneOpening:
 
 def _refuse_if_at_work(directory: Path) -> None:
     """
-    :raises CampaignLockedError: where another process writes the campaign there.
+    :raises CampaignLockedError: if another process is writing the campaign there.
     """
     if (directory / JOURNAL_FILE).exists():
         with CampaignLock(directory):

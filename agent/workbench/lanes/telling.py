@@ -1,4 +1,4 @@
-"""Says in a file which trial runs on which lane, for whoever looks on from another process."""
+"""Write to a file which trial runs on which lane, for viewers in another process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trajectory.rows import Role, TrialRecord
 
 
 class LaneTeller:
-    """Passes everything on to another watcher, and keeps the file true meanwhile.
+    """Passes every event on to another watcher, and keeps the file up to date.
 
-    It is for looking on: where it cannot be written, nothing else is the worse for it.
+    The file is only for viewers: if it cannot be written, nothing else is affected.
     """
 
     def __init__(self, watcher: TrialWatcher, directory: Path, lanes: int) -> None:
         """
         :param directory: the campaign's.
-        :param lanes: trials at once.
+        :param lanes: number of concurrent trials.
         """
         self._watcher = watcher
         self._file = directory / LANES_FILE
@@ -67,6 +67,6 @@ class LaneTeller:
 
 
 def tell_no_more(directory: Path) -> None:
-    """Nothing runs in this campaign any more."""
+    """Remove the file, because nothing runs in this campaign any more."""
     with suppress(AutoresearchError), writing_to(directory):
         (directory / LANES_FILE).unlink(missing_ok=True)
