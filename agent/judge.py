@@ -17,10 +17,10 @@ After each pair, the judge decides one of three things:
   candidates without a gain (Armitage, McPherson and Rowe 1969).
 - :class:`Undecided`: the race continues with one more common seed.
 
-If sigma_d were known, a candidate without a gain would be kept with a probability below that of
-z_keep. But sigma_d is estimated, at first from a few runs, so this is no guarantee for a campaign's
-first races. Nor is it one for a whole campaign: of a hundred ideas without a gain, some are kept.
-docs/decisions.md has the simulated rates.
+If sigma_d were known, the probability of keeping a candidate without a gain would be below the tail
+probability at z_keep. But sigma_d is estimated, at first from a few runs, so this is no guarantee
+for a campaign's first races. Nor is it one for a whole campaign: of a hundred ideas without a gain,
+some are kept. docs/decisions.md has the simulated rates.
 """
 
 from __future__ import annotations

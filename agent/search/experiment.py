@@ -1,9 +1,10 @@
-"""One experiment on a campaign: plan the runs, run what is missing, write a row a run, conclude.
+"""Run one experiment on a campaign: plan the runs, run what is missing, write one row per run,
+conclude.
 
 confirm, calibrate, stress, attribute and ladder differ in their plan, their rows and their
 conclusion; :class:`Experiment` does everything between. Every run is a trial like the loop's:
-sandboxed, metered, one row when it ends. A run that has a row is not run again, and one that was
-killed is run again from its start: the same spec gives the same curve.
+sandboxed, metered, and recorded in one row when it ends. A run with a row is not repeated. A run
+that was killed starts again from the beginning, since the same spec gives the same curve.
 
 An orphaned trial (one that began and has no row) is resumed if it finished and its spec is planned.
 If it did not finish, or an experiment concluded without it, an event row reports it as interrupted.
@@ -55,7 +56,7 @@ RetryFailed = Annotated[
     AsOption("--retry-failed"),
     Field(description="Run again what ran out of memory or time, or crashed."),
 ]
-"""The option of every experiment."""
+"""Option of every experiment to run failed runs again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +64,22 @@ class PlannedRun(Generic[Tag]):
     """One run of an experiment's plan."""
 
     spec: TrialSpec
-    """Its trial_id is empty."""
+    """Spec of the run, its trial_id empty."""
     label: str
-    """Its name in the lines that show it, besides its seed."""
+    """Name of the run in printed lines, besides its seed."""
     tag: Tag
-    """Whatever else the experiment knows of the run."""
+    """Further data that the experiment keeps with the run."""
     variant: Hashable = None
-    """Tells runs of one config and seed apart."""
+    """Value that distinguishes runs of one config and seed."""
 
     @property
     def key(self) -> Key:
-        """Return the same for two runs of which one is enough."""
+        """Key of the run. Of two runs with equal keys, one is enough."""
         return self.spec.config.config_hash, self.spec.seed, self.variant
 
 
 class ExperimentWatcher(TrialWatcher, Protocol):
-    """Shows an experiment to a person. The next trial to start is the run that began last."""
+    """Shows an experiment to the user. The next trial to start is the one of the newest run."""
 
     def note(self, text: str) -> None: ...
     def run_begins(self, run: PlannedRun[Any], number: int, total: int) -> None: ...
@@ -98,12 +99,12 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
     meter: Meter
     retry_failed: bool = False
     rows: dict[Key, RunRow] = field(init=False, default_factory=dict)
-    """The newest row of each run of the campaign, whatever it was run for; the newest first."""
+    """Newest row of each run of the campaign, for whatever plan it was run; the newest first."""
     in_flight: deque[PlannedRun[Tag]] = field(init=False, default_factory=deque)
     """Runs that began and have no row yet, in their order."""
     _began_s: deque[float] = field(init=False, default_factory=deque)
     again: set[Key] = field(init=False)
-    """Runs that have a row and are made again all the same."""
+    """Runs that have a row and are repeated nevertheless."""
     _asked: set[tuple[str, int, object]] = field(init=False, default_factory=set)
     """Config, seed and evaluation of every run that was planned so far."""
 
@@ -114,68 +115,68 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         failed = {key for key, row in self.rows.items() if self.has_failed(row)}
         self.again = failed if self.retry_failed else set()
 
-    # --- what each experiment says ---------------------------------------------------------------
+    # --- defined by each experiment ---------------------------------------------------------------
 
     @abstractmethod
     def runs(self) -> Iterator[PlannedRun[Tag] | None]:
         """Yield every run of the plan in its order, whether it has a row or not.
 
-        None among them: the next run follows from those in flight, so it is asked for again once
-        one of them has its row. Nothing is in flight where the plan is only being looked at.
+        None means that the next run depends on those in flight, so the iterator is asked again once
+        one of them has its row. Nothing is in flight if the plan is only inspected.
         """
 
     @abstractmethod
     def row(self, run: PlannedRun[Tag], trial: TrialRecord, energy_wh: float | None) -> RunRow:
         """Return the row of a run that ended.
 
-        :param energy_wh: None where nothing measured it, where the run ended in an earlier session,
-            and where several ran at once: nobody can tell which drew what.
+        :param energy_wh: None if nothing measured it, if the run ended in an earlier session, or if
+            several runs were concurrent, which share the measured energy.
         """
 
     @abstractmethod
     def announcement(self) -> Iterator[str]:
-        """Yield lines on what is about to be run, and how long it should take."""
+        """Yield lines on the runs to come, and how long they should take."""
 
     @abstractmethod
     def conclude(self) -> Found:
-        """Return what the rows say, once every run of the plan has one."""
+        """Return the result, once every run of the plan has a row."""
 
     def expected_s(self, run: PlannedRun[Tag]) -> float:
-        """Return how long a run should take, by the pace of what was measured."""
+        """Return the expected seconds of a run, by the pace of earlier runs."""
         return 0.0
 
     def variant_of(self, row: RunRow) -> Hashable:
-        """Return :attr:`PlannedRun.variant` of the run that a row is of."""
+        """Return the :attr:`PlannedRun.variant` of a row's run."""
         return None
 
     def serves(self, row: RunRow) -> bool:
-        """Return whether a row of the journal may stand for a run of this plan."""
+        """Return whether a row of the journal may serve as a run of this plan."""
         return True
 
     def has_failed(self, row: RunRow) -> bool:
-        """Return whether a run says nothing of its config: no score, and no loss that was not
-        finite, which a second run would repeat."""
+        """Return whether a run gives no information on its config: it ended without a score, for
+        another reason than a loss that was not finite. A second run would repeat such a loss."""
         result = row.trial.result
         return isinstance(result, TrialFailed) and result.status != "nonfinite"
 
     def is_wanted(self, run: PlannedRun[Tag]) -> bool:
-        """Return whether a run that has no row is to be made, by what is known now."""
+        """Return whether a run without a row is still needed, given the rows so far."""
         return True
 
     def begins(self, run: PlannedRun[Tag]) -> None:
-        """Do what has to be done right before a run."""
+        """Prepare for a run, right before it starts."""
 
-    # --- what they share -------------------------------------------------------------------------
+    # --- shared by all experiments ----------------------------------------------------------------
 
     @cached_property
     def scribe(self) -> Scribe:
-        """Write the campaign's rows."""
+        """Writer of the campaign's rows."""
         return Scribe(self.campaign, self.runner.stop, self.watcher.note)
 
     def run(self) -> Found:
         """Make every run that the journal lacks, and conclude.
 
-        :raises Interrupted: when a person stopped it; everything finished is on disk.
+        :raises Interrupted: if the user stopped it; everything finished is on disk.
         """
         self.scribe.report_unfinished(self.runner.orphaned)
         with self.runner.undisturbed(), closing(self.runner.run_all(self._specs())) as trials:
@@ -193,17 +194,17 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         return list(takewhile(lambda run: run is not None, self.runs()))  # type: ignore[arg-type]
 
     def missing(self) -> list[PlannedRun[Tag]]:
-        """Return those of them that are still to be made."""
+        """Return the planned runs that are still to be made."""
         return [run for run in self.planned() if self._is_missing(run)]
 
     def known(self, run: PlannedRun[Tag]) -> RunRow | None:
-        """Return the row of a run; None where it is to be made, or made again."""
+        """Return the row of a run; None if it is still to be made, or made again."""
         return None if run.key in self.again else self.rows.get(run.key)
 
     def progress(self, pace: str) -> str:
-        """Return how many runs there are, and how long those that are missing should take.
+        """Return a line with the number of runs, and how long the missing ones should take.
 
-        :param pace: what that is estimated by, in words.
+        :param pace: name of the runs on whose pace the estimate is based.
         """
         runs, missing = len(self.planned()), self.missing()
         known = f", {runs - len(missing)} of them in the journal" if len(missing) < runs else ""
@@ -221,8 +222,8 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         return len(self.missing())
 
     def record_found(self, row: FoundRow) -> FoundRow:
-        """Write a conclusion, unless the latest of its kind says the same; return the one that is
-        in the journal."""
+        """Write a conclusion, unless the latest of its kind is the same; return the one in the
+        journal."""
         latest = next(iter(self.campaign.history.newest(type(row), 1)), None)
         if latest is not None and latest.model_copy(update={"at": row.at}) == row:
             return latest
@@ -269,11 +270,13 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
 
 
 def fresh_seeds(campaign: Campaign, experiment: Block, count: int) -> tuple[int, ...]:
-    """Return the first seeds of an experiment's block that chose nothing: no short run used them,
-    nor, for ladders and attributions, a stress test. They are the same for every config and every
-    such experiment of a campaign, so that differences are paired and what was run is found again.
+    """Return the first seeds of an experiment's block that are fresh.
 
-    :raises CampaignError: where fewer are left.
+    No short run used them, nor, for ladders and attributions, a stress test. They are the same for
+    every config and every such experiment of a campaign. So differences are paired, and earlier
+    runs are found again.
+
+    :raises CampaignError: if too few are left.
     """
     entries = campaign.evidence.configs.values()
     used = {seed for entry in entries for seed in (*entry.scores, *entry.failed_seeds)}
@@ -289,5 +292,5 @@ def fresh_seeds(campaign: Campaign, experiment: Block, count: int) -> tuple[int,
 
 
 def _measured_by(spec: TrialSpec) -> tuple[str, int, object]:
-    """Return what a trial's score depends on, without how it is run."""
+    """Return the data that determine a trial's score."""
     return spec.config.config_hash, spec.seed, spec.evaluation

@@ -1,4 +1,4 @@
-"""A campaign's thousand seeds, and which kind of work takes which."""
+"""Divide a campaign's thousand seeds among the kinds of work."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _BLOCKS: dict[Block, range] = {
     "ladder": range(900, _PER_CAMPAIGN),
     "attribution": range(_PER_CAMPAIGN - 1, 899, -1),
 }
-"""In the order in which they are taken. Long runs share a block: ladders begin after the seeds of
-the stress test, and attributions at the other end."""
+"""Seed offsets, in the order in which they are assigned. Long runs share a block: ladders begin
+after the seeds of the stress test, and attributions at the other end."""
 
 
 def seeds_of(campaign_seed: int, block: Block) -> range:
-    """Return the seeds of one kind of work in the campaign whose own seed this is."""
+    """Return the seeds of one kind of work, in the campaign with this seed."""
     offsets, first = _BLOCKS[block], _PER_CAMPAIGN * campaign_seed
     return range(first + offsets.start, first + offsets.stop, offsets.step)

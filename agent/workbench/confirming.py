@@ -1,4 +1,4 @@
-"""A confirmation in a session: what is asked for, and what is printed at its end."""
+"""Run a confirmation in a session: its options, and the report at its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajectory.confirmed import Confirmed, ConfirmedConfig, FreshGain
 
 
 class ConfirmAsked(Frozen):
-    """The confirmation that a person wants."""
+    """Options of a confirmation."""
 
     top: PositiveInt = Field(3, description="Best configs to confirm.")
     seeds: int = Field(6, ge=2, le=100, description="Fresh seeds for each, and for the baseline.")
@@ -27,11 +27,11 @@ class ConfirmAsked(Frozen):
 
 
 def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) -> Confirmed:
-    """Run what the journal lacks of the confirmation, and say how it goes.
+    """Run the runs of the confirmation that the journal lacks, and print the progress.
 
     :param heldout: further sources of text to score.
-    :raises Interrupted: when a person stopped it; everything finished is on disk.
-    :raises AutoresearchError: where nothing can be confirmed, or a text cannot be used.
+    :raises Interrupted: if the user stopped it; everything finished is on disk.
+    :raises AutoresearchError: if nothing can be confirmed, or a text cannot be used.
     """
     plan = ConfirmPlan.of(session.campaign, top=asked.top, seeds=asked.seeds)
     with session.console.status("preparing the texts to confirm on"):

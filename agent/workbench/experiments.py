@@ -1,6 +1,6 @@
-"""Experiments in a session: opened with what runs their trials, and shown as lines.
+"""Run experiments in a session, and print their progress as lines.
 
-Lines suit terminals, logs and pipes alike, since an experiment's runs take their time.
+Lines suit terminals, logs and pipes alike, since an experiment's runs take long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trajectory.rows import LadderRow, Role, RowOfOneRun, StressOutcome, StressR
 Work = TypeVar("Work")
 
 FEWEST_STEPS = 50
-"""Between two lines of a run."""
+"""Fewest steps between two lines of a run."""
 OUTCOME_STYLE: dict[StressOutcome, str] = {
     "survives": "green",
     "spikes": "yellow",
@@ -36,20 +36,21 @@ OUTCOME_STYLE: dict[StressOutcome, str] = {
 
 @dataclass(slots=True)
 class _Shown:
-    """A run at work."""
+    """A running run, as displayed."""
 
     number: int
     head: str
     steps: int | None
     losses: list[float] = field(default_factory=list)
-    """Since its last line."""
+    """Losses since the run's last line."""
 
 
 def experiment(session: Session, kind: Callable[..., Work], *, lines: int = 0, **more: Any) -> Work:
-    """Return an experiment on the session's campaign, with what runs and shows its trials.
+    """Return an experiment on the session's campaign, with the runner and the display of its
+    trials.
 
-    :param lines: how many a run has at most while it trains.
-    :param more: what this kind of experiment takes besides.
+    :param lines: largest number of lines that a run prints while it trains.
+    :param more: further arguments of this kind of experiment.
     """
     campaign = session.campaign
     display = ExperimentDisplay(session.console, campaign.menu.measure, lines=lines)
@@ -63,15 +64,16 @@ def experiment(session: Session, kind: Callable[..., Work], *, lines: int = 0, *
 
 
 class ExperimentDisplay:
-    """Print a line when a run ends, and for long runs lines while it trains; each names its run.
+    """Prints a line when a run ends, and for long runs also lines while it trains; each names its
+    run.
 
     It is an :class:`agent.search.experiment.ExperimentWatcher`.
     """
 
     def __init__(self, console: Console, measure: Measure = BPB, *, lines: int = 0) -> None:
         """
-        :param measure: what scores are printed in.
-        :param lines: how many a run has at most while it trains.
+        :param measure: unit and direction of the printed scores.
+        :param lines: largest number of lines that a run prints while it trains.
         """
         self._console = console
         self._measure = measure

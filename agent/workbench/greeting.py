@@ -1,4 +1,4 @@
-"""The lines that a session begins with: what it trains, where, and within which limits."""
+"""Print the lines that a session begins with: what it trains, where, and within which limits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from trainer.spec import gpt
 
 
 def greet(session: Session, *more: str, target_tokens: int | None = None) -> None:
-    """Print what the work is done with.
+    """Print the campaign, the trainer, the device and the limits of a session.
 
-    :param more: lines of the work's own.
-    :param target_tokens: the budget of the target that the campaign is for, where it is known.
+    :param more: further lines for this kind of work.
+    :param target_tokens: token budget of the target that the campaign is for, if known.
     """
     campaign, settings = session.campaign, session.campaign.settings
     session.say(
@@ -32,7 +32,7 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
     session.say(f"sandbox   {session.executor.describe()}")
     if session.executor.places > 1 or settings.executor != "local":
         session.say(f"lanes     {_lanes(campaign, session.executor)}")
-    if settings.executor == "local" and settings.device == "cpu":  # else no two share memory
+    if settings.executor == "local" and settings.device == "cpu":  # only then is memory shared
         crowded = crowding(
             session.executor.places,
             settings.trial_memory_gib,
@@ -53,7 +53,7 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
 
 
 def _greet_built_in(session: Session, target_tokens: int | None) -> None:
-    """Print what the built-in trainer trains on, and how large that is."""
+    """Print the built-in trainer's corpus and its size."""
     campaign, info = session.campaign, session.campaign.corpus.info
     params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
     phases = phases_of(campaign.menu, campaign.settings, target_tokens)

@@ -1,4 +1,4 @@
-"""One session with a campaign: what every kind of work on it needs, opened and closed together."""
+"""Open and close together everything that a session with a campaign needs."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from trainer.telemetry import Sampler, Telemetry, begin_metering
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A campaign open for work, on this machine. Make it with :meth:`opened`."""
+    """A campaign open for work on this machine. Make it with :meth:`opened`."""
 
     console: Console
     campaign: Campaign
     executor: Executor
     hooks: tuple[StartHook, ...]
-    """Called at the start and the end of each trial."""
+    """Hooks called at the start and the end of each trial."""
     sampler: Sampler
     memory: MemoryChoice
     stop: StopRequest
     own: OwnTrainer | None
-    """The menu's command, where it names one."""
+    """The menu's command, if it names one."""
     telemetry: str
-    """The quantities sampled of the device."""
+    """Quantities that are sampled from the device."""
 
     @classmethod
     @contextmanager
@@ -67,9 +67,9 @@ class Session:
         *,
         allow_unsandboxed: bool,
     ) -> Iterator[Session]:
-        """Create or resume the campaign in ``directory``, with all that runs its trials.
+        """Create or resume the campaign in ``directory``, with everything that runs its trials.
 
-        :raises AutoresearchError: where any of it cannot be had, in one sentence.
+        :raises AutoresearchError: if any of it is unavailable, in one sentence.
         """
         screen.outlive()
         stop = StopRequest()
@@ -108,7 +108,7 @@ class Session:
             )
 
     def runner(self, watcher: TrialWatcher) -> TrialRunner:
-        """Return what runs the campaign's trials."""
+        """Return the runner of the campaign's trials."""
         directory, lanes = self.campaign.directory, self.executor.places
         if lanes > 1:
             watcher = LaneTeller(watcher, directory, lanes)
@@ -123,13 +123,13 @@ class Session:
         )
 
     def say(self, text: str, style: str = "") -> None:
-        """One line to the person."""
+        """Print one line for the user."""
         say(self.console, text, style)
 
 
 @contextmanager
 def interruptible(console: Console) -> Iterator[None]:
-    """Say how to go on where a person stopped the work; the exit code is then 130."""
+    """Print how to resume if the user stopped the work, and exit with code 130."""
     try:
         yield
     except Interrupted as interrupted:
@@ -140,10 +140,10 @@ def interruptible(console: Console) -> Iterator[None]:
 
 @contextmanager
 def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Iterator[Session]:
-    """A session for more work on a campaign that is there, by its own settings.
+    """Open a session for more work on an existing campaign, with its own settings.
 
-    :param as_json: what is said goes to standard error; the answer has the other.
-    :raises CampaignError: where it was imported, or holds no row.
+    :param as_json: whether messages go to standard error, because standard output holds the answer.
+    :raises CampaignError: if the campaign was imported, or holds no row.
     """
     refuse_imported(directory)
     row = read_campaign_row(directory)
@@ -184,7 +184,7 @@ def _hooks(
     campaign: Campaign, own: OwnTrainer | None, meter: Sampler | None
 ) -> Iterator[StartHook]:
     """
-    :param meter: of the one trial that runs at a time here.
+    :param meter: the energy meter, if trials run here one at a time.
     """
     if own is not None:
         yield one_script(lambda: campaign.refuse_another_script(own.now(campaign.directory)))
@@ -194,7 +194,7 @@ def _hooks(
 
 def _memory(campaign: Campaign, places: int) -> MemoryChoice:
     """
-    :param places: trials at once on this machine.
+    :param places: number of concurrent trials on this machine.
     """
     settings = campaign.settings
     if campaign.command is not None:
@@ -219,5 +219,5 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
     if settings.average is not None:
         choice = choice.with_average(vocab_size)
     if settings.executor != "local":
-        return choice  # the GPUs are elsewhere
+        return choice  # the GPUs are in other machines
     return choice.for_defaults(gpt(campaign.menu.baseline), campaign.menu.name, settings.device)

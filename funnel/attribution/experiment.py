@@ -1,4 +1,4 @@
-"""The attribution: the winner, the baseline and the winner without each change, on fresh seeds."""
+"""Run an attribution on fresh seeds: the winner, the baseline, the winner without each change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajectory.rows import AttributionRow, TrialRecord
 
 @dataclass(kw_only=True)
 class Attribution(Experiment[str | None, AttributionRow, AttributionResult]):
-    """An attribution; the tag of a run is the knob that it takes back."""
+    """An attribution. A run's tag is the knob that it undoes."""
 
     role = "attribution"
     row_type = AttributionRow
@@ -23,11 +23,12 @@ class Attribution(Experiment[str | None, AttributionRow, AttributionResult]):
     plan: AttributionPlan
 
     def runs(self) -> Iterator[PlannedRun[str | None]]:
-        """Yield all configs on one seed before the next seed: stopped early, all have been compared
-        on fewer seeds."""
+        """Yield all configs on one seed before the next seed. If stopped early, the attribution has
+        compared all of them, on fewer seeds."""
         long_run = LongRunSpec(self.campaign, self.plan.steps)
         for seed in self.plan.seeds:
-            # Without a change the winner was never measured, which a time limit may be taken from.
+            # The winner without a change was never measured, so no time limit could be derived from
+            # it.
             of_winner = long_run(self.plan.winner, seed)
             for config in self.plan.configs:
                 knob = self.plan.knob_of(config)

@@ -1,8 +1,8 @@
-"""The configs that say what the winner's changes are worth.
+"""Plan the configs that measure the worth of the winner's changes.
 
-The winner, the baseline, and the winner with one change taken back, for each change: the knobs of
-the menu in which the two differ. A change that cannot be taken back alone, because what is left is
-no config of the menu, is named with the reason; what it was worth is then in the remainder.
+They are the winner, the baseline, and for each change the winner without it. A change is a knob of
+the menu in which the two differ. A change that cannot be undone alone, because the rest is no
+config of the menu, is listed with the reason; its worth is then part of the remainder.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class TakenBack:
 
     knob: str
     baseline: Scalar
-    """The knob's value there, and in this config."""
+    """The knob's value in the baseline, and in this config."""
     winner: Scalar
     config: AnyConfig | None
-    """None: it cannot be taken back alone."""
+    """None if the change cannot be undone alone."""
     why_not: str = ""
 
 
@@ -36,7 +36,7 @@ class AttributionPlan:
     winner: AnyConfig
     baseline: AnyConfig
     changes: tuple[TakenBack, ...]
-    """In the menu's order; at least one."""
+    """Changes in the menu's order; at least one."""
     steps: int
     """Steps of a run, and of its whole schedule."""
     seeds: tuple[int, ...]
@@ -52,8 +52,8 @@ class AttributionPlan:
         seeds: Sequence[int],
     ) -> AttributionPlan:
         """
-        :param budget: of the campaign, which some constraints of the menu speak of.
-        :raises CampaignError: where the winner is the baseline.
+        :param budget: the campaign's budget, which some constraints of the menu use.
+        :raises CampaignError: if the winner is the baseline.
         """
         changes = tuple(_changes(menu, winner, budget))
         if not changes:
@@ -70,7 +70,7 @@ class AttributionPlan:
         return tuple(dict.fromkeys((self.winner, self.baseline, *without)))
 
     def knob_of(self, config: AnyConfig) -> str | None:
-        """The change that this config takes back; None for the winner and the baseline."""
+        """Return the knob that this config undoes; None for the winner and the baseline."""
         if config in (self.winner, self.baseline):
             return None
         return next(change.knob for change in self.changes if change.config == config)

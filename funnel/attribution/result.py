@@ -17,15 +17,16 @@ from trajectory.rows import AttributionRow, CampaignRow
 
 
 class ChangeWorth(Frozen):
-    """One change of the winner's, and what taking it back alone cost."""
+    """One change of the winner's, and the cost of undoing it alone."""
 
     knob: str
     baseline: Scalar
     winner: Scalar
     worth: Estimate | None
-    """Bits per byte; above zero it helps where all the others are. None: not measured."""
+    """Worth in bits per byte, above zero if the change helps beside all others. None if not
+    measured."""
     why_not: str = ""
-    """Why it was not measured."""
+    """The reason that the change was not measured."""
 
 
 class AttributionResult(Frozen):
@@ -37,15 +38,15 @@ class AttributionResult(Frozen):
     seeds: tuple[int, ...]
     gain: Estimate | None
     changes: tuple[ChangeWorth, ...]
-    """In the menu's order."""
+    """Changes in the menu's order."""
     remainder: Estimate | None
     """The gain that no change has alone."""
 
     @classmethod
     def of(cls, plan: AttributionPlan, rows: Sequence[AttributionRow]) -> AttributionResult:
-        """Return what the rows say of a plan's changes.
+        """Return the worth of a plan's changes, from its rows.
 
-        :param rows: the newest first; of a seed run twice the newest score counts.
+        :param rows: the newest first. Of a seed run twice, the newest score counts.
         """
         measured: dict[tuple[str, int], float] = {}
         for row in rows:
@@ -83,12 +84,12 @@ class AttributionResult(Frozen):
 
     @property
     def harmful(self) -> tuple[str, ...]:
-        """Knobs whose change makes the winner worse: all of the interval is below zero."""
+        """Knobs whose change makes the winner worse: the whole interval is below zero."""
         return tuple(c.knob for c in self.changes if c.worth is not None and c.worth.harms)
 
 
 def _failures(rows: Sequence[AttributionRow], change: TakenBack) -> str:
-    """Return how the runs without a change ended that have no score."""
+    """Return how the runs without this change ended, if they have no score."""
     ended = [
         row.trial.result.status
         for row in rows
@@ -100,10 +101,9 @@ def _failures(rows: Sequence[AttributionRow], change: TakenBack) -> str:
 
 
 def read_attribution(directory: Path, winner: Config) -> AttributionResult | None:
-    """Return what was measured of this winner's changes, by its latest attribution; None where
-    none was.
+    """Return the result of the latest attribution of this winner's changes; None if there is none.
 
-    :raises JournalError: where the journal is damaged.
+    :raises JournalError: if the journal is damaged.
     """
     first: CampaignRow | None = None
     rows: list[AttributionRow] = []

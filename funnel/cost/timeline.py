@@ -6,8 +6,9 @@ layers and D = d_model, training takes
     FLOPs a token = 6 × N + 6 × L × D × T
 
 (Chowdhery et al. 2022, arXiv 2204.02311, appendix B, counted by :mod:`trainer.machine.flops`; the
-attention term is halved because a causal mask needs half of the scores.) A unit's measured tokens/s
-times the FLOPs per token of the measured model give its FLOP/s, which it reaches in every phase:
+attention term is halved because a causal mask needs half of the scores). A unit's FLOP/s are its
+measured tokens/s times the FLOPs per token of the measured model. It is assumed to reach them in
+every phase:
 
     tokens/s = units × scaling × FLOP/s / FLOPs a token
     days     = tokens × share / (tokens/s × 86,400)

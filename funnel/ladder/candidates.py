@@ -1,4 +1,4 @@
-"""The two recipes that a campaign's ladder compares."""
+"""Choose the two recipes that a campaign's ladder compares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trajectory.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The two recipes, as the campaign found them."""
+    """The two recipes, and the schedule that they were found with."""
 
     winner: Config
     chosen_by: Literal["stress", "search"]
@@ -25,17 +25,17 @@ class Candidates:
     """Steps of the schedule that their learning rates were found with."""
 
     def recipes(self) -> Iterator[tuple[Recipe, Config]]:
-        """Each with its name; the winner stands alone where it is the baseline itself."""
+        """Yield each recipe with its name; only the winner, if it is the baseline itself."""
         yield "winner", self.winner
         if self.baseline != self.winner:
             yield "baseline", self.baseline
 
 
 def candidates_of(campaign: Campaign, rows: Sequence[Row]) -> Candidates:
-    """The best of the latest stress test, else the incumbent, and the baseline.
+    """Return the baseline and the winner: the best of the latest stress test, else the incumbent.
 
-    :param rows: the journal's.
-    :raises CampaignError: where nothing was measured.
+    :param rows: the rows of the journal.
+    :raises CampaignError: if nothing was measured.
     """
     finalist = best_finalist(rows)
     if finalist is not None:
@@ -50,7 +50,7 @@ def candidates_of(campaign: Campaign, rows: Sequence[Row]) -> Candidates:
     entry = campaign.evidence.configs[incumbent]
     settings = campaign.settings
     horizon = settings.horizon_steps or settings.budget.steps(entry.config.tokens_per_step)
-    if horizon is None:  # a budget of seconds: as many steps as they were good for
+    if horizon is None:  # a budget in seconds: use the most steps reached
         measured = campaign.history.measurements(incumbent)
         horizon = max(getattr(record.result, "steps", 0) or 0 for record in measured)
     return Candidates(gpt(entry.config), "search", gpt(campaign.menu.baseline), horizon)

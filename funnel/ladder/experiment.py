@@ -1,7 +1,7 @@
-"""The ladder: every run of its plan, the largest rung predicted before it begins.
+"""Run a ladder: every run of its plan, with the largest rung predicted before it begins.
 
-The plan is in the journal before its first run, the prediction before the first of the largest
-rung.
+The plan is in the journal before its first run, and the prediction before the first run of the
+largest rung.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trajectory.rows import LadderRow, Row, TrialRecord
 
 @dataclass(kw_only=True)
 class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
-    """A ladder; the tag of a run is the plan's, for all its seeds."""
+    """A ladder. A run's tag is its plan entry, which all its seeds share."""
 
     role = "ladder"
     row_type = LadderRow
@@ -38,9 +38,9 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
     def run(self) -> LadderResult:
         """See :meth:`Experiment.run`.
 
-        :raises JournalError: where a prediction was changed.
+        :raises JournalError: if a prediction was changed.
         """
-        foretold(self.log, self.plan, ())  # one that was changed is refused before hours are spent
+        foretold(self.log, self.plan, ())  # refuse a changed prediction before hours are spent
         if self.missing() and (not self.log.plans or self.log.plans[-1] != self.plan):
             self.record(self.plan)
         return super().run()
@@ -55,7 +55,7 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
             while self._is_largest(run) and not all(
                 self._is_largest(other.tag) for other in self.in_flight
             ):
-                yield None  # it is predicted from all of them
+                yield None  # all of them are needed for the prediction
             for seed in run.seeds:
                 yield PlannedRun(self._spec(run, seed), label, run, run.steps)
 
@@ -69,7 +69,7 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
         return run.tag.expected_s
 
     def begins(self, run: PlannedRun[LadderRun]) -> None:
-        """Write the prediction of the largest rung, where it is not in the journal yet."""
+        """Write the prediction of the largest rung, if it is not in the journal yet."""
         if not self._is_largest(run.tag) or self.log.prediction_of(self.plan) is not None:
             return
         made = make_prediction(
@@ -126,8 +126,8 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
         return run.rung == self.plan.largest
 
     def _spec(self, run: LadderRun, seed: int) -> TrialSpec:
-        """Return a spec of the whole schedule, with every step in the curve. The time limit is the
-        short runs', times as many times longer as this one should take."""
+        """Return a spec of the whole schedule, with every step in the curve. Its time limit is the
+        short runs' limit, multiplied by how much longer this run should take."""
         short = self.campaign.trial_spec(run.config, seed)
         baseline = gpt(self.campaign.menu.baseline)
         steps = short.budget.steps(baseline.tokens_per_step)

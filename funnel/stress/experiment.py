@@ -1,4 +1,4 @@
-"""The stress test: the best configs of a night, trained for a full schedule."""
+"""Run a stress test: train the best configs of a search for a full schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajectory.rows import FinalistsRow, StressPurpose, StressRow, TrialRecord
 
 @dataclass(kw_only=True)
 class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
-    """A stress test; the tag of a run is the config that it is of."""
+    """A stress test. A run's tag is its config's plan entry."""
 
     role = "stress"
     row_type = StressRow
@@ -28,13 +28,13 @@ class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
 
     @cached_property
     def long_run(self) -> LongRunSpec:
-        """Specs of its runs."""
+        """Builds the specs of the runs."""
         return LongRunSpec(self.campaign, self.plan.steps)
 
     def runs(self) -> Iterator[PlannedRun[StressConfig] | None]:
-        """Yield all configs on one seed before the next seed: stopped early, the test has compared
-        them all on fewer seeds. Where the first seed says who gets the others, those wait for it.
-        """
+        """Yield all configs on one seed before the next seed. If stopped early, the test has
+        compared all of them, on fewer seeds. If the first seed decides which configs get the
+        others, those wait for it."""
         first, *others = self.plan.seeds
         yield from (self._planned(one, first) for one in self.plan.configs)
         while self.plan.narrows and self.in_flight:
@@ -110,8 +110,11 @@ class StressTest(Experiment[StressConfig, StressRow, FinalistsRow]):
             )
 
     def _going_on(self) -> set[str]:
-        """Return which configs get more than the first seed: of candidates the best there; while
-        one of them has no run there, the first by rank, for want of better."""
+        """Return the configs that get more than the first seed.
+
+        Of the candidates they are the best on it. While a candidate has no run on it, they are the
+        first by rank.
+        """
         plan, results = self.plan, self.results()
         everybody = {one.config_hash for one in plan.configs}
         if not plan.narrows:

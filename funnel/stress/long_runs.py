@@ -1,4 +1,4 @@
-"""Long runs: the specs and verdicts that stress tests, attributions and ladders share."""
+"""Build the specs and verdicts of long runs, for stress tests, attributions and ladders."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trajectory.rows import StressVerdict, TrialRecord
 
 
 def verdict_on(trial: TrialRecord, spec: TrialSpec, runner: TrialRunner) -> StressVerdict:
-    """Return what a run's curve says of its config.
+    """Return the verdict on a run, by its curve.
 
-    :param spec: of the run; its budget counts steps or tokens.
+    :param spec: the run's spec; its budget counts steps or tokens.
     """
     return judge_run(
         runner.curve(trial.trial_id),
@@ -38,12 +38,12 @@ def verdict_on(trial: TrialRecord, spec: TrialSpec, runner: TrialRunner) -> Stre
 def whole_schedule(short: TrialSpec, budget: Budget, longer: float) -> TrialSpec:
     """Return the spec of a run whose schedule ends with its budget, its trial_id empty.
 
-    Every step is in the curve, also on a GPU: a spike may last a few steps, and waiting for the
-    device once a step costs little beside steps long enough to be stressed.
+    Every step is in the curve, even on a GPU: a spike may last only a few steps, and waiting for
+    the device once per step costs little relative to the step.
 
     :param short: the spec of a short run of this config and seed.
-    :param longer: how many times longer this one takes; the time limit grows by it, memory by
-        nothing.
+    :param longer: length of this run as a multiple of the short one. The time limit grows by it;
+        the memory limit does not.
     """
     wall_s = short.limits.wall_s * max(1.0, longer)
     return short.model_copy(
@@ -60,7 +60,7 @@ def whole_schedule(short: TrialSpec, budget: Budget, longer: float) -> TrialSpec
 
 @dataclass(frozen=True, slots=True)
 class LongRunSpec:
-    """Turns (config, seed) into the spec of a long run of one campaign."""
+    """Builds the spec of a long run of one campaign from a config and a seed."""
 
     campaign: Campaign
     steps: int
@@ -71,8 +71,11 @@ class LongRunSpec:
 
     @property
     def budget(self) -> Budget:
-        """In steps, or where the campaign's budget counts tokens in those of the baseline's steps,
-        so that long runs are equal in what short ones were."""
+        """Budget of a long run: in tokens if the campaign's budget is, by the baseline's tokens per
+        step, else in steps. So long runs are equal in the same quantity as short ones.
+
+        :raises CampaignError: if the campaign's command is not given its number of steps.
+        """
         trainer = self.campaign.menu.trainer
         if trainer is not None and not self._reads_steps(trainer):
             raise CampaignError(
@@ -86,18 +89,21 @@ class LongRunSpec:
         return Budget(unit="steps", amount=self.steps)
 
     def _reads_steps(self, trainer: TrainerTable) -> bool:
-        """Whether a command does what its budget of steps says. Of values in a file or in variables
-        nobody sees what is read: there the menu has to say it, by a budget of its own."""
+        """Return whether a command trains for the number of steps in its budget.
+
+        A script may ignore values in a file or in variables. In that case the menu must declare it,
+        by a budget in steps.
+        """
         if "steps" in trainer.asked:
             return True
         return trainer.tells("steps") and self.campaign.menu.campaign.budget.unit == "steps"
 
     def steps_of(self, config: AnyConfig) -> int:
-        """Steps that this config takes."""
+        """Return the steps of this config's long run."""
         return self.budget.steps(config.tokens_per_step) or self.steps
 
     def expected_s(self, config: AnyConfig) -> float:
-        """How long a run should take, by the latest short run's pace."""
+        """Return the expected seconds of a run, by the latest short run's pace."""
         short = self._measured(config)
         if isinstance(short, CommandOk):
             times = self.steps_of(config) / self._short_steps(config)
@@ -106,11 +112,14 @@ class LongRunSpec:
 
     def _short_steps(self, config: AnyConfig) -> int:
         counted = self.campaign.settings.budget.steps(config.tokens_per_step)
-        # A command that does not count its steps is taken to do as many as are asked for.
+        # A command that does not count its steps is assumed to do the requested number.
         return counted or self._measured(config).steps or self.steps
 
     def _measured(self, config: AnyConfig) -> Measured:
-        """A short run of it, the latest."""
+        """Return the latest short run of a config.
+
+        :raises CampaignError: if there is none.
+        """
         for record in self.campaign.history.measurements(config.config_hash):
             if not isinstance(record.result, TrialFailed):
                 return record.result

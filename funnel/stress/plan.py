@@ -1,4 +1,4 @@
-"""The configs that get long runs, on which seeds, for how long."""
+"""Choose the configs that get long runs, their seeds and their length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StressConfig:
     config: AnyConfig
     config_hash: str
     rank: int
-    """In the ranking of short runs, 1 the best."""
+    """Rank among the short runs, 1 the best."""
     purpose: StressPurpose
     in_spread: bool
 
@@ -30,9 +30,9 @@ class StressPlan:
     steps: int
     seeds: tuple[int, ...]
     configs: tuple[StressConfig, ...]
-    """Candidates, the baseline, the rest of the spread; each by rank."""
+    """Candidates, the baseline and the rest of the spread; each group by rank."""
     carried: int
-    """How many candidates get more than the first seed, and how many finalists there may be."""
+    """Number of candidates that get more than the first seed, and largest number of finalists."""
 
     @classmethod
     def of(
@@ -48,10 +48,10 @@ class StressPlan:
     ) -> StressPlan:
         """
         :param ranked: every measured config, the best first.
-        :param first: how many of the best get the first seed, where more than ``top``.
-        :param spread: how many configs span the ranking; 0 for none.
+        :param first: number of best configs that get the first seed, if more than ``top``.
+        :param spread: number of configs that span the ranking; 0 for none.
         :param baseline_hash: the config to compare with; None to leave it out.
-        :raises CampaignError: where nothing was measured.
+        :raises CampaignError: if nothing was measured.
         """
         if not ranked:
             raise CampaignError(
@@ -80,12 +80,12 @@ class StressPlan:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """Their hashes, by rank."""
+        """Hashes of the candidates, by rank."""
         return tuple(e.config_hash for e in self.configs if e.purpose == "candidate")
 
     @property
     def narrows(self) -> bool:
-        """Whether the first seed says who gets the others."""
+        """Whether the first seed decides which configs get the others."""
         return len(self.seeds) > 1 and len(self.candidates) > self.carried
 
     @property
@@ -96,7 +96,8 @@ class StressPlan:
 
 
 def _spread_ranks(configs: int, count: int) -> list[int]:
-    """``count`` ranks evenly over 1 … configs, both ends included; fewer where there are fewer."""
+    """Return ``count`` ranks spread evenly over 1 … configs, both ends included, or all ranks if
+    there are fewer."""
     count = min(count, configs)
     if count <= 1:
         return [1][:count]

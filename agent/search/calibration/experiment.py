@@ -1,4 +1,4 @@
-"""The calibration: how far short runs rank configs as long ones do, config by config."""
+"""Run a calibration: measure how well short runs rank configs as long runs do, config by config."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from trajectory.rows import CalibratedRow, CalibrationRow, TrialRecord
 
 @dataclass(kw_only=True)
 class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
-    """A calibration; the tag of a run says what it is for."""
+    """A calibration. A run's tag is its plan entry."""
 
     role = "calibration"
     row_type = CalibrationRow
 
     plan: CalibrationPlan
     configs: list[AnyConfig] = field(init=False, default_factory=list)
-    """Those that are known so far, in their order."""
+    """Configs that are known so far, in order."""
 
     def runs(self) -> Iterator[PlannedRun[Planned] | None]:
-        """Yield all runs of a config before the next. Which config is next follows from the own
-        runs of those before it, so that on several lanes it begins while their long runs are at
-        work."""
+        """Yield all runs of a config before the next config.
+
+        The choice of the next config depends on the own runs of the earlier ones. So on several
+        lanes the next config begins while the earlier ones' long runs are still at work.
+        """
         self.configs = []
         while len(self.configs) < self.plan.configs:
             known = [(config, self._runs_of(config).own_score) for config in self.configs]
@@ -43,11 +45,11 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
             while own in self.in_flight:
                 yield None
             if self.known(own) is None:
-                return  # the plan is only looked at
+                return  # the plan is only inspected
 
     def is_wanted(self, run: PlannedRun[Planned]) -> bool:
-        """Return whether no run of its config says nothing: else the config is left out, whatever
-        its other runs would say."""
+        """Return whether every run of its config so far gave information. Otherwise the config is
+        left out, whatever its other runs would show."""
         return self._runs_of(run.spec.config).complete
 
     def variant_of(self, row: CalibrationRow) -> CalibrationRun:
@@ -72,7 +74,7 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
     def conclude(self) -> Calibrated:
         """See :meth:`Experiment.conclude`.
 
-        :raises CampaignError: where the configs that could be trained are too few to conclude.
+        :raises CampaignError: if too few configs could be trained for a conclusion.
         """
         known = [self._runs_of(config) for config in self.configs]
         found = conclude(self.plan, known)
@@ -105,7 +107,7 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
             yield PlannedRun(self.plan.spec(config, one), label, one, one.run)
 
     def _runs_of(self, config: AnyConfig) -> ConfigRuns:
-        """Return what is known of a config, up to the first run that says nothing."""
+        """Return the results of a config, up to the first run that gives no information."""
         results: dict[Planned, TrialOk | TrialFailed] = {}
         for one in self.plan.runs(config):
             key = (config.config_hash, one.seed, one.run)

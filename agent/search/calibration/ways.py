@@ -166,8 +166,8 @@ class ConfigRuns:
         return fmean([one.eval_s for one in short]) if short else 0.0
 
     def _seconds(self, steps: int) -> float:
-        """Return the seconds to train this many steps, by the mean step time of the short runs, and
-        to score once."""
+        """Return the seconds to train this many steps and to score once. The step time is the mean
+        of the short runs' medians."""
         short = [one for one in self._short() if isinstance(one, TrialOk)]
         step_s = fmean([one.step_ms for one in short]) / 1000 if short else 0.0
         return steps * step_s + self._scoring_s

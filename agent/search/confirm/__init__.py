@@ -1,1 +1,1 @@
-"""Fresh runs of a search's best, before anything is reported of them."""
+"""Confirm a search's best configs by fresh runs, before anything is reported of them."""

@@ -1,4 +1,4 @@
-"""The confirmation: the best configs and the baseline on fresh seeds and fresh text."""
+"""Run a confirmation: the best configs and the baseline on fresh seeds and fresh text."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from trajectory.rows import ConfirmedRow, ConfirmRow, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A config and its place in the ranking of the time."""
+    """A config and its rank when the confirmation was planned."""
 
     ranked: Ranked
     rank: int
 
     def __str__(self) -> str:
-        """``rank 2, iteration 7``"""
+        """Return a name such as ``rank 2, iteration 7``."""
         name = f"iteration {self.ranked.iter}" if self.ranked.iter else "the baseline"
         return f"rank {self.rank}, {name}"
 
@@ -40,14 +40,15 @@ class ConfirmPlan:
 
     seeds: tuple[int, ...]
     finalists: tuple[Candidate, ...]
-    """By rank; the first is the search's own choice."""
+    """Configs to confirm, by rank; the first is the search's own choice."""
     baseline: Candidate
 
     @classmethod
     def of(cls, campaign: Campaign, *, top: int, seeds: int) -> Self:
-        """Plan the ``top`` best configs but the baseline, and the incumbent where it is another.
+        """Plan the ``top`` best configs without the baseline, and the incumbent if it is not among
+        them.
 
-        :raises CampaignError: where there is nothing to confirm, or too few seeds are left.
+        :raises CampaignError: if there is nothing to confirm, or too few seeds are left.
         """
         evidence = campaign.evidence
         places = ranking.top(evidence, len(evidence.configs))
@@ -65,7 +66,7 @@ class ConfirmPlan:
 
 @dataclass(kw_only=True)
 class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
-    """A confirmation; the tag of a run is the config that it is of."""
+    """A confirmation. A run's tag is its config's place in the ranking."""
 
     role = "confirm"
     row_type = ConfirmRow
@@ -77,7 +78,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         super().__post_init__()
         known = {seed for name, seed, _ in self.rows if name == self._chosen_hash}
         known -= set(self.plan.seeds)
-        if known:  # a choice among what is known already would be reported as if it were all
+        if known:  # choosing among known results would bias the report
             count = len(known | set(self.plan.seeds))
             raise CampaignError(
                 f"the search's choice has runs on {count} fresh seeds and these texts already, and "
@@ -98,7 +99,8 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         return known[0].wall_s if known else 0.0
 
     def _spec(self, config: AnyConfig, seed: int) -> TrialSpec:
-        """Return the loop's own spec, and more to score, by which its time limit grows."""
+        """Return the loop's own spec, with the fresh texts to score and a time limit extended for
+        them."""
         short, texts = self.campaign.trial_spec(config, seed), self.texts
         more: dict[str, object] = {"train_tokens": texts.train_tokens}
         if texts.scored:
@@ -111,12 +113,12 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
     # --- its rows --------------------------------------------------------------------------------
 
     def serves(self, row: ConfirmRow) -> bool:
-        """Return whether it was trained on what this plan's runs are, and scored on their texts."""
+        """Return whether a row was trained on this plan's training tokens and scored its texts."""
         if row.train_tokens != self.texts.train_tokens:
             return False
         result = row.trial.result
         if isinstance(result, TrialFailed):
-            # What more there was to score may be what it failed of.
+            # Scoring further texts may be the reason that the run failed.
             return set(row.texts) <= {text.sha256 for text in self.texts.scored}
         scored = {text.sha256 for text in result.texts} if isinstance(result, TrialOk) else set()
         return scored >= {text.sha256 for text in self.texts.scored}
@@ -151,7 +153,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         )
 
     def looked_before(self) -> int:
-        """Return how many other configs were scored on any of these texts: each fits a text a
+        """Return how many other configs were scored on any of these texts. Each one fits a text a
         little."""
         texts = {text.sha256 for text in self.texts.scored}
         mine = {c.ranked.config_hash for c in (self.plan.baseline, *self.plan.finalists)}
@@ -206,8 +208,11 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         )
 
     def _config(self, one: Candidate, earlier: int) -> ConfirmedConfig:
-        """Return the result of a finalist. One that fails on any seed is not confirmed: a recipe
-        that cannot be relied on to train is no recipe, and its other seeds would flatter it."""
+        """Return the result of a finalist.
+
+        A config that fails on any seed is not confirmed: a recipe must train reliably, and its
+        other seeds would overstate it.
+        """
         ranked, runs = one.ranked, self._fresh_runs(one)
         trouble = ""
         measured: tuple[FreshGain, ...] = ()

@@ -1,8 +1,8 @@
-"""Interim analyses: how often a campaign's confirmations were looked at before one concludes.
+"""Count interim analyses: checks of a campaign's confirmations before one concludes.
 
-Whoever tries one text after another, one choice of the search after another, or more and more seeds
-has a chance with each to find what they want. So each conclusion counts as an interim analysis
-(a look), and so does a confirmation that was watched and left, since its results were seen.
+A person who tries several texts, several choices of the search, or more and more seeds gets a
+further chance at the wanted result each time. So each conclusion counts as an interim analysis. A
+confirmation that was watched and abandoned counts too, since its results were seen.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class Question:
     """The question of a confirmation."""
 
     choice: str
-    """The search's own: a config_hash."""
+    """The config_hash of the search's own choice."""
     seeds: tuple[int, ...]
     texts: frozenset[str]
-    """By SHA-256."""
+    """Texts, by SHA-256."""
 
     @classmethod
     def of(cls, found: Confirmed) -> Self:
-        """Return what a conclusion answers."""
+        """Return the question that a conclusion answers."""
         texts = frozenset(text.sha256 for text in found.texts)
         return cls(found.chosen.config_hash, found.seeds, texts)
 
     def is_answered_by(self, other: Question) -> bool:
-        """Whether the other asks this, perhaps of more texts."""
+        """Return whether the other question is the same, perhaps with more texts."""
         alike = (self.choice, self.seeds) == (other.choice, other.seeds)
         return alike and self.texts <= other.texts
 
@@ -41,11 +41,12 @@ class Question:
 def earlier_analyses(
     question: Question, conclusions: Iterable[Confirmed], runs: Iterable[ConfirmRow], baseline: str
 ) -> int:
-    """Return the looks before this one; of a question answered before, the looks before that.
+    """Return the number of interim analyses before this one. If the question was answered before,
+    it is the number before that answer.
 
     :param conclusions: the campaign's conclusions, the oldest first.
-    :param runs: its fresh runs.
-    :param baseline: its config_hash.
+    :param runs: the campaign's fresh runs.
+    :param baseline: the baseline's config_hash.
     """
     concluded: list[Question] = []
     for found in conclusions:
@@ -60,11 +61,12 @@ def earlier_analyses(
 def _left(
     question: Question, concluded: Sequence[Question], runs: Iterable[ConfirmRow], baseline: str
 ) -> Iterable[int]:
-    """Yield the looks at each confirmation that came to no conclusion.
+    """Yield the number of interim analyses of each confirmation without a conclusion.
 
-    One of the same choice on one of the same texts that was to have more seeds could have been
-    ended after each seed that was seen, from the second on: an interval needs two. Any other was
-    seen, and given up. One of as many seeds is this one, resumed.
+    A confirmation of the same choice on one of the same texts, planned with more seeds, could have
+    ended after each seed seen from the second on, because an interval needs two. Any other counts
+    once, since it was seen and abandoned. One with the same number of seeds is the present one,
+    resumed.
     """
     known = {(one.choice, len(one.seeds), one.texts) for one in concluded}
     for (choice, texts, count), seeds in _begun(runs, baseline).items():
@@ -78,7 +80,7 @@ def _left(
 def _begun(
     runs: Iterable[ConfirmRow], baseline: str
 ) -> dict[tuple[str, frozenset[str], int], set[int]]:
-    """Return the seeds that were seen of each choice on its texts where so many were planned."""
+    """Return the seeds seen of each choice, by its texts and the number of planned seeds."""
     begun: dict[tuple[str, frozenset[str], int], set[int]] = defaultdict(set)
     best: dict[tuple[frozenset[str], int], int] = {}
     rows = [row for row in runs if row.config_hash != baseline]

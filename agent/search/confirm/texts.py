@@ -1,4 +1,4 @@
-"""The texts that a confirmation scores besides the search's own."""
+"""Prepare the texts that a confirmation scores besides the search's own."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from trajectory.evidence import SAME_RUNS
 
 @dataclass(frozen=True, slots=True)
 class FreshTexts:
-    """The texts that runs are scored on besides the search's own, and how much they train on."""
+    """The texts that runs are scored on besides the search's own, and the tokens that they train
+    on."""
 
     scored: tuple[ScoredText, ...]
     train_tokens: int | None
     lines: tuple[str, ...]
-    """A line for a person on each."""
+    """Lines for the user, one per text."""
 
     @classmethod
     def of(cls, campaign: Campaign, given: Sequence[str]) -> Self:
-        """Return the corpus' own second text, where it is large enough for one, and those given.
+        """Return the corpus's own holdout split, if it is large enough for one, and the given
+        texts.
 
-        :param given: sources, as :mod:`trainer.corpus.sources` has them.
-        :raises CorpusError: where one cannot be used.
+        :param given: sources, in the form of :mod:`trainer.corpus.sources`.
+        :raises CorpusError: if one cannot be used.
         """
         if campaign.command is not None:
             return cls._of_command(campaign, given)
@@ -49,9 +51,10 @@ class FreshTexts:
 
     @classmethod
     def _of_command(cls, campaign: Campaign, given: Sequence[str]) -> Self:
-        """None: the command scores its own text.
+        """Return no further texts, since the command scores its own.
 
-        :raises CampaignError: where another was asked for, or where no run could be a fresh one.
+        :raises CampaignError: if another text was requested, or if all runs of a config are the
+            same.
         """
         if campaign.evidence.tally.runs_are_the_same:
             raise CampaignError(

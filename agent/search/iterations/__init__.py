@@ -1,1 +1,2 @@
-"""Iterations in flight: asked for, raced side by side, on disk until their rows are."""
+"""Iterations in flight: proposed, raced side by side, and stored on disk until their rows are
+written."""

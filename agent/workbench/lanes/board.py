@@ -99,7 +99,7 @@ class LaneBoard:
         return min(1.0, busy_s / passed_s) if passed_s > 0 else None
 
     def summary(self) -> str:
-        """Return a line such as ``4 lanes, 97 % in use for 2 h, 1 waiting``."""
+        """Return a line such as ``4 lanes, 97% in use for 2 h 05 min, 1 waiting``."""
         used = self.utilisation
         text = f"{len(self._lanes)} lanes"
         if used is not None:
