@@ -1,9 +1,9 @@
-"""A script's directory packed for another machine: what of it a trial may read here, as one file.
+"""Pack the part of a script's directory that a trial may read, as one file for other machines.
 
-What goes along is what :class:`Reach` opens: no hidden files, no campaigns, no links that lead out.
-What a menu declares under ``reads`` does not: it is to be on every machine under the same path, and
-where it lies in the directory a link to that path goes in its place. Left here as well are folders
-of an environment, and what Python compiles beside a script, which it makes anew.
+The archive holds what :class:`Reach` opens: no hidden files, no campaigns and no links that lead
+out. It omits the paths that a menu declares under ``reads``, which must be on every machine under
+the same path. If one lies in the directory, the archive holds a link to it. It also omits folders
+of an environment, and Python's compiled files beside a script, which Python makes again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainer.command.workspace import Reach
 from trainer.spec import Command
 
 MOST_BYTES = 256 << 20
-"""Of a directory that is sent: two seconds by 1 GbE. What is larger is data."""
+"""Size limit of a directory that is sent: two seconds by 1 GbE. A larger directory holds data."""
 MOST_ENTRIES = 20_000
 _COMPILED = "__pycache__"
 
@@ -31,9 +31,9 @@ def pack(command: Command, trial_dir: Path, into: IO[bytes]) -> tuple[int, int]:
 
     Equal directories give equal bytes. Return how many files there are, and their bytes.
 
-    :param trial_dir: of a trial here: its campaign does not go along.
-    :raises SpecError: where there is too much of it, or it cannot be read.
-    :raises SandboxError: where it holds more than a script and its data.
+    :param trial_dir: the directory of a trial here; the archive omits its campaign.
+    :raises SpecError: if the directory is too large or cannot be read.
+    :raises SandboxError: if it holds more than a script and its data.
     """
     packing = _Packing.of(command, trial_dir)
     try:
@@ -52,27 +52,27 @@ def weigh(command: Command, trial_dir: Path) -> tuple[int, int]:
     """Return how many files would go to other machines, and how many bytes they have.
 
     :raises SpecError: see :func:`pack`.
-    :raises SandboxError: likewise.
+    :raises SandboxError: see :func:`pack`.
     """
     with Path(os.devnull).open("wb") as nowhere:
         return pack(command, trial_dir, nowhere)
 
 
 def unpack(archive: Path, tree: Path) -> None:
-    """Make the directory that was packed.
+    """Create the directory that was packed.
 
-    :raises OSError: where the disk refuses.
+    :raises OSError: if the disk refuses.
     """
     tree.mkdir()
     with tarfile.open(archive) as packed:
-        # Hash and sender are known: links to declared paths are absolute, which filters refuse.
+        # Hash and sender are known. Links to declared paths are absolute, which filters refuse.
         packed.extractall(tree, filter="fully_trusted")
 
 
 def tree_sha256(tree: Path) -> str:
-    """Return a hash of all that a directory holds: names, contents, modes and where links lead.
+    """Return a hash of a directory's names, contents, modes and link targets.
 
-    :raises OSError: where it cannot be read.
+    :raises OSError: if it cannot be read.
     """
     digest = hashlib.sha256()
     for parent, folders, names in os.walk(tree):
@@ -93,7 +93,7 @@ def tree_sha256(tree: Path) -> str:
 class _Packing:
     reach: Reach
     declared: dict[str, str]
-    """What the menu reads, by where that is: its place, and where a link there leads."""
+    """Paths that the menu declares, by their places here and by the targets of links there."""
     files: int = 0
     entries: int = 0
     size_bytes: int = 0
@@ -108,7 +108,7 @@ class _Packing:
         return cls(Reach.of(command, trial_dir), {**ends, **places})
 
     def kept(self, entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        """The entry as it is sent; None where it stays here."""
+        """Return the entry as it is sent; None if it stays here."""
         path = str(self.reach.listed / entry.name)
         if path in self.reach.closed or Path(path).name == _COMPILED:
             return None
@@ -133,7 +133,7 @@ class _Packing:
         return entry
 
     def _target(self, link: Path) -> str:
-        """Where a link leads that goes along; empty for one that stays here."""
+        """Return the target of a link that is sent; empty for one that stays here."""
         real = Path(os.path.realpath(link))
         for place, named in self.declared.items():
             if real.is_relative_to(place):
@@ -144,8 +144,9 @@ class _Packing:
         return os.path.relpath(real, os.path.realpath(link.parent))
 
     def _count(self, entry: tarfile.TarInfo) -> None:
-        """
-        :raises SpecError: where it is too much by now, with the entry that holds the most.
+        """Add the entry to the totals.
+
+        :raises SpecError: if they exceed a limit; it names the entry that holds the most.
         """
         self.entries += 1
         self.files += entry.isreg()
@@ -164,7 +165,7 @@ class _Packing:
 
 def _refuse_no_text(name: str) -> None:
     """
-    :raises SpecError: where a name cannot be sent.
+    :raises SpecError: if a name is not valid UTF-8 and so cannot be sent.
     """
     try:
         name.encode()

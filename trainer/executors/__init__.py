@@ -1,1 +1,1 @@
-"""Where trials run: the seam (base), this machine (local), and the one place that chooses."""
+"""Run trials: the interface (base), this machine (local), a cluster (ray), and the choice."""

@@ -1,8 +1,8 @@
-"""What runs trials: an :class:`Executor` is handed a spec and gives back a :class:`Job`.
+"""The interface that runs trials: an :class:`Executor` takes a spec and returns a :class:`Job`.
 
 Values go in (a TrialSpec and the path of a directory) and values come out (points and a Finished),
-so that the trial may as well run in another process or on another machine. Who wants several trials
-at once submits several; who wants one and to wait for it calls :meth:`Executor.run`.
+so that the trial can run in another process or on another machine. To run several trials at once,
+submit several; to run one and wait for it, call :meth:`Executor.run`.
 """
 
 from __future__ import annotations
@@ -29,117 +29,134 @@ __all__ = [
 ]
 
 LOOK_S = 0.1
-"""Between two looks at a job: what a curve's points and a stop wait for at most."""
+"""Interval between two checks of a job, and so the longest delay of a curve's points or a stop."""
 CANCEL_S = 15.0
-"""A job that was cancelled ends within seconds; who leaves on an error waits no longer than this
-for it."""
+"""Longest wait for a cancelled job, which ends within seconds, before an error is raised again."""
 
 
 class StillRunning(TimeoutError):
-    """The time given to :meth:`Job.result` is over, and the trial is not."""
+    """The trial has not ended within the time given to :meth:`Job.result`."""
 
 
 class LaneLost(MachineryError):
-    """What ran the trial died and took it along: its machine, its process there, its server. That
-    says nothing about the trial, which may run again elsewhere."""
+    """The trial's machine, process or server died, and the trial with it.
+
+    That says nothing about the trial, which may run again elsewhere.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A trial's one result. ``wall_s`` is from the request, or from when a place was free for it,
-    to the result in hand."""
+    """A trial's one result.
+
+    ``wall_s`` runs from the request, or from when a place was free for it, to the result.
+    """
 
     result: Measured | TrialFailed
     wall_s: float
     place: Place | None = None
-    """Where it ran; None where there is one place and it is here."""
+    """The place where it ran; None if there is only one place, on this machine."""
 
 
 class Job(Protocol):
-    """A trial that was submitted. It goes on, its limits are kept, and it ends, whether or not
-    anybody asks."""
+    """A trial that was submitted. It runs within its limits and ends, whether or not anybody asks."""
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until the trial has ended, or for so long; whether it has ended. None: however long."""
+        """Wait until the trial has ended or the timeout has passed; return whether it has ended.
+
+        None waits without a limit.
+        """
         ...
 
     def done(self) -> bool:
-        """Whether the trial has ended, whatever came of it."""
+        """Return whether the trial has ended, with or without a result."""
         return self.wait(0)
 
     def result(self, timeout_s: float | None = None) -> Finished:
-        """What came of it, once it has ended; the same at every call.
+        """Wait for the trial's end and return its result; every call returns the same.
 
-        :raises StillRunning: where that takes longer than ``timeout_s``.
-        :raises TrialAborted: where it was cancelled before it had a result.
-        :raises SpecError: where no trainer could run the spec.
-        :raises CorpusError: where the corpus is not the one meant.
-        :raises SandboxError: where the trial cannot be confined.
-        :raises LaneLost: where what ran it died.
-        :raises MachineryError: where the machinery failed; the trial counts for nothing.
+        :raises StillRunning: if that takes longer than ``timeout_s``.
+        :raises TrialAborted: if it was cancelled before it had a result.
+        :raises SpecError: if no trainer could run the spec.
+        :raises CorpusError: if the corpus is not the one meant.
+        :raises SandboxError: if the trial cannot be confined.
+        :raises LaneLost: if its machine, process or server died.
+        :raises MachineryError: if the machinery failed; the trial counts for nothing.
         """
         ...
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called once the trial has ended: once, from any thread, at once where
-        it has. It is to be quick and to raise nothing. Who waits for the first of several jobs
-        gives each the same one, which wakes him."""
+        """Call ``callback`` once the trial has ended: once, from any thread, now if it has ended.
+
+        It must be quick and raise nothing. To wait for the first of several jobs, give each the
+        same callback, one that wakes the waiting thread.
+        """
         ...
 
     def when_free(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called once the trial's place is free for the next, as
-        :meth:`when_done` does: when it has ended, or as soon as nothing of it runs any more, while
-        what came of it is still being found out. Where the place is lost with it, not before it has
-        ended."""
+        """Call ``callback`` once the trial's place is free for the next, as :meth:`when_done` does.
+
+        That is when the trial has ended, or earlier: as soon as none of its processes runs, while
+        its result is still being read. If the place is lost with it, that is at its end.
+        """
         self.when_done(callback)
 
     def place(self) -> Place | None:
-        """Where it runs or ran; None while it waits for a place, and where there is only one."""
+        """Return where it runs or ran; None while it waits for a place, or if there is only one."""
         return None
 
     def points(self) -> tuple[CurvePoint, ...]:
-        """The lines of the curve that have come since the last call, each once and in order. All
-        have come when the trial has ended."""
+        """Return the curve's points that arrived since the last call, each once and in order.
+
+        All have arrived when the trial has ended.
+        """
         ...
 
     def cancel(self) -> None:
-        """Have the trial ended, or never started; returns at once. What has ended stays as it is.
-        When the job is done, none of the trial's processes is left."""
+        """End the trial, or never start it, without waiting; an ended trial keeps its result.
+
+        When the job is done, none of the trial's processes is left.
+        """
         ...
 
 
 class Executor(Closing, Protocol):
-    """The seam where other ways of running trials plug in. Who opens one closes it."""
+    """The interface for ways of running trials. The code that opens one closes it."""
 
     places: int = 1
-    """Trials that run at once; what is submitted beyond them waits for its turn."""
+    """Trials that run at once; any further trial that is submitted waits for its turn."""
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
-        """Have a trial run as ``spec`` says, in and only in ``trial_dir``; returns at once.
+        """Run a trial as ``spec`` says, only inside ``trial_dir``; return without waiting for it.
 
-        Jobs start in the order they were submitted in, as soon as there is a place for them. The
+        Jobs start in the order in which they were submitted, as soon as a place is free. The
         trial's ``spec.json`` is on the disk before it starts.
 
-        :raises MachineryError: where the executor is closed. Whatever else fails is the job's.
+        :raises MachineryError: if the executor is closed. The job raises every other error.
         """
         ...
 
     def make_ready(self, spec: TrialSpec, trial_dir: Path) -> None:
-        """Do ahead what a trial that waits for a place will need; returns at once. It may still be
-        submitted or not, here or elsewhere. Nobody has to call this, and it promises nothing."""
+        """Prepare for a trial that waits for a place, without waiting.
+
+        The trial may be submitted later or never, here or elsewhere. Calling this is optional, and
+        an executor may ignore it.
+        """
         return
 
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
-        """Until ``wake`` is set, as by the end of a job (:meth:`Job.when_done`), or for so long. An
-        executor whose trials take no real time moves its own clock on instead."""
+        """Wait until ``wake`` is set, as by a job's end (:meth:`Job.when_done`), or the timeout.
+
+        An executor whose trials take no real time advances its own clock instead.
+        """
         wake.wait(timeout_s)
 
     def describe(self) -> str:
-        """How trials are confined and started, for the record and the screen."""
+        """Return how trials are confined and started, for the journal and the screen."""
         ...
 
     def close(self) -> None:
-        """Cancel what has not ended, and leave no process. A second call does nothing."""
+        """Cancel the trials that have not ended, and leave no process. A second call does nothing."""
         ...
 
     def run(
@@ -150,13 +167,13 @@ class Executor(Closing, Protocol):
         on_point: Callable[[CurvePoint], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Finished:
-        """Submit a trial and wait for what comes of it.
+        """Submit a trial and wait for its result.
 
-        ``on_point`` is told each line of the curve soon after it is written; ``should_stop`` is
-        asked several times a second, and once it says so the trial is cancelled. Where either
-        raises, or a person interrupts, the trial is ended before that goes on.
+        ``on_point`` is called with each point of the curve soon after the trial writes it.
+        ``should_stop`` is called several times a second, and once it returns True the trial is
+        cancelled. If either raises, or a person interrupts, the trial is ended first.
 
-        :raises AutoresearchError: as :meth:`submit` and :meth:`Job.result` say.
+        :raises AutoresearchError: see :meth:`submit` and :meth:`Job.result`.
         """
         job = self.submit(spec, trial_dir)
         try:
@@ -177,9 +194,9 @@ class Executor(Closing, Protocol):
 
 @runtime_checkable
 class SeveralMachines(Protocol):
-    """What an executor on other machines says besides."""
+    """The further attributes of an executor on other machines."""
 
     kind: str
-    """Of their devices."""
+    """The kind of their devices."""
     refused: dict[str, str]
-    """Machines that will not do, by name, and why."""
+    """Reasons why machines are unfit, by their names."""

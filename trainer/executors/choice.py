@@ -1,4 +1,4 @@
-"""Which executor a name means: the one place that chooses."""
+"""Open the executor that a name means."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from trainer.spec import Command, Place
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an executor is opened for."""
+    """The request for an executor."""
 
     allow_unsandboxed: bool
-    """Trials may run where they cannot be confined."""
+    """Whether trials may run even if they cannot be confined."""
     command: Command | None
-    """What a trial runs; None: the built-in trainer."""
+    """The command that a trial runs; None: the built-in trainer."""
     lanes: int | None = 1
-    """None: as many as there are GPUs, or nodes of a cluster."""
+    """Trials to run at once; None: as many as there are GPUs, or nodes of a cluster."""
     device: str = "cpu"
     address: str | None = None
-    """Of a cluster: ``HOST:PORT``."""
+    """The address of a cluster: ``HOST:PORT``."""
     kind: str | None = None
-    """Of device, which every node of a cluster must have."""
+    """The kind of device that every node of a cluster must have."""
     campaign: Path = Path()
     corpus: Path | None = None
 
     @property
     def entry(self) -> str:
-        """Of a trial's process."""
+        """Return the entry point of a trial's process."""
         return ENTRY if self.command is None else COMMAND_ENTRY
 
 
@@ -63,7 +63,7 @@ def _local(asked: Asked) -> Executor:
 
 
 def _ray(asked: Asked) -> Executor:
-    from trainer.executors.ray.choice import ClusterLanes  # noqa: PLC0415 (of use to few)
+    from trainer.executors.ray.choice import ClusterLanes  # noqa: PLC0415 (few users need it)
     from trainer.executors.ray.needs import Needs  # noqa: PLC0415 (as above)
     from trainer.executors.ray.parcels import Parcel  # noqa: PLC0415 (as above)
 
@@ -80,7 +80,7 @@ def _ray(asked: Asked) -> Executor:
 
 
 EXECUTORS: dict[str, Callable[[Asked], Executor]] = {"local": _local, "ray": _ray}
-"""What opens each."""
+"""The functions that open the executors, by name."""
 
 
 def choose_executor(
@@ -94,19 +94,19 @@ def choose_executor(
     campaign: Path = Path(),
     corpus: Path | None = None,
 ) -> Executor:
-    """Open the executor of that name; whoever asked closes it.
+    """Open the executor of that name; the caller closes it.
 
-    :param allow_unsandboxed: go on, and say so, where a trial cannot be confined.
-    :param command: what trials run; None: the built-in trainer.
+    :param allow_unsandboxed: if a trial cannot be confined, continue and report that.
+    :param command: the command that trials run; None: the built-in trainer.
     :param name: ``local``, ``ray`` or ``ray:HOST:PORT``.
     :param lanes: trials to run at once; None: as many as there are GPUs, or nodes of a cluster.
-    :param device: the campaign's.
-    :param kind: of device, which every node of a cluster must have; None: the commonest there.
-    :param campaign: its directory, of which other machines are sent nothing.
-    :param corpus: the directory of a corpus that other machines are sent where it is small.
-    :raises SandboxError: where it cannot be, and that is not allowed.
-    :raises MachineryError: where no cluster answers.
-    :raises SettingsError: where there is no such executor, or too little for so many lanes.
+    :param device: the campaign's device.
+    :param kind: the kind of device that every node of a cluster must have; None: the most common.
+    :param campaign: the campaign's directory, which is not sent to other machines.
+    :param corpus: the directory of a corpus, which is sent to other machines if it is small.
+    :raises SandboxError: if a trial cannot be confined and that is not allowed.
+    :raises MachineryError: if no cluster answers.
+    :raises SettingsError: if there is no such executor, or there are too few devices for the lanes.
     """
     name, _, address = name.partition(":")
     if name not in EXECUTORS or (address and name == "local"):

@@ -1,4 +1,4 @@
-"""A lane, and a trial on its way to one, on it, and perhaps to another."""
+"""A lane, and a trial that waits for one, runs on it, and may move to another."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from trainer.spec import CurvePoint, Place, TrialSpec
 
 
 class Lane(Closing):
-    """A place where one trial runs at a time, with a name for rows and screens."""
+    """A place where one trial runs at a time, with a name for the journal and the screen."""
 
     def __init__(self, place: Place, executor: Executor) -> None:
         self.place = place
         self.executor = executor
 
     def mend(self) -> bool:
-        """After a loss: wait until it takes trials again; whether it does. One on this machine does
-        at once."""
+        """Wait, after a loss, until the lane takes trials again; return whether it does.
+
+        A lane on this machine does so immediately.
+        """
         return True
 
     def close(self) -> None:
-        """End what runs there."""
+        """End the trial that runs there."""
         self.executor.close()
 
 
@@ -40,18 +42,18 @@ class Stay:
 
 
 class LanesJob(Job):
-    """A trial of a :class:`Lanes`, which alone makes them."""
+    """A trial of a :class:`Lanes`, which creates these jobs."""
 
     def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
         self.spec = spec
         self.trial_dir = trial_dir
         self.losses = 0
-        """Lanes that died with it."""
+        """How often its lane died."""
         self.lost_on = set[Lane]()
-        """Where that was."""
+        """The lanes that died with it."""
         self._told_step, self._known_step = -1, -1
-        """The last step that was told of its curve, and that was when its lane was lost: another
-        attempt begins anew."""
+        """The last reported step of its curve, now and when its lane was last lost. The next
+        attempt begins anew, so its points up to the second are not reported again."""
         self.cancelled = False
         self._found: futures.Future[Finished] = futures.Future()
         self._door = threading.Lock()
@@ -99,7 +101,7 @@ class LanesJob(Job):
     # --- for its executor ------------------------------------------------------------------------
 
     def runs_on(self, place: Place, inner: Job) -> None:
-        """It was given to a lane."""
+        """Record that a lane runs the trial."""
         with self._door:
             self._place, self._inner = place, inner
             cancelled = self.cancelled
@@ -107,20 +109,20 @@ class LanesJob(Job):
             inner.cancel()
 
     def waits_again(self) -> None:
-        """Its lane was lost."""
+        """Record that its lane was lost and that it waits for another."""
         with self._door:
             self._place = self._inner = None
             self._known_step = self._told_step
 
     def succeed(self, finished: Finished) -> None:
-        """It has a result."""
+        """Set its result."""
         self._settle(lambda: self._found.set_result(finished))
 
     def fail(self, error: BaseException) -> None:
-        """It ended without one."""
+        """Set the error with which it ended without a result."""
         self._settle(lambda: self._found.set_exception(error))
 
     def _settle(self, settle: Callable[[], None]) -> None:
-        """Once: what ended stays as it is."""
+        """Settle the job unless it has ended, since its first result stays."""
         with contextlib.suppress(futures.InvalidStateError):
             settle()

@@ -1,4 +1,4 @@
-"""Several places as one executor: a trial runs on whichever lane is free."""
+"""Combine several places into one executor: a trial runs on a free lane."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ from trainer.spec import TrialSpec
 __all__ = ["MOST_LOSSES", "Lane", "Lanes", "LanesJob"]
 
 MOST_LOSSES = 2
-"""How often a trial runs again because what ran it died."""
+"""How often a trial runs again at most because its lane died."""
 
 
 class Lanes(Executor):
-    """Some executors of one place each, as one of several.
+    """Several executors of one place each, as one executor of several places.
 
-    What is submitted takes the first free lane, in the order of the submissions; a lane that is
-    free takes the one that waits longest. A trial whose lane is lost runs again, ahead of what
-    waits, on the first other lane that is free, :data:`MOST_LOSSES` times at most. The lost one is
-    given trials again once it is mended; where none is left that could be, what waits fails.
+    Trials take the first free lane, in the order of their submissions. A trial whose lane is lost
+    runs again, before the waiting trials, on the first other lane that is free, at most
+    :data:`MOST_LOSSES` times. The lost lane gets trials again once it is repaired. If no lane can
+    be repaired, the waiting trials fail.
     """
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         """
-        :param lanes: opened, and closed with this.
+        :param lanes: open lanes, which close with this executor.
         """
         self._lanes = list(lanes)
         self.places = len(self._lanes)
         self._free = deque(self._lanes)
         self._waiting: deque[LanesJob] = deque()
         self._door = threading.Lock()
-        """Held while the free lanes and the waiting trials are looked at; a lane is never told
-        anything meanwhile."""
+        """Guards the free lanes and the waiting trials; no lane is called while it is held."""
         self._closing = False
         self._away = set[Lane]()
-        """Lanes that are lost, until they are mended."""
+        """Lanes that are lost, until they are repaired."""
         self._gone = set[Lane]()
-        """Those of them that are lost for good."""
+        """Lanes that are lost for good."""
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
@@ -79,11 +78,11 @@ class Lanes(Executor):
         for job in left:
             job.cancel()
         with futures.ThreadPoolExecutor(self.places, thread_name_prefix="closing") as each:
-            # A closing lane ends its trial, which may take its grace: all do so at once.
+            # A closing lane ends its trial, which may take the grace period: close all at once.
             list(each.map(Lane.close, self._lanes))
 
     def _fill(self) -> None:
-        """Give free lanes what waits."""
+        """Give the free lanes the waiting trials."""
         while True:
             with self._door:
                 if not self._free or not self._waiting:
@@ -97,8 +96,10 @@ class Lanes(Executor):
             self._start(lane, job)
 
     def _next(self) -> tuple[Lane, LanesJob] | None:
-        """The free lane and the waiting trial that go together, if any do. A trial goes back to a
-        lane that it was lost on only where it was lost on every other one that works too."""
+        """Return a free lane and a waiting trial that may run there, if there are any.
+
+        A trial returns to a lane that it was lost on only if every other working lane lost it too.
+        """
         for job in [job for job in self._waiting if job.done()]:
             self._waiting.remove(job)
         for job in self._waiting:
@@ -125,13 +126,15 @@ class Lanes(Executor):
         inner.when_done(partial(self._ended, stay, job, inner))
 
     def _left(self, stay: Stay, inner: Job) -> None:
-        """In a thread of the lane's, once its place is free: the next begins before what came of
-        the trial is known."""
+        """Free the lane once its place is free, so that the next trial starts before the result.
+
+        Runs in one of the lane's threads.
+        """
         if not inner.done():
             self._leave(stay)
 
     def _ended(self, stay: Stay, job: LanesJob, inner: Job) -> None:
-        """In a thread of the lane's, once its trial has ended."""
+        """Settle a trial that has ended, or let it wait again. Runs in one of the lane's threads."""
         lane = stay.lane
         try:
             finished = inner.result(0)
@@ -150,20 +153,20 @@ class Lanes(Executor):
         self._leave(stay)
 
     def _leave(self, stay: Stay) -> None:
-        """Once."""
+        """Free the lane that the trial holds, unless that was done before."""
         with self._door:
             here, stay.is_over = not stay.is_over, True
         if here:
             self._is_free(stay.lane)
 
     def _runs_again(self, job: LanesJob, lost_on: Lane) -> bool:
-        """Whether it waits for a lane once more."""
+        """Let a lost trial wait for a lane again; return whether it does."""
         job.losses += 1
         job.lost_on.add(lost_on)
         if job.losses > MOST_LOSSES or job.cancelled:
             return False
         with contextlib.suppress(OSError):
-            # Whatever a trial left there would keep it from running again.
+            # A result file that the trial left would keep it from running again.
             clear(job.trial_dir / RESULT_FILE)
         with self._door:
             if self._closing:
@@ -173,7 +176,7 @@ class Lanes(Executor):
         return True
 
     def _mend(self, lane: Lane, lost: LaneLost) -> None:
-        """In a thread of its own: a node may be away for long."""
+        """Wait for a lost lane's repair, in a separate thread, since a node may be away for long."""
         if lane.mend():
             self._is_free(lane)
             return

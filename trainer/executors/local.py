@@ -1,4 +1,4 @@
-"""Trials as sandboxed child processes of this one, on this machine."""
+"""Run trials on this machine, as sandboxed child processes of this one."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from trainer.spec import CurvePoint, TrialSpec
 _LOG = logging.getLogger(__name__)
 
 ENTRY = "trainer.training.child:run_trial"
-"""What a trial runs."""
+"""The entry point of a trial of the built-in trainer."""
 COMMAND_ENTRY = "trainer.command.child:run_command"
-"""What one runs whose spec names a command."""
+"""The entry point of a trial whose spec names a command."""
 
 _MOST_POINTS = 1 << 16
-"""Kept of a curve that nobody asks for; the oldest go."""
+"""Points kept of a curve that nobody reads; the oldest are dropped."""
 
 
 class LocalExecutor(Executor):
-    """One trial at a time, under a fork server; what is submitted meanwhile waits for its turn. For
-    several at once use several executors.
+    """One trial at a time, under a fork server; further trials wait for their turn.
 
-    A thread of its own looks after the trial, so that its limits are kept whatever the caller does.
-    Another finds out what came of it, and sees to what can be done ahead, so that the first may
-    turn to the next trial as soon as nothing of the one before runs.
+    For several at once use several executors.
+
+    One thread supervises the trial, so that its limits hold whatever the caller does. Another
+    thread reads the trial's result and prepares later trials. So the first can start the next trial
+    as soon as no process of the one before runs.
     A trial that ends by a failure of the machinery, or that stood still, runs a second time before
     its end counts.
-    A fork server that dies (something killed it) takes its trial along, which is a MachineryError;
+    If the fork server dies (something killed it), its trial dies too, which is a MachineryError;
     the next trial gets a new server.
     """
 
@@ -58,17 +59,17 @@ class LocalExecutor(Executor):
         root: Path = Path("/"),
         cores: Sequence[int] = (),
     ) -> None:
-        """Start the fork server; it gets ready while the caller goes on.
+        """Start the fork server, without waiting until it is ready.
 
-        :param allow_unsandboxed: go on, and say so, where this kernel cannot confine a trial.
+        :param allow_unsandboxed: if this kernel cannot confine a trial, continue and report that.
         :param fork_server: import torch once, not in every trial.
-        :param environ: what the allowlist chooses from; None: this process's environment.
-        :param layers: what to confine with; None: all that the kernel has.
+        :param environ: the variables that the allowlist filters; None: this process's environment.
+        :param layers: the means to confine trials; None: all that the kernel has.
         :param entry: ``module:function`` that a trial runs.
-        :param cores: the processors that trials keep to, which have as many threads unless their
-            specs say another number; none: all.
-        :param root: where /proc/meminfo and a GPU driver's files are looked for.
-        :raises SandboxError: where this kernel cannot confine a trial and that is not allowed.
+        :param cores: the processors that trials may use. Trials have as many threads unless their
+            specs give another number. Empty: all processors.
+        :param root: the directory below which /proc/meminfo and a GPU driver's files are found.
+        :raises SandboxError: if this kernel cannot confine a trial and that is not allowed.
         """
         self._layers = Layers.detect() if layers is None else layers
         if not self._layers.confine and not allow_unsandboxed:
@@ -84,8 +85,8 @@ class LocalExecutor(Executor):
         self._cores = tuple(cores)
         self._closing = threading.Event()
         self._door = threading.Lock()
-        """Held while a job goes in and while the executor closes, which ends all that went in."""
-        self._groups = Groups.take()  # first: the fork server starts where this process is then
+        """Held while a job is submitted and while the executor closes, which ends every job."""
+        self._groups = Groups.take()  # first, since the fork server starts in this process's group
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
         self._clerk = futures.ThreadPoolExecutor(1, thread_name_prefix="clerk")
         self._server = self._start_server()
@@ -121,12 +122,12 @@ class LocalExecutor(Executor):
         self._server.close()
 
     def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
-        """In the executor's first thread."""
+        """Run the trial unless its job is cancelled. Runs in the executor's first thread."""
         if job.future.set_running_or_notify_cancel():
             self._attempt(job, spec, trial_dir, asked_at)
 
     def _attempt(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
-        """In the executor's first thread."""
+        """Run the trial once, then have its result read. Runs in the executor's first thread."""
         try:
             trial = self._supervised(job, spec, trial_dir)
         except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
@@ -136,7 +137,7 @@ class LocalExecutor(Executor):
         self._clerk.submit(self._settle, job, trial, spec, trial_dir, asked_at)
 
     def _supervised(self, job: LocalJob, spec: TrialSpec, trial_dir: Path) -> Supervised:
-        """The trial, of which nothing runs any more."""
+        """Run the trial and return it once none of its processes runs."""
         if not self._server.alive:
             self._server.close()
             self._server = self._start_server()
@@ -160,7 +161,7 @@ class LocalExecutor(Executor):
     def _settle(
         self, job: LocalJob, trial: Supervised, spec: TrialSpec, trial_dir: Path, asked_at: float
     ) -> None:
-        """In the other thread."""
+        """Read the trial's result and settle its job. Runs in the executor's second thread."""
         try:
             finished = Finished(trial.result(), time.monotonic() - asked_at)
             why = "it, or this machine, stood still" if trial.must_run_again else ""
@@ -174,7 +175,7 @@ class LocalExecutor(Executor):
                 job.future.set_result(finished)
 
     def _runs_again(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, why: str) -> bool:
-        """Whether a trial whose end says nothing of its config runs a second time, and last."""
+        """Run a trial once more if its end says nothing about its config; return whether it does."""
         with self._door:
             if job.has_run_twice or job.cancelled.is_set() or self._closing.is_set():
                 return False
@@ -199,16 +200,16 @@ class LocalExecutor(Executor):
 
 
 class LocalJob(Job):
-    """A trial of a LocalExecutor, which alone makes them."""
+    """A trial of a :class:`LocalExecutor`, or of a lane on another machine."""
 
     def __init__(self, trial_id: str) -> None:
         self._trial_id = trial_id
         self.future: futures.Future[Finished]
-        """The call that looks after the trial."""
+        """The call that supervises the trial."""
         self.cancelled = threading.Event()
         self.has_run_twice = False
         self.arrived: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
-        """Points that nobody has asked for yet."""
+        """Points that nobody has read yet."""
         self._free: futures.Future[None] = futures.Future()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -235,12 +236,12 @@ class LocalJob(Job):
         self._free.add_done_callback(lambda _free: callback())
 
     def is_free(self) -> None:
-        """Its place is."""
+        """Mark its place as free."""
         with contextlib.suppress(futures.InvalidStateError):
             self._free.set_result(None)
 
     def give_up(self) -> None:
-        """Its second run never began, since the executor closed."""
+        """End the job as aborted, since the executor closed before its second run."""
         self.future.set_exception(aborted(self._trial_id))
 
     def points(self) -> tuple[CurvePoint, ...]:

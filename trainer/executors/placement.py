@@ -1,4 +1,4 @@
-"""What each lane of this machine has for itself: some of its cores, or one of its GPUs."""
+"""Divide this machine among its lanes: some of its cores, or one of its GPUs, for each."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Spot:
     name: str
     cores: tuple[int, ...] = ()
     variables: Mapping[str, str] | None = None
-    """The environment that its trials' is taken from; None: this process's."""
+    """The environment from which its trials' variables are taken; None: this process's."""
 
 
 def spots(lanes: int, device: str) -> list[Spot]:
-    """Where so many lanes of this machine run, for a campaign on this device.
+    """Return the shares of this machine for ``lanes`` lanes of a campaign on ``device``.
 
-    On a CPU lanes have equally many cores, so that trials on any of them sum in the same order;
-    with more lanes than cores some have the same one. On GPUs each has its own.
+    On a CPU all lanes have the same number of cores, so that their trials sum in the same order.
+    With more lanes than cores, some lanes share a core. On GPUs each lane has its own.
 
-    :raises SettingsError: where there are fewer GPUs, or the device is one of them.
+    :raises SettingsError: if there are fewer GPUs, or the device names one of them.
     """
     if device == "cpu":
         return [Spot(str(n), cores) for n, cores in enumerate(shares(usable_cores(), lanes))]
@@ -47,12 +47,12 @@ def spots(lanes: int, device: str) -> list[Spot]:
 
 
 def usable_cores() -> list[int]:
-    """The processors that this process may use."""
+    """Return the processors that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 
 def shares(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:
-    """Equally many for each; what cannot be shared evenly is left to everything else."""
+    """Deal the same number of cores to each lane; a remainder is left to other processes."""
     each = max(1, len(cores) // lanes)
     return [
         tuple(cores[(lane * each + n) % len(cores)] for n in range(each)) for lane in range(lanes)
@@ -60,6 +60,6 @@ def shares(cores: Sequence[int], lanes: int) -> list[tuple[int, ...]]:
 
 
 def visible_gpus() -> list[str]:
-    """How CUDA_VISIBLE_DEVICES names each GPU that this process may use."""
+    """Return how CUDA_VISIBLE_DEVICES names each GPU that this process may use."""
     named = named_gpus()
     return [str(number) for number in range(gpu_count())] if named is None else named

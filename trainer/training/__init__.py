@@ -1,1 +1,1 @@
-"""One training run: the step loop, the data, the ruler."""
+"""One training run: the step loop, the data and the evaluation protocol."""

@@ -12,26 +12,26 @@ from trainer.spec import Averaging
 
 
 class RunningAverage:
-    """One mean, grown a step at a time: see :class:`trainer.spec.Averaging`."""
+    """A mean of weights, updated step by step; see :class:`trainer.spec.Averaging`."""
 
     def __init__(self, model: nn.Module, averaging: Averaging, last: int | None) -> None:
         """
-        :param last: the step after which it is asked for; ``lawa`` must know it beforehand.
+        :param last: the step after which the mean is read; ``lawa`` needs it beforehand.
         """
         self._parameters = list(model.parameters())
         self._kept = 1.0 if averaging.form == "lawa" else 1.0 - 1.0 / averaging.steps
-        """Of every earlier step's weight, with each step."""
+        """The factor that each step applies to the weight of every earlier step."""
         self._first = 1
         if averaging.form == "lawa" and last is not None:
             self._first = max(1, last - averaging.steps + 1)
         self._last = last
         self._sum = 0.0
-        """Of the weights of all steps in it."""
+        """The sum of the weights of all steps in the mean."""
         self._mean: list[Tensor] = []
 
     @torch.no_grad()
     def take(self, step: int) -> None:
-        """Take in the weights after ``step``; every step from the first on is told."""
+        """Add the weights after ``step`` to the mean; call this after every step."""
         if step < self._first or (self._last is not None and step > self._last):
             return
         self._sum = 1.0 + self._kept * self._sum
@@ -43,7 +43,7 @@ class RunningAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model with these weights while the block runs, and with its own after it."""
+        """Give the model the mean's weights while the block runs, then restore its own."""
         own = [parameter.detach().clone() for parameter in self._parameters]
         self._put(self._mean)
         try:
@@ -53,6 +53,6 @@ class RunningAverage:
 
     @torch.no_grad()
     def _put(self, weights: list[Tensor]) -> None:
-        # Copies of parameters that products read are made anew: copy_ counts as a change.
+        # copy_ counts as a change, so the copies of parameters that products read are remade.
         for parameter, weight in zip(self._parameters, weights, strict=True):
             parameter.copy_(weight)

@@ -1,7 +1,7 @@
-"""What a trial's process does: check the spec, train, score, leave a result.
+"""Run a trial in its own process: check the spec, train, score and return a result.
 
-It writes curve.jsonl in the trial's directory and nothing elsewhere, starts no process, needs no
-network, and imports nothing that importing this module has not.
+The process writes only curve.jsonl, in the trial's directory. It starts no process, needs no
+network, and imports nothing that this module has not imported.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _MACHINERY_ERRNOS |= {errno.EXDEV}  # a rename that an old Landlock refuses
 def run_trial(
     spec: TrialSpec, trial_dir: Path, *, born: float | None = None
 ) -> TrialOk | TrialFailed:
-    """Run the trial and return its result, whatever came of it.
+    """Run the trial and return its result, a success or a failure of the config.
 
-    ``born`` is the monotonic time at which the process was; None asks the operating system.
+    ``born`` is the monotonic time at which the process began; None asks the operating system.
 
-    :raises AutoresearchError: where the spec, the corpus or the machine is at fault and not the
+    :raises AutoresearchError: if the spec, the corpus or the machine is at fault and not the
         config; then there is no result.
     """
     born = _birth() if born is None else born
@@ -64,7 +64,7 @@ def run_trial(
 
 
 def refused_by_the_system(error: OSError, trial_dir: Path) -> MachineryError:
-    """What the operating system would not do for a trial: in its own directory, or elsewhere."""
+    """Return the error for an operation that the system refused, in the trial's directory or not."""
     if not trial_dir.is_dir():
         return MachineryError(
             f"the trial directory {trial_dir} is not there; make it, or choose another directory"
@@ -89,14 +89,14 @@ def refused_by_the_system(error: OSError, trial_dir: Path) -> MachineryError:
 
 
 def _classified(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | TrialFailed:
-    """The trial's result; every failure that is the config's own is one."""
+    """Return the trial's result; turn each failure that the config caused into one."""
     try:
         return _measure(spec, trial_dir, born)
     except AutoresearchError:
         raise
     except TrialStopped as stop:
         return _failed(spec, TrialFailed(status=stop.status, message=str(stop), steps=stop.steps))
-    except Exception as error:  # the edge of a process: whatever else it is, it is a crash
+    except Exception as error:  # the process boundary: every other exception is a crash
         if isinstance(error, OSError) and error.errno in _MACHINERY_ERRNOS:
             raise
         traceback.print_exc()
@@ -122,7 +122,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         device, backend = _prepared(spec)
     except AutoresearchError:
         raise
-    except Exception as error:  # whatever it is, memory that ran out included: no config did it
+    except Exception as error:  # no config causes an error here, not even out of memory
         traceback.print_exc()
         raise _no_evidence(error) from error
     corpus = _open_corpus(spec)
@@ -188,7 +188,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
 
 
 def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
-    """This process made ready for the spec's device, and the backend that will train on it."""
+    """Prepare this process for the spec's device; return the device and the backend."""
     _keep_freed_memory()
     device = find_device(spec.device)
     backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
@@ -197,14 +197,14 @@ def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
         torch.set_num_threads(spec.threads)
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(spec.cudnn_attention)
-        # Pinned memory and whatever else names no device would make a context on the first GPU.
+        # Without this, pinned memory and other calls that name no device use the first GPU.
         torch.cuda.set_device(device.index or 0)
         cap_memory(device, spec.limits.reserve_gib)
     return device, backend
 
 
 def _open_corpus(spec: TrialSpec) -> Corpus:
-    """The corpus the spec means, its ruler verified to the byte."""
+    """Open the corpus that the spec names, and verify its held-out tokens by their hash."""
     corpus = open_corpus(Path(spec.corpus_dir))
     if corpus.info.sha256 != spec.corpus_sha256:
         raise CorpusError(
@@ -223,31 +223,34 @@ def _open_corpus(spec: TrialSpec) -> Corpus:
 def _keep_freed_memory() -> None:
     """Ask glibc to reuse freed tensors rather than give them back to the kernel.
 
-    By default every step would map its larger activations anew, a page fault per 4 KiB: 1 to 2 ms
-    of a 25 ms step on a small model. Elsewhere than on glibc nothing is asked.
+    By default every step maps its larger activations anew, with one page fault per 4 KiB. That
+    takes 1 to 2 ms of a 25 ms step on a small model. With another C library this does nothing.
     """
     mallopt = getattr(libc(), "mallopt", None)
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3  # M_… of malloc.h
-        mallopt(mmap_threshold, 32 << 20)  # the most that every glibc accepts
+        mallopt(mmap_threshold, 32 << 20)  # the largest value that every glibc accepts
         mallopt(trim_threshold, 1 << 30)
 
 
 def _birth() -> float:
-    """The monotonic time at which this process began."""
+    """Return the monotonic time at which this process began."""
     try:
-        # Field 22 of proc_pid_stat(5); the name before it may hold anything but its last ")".
+        # Field 22 of proc_pid_stat(5). The process name, before it, may hold any character, so
+        # split after the last ")".
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         began_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - began_s
-    except OSError:  # elsewhere than on Linux
+    except OSError:  # not on Linux
         age_s = time.time() - psutil.Process().create_time()
     return time.monotonic() - age_s
 
 
 def _load_kernels(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """:raises MachineryError: where the kernels cannot be compiled or do not run, for a reason
-    other than memory: they are the same for every config."""
+    """Compile and run the kernels, which are the same for every config.
+
+    :raises MachineryError: if they cannot be compiled or do not run, unless memory ran out.
+    """
     try:
         load_kernels(model, batch)
     except Exception as error:
@@ -269,7 +272,7 @@ def _append(curve: TextIO, point: CurvePoint) -> None:
 
 
 def _has_trained(trial_dir: Path) -> bool:
-    """Whether the first step was done; the curve begins with it."""
+    """Return whether the first step was done, which the curve begins with."""
     try:
         return (trial_dir / CURVE_FILE).stat().st_size > 0
     except FileNotFoundError:
@@ -284,7 +287,7 @@ def _no_evidence(error: Exception) -> MachineryError:
 
 
 def _failed(spec: TrialSpec, failure: TrialFailed) -> TrialFailed:
-    """The failure with the memory it took to get there."""
+    """Add the trial's peak memory to a failure."""
     peak = peak_mem_gib(torch.device(spec.device))
     return failure.model_copy(update={"peak_mem_gib": peak})
 

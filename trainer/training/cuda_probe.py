@@ -1,10 +1,11 @@
-"""Does CUDA start as it would in a trial? Asked by a trial that does nothing else.
+"""Check that CUDA starts in a trial, by running a trial that does nothing else.
 
-Outside the sandbox everything can work (nvidia-smi, torch, every question of
-:mod:`trainer.machine.gpu`) while each trial fails inside it. So the question is put where trials
-are: forked by the fork server, confined by the same rules, started by the same first instructions
-(:func:`trainer.isolation.trial_startup.live`: the driver, a context, a product). What is left to do
-here is one compiled kernel, where there is what compiles it."""
+Outside the sandbox everything can work (nvidia-smi, torch, every check of
+:mod:`trainer.machine.gpu`) while each trial fails inside it. So the probe runs as a trial runs:
+the fork server forks it, and the same rules confine it. The same first instructions start it
+(:func:`trainer.isolation.trial_startup.live`: the driver, a context, a product). This module only
+adds one compiled kernel, if a compiler is installed.
+"""
 
 from __future__ import annotations
 
@@ -31,31 +32,32 @@ from trainer.spec import Config, Limits, TrialSpec
 
 ENTRY = "trainer.training.cuda_probe:run_probe"
 PATIENCE_S = 180.0
-"""Importing torch from a cold disk, starting CUDA and compiling take most of it at worst."""
+"""The probe's time limit; importing torch from a cold disk, starting CUDA and compiling a kernel
+take most of it in the worst case."""
 _ANSWER = "probe.json"
 _MOST_BYTES = 1 << 16
 
 
 class _Answer(Frozen):
-    """What the trial found."""
+    """The probe trial's findings."""
 
     device_name: str
     compiled: bool
     compiler: str = ""
-    """Why nothing was compiled, in a sentence."""
+    """The reason why nothing was compiled, in a sentence."""
     broken: bool = False
-    """It should have been, with all there that compiles."""
+    """Whether compiling failed although a compiler is installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CudaProbe:
-    """What came of it."""
+    """The result of the probe."""
 
     works: bool
     said: str
-    """What works, and where; or what does not, with the code and what mends it."""
+    """A description of what works and where; or of what fails, with its code and the fix."""
     is_absent: bool = False
-    """There is no GPU to see, or a torch without CUDA: no fault where neither is wanted."""
+    """Whether no GPU is visible or torch has no CUDA, which is no fault if neither is wanted."""
 
 
 def probe_cuda(
@@ -63,8 +65,8 @@ def probe_cuda(
 ) -> CudaProbe:
     """Start CUDA on ``device`` as a trial would. Takes some seconds.
 
-    :param environ: what trials' environment is chosen from; None: this process's.
-    :param root: as :class:`trainer.executors.local.LocalExecutor` has it.
+    :param environ: the source of trials' environment variables; None: this process's environment.
+    :param root: see :class:`trainer.executors.local.LocalExecutor`.
     """
     with tempfile.TemporaryDirectory(prefix="autoresearch-probe-") as scratch:
         trial_dir = Path(scratch).resolve() / "trial"
@@ -93,7 +95,7 @@ def probe_cuda(
 
 
 def _spec(device: str, scratch: Path) -> TrialSpec:
-    """A trial's, as far as its start looks at it."""
+    """Return a spec that is complete as far as a trial's start reads it."""
     return TrialSpec(
         trial_id="probe",
         config=_SMALL,
@@ -126,7 +128,7 @@ _SMALL = Config(
     seq_len=16,
     precision="fp32",
 )
-"""Not trained: a spec has a config."""
+"""A config that the spec needs; nothing trains it."""
 
 
 def _read(path: Path) -> _Answer:
@@ -151,7 +153,7 @@ def _last_line(log: Path) -> str:
 
 
 def run_probe(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """What is left of the question once CUDA has started."""
+    """Compile a kernel once CUDA has started, and write the answer to the trial's directory."""
     device = torch.device(spec.device)
     why_not = _compile_a_kernel(device) if spec.compile else f"there is no {missing_for(device)}"
     answer = _Answer(
@@ -164,7 +166,7 @@ def run_probe(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
 
 
 def _compile_a_kernel(device: torch.device) -> str:
-    """Why that does not work; empty where it does."""
+    """Return why compiling a kernel fails; empty if it works."""
     given = torch.arange(4096, dtype=torch.float32, device=device)
 
     def twice_and_one(numbers: torch.Tensor) -> torch.Tensor:
@@ -172,7 +174,7 @@ def _compile_a_kernel(device: torch.device) -> str:
 
     try:
         got = compiled(twice_and_one)(given)
-    except Exception as error:  # noqa: BLE001 (whatever breaks a compiler, it is told)
+    except Exception as error:  # noqa: BLE001 (reports every failure of a compiler)
         traceback.print_exc()
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
     return "" if torch.equal(got, twice_and_one(given)) else "it gave wrong numbers"

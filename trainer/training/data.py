@@ -1,4 +1,4 @@
-"""Batches: windows of the train split, drawn by seed and moved to the device."""
+"""Draw batches by seed, as windows of the train split, and move them to the device."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 from autoresearch.errors import CorpusError
 
 Tokens: TypeAlias = np.ndarray[tuple[int], np.dtype[Any]]
-"""A token stream; a memory map will do."""
+"""A token stream, which may be a memory map."""
 
 
 class Batches:
     """The batch of every step, a function of (seed, step, batch_size, seq_len) alone.
 
-    Each step draws the relative starts of its sequences from a generator of its own, so that any
-    step can be made without those before it, every position of the split is as likely, and with
-    one seed the sequences of a smaller batch start where the first of a larger one do.
+    Each step draws the relative starts of its sequences from its own generator. So any step can be
+    made without the steps before it, and every position of the split is equally likely. With one
+    seed, the sequences of a smaller batch start where the first sequences of a larger one do.
     """
 
     def __init__(
         self, tokens: Tokens, *, seed: int, batch_size: int, seq_len: int, device: torch.device
     ) -> None:
-        """:raises CorpusError: where the split is shorter than one sequence and its last target."""
-        self._tokens = np.asarray(tokens)  # a memory map's own indexing is three times slower
+        """:raises CorpusError: if the split is shorter than one sequence and its last target."""
+        self._tokens = np.asarray(tokens)  # indexing a memory map directly is three times slower
         self._seed = seed
         self._batch_size = batch_size
         self._starts = len(tokens) - seq_len
@@ -39,10 +39,10 @@ class Batches:
             )
 
     def __call__(self, step: int) -> tuple[Tensor, Tensor]:
-        """``tokens_BT`` and ``targets_BT``, int64, on the device; ``step`` counts from 1.
+        """Return ``tokens_BT`` and ``targets_BT``, int64, on the device; ``step`` counts from 1.
 
-        On CUDA the copy is asynchronous: asked for while the device still works on the step before,
-        it costs nothing.
+        On CUDA the copy is asynchronous. It costs no time if the device still works on the previous
+        step.
         """
         draw = np.random.default_rng((self._seed, step)).random(self._batch_size)
         starts_B = (draw * self._starts).astype(np.int64)
@@ -52,7 +52,7 @@ class Batches:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """``tensor`` of the host on ``device``; from pinned memory, so that the host need not wait."""
+    """Copy a host tensor to ``device``, through pinned memory so that the host does not wait."""
     if device.type != "cuda":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""The ruler: held-out text scored whole, every target once, the same way for every config."""
+"""The evaluation protocol: score all held-out text, every target once, alike for every config."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from torch import Tensor, nn
 from trainer.training.data import Tokens, to_device
 
 TOKENS_PER_PASS = 4096
-"""Scored in one forward pass on a CPU; at least one window. No config changes it."""
+"""Tokens scored in one forward pass on a CPU, but at least one window. No config changes it."""
 TOKENS_PER_CUDA_PASS = 16_384
-"""The same on CUDA, whose products are as fast as they get only for many tokens."""
+"""Tokens scored in one forward pass on CUDA, whose products need many tokens for full speed."""
 LOGITS_PER_PASS = 1 << 28
-"""Bound on tokens × vocabulary of a pass: half a GiB of bf16 logits where a model holds all."""
+"""Bound on tokens × vocabulary of a pass: half a GiB of bf16 logits if a model holds them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The held-out negative log-likelihood and what it is spread over."""
+    """The held-out negative log-likelihood, and the number of targets."""
 
     nll_nats: float
     """Sum over all targets, in float64."""
     tokens: int
-    """Targets scored: all of the stream but its first token, a separator without context."""
+    """Targets scored: the whole stream except its first token, a separator without context."""
 
     @property
     def bits_per_token(self) -> float:
         return self.nll_nats / (math.log(2) * self.tokens)
 
     def bits_per_byte(self, heldout_bytes: int) -> float:
-        """sum(NLL in nats) / (ln 2 × UTF-8 bytes scored)."""
+        """Return sum(NLL in nats) / (ln 2 × UTF-8 bytes scored)."""
         return self.nll_nats / (math.log(2) * heldout_bytes)
 
 
@@ -42,11 +42,11 @@ class Evaluation:
 def evaluate(model: nn.Module, heldout: Tokens, *, seq_len: int, vocab_size: int) -> Evaluation:
     """Score ``heldout`` in windows of ``seq_len`` that share no target, the last one shorter.
 
-    Logits come in the precision the config trains in, which is part of what is measured (bf16
-    logits have three digits). From them on all is float64: the log-softmax, which the model does
-    (:meth:`trainer.backends.base.Backend.build`), and the sum, which this does; but for the
-    exponentials, which CUDA's kernels take in fp32 and add up in fp64. Separators are targets too:
-    where a document ends is something to predict.
+    Logits have the config's training precision, which is part of what is measured (bf16 logits
+    have three digits). The rest is float64: the model's log-softmax
+    (:meth:`trainer.backends.base.Backend.build`) and the sum here. As an exception, CUDA's kernels
+    take exponentials in fp32 and add them up in fp64. Separators are targets too, since the end of
+    a document is something to predict.
     """
     device = next(model.parameters()).device
     model.eval()
@@ -59,10 +59,10 @@ def evaluate(model: nn.Module, heldout: Tokens, *, seq_len: int, vocab_size: int
 
 
 def tokens_per_pass(model: nn.Module, device: torch.device, vocab_size: int) -> int:
-    """How many tokens are scored in one forward pass.
+    """Return how many tokens one forward pass scores.
 
-    A model that says ``chunks_logits`` holds those of few tokens at a time, however long a pass is.
-    On a CPU that makes no difference: which products a number is a sum of stays as it was.
+    A model with ``chunks_logits`` holds the logits of few tokens at a time, however long a pass is.
+    On a CPU that makes no difference, so that every number stays the sum of the same products.
     """
     if device.type == "cpu":
         return min(TOKENS_PER_PASS, LOGITS_PER_PASS // vocab_size)
@@ -72,8 +72,10 @@ def tokens_per_pass(model: nn.Module, device: torch.device, vocab_size: int) -> 
 
 
 def windows(stream: Tokens, seq_len: int, per_pass: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Tokens and targets, int64, of shape (up to ``per_pass``, ``seq_len``) and, for what is left
-    over at the end, (1, fewer): each token of the stream but the first is a target once."""
+    """Yield tokens and targets, int64, of shape (up to ``per_pass``, ``seq_len``).
+
+    The rest at the end has shape (1, fewer). Each token except the first is a target once.
+    """
     whole = (len(stream) - 1) // seq_len
     for first in range(0, whole, per_pass):
         count = min(per_pass, whole - first)

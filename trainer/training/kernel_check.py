@@ -1,9 +1,9 @@
-"""Whether a step that came out non-finite is the config's doing or a kernel's.
+"""Find out whether the config or a kernel caused a non-finite step.
 
-From the first bad step on nothing is updated (:mod:`trainer.backends.optimizer`), so the weights
-that made it are there when a trial ends, and its batch can be drawn again. The step is repeated on
-torch's own operators; if it is finite there, each kind of kernel is replaced in turn, and those
-without which the step is finite are named.
+From the first bad step on, nothing is updated (:mod:`trainer.backends.optimizer`). So a trial ends
+with the weights that made the step, and its batch can be drawn again. The check repeats the step on
+torch's own operators. If it is finite there, the check replaces each kind of kernel in turn and
+names those without which the step is finite.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from trainer.training.data import Batches
 from trainer.training.train import TrialStopped
 
 DIVERGED = 10.0
-"""A loss of more than so many times that of guessing is no kernel's work: on the way to infinity
-two ways of computing the same step overflow at different moments."""
+"""A loss above this multiple of a uniform guess's loss is not blamed on a kernel. Near infinity two
+ways of computing the same step overflow at different moments."""
 BOUNDED_LR = 1.0
-"""An update of AdamW moves a weight by some tens of learning rates at most, so up to this rate
-finite gradients leave finite weights."""
+"""Finite gradients leave finite weights up to this learning rate, since an AdamW update moves a
+weight by at most some tens of learning rates."""
 
 
 @contextmanager
 def checking_kernels(model: nn.Module, batches: Batches) -> Iterator[None]:
-    """Look into what ends a trial as ``nonfinite`` while the block runs.
+    """Check the kernels if a trial ends as ``nonfinite`` while the block runs.
 
-    :raises MachineryError: if kernels are at fault, naming them; the config is not blamed then.
+    :raises MachineryError: if kernels are at fault and not the config; it names them.
     """
     try:
         yield
     except TrialStopped as stop:
         if stop.status == "nonfinite" and isinstance(model, TorchGPT) and model.kernels:
-            traceback.clear_frames(stop.__traceback__)  # the optimizer's state makes room
+            traceback.clear_frames(stop.__traceback__)  # frees the optimizer's state
             _check(model, batches(stop.steps + 1), stop)
         raise
 
@@ -50,7 +50,7 @@ def checking_kernels(model: nn.Module, batches: Batches) -> Iterator[None]:
 def _check(model: TorchGPT, batch: tuple[Tensor, Tensor], stop: TrialStopped) -> None:
     try:
         found = _found(model, batch)
-    except Exception:  # noqa: BLE001 (memory above all; what cannot be checked stays the config's)
+    except Exception:  # noqa: BLE001 (mostly memory; without a check the config stays at fault)
         traceback.print_exc()
         return
     if found:
@@ -61,7 +61,7 @@ def _check(model: TorchGPT, batch: tuple[Tensor, Tensor], stop: TrialStopped) ->
 
 
 def _found(model: TorchGPT, batch: tuple[Tensor, Tensor]) -> str:
-    """Return what is wrong with which kernels, as a clause; empty where nothing is."""
+    """Return what is wrong with which kernels, as a clause; empty if nothing is."""
     weights = torch.stack([p.detach().isfinite().all() for p in model.parameters()])
     if not weights.all():
         if model.config.lr > BOUNDED_LR:
@@ -80,7 +80,7 @@ def _found(model: TorchGPT, batch: tuple[Tensor, Tensor]) -> str:
 
 
 def _suspects(model: TorchGPT) -> dict[str, AbstractContextManager[None]]:
-    """Return what can be replaced, by name."""
+    """Return context managers that replace one kind of kernel each, by its name."""
     return {
         **{name: operations.written_out_instead(name) for name in model.kernels},
         "attention": attending_by_formula(),
@@ -96,7 +96,7 @@ def _is_finite(
 
 
 def _step(model: TorchGPT, batch: tuple[Tensor, Tensor], *, rows: int) -> tuple[float, float]:
-    """Loss and gradient norm of a step, ``rows`` sequences at once; no weight changes."""
+    """Return loss and gradient norm of a step, ``rows`` sequences at once; no weight changes."""
     model.train()
     model.zero_grad()
     losses = []

@@ -1,4 +1,4 @@
-"""Scoring with other weights than the last, and before the last step."""
+"""Score averaged weights, and weights from before the last step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _Key: TypeAlias = tuple[Averaging, int | None]
 
 
 class Looks:
-    """What a spec asks to be scored besides its last weights; told every step, it keeps the means
-    that takes, and looks when it is time."""
+    """The checkpoint evaluations that a spec requests besides that of its last weights.
+
+    Call it after every step: it updates the averages, and scores a checkpoint when its step comes.
+    """
 
     def __init__(self, model: nn.Module, corpus: Corpus, spec: TrialSpec) -> None:
         self._model, self._corpus, self._spec = model, corpus, spec
@@ -26,16 +28,17 @@ class Looks:
         keys = [key for look in asked if (key := self._key(look)) is not None]
         self._averages = {key: RunningAverage(model, *key) for key in dict.fromkeys(keys)}
         self._found: dict[int, float] = {}
-        """Bits per byte by the look's place in the spec."""
+        """Bits per byte by the checkpoint's place in the spec."""
 
     @property
     def needed(self) -> bool:
-        """Whether anything is to be done while it trains."""
+        """Whether training must call :meth:`after`."""
         return bool(self._averages or self._spec.looks)
 
     def after(self, step: int) -> None:
-        """
-        :raises TrialStopped: where a loss is not finite.
+        """Update the averages, and score the checkpoints of this step.
+
+        :raises TrialStopped: if a loss is not finite.
         """
         for average in self._averages.values():
             average.take(step)
@@ -43,9 +46,9 @@ class Looks:
             self._look(step)
 
     def at_the_end(self, step: int) -> tuple[float, ...]:
-        """Score what is left, after the last step: bits per byte in the spec's order.
+        """Score the last step's checkpoints; return all bits per byte in the spec's order.
 
-        :raises TrialStopped: where a loss is not finite.
+        :raises TrialStopped: if a loss is not finite.
         """
         self._look(step)
         return tuple(self._found[place] for place in range(len(self._spec.looks)))
@@ -59,7 +62,7 @@ class Looks:
                 self._found[place] = scored.bits_per_byte(self._corpus.info.heldout_bytes)
 
     def weights(self, look: Checkpoint) -> AbstractContextManager[None]:
-        """The model with the weights of a look that it is time for."""
+        """Give the model a checkpoint's weights while the block runs; call it at its step."""
         key = self._key(look)
         return nullcontext() if key is None else self._averages[key].in_place()
 
@@ -67,7 +70,7 @@ class Looks:
         return self._last if look.step is None else look.step
 
     def _key(self, look: Checkpoint) -> _Key | None:
-        """What tells its mean from others; an exponential one serves all steps while it grows."""
+        """Return the key of a checkpoint's average; an exponential average serves all steps."""
         if look.average is None:
             return None
         return look.average, self._step(look) if look.average.form == "lawa" else None

@@ -1,8 +1,8 @@
-"""Whether a config can be trained on a device at all, found out before anything is created.
+"""Check that a config can be trained on a device, before anything is created.
 
-About a GPU a process of its own is asked (``python -m trainer.training.readiness CONFIG BACKEND
-DEVICE COMPILE``), so that the asking one holds no CUDA context. Importing this module imports no
-torch.
+For a GPU a separate process checks it (``python -m trainer.training.readiness CONFIG BACKEND
+DEVICE COMPILE``), so that the calling process holds no CUDA context. Importing this module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from trainer.machine.throwaway_process import NoAnswer, ask
 from trainer.spec import BackendName, Config
 
 PATIENCE_S = 120.0
-"""Importing torch from a cold disk and starting CUDA take tens of seconds at worst."""
+"""The check's time limit; importing torch from a cold disk and starting CUDA can take tens of
+seconds."""
 
 
 class Readiness(Frozen):
     """Whether a config can be trained."""
 
     refusal: str | None = None
-    """Why not, in a sentence."""
+    """The reason why it cannot, in a sentence."""
     at_fault: Literal["spec", "machinery"] = "spec"
 
 
 def check_trainable(
     config: Config, backend: BackendName, device: str, *, compile: bool = False
 ) -> None:
-    """Refuse what every trial would refuse.
+    """Raise the error that every trial of the config would raise.
 
-    :raises MachineryError: where the device is not there, or nothing to compile with.
-    :raises SpecError: where the backend cannot train such a config on it.
+    :raises MachineryError: if the device or a compiler is missing.
+    :raises SpecError: if the backend cannot train such a config on the device.
     """
     if device.startswith("cuda"):
         check_elsewhere(config, backend, device, compile=compile)
@@ -43,7 +44,7 @@ def check_trainable(
 
 
 def check_here(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
-    """:func:`check_trainable`, in this process."""
+    """Do :func:`check_trainable` in this process."""
     from trainer.backends import choose_backend  # noqa: PLC0415 (torch)
     from trainer.machine.device import find_device  # noqa: PLC0415 (torch)
 
@@ -51,10 +52,10 @@ def check_here(config: Config, backend: BackendName, device: str, *, compile: bo
 
 
 def check_elsewhere(config: Config, backend: BackendName, device: str, *, compile: bool) -> None:
-    """:func:`check_trainable`, in a process of its own.
+    """Do :func:`check_trainable` in a separate process.
 
-    :raises MachineryError: as there, and where there is no answer.
-    :raises SpecError: as there.
+    :raises MachineryError: see there; also if there is no answer.
+    :raises SpecError: see there.
     """
     question = (config.model_dump_json(), backend, device, "compile" if compile else "eager")
     try:
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         answer = Readiness(refusal=str(error))
     except AutoresearchError as error:
         answer = Readiness(refusal=str(error), at_fault="machinery")
-    except (RuntimeError, AssertionError, ValueError) as error:  # torch's words for no such device
+    except (RuntimeError, AssertionError, ValueError) as error:  # torch knows no such device
         sys.stderr.write(f"{str(error).splitlines()[0]}\n")
         return 1
     sys.stdout.write(answer.model_dump_json() + "\n")

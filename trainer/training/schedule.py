@@ -1,4 +1,4 @@
-"""How long to train, and at what learning rate."""
+"""The length of training, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class Schedule:
     horizon_steps: int | None
     """Steps over which the rate decays; None: the budget."""
     cooldown_steps: int = 0
-    """Last steps of the budget, which then counts them, over which the rate goes to nothing."""
+    """Number of last steps over which the rate falls to 0; the budget must then count steps."""
 
     @property
     def steps(self) -> int | None:
-        """How many are trained; None where only the clock can tell."""
+        """Return how many steps are trained; None if only the clock decides."""
         return self.budget.steps(self.config.tokens_per_step)
 
     def is_last(self, step: int, elapsed_s: float) -> bool:
-        """Whether training ends with ``step`` (1 for the first), done after ``elapsed_s``."""
+        """Return whether training ends with ``step`` (1 for the first), done after ``elapsed_s``."""
         if self.steps is None:
             return elapsed_s >= self.budget.amount
         return step >= self.steps
 
     def lr(self, step: int, elapsed_s: float) -> float:
-        """For ``step`` (1 for the first), which begins after ``elapsed_s``.
+        """Return the rate for ``step`` (1 for the first), which begins after ``elapsed_s``.
 
-        Linear warm-up that reaches ``lr`` with the step after ``lr_warmup``, then the schedule's
-        form down to ``lr × lr_min_ratio`` at the horizon, and constant after it: half a cosine, a
-        straight line, or ``wsd``, which stays at ``lr`` until the last ``decay_share`` of the
-        horizon (from the end of the warm-up at the earliest) and is a straight line there. A budget
-        in seconds that is its own horizon decays by the clock. Over the last ``cooldown_steps`` all
-        that is multiplied by a straight line, which reaches 0 with the step after the last.
+        A linear warm-up reaches ``lr`` with the step after ``lr_warmup``. Then the rate falls to
+        ``lr × lr_min_ratio`` at the horizon and stays there. It falls as half a cosine, as a
+        straight line, or as ``wsd``. The last stays at ``lr`` until the last ``decay_share`` of the
+        horizon (but at least to the end of the warm-up) and is a straight line there. A budget
+        in seconds that is its own horizon decays by the clock. Over the last ``cooldown_steps`` the
+        rate is also multiplied by a straight line that reaches 0 with the step after the last.
         """
         rate = self._scheduled(step, elapsed_s)
         if not self.cooldown_steps or self.steps is None:
@@ -47,7 +47,7 @@ class Schedule:
         return rate * min(1.0, left / (self.cooldown_steps + 1))
 
     def _scheduled(self, step: int, elapsed_s: float) -> float:
-        """The rate without the cooldown."""
+        """Return the rate without the cooldown."""
         config = self.config
         done = step - 1
         if done < config.lr_warmup:
@@ -56,7 +56,7 @@ class Schedule:
         return config.lr * (config.lr_min_ratio + (1.0 - config.lr_min_ratio) * left)
 
     def _progress(self, done: int, elapsed_s: float) -> float:
-        """Of the fall: 0 where it begins, below that before, 1 at the horizon."""
+        """Return the progress of the decay: 0 at its start, below 0 before it, 1 at the horizon."""
         config, share = self.config, self.config.decay_share
         horizon = self.horizon_steps or self.steps
         if horizon is None:
@@ -68,7 +68,7 @@ class Schedule:
         return 1.0 if horizon <= begin else (done - begin) / (horizon - begin)
 
     def _left(self, progress: float) -> float:
-        """Of the way between the two rates."""
+        """Return the remaining share of the difference between the first rate and the last."""
         if self.config.schedule == "cosine":
             return 0.5 * (1.0 + math.cos(math.pi * progress))
         return 1.0 - max(progress, 0.0)

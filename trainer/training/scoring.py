@@ -1,5 +1,4 @@
-"""What a trained model is measured on: the corpus' held-out text, and whatever the spec names
-besides."""
+"""Score a trained model on the corpus's held-out text, and on other texts that the spec names."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ from trainer.training.train import TrialStopped
 
 
 def train_split(spec: TrialSpec, corpus: Corpus) -> Tokens:
-    """What of the train split this trial may learn from.
+    """Return the part of the train split that this trial may learn from.
 
-    :raises CorpusError: where the spec names more than there is.
+    :raises CorpusError: if the spec names more tokens than there are.
     """
     if spec.train_tokens is None:
         return corpus.train
@@ -35,9 +34,9 @@ def train_split(spec: TrialSpec, corpus: Corpus) -> Tokens:
 
 
 def check_texts(spec: TrialSpec) -> None:
-    """See, before anything is trained, that the texts to score are the ones that were meant.
+    """Verify, before training, the hashes of the texts to score.
 
-    :raises CorpusError: where one is not.
+    :raises CorpusError: if one differs.
     """
     for text in spec.texts:
         seen = heldout_sha256(Path(text.path))
@@ -49,10 +48,10 @@ def check_texts(spec: TrialSpec) -> None:
 
 
 def score_heldout(model: torch.nn.Module, corpus: Corpus, spec: TrialSpec, step: int) -> Evaluation:
-    """The corpus' held-out text.
+    """Score the corpus's held-out text.
 
-    :param step: after which it is scored.
-    :raises TrialStopped: where the loss is not finite.
+    :param step: the step after which it is scored.
+    :raises TrialStopped: if the loss is not finite.
     """
     return _finite(model, corpus.heldout, spec, corpus.info.vocab_size, step)
 
@@ -60,9 +59,9 @@ def score_heldout(model: torch.nn.Module, corpus: Corpus, spec: TrialSpec, step:
 def score_texts(
     model: torch.nn.Module, corpus: Corpus, spec: TrialSpec, step: int
 ) -> Iterator[TextScore]:
-    """Every text that the spec names, part by part; a part's first token has no context.
+    """Score every text that the spec names, part by part; a part's first token has no context.
 
-    :raises TrialStopped: where a loss is not finite.
+    :raises TrialStopped: if a loss is not finite.
     """
     for text in spec.texts:
         dtype = token_dtype(corpus.info.dtype)

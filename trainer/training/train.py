@@ -1,10 +1,11 @@
-"""The step loop: one code path for CPU and CUDA, in which the host never waits for a GPU.
+"""The step loop: one code path for CPU and CUDA, in which the host does not wait for the GPU.
 
-A step's loss and gradient norm are copied to pinned memory behind it, and looked at once they have
-arrived, a step or two later; the update that a loss which is not finite must not make is prevented
-on the device (:mod:`trainer.backends.optimizer`). The host waits at the last step and where pruning
-must decide. Nothing else in a step does: the learning rate is an argument of a kernel, batches come
-from pinned memory, and no Python number is made of a tensor."""
+The device copies each step's loss and gradient norm to pinned memory, and the host reads them once
+they have arrived, a step or two later. The device itself skips the update of a loss that is not
+finite (:mod:`trainer.backends.optimizer`). The host waits only at the last step and at a pruning
+decision. Nothing else in a step waits: the learning rate is an argument of a kernel, batches come
+from pinned memory, and no tensor is converted to a Python number.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from trainer.training.schedule import Schedule
 
 
 class TrialStopped(Exception):
-    """Training ended before its budget; the reason is a result, not an error."""
+    """Training ended before its budget was spent; the reason is a result, not an error."""
 
     def __init__(self, status: FailureStatus, message: str, steps: int) -> None:
         super().__init__(message)
@@ -37,20 +38,20 @@ class TrialStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What training tells about itself."""
+    """The measurements of a finished training run."""
 
     steps: int
     tokens: int
     loss_first: float
     loss_last: float
     step_ms: float
-    """Median over the steps after the first; of the only one where there is but one."""
+    """Median over the steps after the first, or the only step's time."""
     train_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step handed to the device, its numbers perhaps still on their way."""
+    """A step handed to the device; its numbers may not have arrived yet."""
 
     step: int
     lr: float
@@ -71,12 +72,12 @@ def train(
 ) -> Trained:
     """Train ``model`` until the schedule's end.
 
-    ``report`` gets a point of the first step, every ``log_every``-th and the last. ``after_step``
-    is told each step whose update was handed to the device, and may do what leaves weights and mode
-    as they were; its time counts.
+    ``report`` gets a point of the first step, of every ``log_every``-th step and of the last.
+    ``after_step`` is called after each step whose update was handed to the device. It must leave
+    weights and mode unchanged, and its time counts.
 
-    :raises TrialStopped: ``nonfinite`` with the first loss or gradient norm that is not finite,
-        whose update did not happen; ``pruned`` where the rule says so.
+    :raises TrialStopped: ``nonfinite`` at the first loss or gradient norm that is not finite, whose
+        update did not happen; ``pruned`` if the rule decides so.
     """
     config = schedule.config
     optimizer = optimizer_of(model, config)
@@ -93,7 +94,7 @@ def train(
         loss = model(tokens_BT, targets_BT)
         loss.backward()
         numbers_2 = torch.stack((loss.detach(), optimizer.step(loss, lr)))
-        # From CUDA this is to pinned memory; on a CPU it is no copy at all.
+        # From CUDA this copies to pinned memory; on a CPU it copies nothing.
         on_host_2 = numbers_2.to("cpu", non_blocking=True)
         tokens_BT, targets_BT = batches(step + 1)
         pending.append(Step(step, lr, on_host_2, clock.mark()))
@@ -130,7 +131,7 @@ def _point(
 
 
 def arrived(pending: deque[Step], *, wait: bool) -> Iterator[Step]:
-    """Take from ``pending`` the steps that are done, in their order; or all, when they are."""
+    """Take the finished steps from ``pending``, in order; if ``wait``, wait for all of them."""
     while pending and (wait or pending[0].done.reached()):
         step = pending.popleft()
         step.done.wait()
@@ -138,7 +139,7 @@ def arrived(pending: deque[Step], *, wait: bool) -> Iterator[Step]:
 
 
 class _Losses:
-    """The losses the host has seen, and what they mean."""
+    """The losses that the host has read, and the decisions that they imply."""
 
     def __init__(self, prune: PruneRule | None) -> None:
         self._prune = prune
@@ -147,9 +148,9 @@ class _Losses:
         self.last = float("nan")
 
     def take(self, done: Step) -> tuple[float, float]:
-        """Loss and gradient norm of the next step.
+        """Return loss and gradient norm of the next step.
 
-        :raises TrialStopped: where the step must be the last.
+        :raises TrialStopped: if the trial must end with this step.
         """
         loss, grad_norm = done.numbers_2.tolist()
         self._judge(done, loss, grad_norm)
@@ -182,23 +183,23 @@ class _Losses:
 
 
 class Mark(Protocol):
-    """The end of what the device had been given when it was made."""
+    """The end of the work that the device had been given when the mark was made."""
 
     def reached(self) -> bool:
-        """Whether the device has come so far; asking waits for nothing."""
+        """Return whether the device has reached the mark, without waiting."""
         ...
 
     def wait(self) -> None:
-        """Until it has."""
+        """Wait until the device reaches the mark."""
         ...
 
     def since_s(self, earlier: Mark) -> float:
-        """From another mark of this clock; both are reached."""
+        """Return the seconds from another mark of this clock; both must be reached."""
         ...
 
 
 class Clock:
-    """The time of each step, on the device's own clock where it has one."""
+    """The time of each step, by the device's own clock if it has one."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -206,33 +207,33 @@ class Clock:
         self._marks: list[Mark] = []
 
     def start(self) -> None:
-        """The first step begins now."""
+        """Start the clock, as the first step begins."""
         self._began = time.perf_counter()
         self._marks = []
         self.mark()
 
     def mark(self) -> Mark:
-        """The end of a step, which has been handed to the device."""
+        """Mark the end of a step that was handed to the device."""
         on_cuda = self._device.type == "cuda"
         self._marks.append(_DeviceMark(self._device) if on_cuda else _HostMark())
         return self._marks[-1]
 
     def elapsed_s(self) -> float:
-        """Since the start, by the host, which may be ahead of the device."""
+        """Return the seconds since the start, by the host, which may be ahead of the device."""
         return time.perf_counter() - self._began
 
     def at_s(self, mark: Mark) -> float:
-        """When the device reached the mark, since the start."""
+        """Return when the device reached the mark, in seconds since the start."""
         return mark.since_s(self._marks[0])
 
     def step_ms(self) -> float:
-        """Median over the steps after the first; the device must have finished them."""
+        """Return the median over the steps after the first; the device must have finished them."""
         steps_ms = [1000.0 * later.since_s(earlier) for earlier, later in pairwise(self._marks)]
         return median(steps_ms[1:] or steps_ms)
 
 
 class _HostMark:
-    """On a CPU work is done when the call returns."""
+    """A mark on a CPU, where work is done when the call returns."""
 
     def __init__(self) -> None:
         self._at = time.perf_counter()
@@ -249,7 +250,7 @@ class _HostMark:
 
 
 class _DeviceMark:
-    """An event in a CUDA stream."""
+    """A mark on a GPU: an event in a CUDA stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

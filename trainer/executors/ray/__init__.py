@@ -1,6 +1,5 @@
-"""Trials on other machines: a lane is a Ray actor that hosts this product's own executor there.
+"""Run trials on other machines: a lane is a Ray actor that hosts this product's executor there.
 
-What crosses between the machines is text and bytes: JSON that both sides check as from a stranger,
-and pieces of files. Ray is loaded by :mod:`trainer.executors.ray.connection` alone, and only once
-somebody asks for a cluster.
+The machines exchange text and bytes: JSON, which both sides treat as untrusted, and pieces of
+files. Only :mod:`trainer.executors.ray.connection` loads Ray, once somebody asks for a cluster.
 """

@@ -1,4 +1,4 @@
-"""A cluster's lanes as one executor."""
+"""Combine a cluster's lanes into one executor."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ClusterLanes(Lanes):
         refused: dict[str, str],
     ) -> None:
         self.kind = lanes[0].place.device or ""
-        """Of their devices."""
+        """The kind of their devices."""
         super().__init__([ClusterLane(lane) for lane in lanes])
         self._cluster = cluster
         self.refused = refused
-        """Nodes that will not do, and why."""
+        """Reasons why nodes are unfit, by their names."""
 
     @classmethod
     def opened(
@@ -47,9 +47,9 @@ class ClusterLanes(Lanes):
         parcel: Parcel,
         **asked: Any,
     ) -> Self:
-        """Connect and open lanes, as :meth:`RayCluster.open_lanes` says.
+        """Connect and open lanes; see :meth:`RayCluster.open_lanes`.
 
-        :param parcel: what nodes are sent; it is closed once they can have it.
+        :param parcel: the files to send to nodes; closed once Ray has them.
         """
         with parcel:
             cluster = RayCluster(address, parcel=parcel)

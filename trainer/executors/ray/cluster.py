@@ -1,4 +1,4 @@
-"""A Ray cluster: its machines, which of them will do, and the lanes that are opened there."""
+"""A Ray cluster: find its machines, select the fit ones, and open lanes there."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from trainer.executors.ray.values import LaneOrder, NodeFacts, Opened, said
 from trainer.spec import Place
 
 _OPENING_S = 90.0
-"""From asking Ray for an actor to its answer: it starts a Python there, and imports this."""
+"""Time limit from requesting an actor to its answer; Ray starts a Python there and imports this."""
 _ORDER = LaneOrder(token="0" * 16, entry=ENTRY, lease_s=LEASE_S)
 
 
 class RayCluster(Closing):
-    """A driver's connection to a cluster. Who opens one closes it, after its lanes."""
+    """A driver's connection to a cluster. The code that opens it closes it, after its lanes."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class RayCluster(Closing):
     ) -> None:
         """
         :param address: ``HOST:PORT``; None: the cluster that this machine is a node of.
-        :param data_dir: where nodes keep trials at work; None: each its own cache folder.
-        :param parcel: what nodes are sent.
-        :raises SettingsError: where the address is none, or Ray is not installed.
-        :raises MachineryError: where no cluster is there that takes this machine.
+        :param data_dir: the directory for running trials on nodes; None: each node's cache folder.
+        :param parcel: the files to send to nodes.
+        :raises SettingsError: if the address is invalid, or Ray is not installed.
+        :raises MachineryError: if no cluster there takes this machine.
         """
         connect(address, None if parcel is None else parcel.directory)
         self._script_sha256 = None if parcel is None else parcel.script_sha256
         self._data_dir = None if data_dir is None else str(data_dir)
         self._names: dict[str, str] = {}
-        """Of nodes, by their ids."""
+        """Names of nodes, by their ids."""
         self._door = threading.Lock()
 
     def close(self) -> None:
@@ -55,11 +55,11 @@ class RayCluster(Closing):
         disconnect()
 
     def machines(self) -> dict[str, Machine]:
-        """The machines that are alive, by name; several of one name are told apart by a number.
+        """Return the machines that are alive, by name; a number distinguishes equal names.
 
-        A machine keeps its name from when it is asked or given a lane, and no sooner: one on which
-        Ray was started again is there before Ray knows that the former one is gone, and is to have
-        its name, for which a lane waits.
+        A machine's name is fixed only once it is asked for facts or given a lane. When Ray restarts
+        on a machine, the new node appears before Ray knows that the former one is gone. The new
+        node must then get the former one's name, for which a lane waits.
         """
         with self._door:
             named = {}
@@ -74,7 +74,7 @@ class RayCluster(Closing):
         return dict(sorted(named.items()))
 
     def _keep_name(self, name: str, machine: Machine) -> None:
-        """It is this machine's, and no other's any more."""
+        """Give the name to this machine, and take it from any other."""
         with self._door:
             self._names = {node: other for node, other in self._names.items() if other != name}
             self._names[machine.id] = name
@@ -82,10 +82,10 @@ class RayCluster(Closing):
     def look(
         self, only: Collection[str] = (), needs: Needs | None = None
     ) -> tuple[list[Node], dict[str, str]]:
-        """What each machine is and has, asked on it; and of those that do not answer, why.
+        """Ask each machine for its facts; return the nodes, and why others do not answer.
 
-        :param only: names of the machines to ask; none: all.
-        :param needs: of the command that is to train there, if one is.
+        :param only: names of the machines to ask; empty: all.
+        :param needs: the needs of the command that will train there, if any.
         """
         order = self._order(needs).model_dump_json()
         found = self.machines()
@@ -117,14 +117,14 @@ class RayCluster(Closing):
         entry: str = ENTRY,
         needs: Needs | None = None,
     ) -> tuple[list[RayLane], dict[str, str]]:
-        """Lanes on the machines that will do; and of the others, why not.
+        """Open lanes on the fit machines; return them, and why the other machines are unfit.
 
-        :param lanes: how many; None: one a GPU, or one a node.
-        :param kind: of the campaign's device; None: the one that most machines have.
-        :param only: names of the machines to look at; none: all.
-        :param needs: of the command that is to train there, if one is.
-        :raises SettingsError: where there is no room for so many, or none of a kind.
-        :raises MachineryError: where a lane does not open.
+        :param lanes: how many; None: one per GPU, or one per node.
+        :param kind: the kind of the campaign's device; None: the kind that most machines have.
+        :param only: names of the machines to consider; empty: all.
+        :param needs: the needs of the command that will train there, if any.
+        :raises SettingsError: if there is no room for so many lanes, or no machine of the kind.
+        :raises MachineryError: if a lane does not open.
         """
         nodes, refused = self.look(only, needs)
         usable = []
@@ -167,7 +167,7 @@ class RayCluster(Closing):
 
     def _open(self, seat: Seat, order: LaneOrder, kind: str) -> OpenLane:
         """
-        :raises LaneLost: where its node is not there, or does not answer.
+        :raises LaneLost: if its node is gone or does not answer.
         """
         machine = self.machines().get(seat.node)
         if machine is None:
@@ -199,10 +199,11 @@ class RayCluster(Closing):
 
 
 def _all(opened: Callable[[Seat], RayLane], wanted: list[Seat]) -> list[RayLane]:
-    """All at once, but on no node more than it has cores: each takes seconds, in which a Python
-    starts there, and many on few cores would not answer in time.
+    """Open all lanes at once, but on each node at most as many at a time as it has cores.
 
-    :raises AutoresearchError: where one does not open; those that did are closed.
+    Each takes seconds, while a Python starts there; many on few cores would not answer in time.
+
+    :raises AutoresearchError: if one does not open; the others are then closed.
     """
     with futures.ThreadPoolExecutor(len(wanted)) as threads:
         asked = [threads.submit(opened, seat) for seat in wanted]

@@ -1,6 +1,6 @@
-"""Ray itself: the one module that loads it, and what its errors mean here.
+"""Load Ray, connect to a cluster, and translate Ray's errors. No other module loads Ray.
 
-Ray Core 2.60. What is written of its behaviour in comments was seen there.
+Comments on its behavior describe observations of Ray Core 2.60.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from trainer.executors.ray.node import NodeLane
 from trainer.machine.environment import as_it_is, tell
 
 _KNOCK_S = 5.0
-"""For a sign that somebody listens there: Ray itself would try for minutes."""
+"""Time limit to reach the address at all; Ray itself would try for minutes."""
 _PROBE_S = 120.0
 _ON_NODES = {
-    # A worker that is told to end kills its children with SIGKILL, the fork server among them,
-    # which then could not end what a trial has left. Left alone it sees its parent go, and does.
+    # A worker that must end kills its children with SIGKILL, the fork server among them, which then
+    # cannot end a trial's processes. Without this, the fork server sees its parent end and does so.
     "RAY_kill_child_processes_on_worker_exit": "false",
 }
-"""In the environment of every process that Ray starts for us."""
+"""Variables in the environment of every process that Ray starts for us."""
 _SKIP_LINES = "RAY_DEDUP_LOGS_SKIP_REGEX"
-"""What Ray is not to print in the driver (its manual: "Configuring Logging"; read when Ray is
-imported). When a node goes it would print twenty lines of its raylet's log; that a lane is lost is
-said once, by us. ``log_to_driver=False`` is about what workers print and no more."""
+"""The variable for lines that Ray must not print in the driver (its manual: "Configuring Logging").
+
+Ray reads it on import. When a node goes, Ray would print twenty lines of its raylet's log, but we
+report a lost lane ourselves, once. ``log_to_driver=False`` only affects what workers print."""
 _CODE = Path(__file__).parents[3]
-"""Where this package's code lies."""
+"""The directory that holds this product's code."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS = re.compile(r"\[?[\w.:%-]+\]?:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node of the cluster, as Ray tells of it."""
+    """A node of the cluster, as Ray reports it."""
 
     id: str
-    """Another one after every start of Ray there."""
+    """The node's id, which changes with every start of Ray there."""
     name: str
     address: str
     cpus: float
@@ -57,12 +58,13 @@ class Machine:
 
 
 def load_ray() -> ModuleType:
-    """
-    :raises SettingsError: where Ray is not installed.
+    """Import Ray.
+
+    :raises SettingsError: if Ray is not installed.
     """
     tell(_SKIP_LINES, "^")
     try:
-        import ray  # noqa: PLC0415 (more than a second, and of use to those alone who ask for it)
+        import ray  # noqa: PLC0415 (takes more than a second, and few users need it)
     except ImportError as error:
         raise SettingsError(
             f"the executor ray needs Ray, which does not import here ({error});"
@@ -73,12 +75,12 @@ def load_ray() -> ModuleType:
 
 
 def connect(address: str | None = None, sent: Path | None = None) -> None:
-    """Be a driver of the cluster at ``HOST:PORT``; None: of the one that this machine is a node of.
+    """Connect to the cluster at ``HOST:PORT`` as a driver; None: to this machine's own cluster.
 
-    :param sent: a directory that every process for us starts in, in a copy on its node. It need not
-        be kept.
-    :raises SettingsError: where the address is none, or Ray is not installed.
-    :raises MachineryError: where no cluster is there that takes this machine.
+    :param sent: a directory that Ray copies to each node, where every process for us starts in it.
+        The original may be deleted afterwards.
+    :raises SettingsError: if the address is invalid, or Ray is not installed.
+    :raises MachineryError: if no cluster there takes this machine.
     """
     ray = load_ray()
     if ray.is_initialized():
@@ -88,8 +90,8 @@ def connect(address: str | None = None, sent: Path | None = None) -> None:
     files = {} if sent is None else {"working_dir": str(sent)}
     try:
         with _signals_kept(), contextlib.chdir(_CODE):
-            # Ray has its workers import from where this process is then, before anything else: from
-            # a person's checkout it would run, unconfined, a trainer.py of his in ours' place.
+            # Ray's workers import first from this process's current directory. In a person's
+            # checkout that would run their trainer.py, unconfined, in place of ours.
             ray.init(
                 address=address or "auto",
                 runtime_env={"env_vars": _ON_NODES, **files},
@@ -103,9 +105,10 @@ def connect(address: str | None = None, sent: Path | None = None) -> None:
 
 
 def takes_anyone() -> bool:
-    """Return whether the cluster that this process is connected to lets in who has no token.
+    """Return whether the cluster that this process is connected to accepts clients without a token.
 
-    A process without one asks it for its state: how this process came in says nothing of that.
+    A separate process without a token asks for the cluster's state, since this process's own
+    connection says nothing about that.
     """
     address = load_ray().get_runtime_context().gcs_address
     done = subprocess.run(
@@ -120,16 +123,16 @@ def takes_anyone() -> bool:
 
 
 def disconnect() -> None:
-    """End this process's part in the cluster, and with it every actor that it started."""
+    """Disconnect from the cluster, which ends every actor that this process started."""
     ray = load_ray()
     if ray.is_initialized():
         ray.shutdown()
 
 
 def machines() -> list[Machine]:
-    """The nodes that are alive, the ones with names that sort first first.
+    """Return the nodes that are alive, sorted by name.
 
-    :raises MachineryError: where the cluster does not answer.
+    :raises MachineryError: if the cluster does not answer.
     """
     ray = load_ray()
     try:
@@ -155,12 +158,12 @@ def _machine(node: dict[str, Any]) -> Machine:
 
 
 class Remote:
-    """An actor on a node that hosts a :class:`NodeLane`, asked with a bound on every answer."""
+    """An actor on a node that hosts a :class:`NodeLane`; every call has a timeout."""
 
     def __init__(self, node_id: str, order: str, *, name: str, cpus: float, gpus: float) -> None:
-        """It starts while the caller goes on.
+        """Start the actor, without waiting for it.
 
-        :param name: of the lane, for messages.
+        :param name: the lane's name, for messages.
         """
         ray = load_ray()
         from ray.util.scheduling_strategies import (  # noqa: PLC0415 (as above)
@@ -180,9 +183,9 @@ class Remote:
         self._actor = actor.remote(order)
 
     def ask(self, method: str, *arguments: object, within_s: float) -> bytes:
-        """What a method of the NodeLane answers.
+        """Call a method of the NodeLane and return its answer.
 
-        :raises LaneLost: where no answer comes in time, or none can come any more.
+        :raises LaneLost: if no answer comes in time, or none can come any more.
         """
         ray = self._ray
         try:
@@ -200,7 +203,7 @@ class Remote:
         return answer
 
     def end(self) -> None:
-        """End the actor, wherever it can still be reached. What it started ends with it."""
+        """End the actor if it can still be reached. The processes that it started end with it."""
         with contextlib.suppress(self._ray.exceptions.RayError, ValueError, RuntimeError):
             self._ray.kill(self._actor, no_restart=True)
 
@@ -221,7 +224,7 @@ def _knock(address: str) -> None:
 
 
 def _why_not(address: str | None, error: Exception) -> str:
-    """Ray's reason, and what to do."""
+    """Return Ray's reason, and what to do."""
     text = str(error)
     if type(error).__name__ == "AuthenticationError" or "oken" in text:
         return (
@@ -241,7 +244,7 @@ def _why_not(address: str | None, error: Exception) -> str:
 
 
 def _gist(error: BaseException) -> str:
-    """What an error says: of one with a traceback in its text the last line, which is the cause."""
+    """Return an error's first line; if its text holds a traceback, the last line, the cause."""
     raw = _COLOURS.sub("", str(error)).splitlines()
     lines = [line.strip() for line in raw if line.strip()]
     if any(line.startswith('File "') for line in lines):
@@ -251,7 +254,7 @@ def _gist(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM over, which is ours."""
+    """Restore this process's signal handlers afterwards, since Ray replaces that of SIGTERM."""
     ours = threading.current_thread() is threading.main_thread()
     kept = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)} if ours else {}
     try:

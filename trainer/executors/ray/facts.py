@@ -1,4 +1,4 @@
-"""What a process finds out about the machine it is on, for whoever would run trials there."""
+"""Find the facts about this machine that decide whether trials can run on it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MONITOR = b"RAY_memory_monitor_refresh_ms="
 
 
 def node_directory(chosen: str | None) -> Path:
-    """Where a node keeps trials at work: what was chosen, or its own cache folder.
+    """Return the directory for running trials on a node: the chosen one, or its cache folder.
 
-    :raises MachineryError: where there is none.
+    :raises MachineryError: if there is none.
     """
     try:
         return Path(chosen) if chosen else cache_folder() / "node"
@@ -39,10 +39,10 @@ def node_directory(chosen: str | None) -> Path:
 
 
 def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
-    """What this machine is and has.
+    """Return the facts about this machine.
 
-    :param directory: where it keeps trials at work.
-    :param needs: of the command that is to train here, if one is.
+    :param directory: the directory for running trials.
+    :param needs: the needs of the command that will train here, if any.
     """
     layers = Layers.detect()
     refused, free_gib = _disk(directory)
@@ -67,8 +67,8 @@ def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
 
 
 def _gpus() -> tuple[str, ...]:
-    """Names of the GPUs that NVML shows; which of them is a lane's, CUDA_VISIBLE_DEVICES says."""
-    import pynvml  # noqa: PLC0415 (of no use on a CPU)
+    """Return the names of all GPUs that NVML shows; CUDA_VISIBLE_DEVICES selects a lane's."""
+    import pynvml  # noqa: PLC0415 (useless on a CPU)
 
     try:
         pynvml.nvmlInit()
@@ -91,7 +91,7 @@ def _memory_gib() -> float:
 
 
 def _disk(directory: Path) -> tuple[str, float]:
-    """Why nothing can be written there, empty where it can; and GiB that are free."""
+    """Return why nothing can be written there, empty if it can; and the free GiB."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory) as file:
@@ -102,8 +102,10 @@ def _disk(directory: Path) -> tuple[str, float]:
 
 
 def _memory_monitor() -> str:
-    """As the environment of this process's parent has it, which is the node's raylet where this is
-    a Ray worker."""
+    """Return the memory monitor's variable in the environment of this process's parent.
+
+    The parent of a Ray worker is the node's raylet.
+    """
     try:
         variables = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
     except OSError:

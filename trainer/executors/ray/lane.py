@@ -1,4 +1,4 @@
-"""One lane on another machine, as an executor of one place here."""
+"""Use one lane on another machine as an executor of one place here."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from trainer.isolation.trial_files import MAX_CURVE_BYTES, TrialFiles
 from trainer.spec import Measured, Place, TrialFailed, TrialSpec, parse_result
 
 LEASE_S = 20.0
-"""A trial that its driver has not asked about for so long is ended on its node: a driver that is
-killed, or cut off, leaves none running."""
+"""Time after which a node ends a trial that its driver has not asked about, so that a driver that
+is killed or disconnected leaves none running."""
 SILENCE_S = 20.0
-"""A lane that has not answered for so long is lost."""
+"""Time without an answer after which a lane is lost."""
 _HASHING_S = 600.0
 _BACK_S = 3600.0
-"""How long a node that is gone is waited for, by its lanes alone: trials go to others meanwhile."""
+"""How long a lane waits for its node to return; its trials go to other lanes meanwhile."""
 _KNOCK_S = 5.0
-"""Between two looks whether it is back."""
+"""Interval between two checks whether the node is back."""
 _WATCH_S = 0.5
-"""How long one question after a trial waits for its end: what a curve's points wait for, too. Of 64
-lanes they are 130 questions a second."""
+"""How long one request waits for a trial's end, and so the longest delay of a curve's points. 64
+lanes make 130 requests a second."""
 
 
 class Asked(Protocol):
@@ -57,25 +57,25 @@ class OpenLane:
 
     remote: Asked
     described: str
-    """How trials are confined and started there."""
+    """A description of how trials are confined and started there."""
     home: Path
-    """On the node: each trial runs in a directory of its own below it."""
+    """The lane's directory on the node; each trial runs in its own directory below it."""
     place: Place
     known: set[str] = field(default_factory=set)
-    """Hashes of the corpora and texts that are there."""
+    """Hashes of the corpora and texts that the node has."""
 
 
 class RayLane(Executor):
-    """One trial at a time on another machine; what is submitted meanwhile waits for its turn.
+    """One trial at a time on another machine; further trials wait for their turn.
 
-    A thread of its own looks after the trial: it alone writes the trial's directory here, and only
-    what the lane has answered to its own questions. So what a lost lane says late is heard by
-    nobody. After a loss the next trial finds the lane opened anew, where its node is back.
+    One thread supervises the trial. Only this thread writes the trial's directory here, and only
+    the answers to its own requests. So late answers of a lost lane are ignored. After a loss the
+    next trial reopens the lane, if its node is back.
     """
 
     def __init__(self, first: OpenLane, reopen: Callable[[], OpenLane]) -> None:
         """
-        :param reopen: opens the lane again; raises LaneLost where its node is not there.
+        :param reopen: opens the lane again; raises LaneLost if its node is gone.
         """
         self._lane: OpenLane | None = first
         self._reopen = reopen
@@ -87,7 +87,7 @@ class RayLane(Executor):
 
     @property
     def home(self) -> Path | None:
-        """On its node; None where the lane is lost."""
+        """Return the lane's directory on its node; None if the lane is lost."""
         return None if self._lane is None else self._lane.home
 
     def describe(self) -> str:
@@ -105,10 +105,10 @@ class RayLane(Executor):
         return job
 
     def mend(self) -> bool:
-        """After a loss: wait until the lane is open again; whether it is.
+        """Wait, after a loss, until the lane is open again; return whether it is.
 
-        Its node may be away for minutes, for its power or its network, and then this is where that
-        is waited for, and not in a trial.
+        Its node may be away for minutes, without power or network. The wait happens here, so that
+        no trial waits for the node.
         """
         give_up_at = time.monotonic() + _BACK_S
         while not self._closing.is_set() and time.monotonic() < give_up_at:
@@ -157,7 +157,7 @@ class RayLane(Executor):
 
 
 class _Trial:
-    """One trial from its start on the node to its files here."""
+    """One trial, from its start on the node to its files here."""
 
     def __init__(
         self,
@@ -173,12 +173,13 @@ class _Trial:
         self._job = job
         self._cancelled = cancelled
         self._seen_bytes = 0
-        """Of the curve."""
+        """Bytes of the curve that have arrived."""
 
     def run(self) -> Measured | TrialFailed:
-        """
-        :raises LaneLost: where the lane goes meanwhile.
-        :raises AutoresearchError: as :meth:`Job.result` says.
+        """Run the trial to its end and return its result.
+
+        :raises LaneLost: if the lane is lost meanwhile.
+        :raises AutoresearchError: see :meth:`Job.result`.
         """
         self._start()
         progress, left = self._until_end()
@@ -189,9 +190,9 @@ class _Trial:
         return self._keep_result(data)
 
     def _start(self) -> None:
-        """Have the trial started, its texts and its corpus there.
+        """Send the trial's texts, and start it.
 
-        :raises AutoresearchError: what the node said against it.
+        :raises AutoresearchError: if the node refuses it.
         """
         spec, known = self._spec, self._lane.known
         for text in spec.texts:
@@ -200,7 +201,7 @@ class _Trial:
                 opened = said(Opened, self._ask("text", text.sha256, data), "the lane")
                 if opened.refusal is not None:
                     raise opened.refusal.as_exception()
-        # A node may have to read a corpus of tens of gigabytes to know it.
+        # A node may have to hash a corpus of tens of gigabytes.
         patience_s = SILENCE_S if spec.corpus_sha256 in known else _HASHING_S
         order = _order(spec).model_dump_json()
         told = self._lane.remote.ask("start", self._files.path.name, order, within_s=patience_s)
@@ -208,7 +209,7 @@ class _Trial:
         known |= {spec.corpus_sha256, *(text.sha256 for text in spec.texts)}
 
     def _until_end(self) -> tuple[Progress, tuple[bytes, bytes, bytes] | None]:
-        """How it ended; and the rest of its curve, its log and its result where they came along."""
+        """Return how the trial ended; also the rest of its curve, its log and result, if sent."""
         is_told = False
         while True:
             if self._cancelled() and not is_told:
@@ -230,7 +231,7 @@ class _Trial:
         return result
 
     def _fetch(self) -> bytes:
-        """The same where it was too much for one answer."""
+        """Fetch curve and log in pieces, if they were too long for one answer; return the result."""
         while self._seen_bytes < MAX_CURVE_BYTES:
             if not (gained := self._more("curve", self._seen_bytes)):
                 break
@@ -247,13 +248,13 @@ class _Trial:
 
     @contextlib.contextmanager
     def _log(self) -> Iterator[IO[bytes]]:
-        """To be written, from its beginning; then brought to its limit."""
+        """Open the log for writing from its beginning; then shorten it to its limit."""
         with (self._files.path / LOG_FILE).open("r+b") as log:
             yield log
         self._files.log.compact()
 
     def _take_curve(self, gained: bytes) -> None:
-        """Written as the trial wrote it, and read as from a stranger: here too."""
+        """Append to the curve as the trial wrote it, and read its points as untrusted input."""
         if not gained or self._seen_bytes >= MAX_CURVE_BYTES:
             return
         self._seen_bytes += len(gained)
@@ -286,7 +287,7 @@ def _order(spec: TrialSpec) -> TrialOrder:
         key = hashlib.sha256(f"{socket.gethostname()}\0{spec.code_cache}".encode()).hexdigest()
         changes["compile_cache"] = key[:16]
     if spec.command is None:
-        there = (Path(spec.corpus_dir) / META).is_file()  # else the trial says so itself
+        there = (Path(spec.corpus_dir) / META).is_file()  # if not, the trial itself reports that
         return TrialOrder(spec=spec.model_copy(update=changes), has_corpus=there)
     changes["command"] = in_one_spelling(spec.command)
     program = portable_program(spec.command)
@@ -302,7 +303,7 @@ def _contents(path: Path) -> bytes:
 
 def _raise_error(progress: Progress) -> None:
     """
-    :raises AutoresearchError: what the node said against the trial.
+    :raises AutoresearchError: if the node reported an error of the trial.
     """
     if progress.error is not None:
         if progress.lost:
@@ -311,6 +312,6 @@ def _raise_error(progress: Progress) -> None:
 
 
 def _parts(data: bytes, lengths: tuple[int, int, int]) -> tuple[bytes, bytes, bytes]:
-    """Curve, log and result, apart."""
+    """Split an answer into curve, log and result."""
     curve, log, result = lengths
     return data[:curve], data[curve : curve + log], data[curve + log :][:result]

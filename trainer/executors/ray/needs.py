@@ -1,8 +1,8 @@
-"""What a command needs on a node besides its script, which is sent there.
+"""The needs of a command on a node, besides its script, which is sent there.
 
-The program and what the menu reads are the node's own. ``{python}``, and whatever lies beside it,
-is the Python that runs autoresearch there; any other program, and each declared path, must be there
-under the path that it has here.
+The program and the paths that the menu reads are the node's own. ``{python}``, and any program
+beside it, is the Python that runs autoresearch there. Any other program, and each declared path,
+must be there under the same path as here.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ _PYTHON = "{python}"
 _BESIDE_IT = "{bin}/"
 _OF_THE_SCRIPT = "{script}/"
 _BEFORE_A_PATH = r"""(?:(?<![^\s'"=:,;|{@])|(?<=^-[A-Za-z]))"""
-"""In a word: ``--root=/p``, ``/a:/p``, ``{big:/p/a|/p/b}``, ``-I/p``, and not ``/mnt/p``."""
+"""The context before a path ``/p`` in a word: ``--root=/p``, ``/a:/p``, ``{big:/p/a|/p/b}`` and
+``-I/p``, but not ``/mnt/p``."""
 _BEHIND_IT = r"""(?![^\s'"/:,;|}])(?!/\.\.(?:/|$))"""
-"""Of ``/p/../q`` nobody knows here where it leads there."""
+"""The context after a path: not ``/p/../q``, whose target on the node is unknown here."""
 _ABSOLUTE = re.compile(_BEFORE_A_PATH + r"""(/[^\s'":,;|{}]*)""")
 
 
 class Needs(Frozen):
-    """What must be on a node before a lane for a command is opened there."""
+    """The files and modules that a node needs before a lane for a command is opened there."""
 
     program: str
-    """As :func:`portable_program` says it."""
+    """The program, in the form of :func:`portable_program`."""
     reads: tuple[str, ...] = ()
     """Absolute paths that the menu declares."""
     preload: tuple[Module, ...] = ()
 
     @classmethod
     def of(cls, command: Command) -> Self:
-        """Those of a command as it runs on this machine."""
+        """Return the needs of a command as it runs on this machine."""
         return cls(program=portable_program(command), reads=command.reads, preload=command.preload)
 
     def lacking(self) -> str:
-        """What of it is not on this machine, and what to do; empty where all is."""
+        """Return what is missing on this machine, and what to do; empty if nothing is."""
         try:
             if not self.program.startswith(_OF_THE_SCRIPT):
                 _found(program_here(self.program, None))
@@ -70,8 +71,11 @@ class Needs(Frozen):
 
 
 def portable_program(command: Command) -> str:
-    """A command's program as another machine can find it: its own Python, what lies beside that,
-    what comes with the script, or an absolute path."""
+    """Return a command's program in a form that another machine can resolve.
+
+    The form names that machine's Python, a program beside it, one that comes with the script, or an
+    absolute path.
+    """
     program, python = Path(command.argv[0]), Path(sys.executable)
     if program == python:
         return _PYTHON
@@ -79,7 +83,7 @@ def portable_program(command: Command) -> str:
         return _BESIDE_IT + program.name
     within = os.path.relpath(program, command.directory)
     goes_along = (
-        command.programs == (str(program),)  # it is of no Python's environment
+        command.programs == (str(program),)  # it belongs to no Python environment
         and not any(part.startswith(".") for part in Path(within).parts)
         and os.path.realpath(program) == os.path.normpath(program)
     )
@@ -87,9 +91,9 @@ def portable_program(command: Command) -> str:
 
 
 def program_here(portable: str, tree: Path | None) -> Path:
-    """The program of that name on this machine.
+    """Return the path on this machine of a program in the form of :func:`portable_program`.
 
-    :param tree: where the script's directory is here; None where it has not come.
+    :param tree: the script's directory here; None if it has not arrived.
     """
     python = Path(sys.executable)
     if portable == _PYTHON:
@@ -102,11 +106,11 @@ def program_here(portable: str, tree: Path | None) -> Path:
 
 
 def command_here(command: Command, portable: str, tree: Path) -> Command:
-    """A command with this machine's paths.
+    """Return a command with this machine's paths.
 
-    :param command: as it runs where its script is from.
+    :param command: the command as it runs on the script's own machine.
     :param tree: the script's directory here.
-    :raises SpecError: where the program is not here.
+    :raises SpecError: if the program is not here.
     """
     program = program_here(portable, tree)
     _found(program)
@@ -120,8 +124,10 @@ def command_here(command: Command, portable: str, tree: Path) -> Command:
 
 
 def in_one_spelling(command: Command) -> Command:
-    """A command whose words call the script's directory as the command itself does, where they come
-    to it by links or another way: only here is known where these lead."""
+    """Return a command whose words spell the script's directory as the command itself does.
+
+    Words may reach the directory through links, and only this machine knows where those lead.
+    """
     real = os.path.realpath(command.directory)
     known = {command.directory, real}
     for text in (*command.argv[1:], *dict(command.env).values(), *dict(command.edits).values()):
@@ -131,14 +137,14 @@ def in_one_spelling(command: Command) -> Command:
 
 
 def _paths_in(text: str) -> Iterator[str]:
-    """The absolute paths in a word, each with all that it leads through."""
+    """Yield the absolute paths in a word, each with all its parents."""
     for found in _ABSOLUTE.finditer(text):
         path = Path(found[1])
         yield from map(str, (path, *path.parents))
 
 
 def _moved(known: set[str], to: Path) -> Callable[[str], str]:
-    """What writes ``to`` for any of those paths in a word, alone or with more behind it."""
+    """Return a function that replaces any of the known paths in a word, or their start, by ``to``."""
     longest_first = sorted(known, key=len, reverse=True)
     either = "|".join(map(re.escape, longest_first))
     pattern = re.compile(f"{_BEFORE_A_PATH}(?:{either}){_BEHIND_IT}")
@@ -146,7 +152,7 @@ def _moved(known: set[str], to: Path) -> Callable[[str], str]:
 
 
 def _worded(command: Command, moved: Callable[[str], str]) -> dict[str, Any]:
-    """All that paths may stand in, but for the program."""
+    """Return the fields of a command that may hold paths, except the program, with paths moved."""
     return {
         "argv": (command.argv[0], *map(moved, command.argv[1:])),
         "env": tuple((name, moved(text)) for name, text in command.env),
@@ -156,7 +162,7 @@ def _worded(command: Command, moved: Callable[[str], str]) -> dict[str, Any]:
 
 def _found(program: Path) -> None:
     """
-    :raises SpecError: where this machine has no such program.
+    :raises SpecError: if this machine has no such program.
     """
     if shutil.which(program) is None:
         raise SpecError(

@@ -1,9 +1,9 @@
-"""A lane on its node: what the Ray actor is. It hosts this product's own executor there, so that a
-trial may do what it may do on the campaign's machine and no more.
+"""A lane on its node: the class that a Ray actor runs.
 
-It is told JSON and tells JSON and bytes. It knows nothing of Ray, writes nothing of a campaign, and
-believes in nobody's staying alive: a trial that its driver has not asked about for as long as the
-lease is ended, and the process with it.
+It hosts this product's own executor there, so that a trial has the same rights as on the campaign's
+machine. It receives JSON and answers with JSON and bytes. It does not use Ray itself, and writes no
+file of a campaign. If its driver has not asked about a trial for the length of the lease, it ends
+the trial and its own process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trainer.machine.environment import as_it_is
 
 _LEASE_LOOK_S = 0.5
 _OPEN_HOME = ".open"
-"""Locked in a lane's home as long as the lane lives."""
+"""A file in a lane's home directory that is locked as long as the lane lives."""
 
 
 class NodeLane:
@@ -57,12 +57,12 @@ class NodeLane:
     # --- what the driver asks -------------------------------------------------------------------
 
     def facts(self) -> bytes:
-        """What this machine is and has, as a NodeFacts."""
+        """Return the facts about this machine, as a NodeFacts."""
         directory = node_directory(self._order.data_dir)
         return find_facts(directory, self._order.needs).model_dump_json().encode()
 
     def open(self) -> bytes:
-        """Make a home and start the executor; an Opened."""
+        """Create the home directory and start the executor; return an Opened."""
         try:
             directory = node_directory(self._order.data_dir)
             self._home = directory / "lanes" / self._order.token
@@ -71,7 +71,7 @@ class NodeLane:
             if self._order.script_sha256 is not None:
                 self._received.unpack_script(self._order.script_sha256)
             environ = as_it_is()
-            environ.pop("OMP_NUM_THREADS", None)  # Ray's, by what the actor asked it for
+            environ.pop("OMP_NUM_THREADS", None)  # Ray sets it from the actor's CPU request
             self._executor = LocalExecutor(
                 allow_unsandboxed=self._order.allow_unsandboxed,
                 fork_server=self._order.fork_server,
@@ -89,7 +89,7 @@ class NodeLane:
         return opened.model_dump_json().encode()
 
     def start(self, name: str, order: str) -> bytes:
-        """Start a trial, a TrialOrder, in a directory of that name; a Progress."""
+        """Start the trial of a TrialOrder in a directory of that name; return a Progress."""
         assert self._executor is not None
         assert self._received is not None
         try:
@@ -102,9 +102,11 @@ class NodeLane:
         return Progress().model_dump_json().encode()
 
     def watch(self, seen_bytes: int, patience_s: float) -> bytes:
-        """Wait for the trial's end, but no longer than so; a Progress, and what the curve has
-        gained since its first ``seen_bytes``. Where all that an ended trial has left fits behind
-        it, it stands there, and is gone from here."""
+        """Wait for the trial's end, for at most ``patience_s``.
+
+        Return a Progress, and the curve after its first ``seen_bytes``. If the trial has ended and
+        its log and result fit into the answer, they follow the curve, and the node deletes them.
+        """
         assert self._job is not None
         self._heard_at = time.monotonic()
         ended = self._job.wait(patience_s)
@@ -121,24 +123,24 @@ class NodeLane:
         return with_bytes(progress.model_copy(update={"lengths": lengths}), b"".join(parts))
 
     def cancel(self) -> bytes:
-        """Have the trial ended; a Progress."""
+        """Cancel the trial; return a Progress."""
         if self._job is not None:
             self._job.cancel()
         return Progress().model_dump_json().encode()
 
     def more(self, file: str, seen_bytes: int) -> bytes:
-        """Of an ended trial: its curve or what it printed, from there on, at most a piece."""
+        """Return a piece of an ended trial's curve or log, from ``seen_bytes`` on."""
         self._heard_at = time.monotonic()
         return self._piece({"curve": CURVE_FILE, "log": LOG_FILE}[file], seen_bytes)
 
     def hand_over(self) -> bytes:
-        """What the trial left as its result, at most a piece; its directory is gone then."""
+        """Return the trial's result, at most one piece, and delete its directory."""
         result = self._piece(RESULT_FILE, 0)
         self._forget()
         return result
 
     def text(self, sha256: str, data: bytes) -> bytes:
-        """Keep a text that trials score besides; an Opened, of which the refusal matters."""
+        """Keep a further text that trials score; return an Opened, with a refusal if it failed."""
         assert self._received is not None
         try:
             self._received.keep_text(sha256, data)
@@ -147,7 +149,7 @@ class NodeLane:
         return Opened().model_dump_json().encode()
 
     def close(self) -> bytes:
-        """End what runs, and leave no process and no file of the lane."""
+        """End the running trial, and leave no process and no file of the lane."""
         self._closed.set()
         if self._executor is not None:
             self._executor.close()
@@ -172,7 +174,7 @@ class NodeLane:
         shutil.rmtree(self._trial_dir, ignore_errors=True)
 
     def _piece(self, name: str, offset: int) -> bytes:
-        """What a file of the trial's holds from there on; it may be anything, or not there."""
+        """Return a piece of a trial's file from ``offset`` on; empty if it is no regular file."""
         try:
             descriptor = open_regular(self._trial_dir / name, through_links=False)
         except OSError:
@@ -183,13 +185,13 @@ class NodeLane:
             os.close(descriptor)
 
     def _cores(self) -> tuple[int, ...]:
-        """The lane's part of them; none where it has all."""
+        """Return the lane's share of the node's cores; empty if it has all."""
         if self._order.shares is None:
             return ()
         return shares(usable_cores(), self._order.shares)[self._order.share]
 
     def _mind_the_lease(self) -> None:
-        """In a thread of its own: nobody who asked for a trial is left, so nothing of it is."""
+        """End the trial and this process once the lease expires. Runs in its own thread."""
         while not self._closed.wait(_LEASE_LOOK_S):
             if self._job is None:
                 continue
@@ -204,7 +206,10 @@ def _failed(error: AutoresearchError) -> Progress:
 
 
 def _make_home(home: Path) -> IO[str]:
-    """A lane's directory, and the lock that says that it lives; what dead lanes left goes."""
+    """Create a lane's directory, and return its lock, held while the lane lives.
+
+    Remove the directories of dead lanes.
+    """
     home.mkdir(parents=True)
     lock = (home / _OPEN_HOME).open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,7 +224,7 @@ def _remove_if_dead(home: Path) -> None:
         with (home / _OPEN_HOME).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(home)
-    except OSError:  # it lives, or is another user's, or is just being made
+    except OSError:  # it lives, belongs to another user, or is being created
         pass
 
 

@@ -1,11 +1,11 @@
-"""What nodes are sent: the working directory of Ray's runtime environment.
+"""The files that are sent to nodes: the working directory of Ray's runtime environment.
 
-    script.tar      what trials may read of a command's directory; each lane unpacks it once
+    script.tar      the part of a command's directory that trials may read; each lane unpacks it
     corpus-files/   a corpus of at most 256 MiB; a larger one must be on every node, at its own path
 
-Ray sends it to each node once, when a lane opens there, and removes it when no lane is left. A node
-hashes what came before a trial reads it, and a script again before every trial.
-No name in it could be imported: Ray has Python look there for modules first.
+Ray sends the directory to each node once, when a lane opens there, and removes it when no lane is
+left. A node hashes the files before a trial reads them, and a script again before every trial.
+Python cannot import any of these names, since Ray has it search this directory for modules first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainer.executors.ray.values import TrialOrder
 from trainer.spec import Command, ScoredText, TrialSpec
 
 MOST_CORPUS_BYTES = 256 << 20
-"""Of a corpus that is sent. Ray's head keeps it in memory meanwhile."""
+"""Size limit of a corpus that is sent, since Ray's head keeps it in memory meanwhile."""
 _SCRIPT = "script.tar"
 _CORPUS = "corpus-files"
 
@@ -39,17 +39,17 @@ class Parcel(Closing):
         self, command: Command | None = None, corpus: Path | None = None, campaign: Path = Path()
     ) -> None:
         """
-        :param command: whose script goes along.
-        :param corpus: a prepared corpus, which goes along where it is small.
-        :param campaign: the campaign's directory, which stays here.
-        :raises SpecError: where the script cannot be sent.
-        :raises SandboxError: where its directory holds more than a script and its data.
-        :raises MachineryError: where the disk refuses.
+        :param command: the command whose script is sent.
+        :param corpus: a prepared corpus, which is sent if it is small.
+        :param campaign: the campaign's directory, which is not sent.
+        :raises SpecError: if the script cannot be sent.
+        :raises SandboxError: if its directory holds more than a script and its data.
+        :raises MachineryError: if the disk refuses.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="autoresearch-")
         self.directory = Path(self._folder.name)
         self.script_sha256: str | None = None
-        """Of the archive."""
+        """The hash of the archive."""
         with writing(f"what nodes are sent, in {self.directory}", instead="set TMPDIR"):
             if command is not None:
                 first_trial = campaign.resolve() / TRIALS_DIR / nth_trial_id(1)
@@ -74,28 +74,28 @@ class Parcel(Closing):
 
 
 class Received:
-    """What came with a lane, on its node."""
+    """The files that a lane received, on its node."""
 
     def __init__(self, sent: Path, home: Path, compiled: Path) -> None:
         """
-        :param sent: where Ray has put what was sent.
-        :param home: the lane's, where nobody else writes.
-        :param compiled: where the node keeps what trials compile.
+        :param sent: the directory where Ray has put the files.
+        :param home: the lane's home directory, where nobody else writes.
+        :param compiled: the node's directory for code that trials compile.
         """
         self._sent = sent
         self._home = home
         self._script = script_of(home)
         self._compiled = compiled
         self._script_sha256 = ""
-        """Of the script as it was unpacked."""
+        """The hash of the script as it was unpacked."""
         self._corpora: dict[str, Path] = {}
-        """Found whole by this process before: hashed once, and not for every trial."""
+        """Corpora that this process has verified, so that it hashes each once."""
 
     def unpack_script(self, sha256: str) -> None:
         """Unpack the script whose archive has this hash.
 
-        :raises SpecError: where what came is another.
-        :raises MachineryError: where the disk refuses.
+        :raises SpecError: if the archive that arrived has another hash.
+        :raises MachineryError: if the disk refuses.
         """
         with writing(f"a script under {self._script}", instead="set AUTORESEARCH_DATA_DIR there"):
             archive = self._sent / _SCRIPT
@@ -110,10 +110,10 @@ class Received:
             self._script_sha256 = tree_sha256(self._script)
 
     def keep_text(self, sha256: str, data: bytes) -> None:
-        """Keep a text that trials score besides.
+        """Keep a further text that trials score.
 
-        :raises CorpusError: where it is not the one promised.
-        :raises MachineryError: where the disk refuses.
+        :raises CorpusError: if its hash differs.
+        :raises MachineryError: if the disk refuses.
         """
         if hashlib.sha256(data).hexdigest() != sha256:
             raise CorpusError(
@@ -125,9 +125,9 @@ class Received:
     def localised(self, order: TrialOrder) -> TrialSpec:
         """Return the spec with this node's paths, whose files are here and verified.
 
-        :raises CorpusError: where the corpus is not here.
-        :raises SpecError: where a command's program is not here.
-        :raises LaneLost: where the script is not what it was: the lane must be opened anew.
+        :raises CorpusError: if the corpus is not here.
+        :raises SpecError: if a command's program is not here.
+        :raises LaneLost: if the script has changed, so that the lane must be reopened.
         """
         spec = order.spec
         changes: dict[str, object] = {}
@@ -139,7 +139,7 @@ class Received:
                 changes["corpus_dir"] = str(self._corpus(spec))
             changes["texts"] = tuple(map(self._text_here, spec.texts))
         if spec.device.startswith("cuda"):
-            changes["device"] = "cuda"  # a lane sees its own GPU and no other
+            changes["device"] = "cuda"  # a lane sees only its own GPU
         if spec.code_cache is not None:
             changes["compile_cache"] = str(self._compiled / Path(spec.code_cache).name)
         return spec.model_copy(update=changes)
@@ -173,5 +173,5 @@ class Received:
 
 
 def script_of(home: Path) -> Path:
-    """Return where a lane keeps its script: not in its home, where trials run and may read less."""
+    """Return a lane's script directory, which is outside its home, where trials may read less."""
     return home.parent.parent / "scripts" / home.name

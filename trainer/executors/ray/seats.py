@@ -1,4 +1,4 @@
-"""Which machines of a cluster will do, and where on them lanes are to be."""
+"""Select the fit machines of a cluster, and place lanes on them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a lane is to be: before it is opened, and again after it is lost."""
+    """The planned place of a lane, before it is opened, and again after it is lost."""
 
     node: str
     device: str
-    """``cpu0``, ``gpu3``: which of its node's."""
+    """The device on its node: ``cpu0``, ``gpu3``."""
     cpus: float
     gpus: float
     share: int
@@ -38,7 +38,7 @@ class Seat:
 
 
 def unfit(facts: NodeFacts, device: str) -> str:
-    """Why no trial of a campaign here can run there, and what to do; empty where one can."""
+    """Return why no trial of a campaign here can run there, and what to do; empty if one can."""
     if facts.code != code_identity():
         return (
             f"it has autoresearch {facts.code} and this machine {code_identity()}; install the same"
@@ -57,11 +57,10 @@ def unfit(facts: NodeFacts, device: str) -> str:
 
 
 def seats(nodes: Iterable[Node], device: str, lanes: int | None) -> list[Seat]:
-    """Where lanes are to be: on GPUs one each, on CPUs dealt out to the nodes in turn, each
-    with cores of its own.
+    """Place the lanes: one per GPU, or on CPUs dealt to the nodes in turn, each with its own cores.
 
-    :param lanes: None: all GPUs; on CPUs one a node.
-    :raises SettingsError: where there is no room for so many.
+    :param lanes: how many; None: one per GPU, or on CPUs one per node.
+    :raises SettingsError: if there is no room for so many.
     """
     on_gpu = device.startswith("cuda")
     room = {node.name: int(node.machine.gpus if on_gpu else node.machine.cpus) for node in nodes}
@@ -87,7 +86,7 @@ def seats(nodes: Iterable[Node], device: str, lanes: int | None) -> list[Seat]:
 
 
 def _deal(room: dict[str, int], wanted: int) -> dict[str, int]:
-    """So many, given out in turn to who has room."""
+    """Deal ``wanted`` lanes in turn to the nodes that have room."""
     dealt = dict.fromkeys(room, 0)
     while wanted:
         for name, places in room.items():

@@ -1,4 +1,4 @@
-"""What a driver and its lanes on other machines say to each other: JSON, and bytes behind it."""
+"""Messages between a driver and its lanes on other machines: JSON, followed by bytes."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ Line = Annotated[PlainText, Field(max_length=500)]
 """One line about a node."""
 
 PIECE_BYTES = 4 << 20
-"""The most of a file that one answer carries; less is its end, once the trial has ended."""
+"""Size limit of one answer's piece of a file; once the trial has ended, a shorter piece is the
+last."""
 
 Said = TypeVar("Said", bound=BaseModel)
 
 
 class LaneOrder(Frozen):
-    """How a lane is to be opened on its node."""
+    """Settings for opening a lane on its node."""
 
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    """Of this opening and no other: names its directory there."""
+    """The unique name of this opening, which also names its directory there."""
     entry: str
     """``module:function`` that a trial runs."""
     allow_unsandboxed: bool = False
     fork_server: bool = True
     share: NonNegativeInt = 0
-    """Which part of the node's cores is this lane's own …"""
+    """The index of this lane's share of the node's cores."""
     shares: PositiveInt | None = None
-    """… of how many; None: all of them."""
+    """The number of shares; None: this lane has all cores."""
     needs: Needs | None = None
-    """What must be there where a command trains; None where the built-in trainer does."""
+    """The needs of the command that trains; None for the built-in trainer."""
     data_dir: str | None = None
-    """Where the node keeps trials at work; None: its own cache folder."""
+    """The node's directory for running trials; None: its own cache folder."""
     script_sha256: str | None = None
-    """Of the archive that was sent for a command; None where the built-in trainer trains."""
+    """The hash of the archive that was sent for a command; None for the built-in trainer."""
     lease_s: Positive
-    """A trial that the driver has not asked about for so long is ended, and the lane with it."""
+    """Time without a request from the driver after which the node ends the trial and the lane."""
 
 
 class NodeFacts(Frozen):
-    """What a machine of the cluster is and has, as a process on it found."""
+    """Facts about a machine of the cluster, found by a process on it."""
 
     host: Line
     code: Line
@@ -64,71 +65,75 @@ class NodeFacts(Frozen):
     gpus: tuple[Line, ...]
     """The visible GPUs' own names; none on CPU."""
     cores: PositiveInt
-    """That a process may use."""
+    """The number of cores that a process may use."""
     memory_gib: NonNegative
     confines: bool
-    """Whether its kernel has what confines a trial to its directory."""
+    """Whether its kernel can confine a trial to its directory."""
     sandbox: Line
     directory: Line
-    """Where it keeps trials at work."""
+    """The directory for running trials."""
     disk: Line
-    """Why nothing can be written there; empty where it can."""
+    """The reason why nothing can be written there; empty if it can."""
     free_gib: NonNegative
     clock_s: NonNegative
     """Seconds since 1970."""
     lacks: Line = ""
-    """What of an order's needs is not there, and what to do; empty where all is."""
+    """The missing ones of an order's needs, and what to do; empty if nothing is missing."""
     memory_monitor: Line
-    """What the node's Ray was told of its memory monitor; empty where it was told nothing."""
+    """The setting of the memory monitor of the node's Ray; empty if it is not set."""
 
     def kind(self, device: str) -> str:
-        """What makes two machines alike for trials on ``device``."""
+        """Return the kind of the machine: equal kinds are alike for trials on ``device``."""
         if device.startswith("cuda"):
             return self.gpus[0] if self.gpus else "no GPU"
         return self.cpu
 
 
 class Opened(Frozen):
-    """What became of an opening: a lane, or why there is none."""
+    """The result of an opening: a lane, or the reason why there is none."""
 
     home: str = ""
-    """The directory of this opening on the node: each trial runs in one of its own below it."""
+    """The directory of this opening on the node; each trial runs in its own directory below it."""
     described: Line = ""
-    """How trials are confined and started there."""
+    """A description of how trials are confined and started there."""
     refusal: TrialError | None = None
 
 
 class TrialOrder(Frozen):
-    """A trial that a lane is to start."""
+    """The order to a lane to start a trial."""
 
     spec: TrialSpec
-    """With the paths of the machine that leads the campaign."""
+    """The spec, with the paths of the machine that leads the campaign."""
     program: str = ""
-    """With which a command begins, as :func:`portable_program` says it."""
+    """The program of a command, in the form of :func:`portable_program`."""
     has_corpus: bool = False
-    """Whether the trial's corpus is there."""
+    """Whether the machine that leads the campaign has the trial's corpus."""
 
 
 class Progress(Frozen):
-    """How far a trial has come. What its curve has gained stands behind it, as bytes; and where it
-    is whole, its log and its result behind that."""
+    """The state of a trial.
+
+    The bytes after it are the new part of the curve and, if ``lengths`` is set, the log and the
+    result.
+    """
 
     ended: bool = False
     aborted: bool = False
-    """It ended without a result because it was cancelled."""
+    """Whether it ended without a result because it was cancelled."""
     lost: bool = False
-    """Its fork server there died and took it along; the error says how."""
+    """Whether its fork server there died, and the trial with it; the error says how."""
     error: TrialError | None = None
-    """It ended without a result, for a reason that says nothing about its config."""
+    """The error with which it ended without a result, which says nothing about its config."""
     lengths: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None = None
-    """It has ended, and all that is left of it stands behind this: how much of that is the curve's,
-    the log's and the result's. None where it runs, or where that is too much for one answer."""
+    """Lengths in bytes of the rest of the curve, the log and the result, which follow this message.
+
+    None while the trial runs, or if they are too long for one answer."""
 
 
 def said(kind: type[Said], data: bytes, who: str) -> Said:
-    """What ``who`` said, read as from a stranger.
+    """Parse a message from ``who`` as untrusted input.
 
-    :raises MachineryError: where it is nothing of that kind.
+    :raises MachineryError: if it is no message of that kind.
     """
     try:
         return kind.model_validate_json(data)
@@ -140,11 +145,11 @@ def said(kind: type[Said], data: bytes, who: str) -> Said:
 
 
 def with_bytes(head: BaseModel, body: bytes) -> bytes:
-    """A line of JSON, and bytes behind it."""
+    """Join a line of JSON and the bytes after it."""
     return head.model_dump_json().encode() + b"\n" + body
 
 
 def apart(data: bytes) -> tuple[bytes, bytes]:
-    """The two that :func:`with_bytes` put together."""
+    """Split the two parts that :func:`with_bytes` joined."""
     head, _, body = data.partition(b"\n")
     return head, body
