@@ -1,4 +1,4 @@
-"""Where models come from: one module per backend, chosen here."""
+"""Backends, which build models: one module for each, and the choice among them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ BACKENDS: dict[BackendName, Callable[[Fp8Recipe, bool], Backend]] = {
     "torch": lambda fp8, compile: TorchBackend(compile=compile),
     "megatron": lambda fp8, compile: MegatronBackend(fp8),
 }
-"""What makes each, of the options in a TrialSpec; a name that a spec may have is here."""
+"""Functions that create each backend from the options in a TrialSpec, by every allowed name."""
 
 
 def choose_backend(
     name: BackendName, fp8: Fp8Recipe | None = None, *, compile: bool = False
 ) -> Backend:
-    """The backend a TrialSpec names; only torch's compiles.
+    """Return the backend that a TrialSpec names; only the torch backend compiles.
 
-    :raises SpecError: where there is no such backend.
+    :raises SpecError: if there is no such backend.
     """
     if name not in BACKENDS:
         raise SpecError(f"there is no backend {name!r}; choose one of {', '.join(BACKENDS)}")

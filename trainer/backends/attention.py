@@ -1,4 +1,4 @@
-"""Causal attention, by whichever way is the fastest for the device and the dtype.
+"""Causal attention, by the fastest method for the device and the dtype.
 
 Shapes: B sequences, T tokens, H heads, G heads of keys and values, K head_dim.
 """
@@ -20,16 +20,16 @@ SHORT_SEQUENCE = 512
 
 
 def attend(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor) -> Tensor:
-    """Causal softmax attention, ``y_BHTK`` in the dtype of its inputs; H is a multiple of G.
+    """Return causal softmax attention, ``y_BHTK`` in the inputs' dtype; H is a multiple of G.
 
-    On CUDA scaled_dot_product_attention chooses: FlashAttention in bf16, which takes grouped keys
-    and values as they are, since trials turn cuDNN's off unless they are asked for it
-    (:attr:`trainer.spec.TrialSpec.cudnn_attention`). Its fp32 kernels do not, and on a CPU none
-    does, so there each is repeated for its queries.
+    On CUDA scaled_dot_product_attention chooses the kernel. In bf16 that is FlashAttention, since
+    trials turn cuDNN's kernel off by default (:attr:`trainer.spec.TrialSpec.cudnn_attention`).
+    FlashAttention takes grouped keys and values directly. The fp32 kernels, and all kernels on a
+    CPU, do not, so there each key and value is repeated for its queries.
 
     On CPU the fused kernel's bf16 backward pass takes three to four times as long as its fp32 one
-    (6.3 against 1.4 ms for 8 × 4 heads of 128 × 32), so there bf16 goes two other ways: short
-    sequences as two products where the CPU has those in bf16, all else through the fp32 kernel.
+    (6.3 against 1.4 ms for 8 × 4 heads of 128 × 32). So bf16 avoids it there: short sequences run
+    as two products if the CPU has bf16 products, all others through the fp32 kernel.
     """
     on_cpu, in_bf16 = q_BHTK.device.type == "cpu", q_BHTK.dtype is torch.bfloat16
     queries_each = q_BHTK.shape[1] // k_BGTK.shape[1]
@@ -52,7 +52,7 @@ def attend(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor) -> Tensor:
 
 @contextmanager
 def attending_by_formula() -> Iterator[None]:
-    """Have :func:`attend` use no fused kernel while the block runs, but products and a softmax."""
+    """Make :func:`attend` use products and a softmax, no fused kernel, while the block runs."""
     kernels = ("flash", "mem_efficient", "cudnn")
     of = torch.backends.cuda
     before = {name: getattr(of, f"{name}_sdp_enabled")() for name in kernels}
@@ -66,7 +66,7 @@ def attending_by_formula() -> Iterator[None]:
 
 
 def _attend_short_bf16(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor) -> Tensor:
-    """Attention as its two matrix products, which on CPU run on bf16 tiles (AMX)."""
+    """Compute attention as its two matrix products, which on CPU run on bf16 tiles (AMX)."""
     length, head_dim = q_BHTK.shape[2:]
     mask_TT = q_BHTK.new_full((length, length), -math.inf).triu_(1)
     scores = torch.baddbmm(

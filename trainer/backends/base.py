@@ -1,4 +1,4 @@
-"""What a backend is: something that turns a Config into a model that scores tokens."""
+"""The interface of a backend, which turns a Config into a model that scores tokens."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from trainer.spec import Config
 
 
 class Backend(Protocol):
-    """The seam where another implementation of the same recipe plugs in."""
+    """The interface for implementations of the same recipe."""
 
     name: str
-    """As results report it."""
+    """The name that results report."""
 
     def check(self, config: Config, device: torch.device) -> None:
-        """Refuse, before anything is built, what this backend cannot train.
+        """Check, before anything is built, that this backend can train the config on the device.
 
-        :raises SpecError: with what to change.
-        :raises MachineryError: where packages that it needs are missing or do not go together.
+        :raises SpecError: if it cannot; the message says what to change.
+        :raises MachineryError: if packages that it needs are missing or incompatible.
         """
         ...
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
-        """A freshly initialised model, its weights drawn from torch's generator of ``device``.
+        """Return a new model, its weights drawn from torch's generator of ``device``.
 
-        Called as ``model(tokens_BT, targets_BT)``, both int64. After ``model.train()`` it returns
-        the mean negative log-likelihood of the targets in nats, an fp32 scalar, to be
-        differentiated once: so it need not keep the logits until then. After ``model.eval()`` it
-        returns ``nll_BT``, each target's, in fp64: whatever precision its logits are computed in,
-        log-softmax is fp64, so that the held-out number is that of its logits to nine digits. No
-        more than :data:`trainer.memory.chunks.EXACT_LOGITS_AT_ONCE` of them are fp64 at once. (On
-        CUDA its exponentials may be fp32, whose errors cancel to eight digits.) T may be shorter
-        than the config's. A model that never holds the logits of all tokens says ``chunks_logits``.
-        The first loss is near ln(vocab_size). Every parameter gets a gradient, is a matrix exactly
-        where it has more than one dimension, and is fp32 unless the model brings its own optimizer
-        (:class:`trainer.backends.optimizer.BringsOptimizer`)."""
+        The model is called as ``model(tokens_BT, targets_BT)``, both int64; T may be shorter than
+        the config's. After ``model.train()`` it returns the targets' mean negative log-likelihood
+        in nats, an fp32 scalar. It is differentiated once, so the model need not keep the logits.
+
+        After ``model.eval()`` it returns ``nll_BT``, each target's, in fp64. Log-softmax is fp64
+        whatever the precision of the logits, so that the held-out number is exact to nine digits.
+        (On CUDA its exponentials may be fp32, whose errors cancel to eight digits.) At most
+        :data:`trainer.memory.chunks.EXACT_LOGITS_AT_ONCE` logits are fp64 at once. A model that
+        never holds the logits of all tokens sets ``chunks_logits``.
+
+        The first loss is near ln(vocab_size). Every parameter gets a gradient. It is a matrix
+        exactly if it has more than one dimension, and is fp32 unless the model brings its own
+        optimizer (:class:`trainer.backends.optimizer.BringsOptimizer`).
+        """
         ...

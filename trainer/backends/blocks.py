@@ -1,6 +1,6 @@
-"""What a transformer is made of, in plain PyTorch: block, normalisation, rotary positions.
+"""The parts of a transformer in plain PyTorch: block, normalization, rotary positions.
 
-Shapes as in :mod:`trainer.backends.torch_gpt`.
+For shapes see :mod:`trainer.backends.torch_gpt`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Product: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """``(x_NI, weight_OI) -> y_NO``, in the dtype of ``x``; the weight is fp32."""
 
 HeadNorm: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""``(x_BTHK, gain_K) -> y_BTHK``: each head's row of unit scale, times the gain of all heads."""
+"""``(x_BTHK, gain_K) -> y_BTHK``: each head's row scaled to 1, times the heads' shared gain."""
 
 
 class Block(nn.Module):
@@ -39,7 +39,7 @@ class Block(nn.Module):
         width, hidden = config.d_model, config.d_ff
         at_input, at_output = config.norm_place != "output", config.norm_place != "pre"
         self.attention_norm = Norm(config, device) if at_input else None
-        # The queries' heads come first, then those of the keys, then of the values.
+        # The rows of the queries' heads come first, then those of the keys and of the values.
         heads = self.n_head + 2 * self.n_kv_head
         self.qkv_RD = empty(heads * self.head_dim, width, device=device)
         self.query_gain_K = empty(self.head_dim, device=device) if config.qk_norm else None
@@ -47,20 +47,20 @@ class Block(nn.Module):
         self.out_DD = empty(width, width, device=device)
         self.attention_output_norm = Norm(config, device) if at_output else None
         self.feed_forward_norm = Norm(config, device) if at_input else None
-        # Where it is gated the gate's rows come first, then the linear branch's.
+        # With a gated activation the gate's rows come first, then the linear branch's.
         self.up_FD = empty(2 * hidden if self.gated else hidden, width, device=device)
         self.down_DF = empty(width, hidden, device=device)
         self.feed_forward_output_norm = Norm(config, device) if at_output else None
 
     def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
-        """``x_ND`` of ``batch`` sequences laid end to end, to the same shape."""
+        """Transform ``x_ND``, ``batch`` sequences end to end, to the same shape."""
         attended_ND = self._attend(_normed(x_ND, self.attention_norm), batch, rotary)
         x_ND = x_ND + self._branch(_normed(attended_ND, self.attention_output_norm))
         fed_ND = self._feed_forward(_normed(x_ND, self.feed_forward_norm))
         return x_ND + self._branch(_normed(fed_ND, self.feed_forward_output_norm))
 
     def _branch(self, y_ND: Tensor) -> Tensor:
-        """What a half adds to the stream."""
+        """Return what half a block adds to the residual stream."""
         return y_ND if self.branch_scale == 1.0 else y_ND * self.branch_scale
 
     def _attend(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
@@ -70,14 +70,14 @@ class Block(nn.Module):
     def attend_heads(
         self, qkv_NR: Tensor, batch: int, rotary: Rotary | None, unit: HeadNorm | None = None
     ) -> Tensor:
-        """What attention reads out, ``[N, D]``, before it is projected.
+        """Return attention's output, ``[N, D]``, before its projection.
 
-        :param unit: what norms heads, where they are normed; None: torch's operators.
+        :param unit: the norm of heads, if they are normed; None: torch's operators.
         """
         unit = unit or _unit
         heads = (self.n_head, self.n_kv_head, self.n_kv_head)
         qkv_BTHK = qkv_NR.view(batch, -1, sum(heads), self.head_dim)
-        # Split before they are transposed, so that backward their gradients are laid end to end.
+        # Split before transposing, so that the backward pass lays their gradients end to end.
         q_BTHK, k_BTGK, v_BTGK = qkv_BTHK.split_with_sizes(heads, 2)
         if self.query_gain_K is not None and self.key_gain_K is not None:
             q_BTHK, k_BTGK = unit(q_BTHK, self.query_gain_K), unit(k_BTGK, self.key_gain_K)
@@ -93,7 +93,7 @@ class Block(nn.Module):
 
 
 def activate(up: Tensor, activation: Activation) -> Tensor:
-    """``hidden_NF`` of ``up_NF``, or of ``[N, 2 F]``, the gate's half first, where it is gated."""
+    """Return ``hidden_NF`` from ``up_NF``; if gated from ``[N, 2 F]``, the gate's half first."""
     if activation == "gelu":
         return functional.gelu(up)
     if activation == "relu2":
@@ -111,7 +111,7 @@ def _normed(x_ND: Tensor, norm: Norm | None) -> Tensor:
 
 
 def _unit(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
-    """Each head's row of unit scale, times the gain that all heads share."""
+    """Scale each head's row to 1, and multiply by the gain that all heads share."""
     return functional.rms_norm(x_BTHK, gain_K.shape, gain_K.to(x_BTHK.dtype), NORM_EPS)
 
 
@@ -124,12 +124,12 @@ class Norm(nn.Module):
         self.gain_D = empty(config.d_model, device=device)
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        """``x_ND`` with rows of unit scale, times the gain."""
+        """Return ``x_ND`` with its rows scaled to 1, times the gain."""
         shape = self.gain_D.shape
         gain_D: Tensor = self.gain_D
         if self.rms or has_gpu_kernels(x_ND.device):
-            # The fused kernels want one dtype. With two, RMSNorm warns and falls back to many, and
-            # CUDA's LayerNorm refuses.
+            # The fused kernels need a single dtype. With two, RMSNorm warns and falls back to
+            # several kernels, and CUDA's LayerNorm refuses.
             gain_D = gain_D.to(x_ND.dtype)
         if self.rms:
             return functional.rms_norm(x_ND, shape, gain_D, NORM_EPS)
@@ -137,7 +137,7 @@ class Norm(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary positions: pairs (i, i + K/2) turn by position × base^(-2i/K) (Su et al. 2021)."""
+    """Rotary positions: rotate pairs (i, i + K/2) by position × base^(-2i/K) (Su et al. 2021)."""
 
     def __init__(
         self, seq_len: int, head_dim: int, device: torch.device, base: float = 10_000.0
@@ -151,7 +151,7 @@ class Rotary(nn.Module):
         self.register_buffer("sin_TK", torch.cat((-sin_TP, sin_TP), 1), persistent=False)
 
     def forward(self, x_BHTK: Tensor) -> Tensor:
-        """Queries or keys, turned; same shape and dtype."""
+        """Rotate queries or keys; the result has the same shape and dtype."""
         length, head_dim = x_BHTK.shape[-2:]
         cos_TK, sin_TK = self.get_buffer("cos_TK")[:length], self.get_buffer("sin_TK")[:length]
         return (x_BHTK * cos_TK + x_BHTK.roll(head_dim // 2, -1) * sin_TK).to(x_BHTK.dtype)

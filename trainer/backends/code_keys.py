@@ -1,9 +1,10 @@
-"""Keys of the compilers' caches, computed once for all trials.
+"""Compute the keys of the compilers' caches once for all trials.
 
-torch hashes its own sources and Triton the 200 MB of its library before either looks up what was
-compiled: some 0.7 s of processor time in every process that compiles. Both remember the result, so
-the fork server computes it before it forks (:mod:`trainer.isolation.forkserver`). Neither key asks
-a device for anything, and neither must: a process that has touched CUDA cannot be forked."""
+Before a lookup of compiled code, torch hashes its own sources and Triton the 200 MB of its library.
+That takes about 0.7 s of processor time in every process that compiles. Both remember the result,
+so the fork server computes it before it forks (:mod:`trainer.isolation.forkserver`). Neither key
+may touch a device, and neither does: a process that has touched CUDA cannot be forked.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 TRITON_KEYS = ("triton.runtime.cache", "triton.compiler.compiler")
-"""Where ``triton_key`` is, in newer versions and older ones."""
+"""Modules that define ``triton_key``, in newer versions and older ones."""
 
 
 def compute() -> None:
-    """Compute Triton's key where it is installed, and torch's where its compiler is imported."""
+    """Compute Triton's key if it is installed, and torch's if its compiler is imported."""
     if find_spec("triton") is not None:
         for name in TRITON_KEYS:
             _call(importlib.import_module(name), "triton_key")
@@ -27,7 +28,7 @@ def compute() -> None:
 
 
 def _call(module: object, name: str) -> None:
-    """Where a version has it; one that has not computes its key when it wants it."""
+    """Call a module's key function, if its version has one; others compute the key when needed."""
     key: Callable[[], object] | None = getattr(module, name, None)
     if key is not None:
         key()

@@ -1,17 +1,18 @@
-"""Regional compilation: one block, by ``torch.compile``, and not the whole model; and the loss,
-where that is not a kernel of :mod:`trainer.backends.kernels`.
+"""Regional compilation with ``torch.compile``: of one block, not of the whole model.
 
-A model of 24 equal blocks then compiles one of them, and all share its code: Dynamo guards on what
-a block is and not on which. Shapes are fixed, since a trial has one. Only training is compiled:
-the ruler runs the same operators for every campaign, and its last window is shorter.
+The loss is compiled too, unless it is a kernel of :mod:`trainer.backends.kernels`. A model of 24
+equal blocks compiles one of them, and all share its code, since Dynamo's guards do not depend on
+the block's position. Shapes are fixed, since a trial has one. Only training is compiled: the
+evaluation protocol runs the same operators for every campaign, and its last window is shorter.
 
-What was compiled is kept in :attr:`trainer.spec.TrialSpec.compile_cache`. A later trial of the
-same shapes still traces (Dynamo keeps nothing), and then loads what it would have compiled; a
-config of other shapes compiles anew. Whether 60 steps repay that is not yet measured on any GPU.
+:attr:`trainer.spec.TrialSpec.compile_cache` keeps the compiled code. A later trial of the same
+shapes still traces (Dynamo keeps nothing) and then loads the code; a config of other shapes
+compiles anew. Whether 60 steps repay that is not yet measured on any GPU.
 
-One thread, one process: Inductor's pool of compile workers needs POSIX semaphores, and so /dev/shm,
-which a trial may not write (:func:`trainer.machine.environment.allowed_environment` turns the pool
-off)."""
+Compilation uses one thread and one process. Inductor's pool of compile workers needs POSIX
+semaphores, and so /dev/shm, which a trial may not write
+(:func:`trainer.machine.environment.allowed_environment` turns the pool off).
+"""
 
 from __future__ import annotations
 
@@ -35,30 +36,30 @@ _COMPILER_ERRORS = (
     ("torch._dynamo.exc", "TorchDynamoException"),
     ("triton.errors", "TritonError"),
 )
-"""Modules, and the class in each that all its compiler's errors are."""
+"""Modules, and the base class in each of all its compiler's errors."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
 def compiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """``function`` in one piece for the shapes it is called with.
+    """Return ``function`` compiled as one graph for the shapes of its calls.
 
-    A part that cannot be compiled is an error and no silent fallback: the same config always trains
-    by the same code.
+    A part that cannot be compiled raises an error, with no silent fallback, so that the same config
+    always trains with the same code.
     """
     settings: Any = importlib.import_module("torch._inductor.config")
     if hasattr(settings, "cpp_cache_precompile_headers"):
-        # Their place was chosen when Inductor was imported, and is not the compile cache.
+        # Inductor chose their directory on import, and it is not the compile cache.
         settings.cpp_cache_precompile_headers = False
     return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 def compile_ahead(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """Compile what training on batches of this shape will call, and leave the model as it was.
+    """Compile the code for training on batches of this shape, and leave the model unchanged.
 
-    Else the first step would, on the training's clock, and a budget in seconds would buy fewer
-    steps where nothing was cached.
+    Otherwise the first step would compile it, in training time. A budget in seconds would then buy
+    fewer steps if nothing was cached.
     """
     model.train()
     model(*batch).backward()
@@ -66,21 +67,24 @@ def compile_ahead(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     load_update(model)
     if batch[0].is_cuda:
         torch.cuda.synchronize(batch[0].device)
-        torch.cuda.empty_cache()  # else the optimizer's state would split what a step needs
+        torch.cuda.empty_cache()  # else the optimizer's state would split blocks that steps need
 
 
 def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """The same where the blocks run on kernels. Scoring needs a few tokens, since kernels are
-    compiled for no shape; training a whole step, since libraries plan products by their shape."""
+    """Compile the kernels that the blocks run on, and leave the model unchanged.
+
+    For scoring a few tokens are enough, since kernels are not compiled for a shape. For training
+    it takes a whole step, since libraries plan products by their shape.
+    """
     tokens_BT, targets_BT = batch
     model.eval()
-    with torch.no_grad():  # the ruler's loss is a kernel of its own
+    with torch.no_grad():  # the evaluation protocol's loss is a separate kernel
         model(tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS])
     compile_ahead(model, batch)
 
 
 def load_update(model: nn.Module) -> None:
-    """Compile the update that writes a parameter's copy, on one that it is told to leave alone."""
+    """Compile the update that writes a parameter's copy, by a call that writes nothing."""
     for parameter, weight in getattr(model, "copies", {}).items():
         operations = importlib.import_module("trainer.backends.kernels.operations")
         scalar = torch.ones((), device=parameter.device)
@@ -99,7 +103,7 @@ def load_update(model: nn.Module) -> None:
 
 
 def check_compiler(device: torch.device) -> None:
-    """:raises MachineryError: naming what compiling for ``device`` lacks on this machine."""
+    """:raises MachineryError: if compiling for ``device`` lacks something here; it names that."""
     missing = missing_for(device)
     if missing is not None:
         raise MachineryError(
@@ -109,23 +113,25 @@ def check_compiler(device: torch.device) -> None:
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Whether tracing or compiling failed, by torch, by Triton or by a program that one of them
-    calls (ptxas, a C compiler), which says nothing about a config."""
+    """Return whether the error is a failure of tracing or compiling, not of a config.
+
+    It may be torch's, Triton's or that of a program that they call (ptxas, a C compiler).
+    """
     if isinstance(error, subprocess.CalledProcessError):
         return True
     for module, name in _COMPILER_ERRORS:
-        loaded = sys.modules.get(module)  # where nothing was compiled it is not
+        loaded = sys.modules.get(module)  # None if nothing was compiled
         if loaded is not None and isinstance(error, getattr(loaded, name)):
             return True
     return False
 
 
 def missing_for(device: torch.device) -> str | None:
-    """What compiling for ``device`` lacks here; None where nothing is missing.
+    """Return what compiling for ``device`` lacks here; None if nothing is missing.
 
-    Triton, for GPUs, compiles its launchers with a C compiler against Python's headers; Inductor's
-    code for a CPU is C++. The names are those that the two look for: a trial's environment has no
-    CC or CXX to name another.
+    Triton, for GPUs, compiles its launchers with a C compiler against Python's headers. Inductor's
+    code for a CPU is C++. This checks the compiler names that the two use by default, since a
+    trial's environment has no CC or CXX.
     """
     if device.type == "cuda":
         if find_spec("triton") is None:

@@ -1,19 +1,18 @@
-"""Matrix products in fp8 with torch alone: what the torch backend's blocks do at precision fp8.
+"""Matrix products in fp8 with torch alone, which the torch backend's blocks use at precision fp8.
 
 Inputs and weights are E4M3, gradients E5M2 (Micikevicius et al. 2022, "FP8 Formats for Deep
-Learning"), each scaled as a whole by its own largest magnitude at the moment it is used (dynamic,
-tensor-wise scaling), so there is no history that a first step would lack. Sums are fp32, and so are
-the weights that the optimizer sees; results are bf16. The head, attention, norms and the residual
-stream stay as they are in bf16.
+Learning"). Each tensor is scaled as a whole by its own largest magnitude when it is used (dynamic,
+tensor-wise scaling), so no first step lacks a history. Sums and the optimizer's weights are fp32;
+results are bf16. The head, attention, norms and the residual stream are the same as in bf16.
 
-Why not torchao, whose ``convert_to_float8_training`` has this as its default recipe: it works on
-``nn.Linear`` modules, and its releases are each built for one torch. The product itself is torch's
-own ``_scaled_mm``, which is what torchao calls. Finding the largest magnitude and casting are many
-passes over every operand as written here, which :mod:`trainer.backends.compilation` joins; on CUDA
-without it :class:`trainer.backends.weights.Float8Weight` takes its place, with kernels that make
-two. The gain over bf16, with either, is not yet measured.
+torchao's ``convert_to_float8_training`` has this as its default recipe. It is not used, because it
+works on ``nn.Linear`` modules and each of its releases is built for one torch. Both call torch's
+``_scaled_mm`` for the product. Scaling and casting take many passes over every operand as written
+here, which :mod:`trainer.backends.compilation` fuses. On CUDA without compilation,
+:class:`trainer.backends.weights.Float8Weight` replaces this module with kernels of two passes. The
+gain of either over bf16 is not yet measured.
 
-Shapes: N tokens, I inputs, O outputs; all multiples of :data:`MULTIPLE` but for N in evaluation.
+Shapes: N tokens, I inputs, O outputs; all multiples of :data:`MULTIPLE` except N in evaluation.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from trainer.spec import Config
 CAPABILITY = (8, 9)
 """The first compute capability with fp8 matrix products: Ada, Hopper, Blackwell."""
 MULTIPLE = 16
-"""Every dimension of an fp8 matrix product is a multiple of this: cuBLASLt wants 16-byte rows."""
+"""Every dimension of an fp8 matrix product is a multiple of this: cuBLASLt needs 16-byte rows."""
 
 _FORWARD = torch.float8_e4m3fn
 _BACKWARD = torch.float8_e5m2
 _SMALLEST = 1e-30
-"""A tensor of zeros has no magnitude to scale by."""
+"""Lower bound of a tensor's largest magnitude, so that a tensor of zeros can be scaled."""
 
 
 def check_shapes(config: Config) -> None:
-    """Refuse sizes whose fp8 products no kernel takes.
+    """Check that kernels support the fp8 products of the config's sizes.
 
-    The heads of keys and values count too, and so do the tokens of a step, which a weight's
-    gradient sums over.
+    That includes the heads of keys and values, and the tokens of a step, over which a weight's
+    gradient sums.
 
-    :raises SpecError: naming the size.
+    :raises SpecError: if one does not fit; it names the size.
     """
     head_dim = config.d_model // config.n_head
     sizes = {
@@ -62,7 +61,7 @@ def check_shapes(config: Config) -> None:
 
 
 def check_capability(capability: tuple[int, int]) -> None:
-    """:raises SpecError: where a GPU of this compute capability has no fp8 products."""
+    """:raises SpecError: if a GPU of this compute capability has no fp8 products."""
     if capability < CAPABILITY:
         raise SpecError(
             f"precision fp8 needs compute capability {CAPABILITY[0]}.{CAPABILITY[1]} or"
@@ -71,7 +70,7 @@ def check_capability(capability: tuple[int, int]) -> None:
 
 
 def float8_linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
-    """``x_NI`` times the transpose of ``weight_OI``, both rounded to fp8; in the dtype of ``x``."""
+    """Return ``x_NI`` times the transpose of ``weight_OI``, both in fp8, in the dtype of ``x``."""
     y_NO: Tensor = _Float8Linear.apply(x_NI, weight_OI)  # type: ignore[no-untyped-call]
     return y_NO
 
@@ -88,8 +87,8 @@ class _Float8Linear(torch.autograd.Function):
             scale_a=x_scale,
             scale_b=weight_scale,
             out_dtype=x_NI.dtype,
-            # Partial sums in fewer bits: good enough forward, as torchao and TransformerEngine have
-            # it, and not for gradients.
+            # Partial sums have fewer bits, which suffices in the forward pass (torchao and
+            # TransformerEngine do the same) but not for gradients.
             use_fast_accum=True,
         )
 
@@ -116,12 +115,12 @@ class _Float8Linear(torch.autograd.Function):
 
 
 def _quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """``x`` as fp8 numbers and the fp32 scalar that they are to be multiplied with."""
+    """Return ``x`` as fp8 numbers, and the fp32 scale to multiply them by."""
     largest = torch.finfo(dtype).max
     scale = x.abs().amax().float().clamp(min=_SMALLEST) / largest
     return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
 
 
 def _by_columns(x8: Tensor) -> Tensor:
-    """The same matrix laid out by columns, as the products want their second operand."""
+    """Return the same matrix in column-major layout, as products need their second operand."""
     return x8.t().contiguous().t()

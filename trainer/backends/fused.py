@@ -1,15 +1,14 @@
 """The transformer's blocks and loss on :mod:`trainer.backends.kernels`: a step on a GPU.
 
-The same functions as :class:`trainer.backends.blocks.Block` and :mod:`linear_cross_entropy`
-compute, cut where the memory's traffic wants it. A block keeps for its backward pass the residual
-stream at both norms, queries, keys, values and attention's output, and the activation's input: ten
-widths of the model a token at F = 4 D, where autograd over torch's operators keeps sixteen. The
-norms' outputs and the activation's are made again, by kernels that read what is kept anyway.
+They compute the same functions as :class:`trainer.backends.blocks.Block` and
+:mod:`linear_cross_entropy`, divided so as to move less memory. For its backward pass a block keeps
+the residual stream at both norms, queries, keys, values, attention's output and the activation's
+input. That is ten model widths per token at F = 4 D, while autograd over torch's operators keeps
+sixteen. Kernels that read kept tensors anyway recompute the outputs of norms and activations.
 
-The residual stream runs as two: ``x`` and what is still to be added to it, which the next norm's
-kernel does in passing.
+The residual stream consists of two tensors: ``x``, and a delta that the next norm's kernel adds.
 
-Shapes as in :mod:`trainer.backends.torch_gpt`.
+For shapes see :mod:`trainer.backends.torch_gpt`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class FusedBlock:
-    """Runs a block's parameters."""
+    """A block on kernels, which uses the parameters of a :class:`Block`."""
 
     def __init__(self, block: Block, dtype: torch.dtype, *, float8: bool) -> None:
         self._block = block
@@ -62,7 +61,7 @@ class FusedBlock:
     def __call__(
         self, x_ND: Tensor, delta_ND: Tensor | None, batch: int, rotary: Rotary | None
     ) -> tuple[Tensor, Tensor]:
-        """``x`` and ``delta``, the sum of which is the block's input; the same of its output."""
+        """Run the block on ``x`` and ``delta``, whose sum is its input; return the same pair."""
         block = self._block
         x_ND, qkv_NR = _entering(x_ND, delta_ND, block.attention_norm, self.qkv)
         attended_ND = linear(block.attend_heads(qkv_NR, batch, rotary, normed_heads), self.out)
@@ -72,7 +71,7 @@ class FusedBlock:
         return x_ND, self._branch(fed_ND, block.feed_forward_output_norm)
 
     def _branch(self, y_ND: Tensor, output_norm: Norm | None) -> Tensor:
-        """What a half adds to the stream."""
+        """Return what half a block adds to the residual stream."""
         if output_norm is not None:
             y_ND = normed(y_ND, output_norm)
         scale = self._block.branch_scale
@@ -82,7 +81,7 @@ class FusedBlock:
 def _entering(
     x_ND: Tensor, delta_ND: Tensor | None, norm: Norm | None, weight: Weight
 ) -> tuple[Tensor, Tensor]:
-    """``x + delta``, and the product of its norm, or of itself where there is none."""
+    """Return ``x + delta``, and the product of its norm, or of itself if there is no norm."""
     if norm is not None:
         return norm_linear(x_ND, delta_ND, norm, weight)
     if delta_ND is not None:
@@ -91,21 +90,21 @@ def _entering(
 
 
 class FusedHead:
-    """The losses of the head, on logits whose rows are padded."""
+    """The head's losses, on logits whose rows are padded."""
 
     def __init__(self, head_VD: nn.Parameter, dtype: torch.dtype) -> None:
         self.vocab_size = head_VD.shape[0]
         self.weight = RoundedWeight(head_VD, dtype, rows=padded(self.vocab_size))
 
     def mean_loss(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """The mean negative log-likelihood in nats, an fp32 scalar; differentiable once."""
+        """Return the mean negative log-likelihood in nats, an fp32 scalar, differentiable once."""
         loss: Tensor = _MeanLoss.apply(  # type: ignore[no-untyped-call]
             x_ND, self.weight.parameter, targets_N, self
         )
         return loss
 
     def exact_nll(self, x_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """``nll_N`` in fp64 nats."""
+        """Return ``nll_N`` in fp64 nats."""
         return torch.cat(
             [
                 operations.exact_nll(self.weight.product(x_CD), targets_C, self.vocab_size)
@@ -114,13 +113,13 @@ class FusedHead:
         )
 
     def chunks(self, x_ND: Tensor, targets_N: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-        """As many tokens at once as :mod:`trainer.memory.chunks` lets have logits."""
+        """Yield chunks of as many tokens as :mod:`trainer.memory.chunks` allows logits for."""
         chunk = chunk_tokens(x_ND.shape[0], self.vocab_size)
         return zip(torch.split(x_ND, chunk), torch.split(targets_N, chunk), strict=True)
 
 
 def copies_of(weights: Iterable[Weight]) -> Mapping[nn.Parameter, RoundedWeight]:
-    """The copies that an update writes along with their parameters."""
+    """Return the copies that an update writes along with their parameters."""
     return {
         weight.parameter: weight
         for weight in weights
@@ -129,8 +128,10 @@ def copies_of(weights: Iterable[Weight]) -> Mapping[nn.Parameter, RoundedWeight]
 
 
 class _MeanLoss(torch.autograd.Function):
-    """As in :mod:`trainer.backends.linear_cross_entropy`: the gradients are made in the forward
-    pass, while a chunk's logits are there, and given away in the backward pass."""
+    """The mean loss, as in :mod:`trainer.backends.linear_cross_entropy`.
+
+    The forward pass computes gradients from each chunk's logits; the backward pass returns them.
+    """
 
     @staticmethod
     def forward(
@@ -151,7 +152,7 @@ class _MeanLoss(torch.autograd.Function):
                 gradient_WD = product_fp32(logits_CW.t(), x_CD)
             else:
                 add_product_fp32_(gradient_WD, logits_CW.t(), x_CD)
-            del logits_CW  # before the next are made
+            del logits_CW  # before the next chunk's are computed
         assert gradient_WD is not None
         ctx.gradients = gradient_ND, gradient_WD[: head.vocab_size]
         return torch.cat(losses).sum() / tokens

@@ -1,7 +1,7 @@
-"""What autograd sees of :mod:`trainer.backends.fused`: products with what comes before them, each
-keeping the least for its backward pass.
+"""The autograd functions of :mod:`trainer.backends.fused`.
 
-Shapes as in :mod:`trainer.backends.torch_gpt`.
+Each joins a product and the operation before it, and keeps the minimum for its backward pass. For
+shapes see :mod:`trainer.backends.torch_gpt`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def norm_linear(
     x_ND: Tensor, delta_ND: Tensor | None, norm: Norm, weight: Weight
 ) -> tuple[Tensor, Tensor]:
-    """``x + delta``, and the product of its norm."""
+    """Return ``x + delta``, and the product of its norm."""
     both: tuple[Tensor, Tensor] = _NormLinear.apply(  # type: ignore[no-untyped-call]
         x_ND, delta_ND, norm.gain_D, weight.parameter, weight, norm.rms
     )
@@ -31,7 +31,7 @@ def norm_linear(
 
 
 def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Norm) -> Tensor:
-    """The norm of ``x + delta``."""
+    """Return the norm of ``x + delta``."""
     y_ND: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
         x_ND, delta_ND, norm.gain_D, norm.rms
     )
@@ -39,25 +39,25 @@ def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Norm) -> Tensor:
 
 
 def normed(x_ND: Tensor, norm: Norm) -> Tensor:
-    """The norm of ``x``."""
+    """Return the norm of ``x``."""
     y_ND: Tensor = _Norm.apply(x_ND, norm.gain_D, norm.rms)  # type: ignore[no-untyped-call]
     return y_ND
 
 
 def normed_heads(x_BTHK: Tensor, gain_K: Tensor) -> Tensor:
-    """The RMS norm of each head, laid end to end."""
+    """Return the RMS norm of each head, as a contiguous tensor."""
     y_BTHK: Tensor = _HeadNorm.apply(x_BTHK, gain_K)  # type: ignore[no-untyped-call]
     return y_BTHK
 
 
 def linear(x_NI: Tensor, weight: Weight) -> Tensor:
-    """The product."""
+    """Return the product of ``x`` and the weight's transpose."""
     y_NO: Tensor = _Linear.apply(x_NI, weight.parameter, weight)  # type: ignore[no-untyped-call]
     return y_NO
 
 
 def activation_linear(up: Tensor, weight: Weight, activation: Activation) -> Tensor:
-    """The product of the activation of ``up``."""
+    """Return the product of the activation of ``up`` and the weight's transpose."""
     y_ND: Tensor = _ActivationLinear.apply(  # type: ignore[no-untyped-call]
         up, weight.parameter, weight, activation
     )
@@ -135,7 +135,10 @@ class _Norm(torch.autograd.Function):
 
 
 class _HeadNorm(torch.autograd.Function):
-    """Keeps no copy of its input, a part of each token's row that the values' part keeps anyway."""
+    """The norm of heads, which keeps no copy of its input.
+
+    The input is part of a token's row of queries, keys and values, which the values keep anyway.
+    """
 
     @staticmethod
     def forward(ctx: Any, x_BTHK: Tensor, gain_K: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
-"""The loss of a linear head, without ever holding the logits of all tokens.
+"""The loss of a linear head, which never holds the logits of all tokens.
 
-Training wants the mean loss and its gradients, and the gradient of a mean with respect to the
-logits is known as soon as they are: (softmax - one-hot) / N. So the forward pass of
-:class:`_MeanLoss` goes over chunks of tokens, turns each chunk's logits into their gradient, takes
-both products with it at once, and forgets them. The backward pass only multiplies by what comes
-from above. This is how Liger-Kernel does it (Hsu et al. 2024, arXiv 2410.10989, section 3.2).
+Training needs the mean loss and its gradients. The gradient of the mean with respect to the logits
+follows from the logits alone: (softmax - one-hot) / N. So the forward pass of :class:`_MeanLoss`
+goes over chunks of tokens. It turns each chunk's logits into their gradient, takes both products
+with it, and drops the logits. The backward pass only multiplies by the upstream gradient.
+Liger-Kernel does the same (Hsu et al. 2024, arXiv 2410.10989, section 3.2).
 
-This is what a CPU runs, and CUDA without Triton; :mod:`trainer.backends.fused` does the same on
-padded rows with a kernel (:mod:`trainer.backends.kernels` says why not another's). Recomputing the
-logits in the backward pass would need no trick, and one more product with the head: about 4 % of a
+A CPU runs this, and CUDA without Triton. :mod:`trainer.backends.fused` does the same on padded rows
+with our own kernel (:mod:`trainer.backends.kernels` gives the reasons). Recomputing the logits in
+the backward pass would be simpler, but it would cost one more product with the head: about 4 % of a
 step of the 354 M shape.
 
 Shapes: N tokens, C of them in a chunk, D d_model, V vocabulary.
@@ -28,17 +28,17 @@ from trainer.backends.products import linear, product
 from trainer.memory.chunks import EXACT_LOGITS_AT_ONCE, chunk_tokens
 
 LossAndGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
-"""What :func:`loss_and_gradient` is, compiled or not."""
+"""The type of :func:`loss_and_gradient`, compiled or not."""
 
 
 def mean_loss(
     x_ND: Tensor, head_VD: Tensor, targets_N: Tensor, loss_and_gradient: LossAndGradient
 ) -> Tensor:
-    """The mean negative log-likelihood in nats, an fp32 scalar.
+    """Return the mean negative log-likelihood in nats, an fp32 scalar.
 
-    Logits have the dtype of ``x_ND``, log-softmax is fp32. Where all logits fit into one chunk they
-    are held, and torch's own cross-entropy does the rest: for small vocabularies that is the faster
-    way (1,024 tokens of 1,024 words in bf16 on a CPU: 4 ms against 5).
+    Logits have the dtype of ``x_ND``; log-softmax is fp32. If all logits fit into one chunk,
+    torch's own cross-entropy takes them all, which is faster for small vocabularies (1,024 tokens
+    of 1,024 words in bf16 on a CPU: 4 ms against 5).
     """
     tokens, vocab_size = x_ND.shape[0], head_VD.shape[0]
     chunk = chunk_tokens(tokens, vocab_size)
@@ -52,19 +52,21 @@ def mean_loss(
 
 
 def loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """The sum of a chunk's losses, fp32, and ``scale`` times its gradient with respect to the
-    logits, in their dtype. Everything between is fp32."""
+    """Return a chunk's summed loss, fp32, and ``scale`` times its gradient for the logits.
+
+    The gradient has the logits' dtype; everything between is fp32.
+    """
     log_p_CV = functional.log_softmax(logits_CV, -1, dtype=torch.float32)
     targets_C1 = targets_C[:, None]
     vocabulary_V = torch.arange(logits_CV.shape[1], device=logits_CV.device)
     loss = -log_p_CV.gather(1, targets_C1).sum()
-    # In place, which matters uncompiled: what would be another half GiB.
+    # In place, which saves half a GiB if this is not compiled.
     gradient_CV = log_p_CV.exp_().add_(vocabulary_V == targets_C1, alpha=-1).mul_(scale)
     return loss, gradient_CV.to(logits_CV.dtype)
 
 
 class _MeanLoss(torch.autograd.Function):
-    """Differentiable once: its gradients are made in the forward pass and given away."""
+    """The mean loss, differentiable once: the forward pass computes its gradients."""
 
     @staticmethod
     def forward(
@@ -86,8 +88,8 @@ class _MeanLoss(torch.autograd.Function):
             )
             total += loss
             product(gradient_CV, weight_VD, out=gradient_ND[rows])
-            # In bf16 each product is rounded, as autocast rounds the one it would take; the sum of
-            # them is fp32. (mm and addmm that write fp32 exist on CUDA alone, and move more bytes.)
+            # In bf16 each product is rounded, as autocast rounds its single product; their sum is
+            # fp32. (mm and addmm that write fp32 exist only on CUDA, and move more bytes.)
             gradient_VD += product(gradient_CV.t(), x_CD)
         ctx.gradients = gradient_ND, gradient_VD
         return total / x_ND.shape[0]
@@ -99,13 +101,13 @@ class _MeanLoss(torch.autograd.Function):
             raise RuntimeError("this loss was differentiated before, and kept no gradients for it")
         gradient_ND, gradient_VD = ctx.gradients
         ctx.gradients = None
-        # In place: a second gradient of the head would be the step's largest tensor. Whether
-        # ``upstream`` is 1, as almost always, only the device knows, and asking would wait for it.
+        # In place, since a second gradient of the head would be the step's largest tensor. A check
+        # whether ``upstream`` is 1, as it almost always is, would wait for the device.
         return gradient_ND.mul_(upstream), gradient_VD.mul_(upstream), None, None, None
 
 
 def exact_nll(x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
-    """``nll_N`` in nats: logits in the dtype of ``x_ND``, log-softmax in fp64. For evaluation."""
+    """Return ``nll_N`` in nats, for evaluation: logits in ``x_ND``'s dtype, log-softmax in fp64."""
     weight_VD = head_VD.to(x_ND.dtype)
     return torch.cat(
         [
@@ -116,7 +118,7 @@ def exact_nll(x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
 
 
 def exact_nll_of_logits(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-    """The same of logits that are there already; they are fp64 a chunk at a time."""
+    """Return ``nll_N`` of existing logits, which are converted to fp64 a chunk at a time."""
     return torch.cat(
         [
             _exact_nll_of(logits_NV[rows], targets_N[rows])
@@ -133,9 +135,11 @@ def _exact_nll_of(logits_CV: Tensor, targets_C: Tensor) -> Tensor:
 
 
 def nll_with_fp64_sums(logits_CV: Tensor, targets_C: Tensor) -> Tensor:
-    """Return ``nll_C`` in fp64 nats from exponentials in fp32 that are summed in fp64, as the
-    kernel of :mod:`trainer.backends.kernels.triton_cross_entropy` does: a GB10 has one fp64 unit
-    for 64 of fp32."""
+    """Return ``nll_C`` in fp64 nats from exponentials in fp32 that are summed in fp64.
+
+    The kernel of :mod:`trainer.backends.kernels.triton_cross_entropy` does the same, since a GB10
+    has one fp64 unit for 64 of fp32.
+    """
     logits_CV = logits_CV.float()
     largest_C1 = logits_CV.amax(1, keepdim=True)
     chosen_C1 = logits_CV.gather(1, targets_C[:, None]).double() - largest_C1

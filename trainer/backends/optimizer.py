@@ -1,9 +1,9 @@
-"""AdamW with clipping and a stop at the first non-finite step, decided on the device.
+"""AdamW with clipping, and a stop at the first non-finite step that is decided on the device.
 
-``torch.optim`` is left out on purpose: its first optimizer imports torch._dynamo, about a second
-that every cold trial would pay, and its per-step bookkeeping costs as much as the update of a
-million parameters. The kernel is the one that its ``AdamW(fused=True)`` calls; matrices of which a
-GPU's products read a copy are updated by one of ours, which writes the copy too.
+This does not use ``torch.optim``: its first optimizer imports torch._dynamo, which takes each cold
+trial about a second, and its per-step bookkeeping costs as much as the update of a million
+parameters. The kernel is the one that its ``AdamW(fused=True)`` calls. Matrices of which a GPU's
+products read a copy are updated by our own kernel, which writes the copy too.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from trainer.spec import Config
 
 
 class Optimizer(Protocol):
-    """What the step loop asks of an optimizer."""
+    """The interface of an optimizer for the step loop."""
 
     def step(self, loss: Tensor, lr: float) -> Tensor:
         """Clip the gradients to the global norm, update, and clear them.
 
-        Returns the norm before clipping, on the device. From the first ``loss`` or norm that is
-        not finite on, nothing is updated any more, whatever the later ones are.
+        Return the norm before clipping, on the device. After the first ``loss`` or norm that is not
+        finite, nothing is updated any more, even if later ones are finite.
         """
         ...
 
 
 @runtime_checkable
 class BringsOptimizer(Protocol):
-    """A model whose weights only an optimizer of its own can update."""
+    """A model whose weights only its own optimizer can update."""
 
     def optimizer(self, config: Config) -> Optimizer:
-        """The one to train it with, for its weights as they are now."""
+        """Return the model's optimizer, for its current weights."""
         ...
 
 
 def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
-    """What trains ``model`` as ``config`` says: its own optimizer where it brings one, else
-    :class:`AdamW`, which writes the ``copies`` of parameters that the model has, if any."""
+    """Return the optimizer of ``model``: its own if it brings one, else :class:`AdamW`.
+
+    The latter also writes the model's ``copies`` of parameters, if any.
+    """
     if isinstance(model, BringsOptimizer):
         return model.optimizer(config)
     return AdamW(
@@ -57,7 +59,7 @@ def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
 
 
 class Rates(NamedTuple):
-    """What a parameter is trained at, as multiples of what the others are."""
+    """A parameter's learning rate and epsilon, as multiples of those of other parameters."""
 
     lr: float
     eps: float
@@ -67,21 +69,21 @@ PLAIN = Rates(1.0, 1.0)
 
 
 def block_rates(config: Config) -> Rates:
-    """Of the blocks' matrices, under a parametrisation with a base.
+    """Return the rates of the blocks' matrices, under a parametrization with a base.
 
     Maximal update: learning rate and epsilon × base / width (arXiv 2203.03466, table 8 and appendix
-    B.3); CompleteP: epsilon × base / depth besides (arXiv 2505.01618, table 1).
+    B.3). CompleteP: also epsilon × base / depth (arXiv 2505.01618, table 1).
     """
     return Rates(config.width_factor, config.width_factor * config.depth_factor)
 
 
 @runtime_checkable
 class HasBlocks(Protocol):
-    """A model whose blocks' matrices can be told from its tables."""
+    """A model that distinguishes its blocks' matrices from its embedding tables."""
 
     @property
     def block_matrices(self) -> list[nn.Parameter]:
-        """Them."""
+        """Return the matrices of the blocks."""
         ...
 
 
@@ -94,8 +96,10 @@ def _own_rates(model: nn.Module, config: Config) -> Mapping[nn.Parameter, Rates]
 
 
 class AdamW:
-    """Decoupled weight decay (Loshchilov & Hutter 2019) on matrices only: on every parameter of
-    more than one dimension, embeddings included; norm gains never decay."""
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), on matrices only.
+
+    Those are all parameters of more than one dimension, with embeddings; norm gains never decay.
+    """
 
     def __init__(
         self,
@@ -108,8 +112,8 @@ class AdamW:
         own_rates: Mapping[nn.Parameter, Rates] | None = None,
     ) -> None:
         """
-        :param copies: of some of the parameters, to be written along with them.
-        :param own_rates: of matrices that are not trained at the learning rate and epsilon of all.
+        :param copies: copies of some of the parameters, which each update writes too.
+        :param own_rates: rates of matrices that differ from the common learning rate and epsilon.
         """
         every = list(parameters)
         copies, own_rates = copies or {}, own_rates or {}
@@ -132,7 +136,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, loss: Tensor, lr: float) -> Tensor:
-        """See :class:`Optimizer`; nothing waits for a GPU."""
+        """See :class:`Optimizer`; this never waits for a GPU."""
         copied = self._copied_group.take_gradients()
         gradients = [group.take_gradients() for group in self._groups]
         norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied])
@@ -150,7 +154,7 @@ class AdamW:
 
     def _update(self, group: _Group, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
         torch._foreach_add_(group.steps, 1.0)
-        # The kernel divides gradients by grad_scale and does nothing where found_inf is 1.
+        # The kernel divides gradients by grad_scale and does nothing if found_inf is 1.
         torch._fused_adamw_(
             group.parameters,
             gradients,
@@ -168,7 +172,7 @@ class AdamW:
             grad_scale=self._grad_scale(grad_norm),
             found_inf=self._stopped,
         )
-        # torch does not count this as a change, and copies of parameters go by that count.
+        # torch does not count this as a change, but copies of parameters depend on that count.
         torch.autograd.graph.increment_version(group.parameters)
 
     def _update_copied(self, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:
@@ -216,7 +220,7 @@ class _Group:
         self.steps = [torch.zeros((), device=p.device) for p in parameters]
 
     def take_gradients(self) -> list[Tensor]:
-        """The parameters' gradients, which they then no longer have."""
+        """Return the parameters' gradients and remove them from the parameters."""
         gradients = []
         for p in self.parameters:
             if p.grad is None:

@@ -1,9 +1,9 @@
-"""Matrix products of the plain blocks, whatever instructions the CPU has.
+"""Matrix products of the plain blocks, on any CPU.
 
-On a CPU that oneDNN has no bf16 products for (x86 before AVX-512), torch falls back to a loop that
-takes ten times as long as the product in fp32 does. There operands are widened, multiplied in fp32,
-and the product is rounded to bf16: what bf16 instructions round are the same sums, but for the
-order of adding up. What is kept for the backward pass is bf16 either way.
+On a CPU without bf16 products in oneDNN (x86 before AVX-512), torch falls back to a loop that takes
+ten times as long as the fp32 product. There this module widens the operands, multiplies in fp32 and
+rounds the product to bf16. bf16 instructions round the same sums, except for the order of addition.
+The tensors kept for the backward pass are bf16 either way.
 
 Shapes: N tokens, I inputs, O outputs.
 """
@@ -18,17 +18,19 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 _CPU_MULTIPLIES_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-"""Found where a compiler does not look on: it can trace no such question."""
+"""Read on import, since a compiler cannot trace this call."""
 
 
 def cpu_multiplies_bf16() -> bool:
-    """Whether oneDNN has products of bf16 for this CPU."""
+    """Return whether oneDNN has bf16 products for this CPU."""
     return _CPU_MULTIPLIES_BF16
 
 
 def is_widened(x: Tensor) -> bool:
-    """Whether products of this tensor are taken in fp32 and rounded. Those that are compiled are
-    the compiler's own affair."""
+    """Return whether products of this tensor are taken in fp32 and rounded.
+
+    Compiled products are not, since the compiler handles them.
+    """
     if torch.compiler.is_compiling():
         return False
     in_bf16_on_cpu = x.dtype is torch.bfloat16 and x.device.type == "cpu"
@@ -36,8 +38,10 @@ def is_widened(x: Tensor) -> bool:
 
 
 def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """``left`` times ``right``, two matrices, in their dtype, into ``out`` where there is one.
-    Nothing is differentiated through it."""
+    """Return ``left`` times ``right``, two matrices, in their dtype, written to ``out`` if given.
+
+    It is not differentiable.
+    """
     if not is_widened(left):
         return torch.mm(left, right, out=out)
     widened = torch.mm(left.float(), right.float())
@@ -45,7 +49,7 @@ def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
-    """``x_NI`` times the transpose of ``weight_OI``, in the dtype of ``x``."""
+    """Return ``x_NI`` times the transpose of ``weight_OI``, in the dtype of ``x``."""
     weight_OI = weight_OI.to(x_NI.dtype)
     if is_widened(x_NI):
         y_NO: Tensor = _WidenedLinear.apply(x_NI, weight_OI)  # type: ignore[no-untyped-call]
@@ -54,7 +58,7 @@ def linear(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
 
 
 class _WidenedLinear(torch.autograd.Function):
-    """Differentiable once."""
+    """A product in fp32 that is rounded to bf16, differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:

@@ -1,23 +1,23 @@
-"""The reference backend: a GPT in PyTorch, and on CUDA kernels of our own between the products.
+"""The reference backend: a GPT in PyTorch, with our own kernels between the products on CUDA.
 
-The model is written twice over the same parameters. The plain blocks
-(:mod:`trainer.backends.blocks`) and ``linear_cross_entropy`` are torch's operators: what a CPU
-runs, and CUDA where it has no Triton. :mod:`trainer.backends.fused` is the same on
-:mod:`trainer.backends.kernels`: what CUDA runs by default. With ``compile`` blocks are compiled as
-they are written here, and the loss is the kernels'.
+The model has two implementations over the same parameters. The plain blocks
+(:mod:`trainer.backends.blocks`) and ``linear_cross_entropy`` use torch's operators. A CPU runs
+them, and CUDA without Triton. :mod:`trainer.backends.fused` does the same on
+:mod:`trainer.backends.kernels`, and CUDA runs it by default. With ``compile`` the plain blocks are
+compiled, and the loss runs on the kernels.
 
-Causal attention, no biases, no dropout. Below fp32 the residual stream and everything in the blocks
-are bf16 (as in Megatron-Core), at fp8 the blocks' matrix products fp8
-(:mod:`trainer.backends.float8`); master weights, the embedding sum and the loss are fp32.
+Attention is causal; there are no biases and no dropout. Below fp32 the residual stream and
+everything in the blocks are bf16 (as in Megatron-Core). At fp8 the blocks' matrix products are fp8
+(:mod:`trainer.backends.float8`). Master weights, the embedding sum and the loss are fp32.
 
-Dtypes are cast where they change and not by autocast, which on CUDA would make every norm fp32, at
-twice the memory, and costs the host a look at every operator.
+The code casts dtypes explicitly. Autocast would make every norm fp32 on CUDA, at twice the memory,
+and would cost the host time at every operator.
 
-No CUDA graphs: they save the host's launches, microseconds a kernel, and a step of the 354 M shape
-keeps the GPU busy for far longer than launching its thousand or so kernels takes (1.2 s on a GB10,
-by its published throughput). Small shapes would gain, how much is not yet measured; but a graph
-holds its own memory pool, must be recorded for every shape, and wants the learning rate on the
-device.
+There are no CUDA graphs. They save the host's launches, microseconds per kernel, but a step of the
+354 M shape keeps the GPU busy for much longer than its thousand or so launches take (1.2 s on a
+GB10, by its published throughput). Small shapes would gain; how much is not yet measured. But a
+graph holds its own memory pool, must be recorded for every shape, and needs the learning rate on
+the device.
 
 Shapes: B sequences, T tokens, N = B × T, H heads, G heads of keys and values, K = D / H (head_dim),
 R = (H + 2 G) × K, D = d_model, F = d_ff, V vocabulary.
@@ -46,28 +46,34 @@ from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
 INIT_STD = 0.02
-"""Sd of every matrix at the start (GPT-2), but for the two corrections in :meth:`TorchGPT.init`."""
+"""Initial sd of every matrix (GPT-2), except for the corrections in :meth:`TorchGPT.init`."""
 MAX_LOGIT_STD = 0.5
-"""The first loss exceeds ln(V) by half the logits' variance: 0.125 nats at this bound."""
+"""Bound on the logits' initial sd; the first loss exceeds ln(V) by half their variance, here by at
+most 0.125 nats."""
 MAX_TIED_LOGIT_STD = 0.18
-"""A tied head also favours the token it has just read, by a logit that grows with the width; text
-repeats itself, and at GPT-2's 0.02 the first loss came out up to 8 % below ln(V)."""
+"""The same bound for a tied head, which also favors the token it has just read, by a logit that
+grows with the width. Text repeats itself, so at GPT-2's 0.02 the first loss was up to 8 % below
+ln(V)."""
 
 
 class TorchBackend:
-    """Builds :class:`TorchGPT`."""
+    """The backend that builds :class:`TorchGPT`."""
 
     name = "torch"
 
     def __init__(self, *, compile: bool = False, kernels: bool | None = None) -> None:
         """:param compile: train through :mod:`trainer.backends.compilation`.
-        :param kernels: run on :mod:`trainer.backends.kernels`; None: where the device can.
+        :param kernels: run on :mod:`trainer.backends.kernels`; None: if the device can.
         """
         self._compile = compile
         self._kernels = kernels
 
     def check(self, config: Config, device: torch.device) -> None:
-        """Refuse fp8 on shapes or devices that have none, and compilation without a compiler."""
+        """Refuse fp8 on shapes or devices without it, and compilation without a compiler.
+
+        :raises SpecError: if fp8 is not available.
+        :raises MachineryError: if something that compiling needs is missing.
+        """
         if config.precision == "fp8":
             if device.type != "cuda":
                 raise SpecError(f"precision fp8 needs a GPU, not {device}; choose bf16 or fp32")
@@ -87,7 +93,7 @@ class TorchGPT(nn.Module):
     """A decoder-only transformer; weights are undefined until :meth:`init`."""
 
     chunks_logits = True
-    """Never holds those of all tokens, in training or in evaluation."""
+    """The model never holds the logits of all tokens, in training or in evaluation."""
 
     def __init__(
         self,
@@ -101,8 +107,8 @@ class TorchGPT(nn.Module):
         super().__init__()
         self.config = config
         self._stream_dtype = torch.float32 if config.precision == "fp32" else torch.bfloat16
-        # One for all blocks, so that all share what is compiled. Evaluation, whose shapes are
-        # others, runs as written.
+        # One function for all blocks, so that they share compiled code. Evaluation has other shapes
+        # and runs uncompiled.
         self._train_block = compiled(Block.forward) if compile else Block.forward
         self._loss_and_gradient = compiled(loss_and_gradient) if compile else loss_and_gradient
         width = config.d_model
@@ -127,7 +133,7 @@ class TorchGPT(nn.Module):
             self._fuse(blocks=not compile)
 
     def _fuse(self, *, blocks: bool) -> None:
-        """Run the loss on kernels, and the blocks too where they are not compiled."""
+        """Run the loss on kernels, and also the blocks if they are not compiled."""
         dtype = self._stream_dtype
         self._fused_head = FusedHead(self.head_VD, dtype)
         if blocks:
@@ -136,8 +142,7 @@ class TorchGPT(nn.Module):
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The kinds of kernel that a step runs on, none of them torch's own; compiled blocks are
-        one."""
+        """Return the kinds of kernel in a step that are not torch's own, with compiled blocks."""
         if self._fused_head is None:
             return () if self._train_block is Block.forward else ("compiled blocks",)
         if not self._fused_blocks:
@@ -147,7 +152,7 @@ class TorchGPT(nn.Module):
 
     @contextmanager
     def on_torch_operators(self) -> Iterator[None]:
-        """Train on torch's own operators meanwhile: on no kernel of ours, and nothing compiled."""
+        """Train on torch's own operators, uncompiled and without our kernels, in the block."""
         names = ("_train_block", "_loss_and_gradient", "_fused_blocks", "_fused_head")
         before = {name: getattr(self, name) for name in names}
         self._train_block, self._loss_and_gradient = Block.forward, loss_and_gradient
@@ -160,14 +165,14 @@ class TorchGPT(nn.Module):
 
     @contextmanager
     def on_new_copies(self) -> Iterator[None]:
-        """Read copies of the weights that the update did not write."""
+        """Remake the copies of the weights, so that products read none that the update wrote."""
         for weight in self.copies.values():
             weight.forget()
         yield
 
     @property
     def copies(self) -> Mapping[nn.Parameter, RoundedWeight]:
-        """Copies of parameters that an update is to write along; none on a CPU."""
+        """Return the copies of parameters that each update must also write; none on a CPU."""
         if self._fused_head is None:
             return {}
         weights = [weight for block in self._fused_blocks for weight in block.weights]
@@ -175,17 +180,17 @@ class TorchGPT(nn.Module):
 
     @property
     def block_matrices(self) -> list[nn.Parameter]:
-        """Those that the maximal-update parametrisation trains at rates of their own."""
+        """Return the matrices that the maximal-update parametrization trains at their own rates."""
         return [p for block in self.blocks for p in block.parameters() if p.dim() > 1]
 
     @torch.no_grad()
     def init(self) -> None:
         """Draw the weights so that the first loss is near ln(V).
 
-        Normal with sd 0.02; what writes to the residual stream is smaller by sqrt(2 × n_layer), so
-        that its variance does not grow with depth (Radford et al. 2019); embeddings and head are
-        smaller where the logits would otherwise start with a larger sd than the bounds above. A
-        parametrisation with a base starts as the base would, but for the matrices' variance
+        They are normal with sd 0.02. Matrices that write to the residual stream are smaller by
+        sqrt(2 × n_layer), so that its variance does not grow with depth (Radford et al. 2019).
+        Embeddings and head are smaller if the logits' sd would exceed the bounds above. A
+        parametrization with a base starts as the base would, except for the matrices' variance
         (:attr:`~trainer.spec.Config.width_factor`).
         """
         config = self.config
@@ -216,20 +221,20 @@ class TorchGPT(nn.Module):
         return exact_nll(x_ND, self.head_VD, targets_N).view_as(targets_BT)
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
-        """``logits_BTV``, fp32."""
+        """Return ``logits_BTV``, fp32."""
         x_ND = self.hidden(tokens_BT)
         return linear(x_ND, self.head_VD).float().view(*tokens_BT.shape, -1)
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
-        """``x_ND`` that the head reads."""
+        """Return the ``x_ND`` that the head reads."""
         batch, length = tokens_BT.shape
         x_BTD = functional.embedding(tokens_BT, self.embedding_VD)
         if self.position_TD is not None:
             x_BTD = x_BTD + self.position_TD[:length]
-        # One row a token: a matrix product of two dimensions dispatches without reshaping.
+        # One row per token: a matrix product of two dimensions dispatches without reshaping.
         x_ND = x_BTD.to(self._stream_dtype).flatten(0, 1)
         normed_ND = (self._fused_hidden if self._fused_blocks else self._written)(x_ND, batch)
-        # The logits' factor, where there are the fewest numbers to multiply.
+        # The logits' factor is applied here, to the fewest numbers.
         factor = self.config.width_factor
         return normed_ND if factor == 1.0 else normed_ND * factor
 

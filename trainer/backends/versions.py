@@ -1,7 +1,7 @@
-"""Which torch, Megatron-Core and TransformerEngine are installed, and whether they go together.
+"""Check that the installed torch, Megatron-Core and TransformerEngine are compatible.
 
-They are released apart and break each other at run time, deep inside a first step. So they are
-checked together, from the packages' metadata alone: nothing of them is imported.
+They are released separately, and incompatible versions fail at run time, deep inside a first step.
+So this module checks them together, by the packages' metadata, without importing them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from importlib.metadata import PackageNotFoundError, version
 from autoresearch.errors import MachineryError
 
 Release = tuple[int, int]
-"""Major and minor; both packages break and mend things between minor versions."""
+"""Major and minor version; both packages break and fix things between minor versions."""
 
 OLDEST_MEGATRON: Release = (0, 16)
 WORKING_TRIO = "megatron-core 0.16.1 with transformer-engine 2.11"
-"""Inside the range that megatron-core 0.16.1's own metadata names (at least 2.9, below 2.12); runs
-on Python 3.11, which 0.17 and later do not."""
+"""Versions that work together, within the range of megatron-core 0.16.1's own metadata (at least
+2.9, below 2.12). They run on Python 3.11, which 0.17 and later do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trio:
-    """The installed versions as their packages state them; None where a package is absent."""
+    """The installed versions as their packages state them; None if a package is absent."""
 
     torch: str | None
     megatron_core: str | None
@@ -31,7 +31,7 @@ class Trio:
 
     @classmethod
     def installed(cls) -> Trio:
-        """Those of this Python."""
+        """Return the versions installed in this Python."""
         return cls(
             torch=_version("torch"),
             megatron_core=_version("megatron-core"),
@@ -50,7 +50,7 @@ class BrokenPair:
     """A range of Megatron-Core that fails with a range of TransformerEngine."""
 
     megatron: tuple[Release, Release]
-    """From the first, up to but without the second."""
+    """The first release that fails, and the first later one that does not."""
     engine: tuple[Release, Release]
     why: str
     instead: str
@@ -60,8 +60,8 @@ BROKEN_PAIRS = (
     BrokenPair(
         megatron=((0, 17), (0, 18)),
         engine=((2, 5), (2, 10)),
-        # 0.17 passes retain_pinned_cpu_buffers to every TransformerEngine from 2.5 on, whether it
-        # offloads or not; 2.10 is the first to take it, and 0.18 asks for the version again.
+        # 0.17 passes retain_pinned_cpu_buffers to every TransformerEngine from 2.5 on, even if it
+        # does not offload; 2.10 is the first to accept it, and 0.18 checks the version again.
         why="its get_cpu_offload_context() gets an argument it does not know",
         instead="megatron-core 0.17 with transformer-engine 2.14, or " + WORKING_TRIO,
     ),
@@ -69,9 +69,9 @@ BROKEN_PAIRS = (
 
 
 def check_trio(trio: Trio) -> None:
-    """Refuse what is missing or known not to work; a pair nobody has tried is let through.
+    """Refuse versions that are missing or known not to work; accept untried pairs.
 
-    :raises MachineryError: naming versions that do.
+    :raises MachineryError: if they do not work; it names versions that do.
     """
     if trio.megatron_core is None:
         raise MachineryError(
@@ -103,7 +103,7 @@ def _version(package: str) -> str | None:
 
 
 def _release(text: str) -> Release:
-    """``0.17.0rc0`` and ``2.14.0+cu13`` are (0, 17) and (2, 14)."""
+    """Return major and minor: (0, 17) for ``0.17.0rc0`` and (2, 14) for ``2.14.0+cu13``."""
     numbers = re.match(r"(\d+)\.(\d+)", text)
     if numbers is None:
         raise MachineryError(f"a version of {text!r} cannot be read; reinstall with {WORKING_TRIO}")

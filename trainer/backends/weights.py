@@ -1,9 +1,9 @@
-"""Parameters as matrix products read them: in bf16 or fp8, made once a step.
+"""Copies of parameters for matrix products: in bf16 or fp8, made once a step.
 
-A parameter is fp32 and changes once a step; products of a step, and all passes of an evaluation,
-read one copy of it. A copy knows the version of the parameter it was made of (torch counts changes
-in place) and is made anew when that is another, whoever changed it. The optimizer's kernel writes
-the bf16 copy along with the parameter and says so (:meth:`Weight.written`), which saves even that.
+A parameter is fp32 and changes once a step. The products of a step, and all passes of an
+evaluation, read one copy of it. A copy records the version of its parameter (torch counts in-place
+changes) and is remade when that changes. The optimizer's kernel writes the bf16 copy along with the
+parameter and calls :meth:`RoundedWeight.written`, so that no copy must be remade.
 
 Shapes: N tokens, I inputs, O outputs.
 """
@@ -27,30 +27,32 @@ class Weight(Protocol):
     parameter: nn.Parameter
 
     def product(self, x_NI: Tensor) -> Tensor:
-        """``x`` times the matrix's transpose, ``[N, O]``."""
+        """Return ``x`` times the matrix's transpose, ``[N, O]``."""
         ...
 
     def incoming(self, gradient_NO: Tensor) -> Any:
-        """The gradient of the product, as the two that follow want it."""
+        """Convert the product's gradient for :meth:`into_input` and :meth:`into_weight`."""
         ...
 
     def into_input(self, incoming: Any) -> Tensor:
-        """The gradient of ``x``, ``[N, I]``."""
+        """Return the gradient of ``x``, ``[N, I]``."""
         ...
 
     def into_weight(self, incoming: Any, x_NI: Tensor) -> Tensor:
-        """The gradient of the parameter, fp32."""
+        """Return the gradient of the parameter, fp32."""
         ...
 
 
 class RoundedWeight:
-    """A copy in the dtype of the products, bf16 or fp32, with rows of zeros behind it where its
-    products' rows are to be aligned."""
+    """A copy in the products' dtype, bf16 or fp32.
+
+    It ends with rows of zeros if the rows of its products must be aligned.
+    """
 
     def __init__(
         self, parameter: nn.Parameter, dtype: torch.dtype, rows: int | None = None
     ) -> None:
-        """:param rows: of the copy, at least the parameter's; None: as many."""
+        """:param rows: rows of the copy, at least the parameter's; None: as many as it has."""
         self.parameter = parameter
         self._dtype = dtype
         self._rows = parameter.shape[0] if rows is None else rows
@@ -59,7 +61,7 @@ class RoundedWeight:
 
     @property
     def copy(self) -> Tensor:
-        """``[rows, I]``, current."""
+        """Return the up-to-date copy, ``[rows, I]``."""
         copy = self.storage
         if copy is None:
             return self.parameter.detach()
@@ -71,12 +73,12 @@ class RoundedWeight:
 
     @property
     def storage(self) -> Tensor | None:
-        """The copy's memory, whatever it holds; None where the parameter itself is read."""
+        """Return the copy's memory, current or not; None if products read the parameter itself."""
         rows, inputs = self.parameter.shape
         if self.parameter.dtype is self._dtype and rows == self._rows:
             return None
         if self._copy is None:
-            # An evaluation may be the first to ask; training could not use what is made in one.
+            # An evaluation may be the first caller; training cannot use inference-mode tensors.
             with torch.inference_mode(False):
                 make = torch.zeros if self._rows > rows else torch.empty
                 self._copy = make(
@@ -85,11 +87,11 @@ class RoundedWeight:
         return self._copy
 
     def written(self) -> None:
-        """The copy holds what the parameter does."""
+        """Mark the copy as equal to the parameter."""
         self._version = self.parameter._version
 
     def forget(self) -> None:
-        """Make the copy anew when it is next read."""
+        """Mark the copy as outdated, so that the next read remakes it."""
         self._version = -1
 
     def product(self, x_NI: Tensor) -> Tensor:
@@ -110,11 +112,11 @@ class RoundedWeight:
 
 
 class Float8Weight:
-    """A copy in fp8, by rows and by columns; inputs and gradients are quantised as they come.
+    """A copy in fp8, by rows and by columns; inputs and gradients are quantized on each use.
 
-    E4M3, gradients E5M2, each tensor scaled as a whole by its own largest magnitude
-    (:mod:`trainer.backends.float8`). Inputs are quantised a second time in the backward pass, by
-    columns, since what they are made of is kept and they are not.
+    Numbers are E4M3, gradients E5M2; each tensor is scaled as a whole by its own largest magnitude
+    (:mod:`trainer.backends.float8`). Inputs are quantized a second time in the backward pass, by
+    columns, since they are recomputed there and not kept.
     """
 
     def __init__(self, parameter: nn.Parameter) -> None:
@@ -123,7 +125,7 @@ class Float8Weight:
         self._copy: tuple[Tensor, Tensor, Tensor] | None = None
 
     def _current(self) -> tuple[Tensor, Tensor, Tensor]:
-        """By rows, by columns, and their scale."""
+        """Return the up-to-date copy by rows and by columns, and their scale."""
         if self._copy is None or self._version != self.parameter._version:
             with torch.inference_mode(False), torch.no_grad():
                 rows, columns, scale = operations.quantise(
@@ -162,9 +164,9 @@ class Float8Weight:
 
 
 def product_fp32(left: Tensor, right: Tensor) -> Tensor:
-    """``left`` times ``right``, its sums fp32 and not rounded to the dtype of the two.
+    """Return ``left`` times ``right`` in fp32, not rounded to their dtype.
 
-    torch has that product for CUDA alone.
+    torch has that product only for CUDA.
     """
     if left.dtype is torch.float32:
         return torch.mm(left, right)
@@ -174,7 +176,7 @@ def product_fp32(left: Tensor, right: Tensor) -> Tensor:
 
 
 def add_product_fp32_(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add ``left`` times ``right`` to ``total``, which is fp32, inside of the product."""
+    """Add ``left`` times ``right`` to ``total``, which is fp32, within the product itself."""
     if left.dtype is torch.float32:
         total.addmm_(left, right)
     elif left.device.type == "cpu":
@@ -192,8 +194,8 @@ def _scaled(
     *,
     fast: bool = False,
 ) -> Tensor:
-    """:param fast: partial sums in fewer bits: good enough forward, as torchao and
-    TransformerEngine have it, and not for gradients."""
+    """:param fast: use fewer bits for partial sums, which suffices in the forward pass (torchao and
+    TransformerEngine do the same) but not for gradients."""
     assert left is not None
     return torch._scaled_mm(
         left, right, scale_a=left_scale, scale_b=right_scale, out_dtype=dtype, use_fast_accum=fast

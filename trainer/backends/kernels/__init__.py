@@ -1,25 +1,29 @@
-"""Kernels of our own, for what torch's operators spread over several passes of a GPU's memory.
+"""Our own kernels, for operations that take torch several passes over a GPU's memory.
 
 A step of the 354 M shape at 16 × 1024 tokens spends a quarter of its time between the products:
-residual additions, norms, activations, the loss, casts. Each of them is here one kernel that reads
-what it needs once and writes what it makes once:
+residual additions, norms, activations, the loss, casts. Here each of them is one kernel, which
+reads its inputs once and writes its outputs once:
 
-    operations      the operations, and which form of each a tensor's device takes
-    triton_*        CUDA: Triton kernels, compiled at the first call for the dtypes they meet and,
-                    of shapes, for the power of two above a norm's width alone, so that a config of
-                    another shape finds them compiled
-    written_out     the same in torch's operators: what each computes, for a CPU and for tests
+    operations      the operations, and the choice of implementation by a tensor's device
+    triton_*        CUDA: Triton kernels, compiled at the first call for their dtypes. The only
+                    shape they are compiled for is the power of two above a norm's width, so most
+                    configs of other shapes find them compiled
+    written_out     the same operations in torch's operators, for a CPU and for tests
 
-Where Triton or its C compiler is missing on a CUDA machine the model runs as on a CPU, on torch's
-operators alone (:func:`usable_on`); it then moves about twice the bytes.
+Without Triton or its C compiler, a CUDA machine runs the model as a CPU does, on torch's operators
+alone (:func:`usable_on`). It then moves about twice the bytes.
 
-Why our own: Liger-Kernel's fused linear cross-entropy asks the device for the number of targets
-that count, at each call, and so makes the host wait for the step; it cannot be given logits of
-padded rows, and takes its chunks from the ratio of vocabulary to width (32 of 512 tokens at this
-shape, each of which adds to the head's gradient). Cut-cross-entropy makes the logits a second and a
-third time in Triton's products, and by default leaves out small gradients. torch's own
-``linear_cross_entropy`` came with 2.13 and makes about five passes over a chunk. quack wants CuTe
-DSL and names no sm_121. Their norms and activations keep what is recomputed here.
+Reasons against existing kernels:
+
+- Liger-Kernel's fused linear cross-entropy reads the number of counted targets from the device at
+  each call, so the host waits for the step. It does not accept logits of padded rows. It derives
+  its chunks from the ratio of vocabulary to width (32 of 512 tokens at this shape, each of which
+  adds to the head's gradient).
+- Cut-cross-entropy computes the logits a second and a third time in Triton's products, and by
+  default drops small gradients.
+- torch's own ``linear_cross_entropy`` appeared in 2.13 and makes about five passes over a chunk.
+- quack needs CuTe DSL and does not list sm_121.
+- The norms and activations of all of these keep tensors that are recomputed here.
 """
 
 from __future__ import annotations
@@ -30,8 +34,11 @@ from trainer.backends.compilation import missing_for
 
 
 def usable_on(device: torch.device) -> bool:
-    """Whether models on ``device`` run on these kernels: on CUDA where Triton can compile them, and
-    on the meta device, which stands for such a GPU where a step is counted and not run."""
+    """Return whether models on ``device`` run on these kernels.
+
+    They do on CUDA if Triton can compile them. They also do on the meta device, which represents
+    such a GPU when the cost of a step is counted without running it.
+    """
     if device.type == "cuda":
         return missing_for(device) is None
     return device.type == "meta"

@@ -1,9 +1,10 @@
-"""The operations between the products, each in the form its tensors' device has.
+"""The operations between the products, each in the implementation for its tensors' device.
 
 All take contiguous tensors and compute in fp32. Shapes: N tokens, C of them in a chunk, D d_model,
 F d_ff, V vocabulary, W = V padded (:func:`trainer.backends.kernels.sizes.padded`).
 
-How much each moves is declared for accounting where it is not every argument and result once.
+Each operation declares its memory traffic for accounting, unless it moves every argument and result
+exactly once.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from trainer.spec import GATED_ACTIVATIONS, Activation
 _FLOAT8_BYTES = 1
 
 _replaced: set[str] = set()
-"""Kinds of kernel in whose place torch's operators run."""
+"""Kinds of kernel that torch's operators replace."""
 
 
 @contextmanager
 def written_out_instead(kernels: str) -> Iterator[None]:
-    """Run torch's operators in place of the kernels of ``triton_{kernels}`` meanwhile."""
+    """Replace the kernels of ``triton_{kernels}`` by torch's operators while the block runs."""
     _replaced.add(kernels)
     try:
         yield
@@ -42,8 +43,11 @@ def _has_kernels(tensor: Tensor) -> bool:
 
 
 def _form(kernels: str, tensor: Tensor) -> Any:
-    """The module that computes it there. Triton is imported when it is first needed: it is no
-    dependency of the package, and takes a third of a second."""
+    """Return the module that implements these kernels for the tensor's device.
+
+    It imports Triton on first use, since Triton is no dependency of the package and takes a third
+    of a second to import.
+    """
     if _has_kernels(tensor) and kernels not in _replaced:
         return importlib.import_module(f"trainer.backends.kernels.triton_{kernels}")
     return written_out
@@ -54,7 +58,7 @@ def _form(kernels: str, tensor: Tensor) -> Any:
 
 @declared(outputs=lambda x_ND, gain_D, rms: torch.empty_like(x_ND))
 def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
-    """LayerNorm without bias, or RMSNorm, times the gain, which is fp32."""
+    """Return LayerNorm without bias, or RMSNorm, times the gain, which is fp32."""
     y_ND: Tensor = _form("norm", x_ND).norm(x_ND, gain_D, rms)
     return y_ND
 
@@ -63,7 +67,7 @@ def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
     outputs=lambda x_ND, delta_ND, gain_D, rms: (torch.empty_like(x_ND), torch.empty_like(x_ND))
 )
 def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
-    """``x_ND + delta_ND`` in their dtype, and the norm of that."""
+    """Return ``x_ND + delta_ND`` in their dtype, and the norm of that sum."""
     both: tuple[Tensor, Tensor] = _form("norm", x_ND).add_norm(x_ND, delta_ND, gain_D, rms)
     return both
 
@@ -78,9 +82,9 @@ def _norm_gradients(
 def norm_backward(
     gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, residual_ND: Tensor | None, rms: bool
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of the norm's input ``x_ND`` and of its gain.
+    """Return the gradients of the norm's input ``x_ND`` and of its gain.
 
-    :param residual_ND: what else arrives at the input, past the norm; it is added.
+    :param residual_ND: the gradient that reaches the input past the norm; it is added.
     """
     both: tuple[Tensor, Tensor] = _form("norm", x_ND).norm_backward(
         gradient_ND, x_ND, gain_D, residual_ND, rms
@@ -98,7 +102,7 @@ def _activated(up: Tensor, activation: Activation) -> Tensor:
 
 @declared(outputs=_activated)
 def activate(up: Tensor, activation: Activation) -> Tensor:
-    """``hidden_NF`` of ``up_NF``, or of ``[N, 2 F]``, the gate's half first, where it is gated."""
+    """Return ``hidden_NF`` from ``up_NF``; if gated from ``[N, 2 F]``, the gate's half first."""
     hidden_NF: Tensor = _form("activation", up).activate(up, activation)
     return hidden_NF
 
@@ -113,7 +117,7 @@ def _activation_gradients(
 def activate_backward(
     gradient_NF: Tensor, up: Tensor, activation: Activation
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of ``up``, and ``hidden_NF`` once more."""
+    """Return the gradient of ``up``, and ``hidden_NF`` again."""
     both: tuple[Tensor, Tensor] = _form("activation", up).activate_backward(
         gradient_NF, up, activation
     )
@@ -131,7 +135,7 @@ def _a_number_a_row(dtype: torch.dtype) -> Any:
 
 
 def _reads_and_overwrites(logits_CW: Tensor, *_: Any) -> Cost:
-    """A row's second reading comes from the cache; its gradient is written over it."""
+    """Return the traffic: the cache serves a row's second read, and the gradient overwrites it."""
     once = touched_bytes(logits_CW)
     return Cost(once + 8 * logits_CW.shape[0], once + 4 * logits_CW.shape[0])
 
@@ -140,8 +144,10 @@ def _reads_and_overwrites(logits_CW: Tensor, *_: Any) -> Cost:
 def loss_and_gradient_(
     logits_CW: Tensor, targets_C: Tensor, vocab_size: int, scale: float
 ) -> Tensor:
-    """``loss_C``, fp32 nats; the logits become ``scale`` times its gradient with respect to them,
-    and what lies behind the vocabulary 0, whatever it was."""
+    """Return ``loss_C``, fp32 nats, and overwrite the logits with ``scale`` times their gradient.
+
+    The columns after the vocabulary become 0, whatever they were.
+    """
     loss_C: Tensor = _form("cross_entropy", logits_CW).loss_and_gradient_(
         logits_CW, targets_C, vocab_size, scale
     )
@@ -150,8 +156,11 @@ def loss_and_gradient_(
 
 @declared(outputs=_a_number_a_row(torch.float64))
 def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
-    """``nll_C`` in nats, fp64. On CUDA the exponentials are fp32 and their sum and its logarithm
-    fp64, an error of some 1e-7 a token that has no direction; written out all is fp64."""
+    """Return ``nll_C`` in nats, fp64.
+
+    On CUDA the exponentials are fp32, and their sum and its logarithm fp64: an unbiased error of
+    about 1e-7 per token. In torch's operators everything is fp64.
+    """
     nll_C: Tensor = _form("cross_entropy", logits_CW).exact_nll(logits_CW, targets_C, vocab_size)
     return nll_C
 
@@ -178,8 +187,10 @@ def _two_passes(x: Tensor, dtype: torch.dtype, rows: bool, columns: bool) -> Cos
 def quantise(
     x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """A matrix as fp8 numbers, its transpose as such, whichever are asked for, and the fp32 scalar
-    that both are to be multiplied with: the largest magnitude over the dtype's."""
+    """Return a matrix in fp8, its transpose in fp8, each if requested, and the fp32 scale of both.
+
+    The scale, by which both must be multiplied, is the largest magnitude over the dtype's largest.
+    """
     found: tuple[Tensor | None, Tensor | None, Tensor] = _form("float8", x).quantise(
         x, dtype, rows, columns
     )
@@ -211,13 +222,13 @@ def adamw_(
     weight_decay: float,
     eps: float = ADAM_EPS,
 ) -> None:
-    """The update of :class:`trainer.backends.optimizer.AdamW`, all fp32, and of a copy in another
-    dtype.
+    """Do the update of :class:`trainer.backends.optimizer.AdamW`, in fp32, and write a copy too.
 
-    :param copy: at least as many elements as the parameter, the first of which become its.
-    :param grad_scale: a scalar on the device that gradients are divided by.
-    :param stopped: another; where it is not 0 nothing is written.
-    :param step: from 1.
+    :param copy: a tensor in another dtype, of at least as many elements as the parameter, whose
+        first elements receive the parameter's.
+    :param grad_scale: a scalar on the device, by which gradients are divided.
+    :param stopped: a scalar on the device; if it is not 0, nothing is written.
+    :param step: the number of the step, from 1.
     """
     _form("adamw", parameter).adamw_(
         parameter, gradient, first_moment, second_moment, copy, grad_scale, stopped,

@@ -1,15 +1,15 @@
-"""Constants that a kernel's two forms share."""
+"""Constants that the Triton kernels and their torch versions share."""
 
 NORM_EPS = 1e-5
-"""Added to the mean square that a norm divides by the root of."""
+"""The term that a norm adds to the mean square before it takes the root."""
 ADAM_EPS = 1e-8
 FLOAT8_SMALLEST = 1e-30
-"""A tensor of zeros has no magnitude to scale by."""
+"""Lower bound of a tensor's largest magnitude, so that a tensor of zeros can be scaled."""
 ROW_MULTIPLE = 64
-"""Rows of logits are padded to a multiple of this: 128 bytes in bf16, a cache line, where
-tensor cores' loads want 16."""
+"""Rows of logits are padded to a multiple of this: 128 bytes in bf16, a cache line. Tensor cores'
+loads need 16 bytes."""
 
 
 def padded(vocab_size: int) -> int:
-    """Columns of a row of logits: the vocabulary and what is left empty behind it."""
+    """Return the columns of a row of logits: the vocabulary and its padding."""
     return -(-vocab_size // ROW_MULTIPLE) * ROW_MULTIPLE

@@ -1,5 +1,7 @@
-"""GELU (the exact one, by erf), the square of ReLU, and SwiGLU and GEGLU, which gate a second
-branch with SiLU and GELU; backward they make their output again."""
+"""GELU (exact, by erf), the square of ReLU, and SwiGLU and GEGLU.
+
+The last two gate a second branch with SiLU and GELU. The backward pass recomputes the outputs.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,17 @@ from trainer.spec import GATED_ACTIVATIONS, Activation
 _BLOCK = 1024
 _ROOT_HALF = tl.constexpr(0.7071067811865476)
 _ROOT_TAU = tl.constexpr(0.3989422804014327)
-"""1 / sqrt(2 π), of the normal density."""
+"""1 / sqrt(2 π), a factor of the normal density."""
 _SILU = tl.constexpr(0)
 _GELU = tl.constexpr(1)
 _RELU2 = tl.constexpr(2)
 _FORMS = {"swiglu": _SILU, "geglu": _GELU, "gelu": _GELU, "relu2": _RELU2}
-"""What is done to the input, or to its half that gates."""
+"""The functions of the input, or of its half that gates."""
 
 
 @triton.jit
 def _places(hidden, GATED: tl.constexpr, BLOCK: tl.constexpr):
-    """Where this program's part of a row lies: in the output, and in the input."""
+    """Return the offsets of this program's part of a row, in the output and in the input."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     stride = 2 * hidden if GATED else hidden
@@ -32,7 +34,7 @@ def _places(hidden, GATED: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _formed(x, FORM: tl.constexpr):
-    """The function, and its derivative."""
+    """Return the function and its derivative."""
     if FORM == _SILU:
         sigmoid = tl.sigmoid(x)
         y = x * sigmoid

@@ -1,4 +1,4 @@
-"""AdamW's update of one parameter and of the bf16 copy that matrix products read, in one pass."""
+"""AdamW's update of one parameter and of its bf16 copy, which products read, in one pass."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Triton's cache for kernels that refuse renames between directories (Landlock ABI 1, Linux 5.13 to
-5.18). Importing this module imports Triton, which finds the class by TRITON_CACHE_MANAGER."""
+"""Triton's cache for a Linux that refuses renames between directories (Landlock ABI 1, 5.13-5.18).
+
+Importing this module imports Triton, which finds the class by TRITON_CACHE_MANAGER.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Logits to their loss and its gradient in place, and to exact likelihoods; a program a row.
+"""Turn logits into their loss and its gradient in place, or into exact likelihoods.
 
-A row of 50,257 words is 100 kB in bf16: read from memory once, and the second time, a moment later,
-from the L2 cache, which holds those of all programs in flight.
+Each row has one program. A row of 50,257 words is 100 kB in bf16. The kernel reads it from memory
+once, and a moment later from the L2 cache, which holds the rows of all programs in flight.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WARPS = 8
 
 @triton.jit
 def _largest_and_sum(logits_ptr, vocab, BLOCK: tl.constexpr):
-    """The largest of a row, and the sum of all of e^(x - largest), in one pass; fp32."""
+    """Return the largest of a row, and the sum of e^(x - largest), in one pass; fp32."""
     largest = tl.full([], -float("inf"), tl.float32)
     total = tl.full([], 0.0, tl.float32)
     for start in range(0, vocab, BLOCK):
@@ -38,7 +38,7 @@ def _loss_and_gradient(logits_ptr, targets_ptr, loss_ptr, vocab, width, scale, B
     largest, total = _largest_and_sum(logits_ptr, vocab, BLOCK)
     log_sum = largest + tl.log(total)
     tl.store(loss_ptr + row, log_sum - at_target)
-    # All warps have met in the last sum, and so read their logits, before one is overwritten.
+    # The last sum synchronizes all warps, so they have read their logits before any is overwritten.
     for start in range(0, width, BLOCK):
         word = start + tl.arange(0, BLOCK)
         x = tl.load(logits_ptr + word, mask=word < vocab, other=-float("inf")).to(tl.float32)
@@ -57,8 +57,8 @@ def _exact_nll(logits_ptr, targets_ptr, nll_ptr, vocab, width, BLOCK: tl.constex
         word = start + tl.arange(0, BLOCK)
         x = tl.load(logits_ptr + word, mask=word < vocab, other=-float("inf")).to(tl.float32)
         largest = tl.maximum(largest, tl.max(x, 0))
-    # Exponentials in fp32, their sum in fp64: one addition a logit is all that a GPU with few fp64
-    # units (a GB10 has one for 64 of fp32) is asked for.
+    # Exponentials are fp32, their sum fp64. That needs only one fp64 addition per logit, for GPUs
+    # with few fp64 units (a GB10 has one for 64 of fp32).
     totals = tl.zeros([BLOCK], tl.float64)
     for start in range(0, vocab, BLOCK):
         word = start + tl.arange(0, BLOCK)

@@ -1,5 +1,7 @@
-"""The largest magnitude of a matrix in one pass, and its fp8 form, by rows, by columns or both, in
-a second."""
+"""Find a matrix's largest magnitude in one pass; write its fp8 form in a second.
+
+The second pass writes by rows, by columns or both.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import Tensor
 from trainer.backends.kernels.sizes import FLOAT8_SMALLEST
 
 _PROGRAMS = 1024
-"""Programs of the first pass, at most; each of the second reads what all of them found (4 kB)."""
+"""Programs of the first pass, at most; each of the second reads all of their results (4 kB)."""
 _BLOCK = 4096
 _TILE = 64
 
@@ -26,11 +28,11 @@ def _largest(x_ptr, largest_ptr, size, BLOCK: tl.constexpr):
         x = tl.load(x_ptr + place, mask=place < size, other=0.0).to(tl.float32)
         largest = tl.maximum(largest, tl.abs(x))
         nothing += x - x
-    # A maximum passes over what is no number; a run that diverged must be seen to.
+    # A maximum ignores NaN; adding x - x keeps it, so that a run that diverged is noticed.
     tl.store(largest_ptr + tl.program_id(0), tl.max(largest, 0) + tl.sum(nothing, 0))
 
 
-@triton.jit(do_not_specialize=["programs"])  # else small tensors would each compile it anew
+@triton.jit(do_not_specialize=["programs"])  # else each small tensor size would compile it anew
 def _cast(
     x_ptr, largest_ptr, by_rows_ptr, by_columns_ptr, scale_ptr, rows, columns, programs,
     greatest, smallest,

@@ -1,6 +1,6 @@
-"""A residual addition and the norm after it, and their backward pass; a program a row.
+"""A residual addition and the norm after it, and their backward pass; one program per row.
 
-Rows live in registers, so mean and scale are computed again in the backward pass rather than kept.
+Rows fit into registers, so the backward pass recomputes mean and scale instead of keeping them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import Tensor
 from trainer.backends.kernels.sizes import NORM_EPS
 
 _PROGRAMS = 1024
-"""Programs of the backward pass, at most: each adds up the gain's gradient over its rows, and a sum
-over programs follows. Some seven for each multiprocessor of an H200."""
+"""Programs of the backward pass, at most: about seven per multiprocessor of an H200. Each adds up
+the gain's gradient over its rows, and a sum over programs follows."""
 
 
 @triton.jit
 def _moments(x, inside, width, eps, RMS: tl.constexpr):
-    """``x`` less its mean (which RMSNorm leaves), and one over its root mean square."""
+    """Return ``x`` minus its mean (RMSNorm keeps it), and one over its root mean square."""
     if not RMS:
         x = tl.where(inside, x - tl.sum(x, 0) / width, 0.0)
     return x, 1.0 / tl.sqrt(tl.sum(x * x, 0) / width + eps)
@@ -36,7 +36,7 @@ def _norm(
     x = tl.load(x_ptr + place, mask=inside, other=0.0).to(tl.float32)
     if ADD:
         x += tl.load(delta_ptr + place, mask=inside, other=0.0).to(tl.float32)
-        # What is normed is what the residual stream holds: the rounded sum.
+        # The norm is that of the rounded sum, which the residual stream holds.
         rounded = x.to(sum_ptr.dtype.element_ty)
         tl.store(sum_ptr + place, rounded, mask=inside)
         x = rounded.to(tl.float32)
@@ -114,5 +114,5 @@ def _launch_norm(
 
 
 def _warps(block: int) -> int:
-    """Eight elements a thread, which is 16 bytes of bf16: one load."""
+    """Return the warps for eight elements per thread, which is 16 bytes of bf16: one load."""
     return min(16, max(1, block // 256))

@@ -1,6 +1,6 @@
-"""What each kernel computes, in torch's operators; see :mod:`trainer.backends.kernels.operations`.
+"""The kernels' functions in torch's operators; see :mod:`trainer.backends.kernels.operations`.
 
-In fp32 between the tensors it is given and those it returns, or in fp64 where those are.
+They compute in fp32 between their arguments and results, or in fp64 if the arguments are fp64.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def adamw_(
 
 
 def _unit(x_ND: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
-    """Rows of unit scale, and one over what they were divided by."""
+    """Return rows scaled to 1, and the factor of each."""
     if not rms:
         x_ND = x_ND - x_ND.mean(-1, keepdim=True)
     scale_N1 = (x_ND.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()

@@ -1,8 +1,8 @@
 """The Megatron-Core backend: the same recipe in the framework that the full-size run will use.
 
-Megatron-Core and TransformerEngine are imported in :meth:`MegatronBackend.build` and nowhere
-before, so a machine that does not use them neither needs nor loads them (the import takes three
-seconds). The model itself is :mod:`trainer.backends.megatron.gpt`.
+Only :meth:`MegatronBackend.build` imports Megatron-Core and TransformerEngine, so a machine that
+does not use them neither needs nor loads them (the import takes three seconds). The model itself is
+in :mod:`trainer.backends.megatron.gpt`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainer.spec import Config, Fp8Recipe
 
 
 class MegatronBackend:
-    """Builds :class:`trainer.backends.megatron.gpt.MegatronGPT`."""
+    """The backend that builds :class:`trainer.backends.megatron.gpt.MegatronGPT`."""
 
     name = "megatron"
 
@@ -28,11 +28,11 @@ class MegatronBackend:
         self._fp8 = Fp8Recipe() if fp8 is None else fp8
 
     def check(self, config: Config, device: torch.device) -> None:
-        """Refuse what this backend cannot train here; imports nothing of Megatron.
+        """Check that this backend can train the config here, without importing Megatron.
 
-        :raises SpecError: a device without CUDA, what Megatron-Core's layers cannot be told, or fp8
-            on shapes or devices that have none.
-        :raises MachineryError: packages that are missing, or known not to go together.
+        :raises SpecError: if the device is not CUDA, Megatron-Core's layers do not support the
+            config, or fp8 is not available for its shapes or on the device.
+        :raises MachineryError: if packages are missing or known to be incompatible.
         """
         if device.type != "cuda":
             instead = "bf16 or fp32 with backend torch" if config.precision == "fp8" else "torch"
@@ -47,20 +47,27 @@ class MegatronBackend:
             _check_fp8(config, trio, torch.cuda.get_device_capability(device))
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
-        """See :class:`trainer.backends.base.Backend`; the weights are those that the torch backend
-        draws from the same seed, rounded to bf16 where they are that.
+        """See :class:`trainer.backends.base.Backend`.
 
-        :raises MachineryError: where Megatron-Core or TransformerEngine cannot be imported.
+        The weights are those that the torch backend draws from the same seed, rounded if they are
+        bf16.
+
+        :raises MachineryError: if Megatron-Core or TransformerEngine cannot be imported.
         """
         with warnings.catch_warnings():
-            # Megatron-Core warns of optional parts that are not installed, and of its own defaults.
+            # Megatron-Core warns about optional parts that are not installed and its own defaults.
             warnings.simplefilter("ignore")
             model: torch.nn.Module = _load().build(config, vocab_size, device, fp8=self._fp8)
         return model
 
 
 def _check_parts(config: Config) -> None:
-    """Its layers norm what enters a half of a block, and add what comes out of it as it is."""
+    """Refuse configs that Megatron-Core's layers do not support.
+
+    Its layers apply norms only to the input of half a block, and add the output unscaled.
+
+    :raises SpecError: if the config norms outputs or scales residual branches.
+    """
     if config.norm_place != "pre":
         raise SpecError(
             f"Megatron-Core's layers have no norms for norm_place {config.norm_place}; choose pre,"
@@ -81,12 +88,15 @@ def _check_fp8(config: Config, trio: Trio, capability: tuple[int, int]) -> None:
             " transformer-engine[pytorch], or choose bf16"
         )
     check_capability(capability)
-    # Whole sequences of sixteens leave room to fill up a shorter one in evaluation.
+    # If seq_len is a multiple of 16, a shorter sequence in evaluation can be padded to one.
     check_shapes(config)
 
 
 def _load() -> Any:
-    """The module that imports Megatron-Core."""
+    """Import the module that imports Megatron-Core.
+
+    :raises MachineryError: if that fails.
+    """
     try:
         return importlib.import_module("trainer.backends.megatron.gpt")
     except Exception as error:  # TransformerEngine's own libraries raise RuntimeError and OSError

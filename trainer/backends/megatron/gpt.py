@@ -1,18 +1,18 @@
-"""A GPT in Megatron-Core, whole on one device. Importing this module imports Megatron-Core.
+"""A GPT in Megatron-Core, entirely on one device. Importing this module imports Megatron-Core.
 
-Its layers are TransformerEngine's where that is installed, else Megatron-Core's own, and it
-computes what :class:`~trainer.backends.torch_gpt.TorchGPT` does
-(:mod:`trainer.backends.megatron.recipe`).
+Its layers are TransformerEngine's if that is installed, else Megatron-Core's own. It computes the
+same as :class:`~trainer.backends.torch_gpt.TorchGPT` (:mod:`trainer.backends.megatron.recipe`).
 
 Weights are bf16, with fp32 main weights and gradients in Megatron's own optimizer
-(:mod:`trainer.backends.megatron.optimizer`), as Megatron is used: norms and the residual stream are
-bf16 too. A config in fp32 has fp32 weights alone; its products are TF32, to three digits.
+(:mod:`trainer.backends.megatron.optimizer`). Norms and the residual stream are bf16 too, as is
+usual with Megatron. A config in fp32 has only fp32 weights; its products are TF32, exact to three
+digits.
 
-The vocabulary is filled up to a multiple of 128 (:mod:`trainer.backends.megatron.vocabulary`).
+The vocabulary is padded to a multiple of 128 (:mod:`trainer.backends.megatron.vocabulary`).
 
-Its loss is Megatron's own, over all logits in fp32. The torch backend's chunks would spare most of
-this backend's peak, and a comparison of the two would then no longer be with Megatron as it is
-used, nor its memory that of the published table.
+The loss is Megatron's own, over all logits in fp32. The torch backend's chunks would save most of
+this backend's peak memory. But then a comparison of the two would no longer measure Megatron as it
+is used, and its memory would differ from the published table.
 
 Shapes: B sequences, T tokens, V vocabulary.
 """
@@ -44,12 +44,12 @@ from trainer.spec import Config, Fp8Recipe
 
 
 def build(config: Config, vocab_size: int, device: torch.device, *, fp8: Fp8Recipe) -> MegatronGPT:
-    """A model with the weights that the torch backend draws from the same generator.
+    """Build a model with the weights that the torch backend draws from the same generator.
 
-    So both start at the same loss, near ln(V), and a comparison of the two is of the frameworks.
+    So both start at the same loss, near ln(V), and a comparison of the two compares the frameworks.
 
-    :raises MachineryError: where TransformerEngine is installed and cannot be imported.
-    :raises SpecError: for fp8 without it; Megatron-Core alone would train in bf16 and say nothing.
+    :raises MachineryError: if TransformerEngine is installed but cannot be imported.
+    :raises SpecError: for fp8 without it, since Megatron-Core alone would silently train in bf16.
     """
     engine = device.type == "cuda" and _transformer_engine()
     if config.precision == "fp8" and not engine:
@@ -69,8 +69,10 @@ def build(config: Config, vocab_size: int, device: torch.device, *, fp8: Fp8Reci
 
 
 class MegatronGPT(nn.Module):
-    """``GPTModel`` called as :class:`trainer.backends.base.Backend` says. Its weights are fp32, and
-    undefined until loaded."""
+    """A ``GPTModel`` with the interface of :class:`trainer.backends.base.Backend`.
+
+    Its weights are fp32, and undefined until loaded.
+    """
 
     dtype = torch.float32
     """The type of the weights."""
@@ -104,13 +106,13 @@ class MegatronGPT(nn.Module):
         self.model: nn.Module = self._wrapped(options, gpt)
 
     def _wrapped(self, options: TransformerConfig, gpt: nn.Module) -> nn.Module:
-        """What is called in place of ``gpt``."""
+        """Return the module to call in place of ``gpt``."""
         del options
         return gpt
 
     @property
     def gpt(self) -> nn.Module:
-        """Megatron-Core's model."""
+        """Return Megatron-Core's model."""
         return self.model
 
     @property
@@ -126,21 +128,21 @@ class MegatronGPT(nn.Module):
         return exact_nll_of_logits(logits_NV, targets_BT.flatten()).view_as(targets_BT)
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
-        """``logits_BTV``, fp32."""
+        """Return ``logits_BTV``, fp32."""
         return self._padded_logits(tokens_BT).float()
 
     def _padded_logits(self, tokens_BT: Tensor) -> Tensor:
-        """``logits_BTV`` in the precision of the matrix products."""
+        """Return ``logits_BTV`` in the precision of the matrix products."""
         length = tokens_BT.shape[1]
-        # fp8 wants whole sixteens of tokens. What is added comes after every token that is scored,
-        # and no token sees a later one.
+        # fp8 needs a multiple of 16 tokens. The padding comes after every token that is scored, and
+        # no token sees a later one.
         padded_BT = functional.pad(tokens_BT, (0, -length % self._multiple))
         return self._run(padded_BT, labels=None)[:, :length, : self._vocab_size]
 
     def _run(self, tokens_BT: Tensor, labels: Tensor | None) -> Tensor:
         length = tokens_BT.shape[1]
         positions_BT = torch.arange(length, device=tokens_BT.device).expand_as(tokens_BT)
-        mask_11TT = None  # TransformerEngine's attention knows that it is causal
+        mask_11TT = None  # TransformerEngine's attention is causal without a mask
         if not self._engine:
             whole_TT = torch.ones(length, length, dtype=torch.bool, device=tokens_BT.device)
             mask_11TT = whole_TT.triu(1)[None, None]
@@ -158,7 +160,7 @@ class MegatronGPT(nn.Module):
 
 
 class MixedMegatronGPT(MegatronGPT):
-    """The same with bf16 weights and, in the optimizer it brings, fp32 main weights."""
+    """A :class:`MegatronGPT` with bf16 weights, and fp32 main weights in its own optimizer."""
 
     dtype = torch.bfloat16
 
@@ -168,7 +170,7 @@ class MixedMegatronGPT(MegatronGPT):
 
     @property
     def gpt(self) -> nn.Module:
-        """Megatron-Core's model, inside its wrappers."""
+        """Return Megatron-Core's model, inside its wrappers."""
         inner = self.model
         while isinstance(wrapped := getattr(inner, "module", None), nn.Module):
             inner = wrapped
@@ -186,7 +188,7 @@ class MixedMegatronGPT(MegatronGPT):
         labels: Tensor | None,
     ) -> Tensor:
         output: Tensor = self.model(
-            # Logits stay bf16, which is what the loss and the score are told; losses are fp32.
+            # Logits stay bf16, which the loss and the score expect; losses are fp32.
             tokens_BT,
             positions_BT,
             mask_11TT,
@@ -197,18 +199,18 @@ class MixedMegatronGPT(MegatronGPT):
 
 
 def _scaled_by(factor: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    """The maximal-update parametrisation's factor of the logits, taken of what the head reads."""
+    """Return a hook that applies maximal update's logit factor to the head's input."""
     return lambda _module, _inputs, normed_TBD: normed_TBD * factor
 
 
 def join_one_rank(device: torch.device, seed: int) -> None:
     """Make this process the only rank of a job, and seed Megatron-Core's generators.
 
-    Without torchrun and without a network: torch's ``fake`` process group, whose collectives leave
-    tensors as they are, which is what every collective of one rank does. (gloo binds a TCP socket
-    when it is made; NCCL opens them for its bootstrap at the first collective, even alone, and
-    would need socket(AF_INET) on the loopback interface. Trials have neither.) A process group
-    that exists already is left alone.
+    This needs neither torchrun nor a network. It uses torch's ``fake`` process group, whose
+    collectives do not change tensors, like every collective of one rank. (gloo binds a TCP socket
+    on creation. NCCL opens sockets for its bootstrap at the first collective, even for one rank,
+    and would need socket(AF_INET) on the loopback interface. Trials have neither.) A process group
+    that already exists stays unchanged.
     """
     if not distributed.is_initialized():
         distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
@@ -219,7 +221,10 @@ def join_one_rank(device: torch.device, seed: int) -> None:
 
 
 def _transformer_engine() -> bool:
-    """Whether TransformerEngine is there; never silently not."""
+    """Return whether TransformerEngine is available.
+
+    :raises MachineryError: if it is installed but cannot be imported.
+    """
     trio = Trio.installed()
     if trio.transformer_engine is not None and not HAVE_TE:
         raise MachineryError(

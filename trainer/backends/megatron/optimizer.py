@@ -1,13 +1,15 @@
-"""Training in bf16 with fp32 main weights, through Megatron-Core's own wrappers. Importing this
-module imports Megatron-Core.
+"""Train in bf16 with fp32 main weights, through Megatron-Core's own wrappers.
 
-As its launchers put them together: ``Float16Module`` around the model, ``DistributedDataParallel``
-around that, whose buffers add gradients up in fp32 (``main_grad``), and
-``Float16OptimizerWithFloat16Params``, which keeps an fp32 copy of every weight, lets Adam
-(TransformerEngine's or Apex's fused one where there is one, else torch's) update it, and copies it
-back. For each parameter that is 2 + 4 + 4 + 8 bytes: weight, gradient, main weight, moments.
+Importing this module imports Megatron-Core. The wrappers are combined as in Megatron's launchers:
 
-``DistributedOptimizer`` would share the last twelve out over ranks; here is one.
+- ``Float16Module`` around the model;
+- ``DistributedDataParallel`` around that, whose buffers add gradients up in fp32 (``main_grad``);
+- ``Float16OptimizerWithFloat16Params``, which keeps an fp32 copy of every weight, lets Adam update
+  it, and copies it back. Adam is TransformerEngine's or Apex's fused one if available, else
+  torch's.
+
+Each parameter takes 2 + 4 + 4 + 8 bytes: weight, gradient, main weight, moments.
+``DistributedOptimizer`` would divide the last twelve among ranks, but here there is only one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from trainer.spec import Config
 
 
 def is_block_matrix(name: str, parameter: nn.Parameter) -> bool:
-    """Whether it is one of those of the blocks, by Megatron-Core's names."""
+    """Return whether a parameter is a matrix of the blocks, by Megatron-Core's names."""
     return "decoder.layers." in name and parameter.dim() > 1
 
 
@@ -44,7 +46,7 @@ _IN_BLOCKS = ParamKey(
 
 
 def mixed(options: TransformerConfig, model: nn.Module) -> DistributedDataParallel:
-    """``model``, a ``GPTModel``, in bf16 and with fp32 buffers for its gradients, which are zero.
+    """Wrap ``model``, a ``GPTModel``, in bf16 with fp32 buffers for its gradients, which are zero.
 
     A backward pass adds to ``main_grad`` of every parameter and leaves its ``grad`` None.
     """
@@ -55,11 +57,13 @@ def mixed(options: TransformerConfig, model: nn.Module) -> DistributedDataParall
 
 
 class MegatronAdamW:
-    """An :class:`trainer.backends.optimizer.Optimizer` in Megatron-Core's words: decoupled weight
-    decay on matrices only, as its standard has it."""
+    """An :class:`trainer.backends.optimizer.Optimizer` built on Megatron-Core's.
+
+    Decoupled weight decay applies to matrices only, Megatron-Core's default.
+    """
 
     def __init__(self, model: DistributedDataParallel, config: Config) -> None:
-        """:param model: as :func:`mixed` made it, its weights loaded: from them the main weights
+        """:param model: a result of :func:`mixed` with loaded weights, from which the main weights
         are copied."""
         settings = OptimizerConfig(
             optimizer="adam",
@@ -75,24 +79,26 @@ class MegatronAdamW:
         rates = block_rates(config)
         overrides = get_standard_config_overrides(config=settings)
         if rates != PLAIN:
-            # As Megatron-Core's own maximal-update parametrisation does from 0.17 on.
+            # Megatron-Core's own maximal-update parametrization does the same from 0.17 on.
             overrides[_IN_BLOCKS] = {"lr_mult": rates.lr, "eps": ADAM_EPS * rates.eps}
         chained = get_megatron_optimizer(
             settings, [model], config_overrides=overrides, use_gloo_process_groups=False
         )
-        # One for the dense parameters; those of experts would have another.
+        # The one optimizer is for the dense parameters; experts' parameters would have another.
         (self._optimizer,) = chained.chained_optimizers
         self._model = model
         self._grad_clip = config.grad_clip
         self._stopped = False
         for group in self._optimizer.param_groups:
-            # Megatron's scheduler does this, for a decay that may change on the way.
+            # Megatron's scheduler does this, since its decay may change during training.
             group["weight_decay"] = config.weight_decay * group["wd_mult"]
 
     @torch.no_grad()
     def step(self, loss: Tensor, lr: float) -> Tensor:
-        """See :class:`trainer.backends.optimizer.Optimizer`. The host waits for the device here:
-        Megatron's clipping asks for the norm as a number."""
+        """See :class:`trainer.backends.optimizer.Optimizer`.
+
+        The host waits for the device here, since Megatron's clipping needs the norm as a number.
+        """
         self._optimizer.prepare_grads()
         grad_norm: float = self._optimizer.clip_grad_norm(self._grad_clip)
         self._stopped |= not (math.isfinite(grad_norm) and math.isfinite(loss.item()))

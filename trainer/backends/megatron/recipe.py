@@ -1,8 +1,7 @@
-"""A recipe in Megatron-Core's words. Importing this module imports Megatron-Core.
+"""Translate a recipe into Megatron-Core's options. Importing this module imports Megatron-Core.
 
-Its options are set so that it computes what :class:`~trainer.backends.torch_gpt.TorchGPT` does:
-GELU by the error function, rotary pairs (i, i + K/2), norms with epsilon 1e-5 and without bias, no
-dropout.
+With these options it computes the same as :class:`~trainer.backends.torch_gpt.TorchGPT`: GELU by
+the error function, rotary pairs (i, i + K/2), norms with epsilon 1e-5 and without bias, no dropout.
 
 Shapes: D d_model.
 """
@@ -35,7 +34,7 @@ def transformer_config(
     fp8: Fp8Recipe,
     dtype: torch.dtype,
 ) -> TransformerConfig:
-    """Megatron-Core's words for the recipe; ``dtype`` is that of the weights."""
+    """Return Megatron-Core's options for the recipe; ``dtype`` is that of the weights."""
     half = dtype is torch.bfloat16
     options: dict[str, Any] = {}
     if config.precision == "fp8":
@@ -62,30 +61,32 @@ def transformer_config(
         attention_dropout=0.0,
         bf16=half,
         params_dtype=dtype,
-        # Loaded afterwards.
+        # The weights are loaded afterwards.
         perform_initialization=False,
         use_cpu_initialization=device.type == "cpu",
         apply_rope_fusion=engine and config.positions == "rotary",
-        # Weights' gradients written to the fp32 buffers by the products themselves, where Apex's
-        # kernel is there for the head, which is none of TransformerEngine's.
+        # The products themselves write weights' gradients to the fp32 buffers, if Apex's kernel is
+        # available for the head, which is not one of TransformerEngine's layers.
         gradient_accumulation_fusion=half and engine and _has_apex_gradients(),
-        # Apex's too, for layers without TransformerEngine; not asked for where it is not there.
+        # This would need Apex too, for layers without TransformerEngine.
         masked_softmax_fusion=False,
-        # Every batch is one microbatch. Told nothing, the layers would take each but the first for
-        # a later microbatch of the same step, and keep the first step's fp8 weights for ever.
+        # Every batch is one microbatch. Without this, the layers would treat each but the first as
+        # a later microbatch of the same step, and keep the first step's fp8 weights forever.
         disable_parameter_transpose_cache=True,
         **options,
     )
 
 
 def layers(config: Config, *, engine: bool) -> TransformerBlockSubmodules:
-    """The modules of every layer, and of the norm after the last: torch's own, since of all norms
-    only TransformerEngine's stand-alone one insists on a bias to train."""
+    """Return the modules of every layer, and the norm after the last.
+
+    That norm is torch's, since TransformerEngine's stand-alone norm always trains a bias.
+    """
     if engine:
         layer = get_gpt_layer_with_transformer_engine_spec(qk_layernorm=config.qk_norm)
     else:
         layer = get_gpt_layer_local_spec(qk_layernorm=config.qk_norm)
-        # Not Apex's, which Megatron-Core would take where it finds it.
+        # Otherwise Megatron-Core would use Apex's norms if they are installed.
         layer.submodules.input_layernorm = WrappedTorchNorm
         layer.submodules.pre_mlp_layernorm = WrappedTorchNorm
     if config.qk_norm:
@@ -100,15 +101,17 @@ _ACTIVATIONS = {
     "gelu": functional.gelu,
     "swiglu": functional.silu,
     "geglu": functional.gelu,
-    # Megatron-Core's own is compiled at its first call, for which a trial has no compiler.
+    # Megatron-Core's own version compiles at its first call, but a trial has no compiler.
     "relu2": lambda x: functional.relu(x).square(),
 }
-"""Of the first branch."""
+"""The activation functions of the first branch."""
 
 
 class HeadNorm:
-    """Makes torch's RMS norm of a head, whatever kind the other norms are: Megatron-Core's own
-    would be of that kind."""
+    """A factory of torch's RMS norm for heads.
+
+    Megatron-Core's own norm of heads would be of the same kind as the other norms.
+    """
 
     def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float) -> nn.RMSNorm:  # type: ignore[misc]
         return nn.RMSNorm(hidden_size, eps, dtype=config.params_dtype)
@@ -119,9 +122,9 @@ def _has_apex_gradients() -> bool:
 
 
 def remove_norm_biases(model: nn.Module) -> None:
-    """Take the biases, which Megatron-Core cannot be told to leave out, from every LayerNorm.
+    """Remove the biases from every LayerNorm, since Megatron-Core has no option to omit them.
 
-    TransformerEngine's fused norm still reads one: there it becomes a constant zero.
+    TransformerEngine's fused norm still reads a bias, so there it becomes a constant zero.
     """
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):

@@ -1,13 +1,13 @@
-"""A vocabulary filled up to a multiple of 128, as Megatron's launchers do, and no number the other
-for it. Importing this module imports Megatron-Core.
+"""Pad the vocabulary to a multiple of 128, as Megatron's launchers do, without changing any result.
 
-An odd vocabulary makes rows that no wide load can start at, and matrix products over them a
-fraction as fast (50,257 words in bf16 are 100,514 bytes, 2 past a multiple of 16). Megatron fills
-up and lets the model learn that the words added never come; here they are taken out: their logits
-are minus infinity, so the softmax gives them nothing and hands them no gradient, and their rows, 0
-at the start, stay 0.
+Importing this module imports Megatron-Core.
 
-Shapes: T tokens, B sequences, V vocabulary, W the same filled up.
+Rows of an odd vocabulary are not aligned for wide loads, so matrix products over them run at a
+fraction of the speed (50,257 words in bf16 are 100,514 bytes, 2 past a multiple of 16). Megatron
+pads, and the model learns that the added words never occur. Here their logits are minus infinity,
+so the softmax gives them no probability and no gradient. Their rows, 0 at the start, stay 0.
+
+Shapes: T tokens, B sequences, V vocabulary, W padded vocabulary.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from trainer.backends.megatron.weights import filled_up
 
 
 class FilledUpGPT(GPTModel):  # type: ignore[misc]
-    """``GPTModel`` of W words, the last W - V of which no text has."""
+    """A ``GPTModel`` of W words, the last W - V of which occur in no text."""
 
     def __init__(self, *, words: int, **options: Any) -> None:
-        """:param words: V; the rest are ``GPTModel``'s own arguments but for ``vocab_size``."""
+        """:param words: V; the others are ``GPTModel``'s own arguments except ``vocab_size``."""
         super().__init__(vocab_size=filled_up(words), **options)
         self.words = words
 
     def compute_language_model_loss(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """``labels_BT`` and ``logits_TBW`` to ``nll_BT``, over V words."""
+        """Return ``nll_BT`` over V words from ``labels_BT`` and ``logits_TBW``."""
         loss_BT: Tensor = super().compute_language_model_loss(labels, without(logits, self.words))
         return loss_BT
 
 
 def without(logits_TBW: Tensor, words: int) -> Tensor:
-    """The same tensor, overwritten with minus infinity from column ``words`` on.
+    """Overwrite the tensor with minus infinity from column ``words`` on, and return it.
 
-    Nothing of V columns is copied, there or on the way back, where the gradient of what was
-    overwritten is 0 already: a softmax's, times a probability of 0.
+    Neither pass copies the V columns. In the backward pass the gradient of the overwritten columns
+    is already 0, since their probability in the softmax is 0.
     """
     if logits_TBW.shape[-1] == words:
         return logits_TBW

@@ -1,9 +1,10 @@
-"""Where each weight of :class:`~trainer.backends.torch_gpt.TorchGPT` lives in Megatron-Core.
+"""Map each weight of :class:`~trainer.backends.torch_gpt.TorchGPT` to its place in Megatron-Core.
 
-The two lay the same recipe out differently: Megatron-Core keeps the rows of the attention's input
-projection by head of keys and values (its queries, its keys, its values, then those of the next),
-and TransformerEngine fuses a norm into the matrix that follows it, and so names it after that. Its
-tables of words are filled up with rows of 0 (:mod:`trainer.backends.megatron.vocabulary`).
+The two store the same recipe differently. Megatron-Core groups the rows of the attention's input
+projection by head of keys and values (its queries, its keys, its values, then those of the next).
+TransformerEngine fuses a norm into the matrix that follows it, and names it after that matrix.
+Megatron-Core's embedding tables are padded with rows of 0
+(:mod:`trainer.backends.megatron.vocabulary`).
 
 Shapes: H heads, G heads of keys and values, K head_dim, D = H × K, R = (H + 2 G) × K, F hidden
 width of the feed-forward block, V vocabulary.
@@ -20,11 +21,11 @@ from torch.nn import functional
 from trainer.backends.torch_gpt import TorchGPT
 
 DIVISIBLE_BY = 128
-"""Megatron's ``--make-vocab-size-divisible-by``, by its default."""
+"""The default of Megatron's ``--make-vocab-size-divisible-by``."""
 
 
 def filled_up(vocab_size: int) -> int:
-    """The smallest multiple of :data:`DIVISIBLE_BY` that holds ``vocab_size`` words."""
+    """Return the smallest multiple of :data:`DIVISIBLE_BY` that holds ``vocab_size`` words."""
     return -(-vocab_size // DIVISIBLE_BY) * DIVISIBLE_BY
 
 
@@ -32,8 +33,7 @@ def filled_up(vocab_size: int) -> int:
 def load_from_torch(model: nn.Module, source: TorchGPT) -> None:
     """Give ``model``, a Megatron-Core GPTModel of the same config, the weights of ``source``.
 
-    :raises ValueError: where the two do not have the same parameters; ``model`` is
-        then half loaded.
+    :raises ValueError: if the two do not have the same parameters; ``model`` is then partly loaded.
     """
     targets = dict(model.named_parameters())
     for name, weight in as_megatron(source, fused_norms=_has_fused_norms(targets)):
@@ -51,9 +51,9 @@ def load_from_torch(model: nn.Module, source: TorchGPT) -> None:
 def as_megatron(
     source: TorchGPT, *, fused_norms: bool, gradients: bool = False
 ) -> Iterator[tuple[str, Tensor]]:
-    """Megatron-Core's name and layout of each weight of ``source``, or of its gradient.
+    """Yield Megatron-Core's name and layout of each weight of ``source``, or of its gradient.
 
-    ``fused_norms`` is how TransformerEngine's layers have them.
+    ``fused_norms`` names norms as TransformerEngine's layers do.
     """
     for name, parameter in source.named_parameters():
         weight = parameter.grad if gradients else parameter.detach()
@@ -106,7 +106,7 @@ def _has_fused_norms(parameters: dict[str, nn.Parameter]) -> bool:
 
 
 def _rows_by_group(qkv_RD: Tensor, n_head: int, n_kv_head: int) -> Tensor:
-    """Rows ordered (H, K), (G, K), (G, K) become (G, H / G + 2, K)."""
+    """Reorder rows from (H, K), (G, K), (G, K) to (G, H / G + 2, K)."""
     width = qkv_RD.shape[1]
     heads_HKD = qkv_RD.view(n_head + 2 * n_kv_head, -1, width)
     q_HKD, k_GKD, v_GKD = heads_HKD.split_with_sizes((n_head, n_kv_head, n_kv_head))
