@@ -1,1 +1,1 @@
-"""Measures the project itself, side by side with what users would pick instead."""
+"""Benchmarks of the project itself, side by side with the alternatives that users have."""

@@ -38,7 +38,7 @@ def main(
     nanogpt: Annotated[Path | None, typer.Option(help="A checkout of nanoGPT.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Append to bench/RESULTS.md.")] = False,
 ) -> None:
-    """Measure, print, and with --write keep."""
+    """Measure the figures, print them, and append them to the results with --write."""
     parts: dict[str, Callable[[], list[Figure]]] = {
         "startup": startup.run,
         "loop": loop_overhead.run,

@@ -1,8 +1,8 @@
-"""A training step of spark-354m's shape, counted operator by operator, without a GPU.
+"""Count a training step of spark-354m's shape, operator by operator, without a GPU.
 
     python -m bench.accounting [--precision fp8] [--reference]
 
-For whoever works on the kernels: counts before a change against counts after it.
+Use it to compare the counts before and after a change of the kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VOCAB_SIZE = 50257
 
 
 def main() -> None:
-    """Count and print."""
+    """Count the step and print the counts."""
     parser = argparse.ArgumentParser(prog="python -m bench.accounting", description=__doc__)
     parser.add_argument("--precision", choices=["fp32", "bf16", "fp8"], default="bf16")
     parser.add_argument("--reference", action="store_true", help="of the one written by hand")
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def listing(counts: StepCounts) -> list[str]:
-    """Operators by the bytes they move, and the sums."""
+    """Return lines of operators, sorted by the bytes they move, and the totals."""
     moved: Tally[tuple[str, str, str]] = Tally()
     called: Tally[tuple[str, str, str]] = Tally()
     launched: Tally[tuple[str, str, str]] = Tally()

@@ -1,11 +1,10 @@
-"""What a confirmation tells, held against the truth in simulated worlds.
+"""Compare the numbers of a confirmation with the truth in simulated worlds.
 
-The worlds are those of :mod:`bench.judge_worlds`, and in each a text has favourites of its own:
-what a change gains on one text differs from what it gains on all text by TEXT_SD. So a search,
-which looks at one text a hundred times, fits that text too. Campaigns run as in
-:mod:`bench.judge_honesty`; then the product's own plan and statistics confirm the best three and
-the baseline on six fresh seeds and a fresh text, many times over for each campaign, since a fresh
-seed and a fresh text can be drawn again.
+The worlds are those of :mod:`bench.judge_worlds`, but each text favors some configs. A change's
+gain on one text differs from its gain on all text by an sd of TEXT_SD. So a search, which scores
+one text a hundred times, also fits that text. Campaigns run as in :mod:`bench.judge_honesty`. Then
+the product's own plan and statistics confirm the best three and the baseline on six fresh seeds and
+a fresh text. Each campaign is confirmed many times, with new seeds and a new text each time.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from trajectory.rules import Rules
 
 CAMPAIGNS = 60
 AGAIN = 40
-"""Confirmations of each campaign."""
+"""The number of confirmations of each campaign."""
 FINALISTS, SEEDS, PARTS = 3, 6, 16
 FIRST_FRESH = 10_000
 TEXT_SD = 0.01
-"""Of what one change gains on a text more than on all text, in bits per byte: 0.04 on each of
-PARTS parts. In the demo's campaign the parts of 300 kB tell it: 0.002 between two of the best, and
-0.03 between them and the baseline, from which ten knobs differ."""
+"""Sd of a change's extra gain on one text, in bits per byte: 0.04 on each of PARTS parts. In the
+demo's campaign the parts of 300 kB show 0.002 between two of the best, and 0.03 between them and
+the baseline, from which they differ in ten knobs."""
 PART_SD = 0.02
-"""Of one run on one part, beside what its seed does to all of them; as there."""
+"""Sd of one run on one part, besides the effect of its seed on all parts; also from the demo."""
 INFLATION_GOAL, FALSE_GOAL, AT_ONCE_GOAL = 0.5, 5, (93, 100)
 TEXT = ScoredText(
     name="fresh", path="/", sha256="0" * 64, parts=(TextPart(tokens=2, bytes=1),) * PARTS
@@ -48,17 +47,17 @@ _SCORE = TextScore(sha256=TEXT.sha256, val_bpb=1, val_bytes=1, val_tokens=1, par
 
 @dataclass(slots=True)
 class TextNight(Night):
-    """A campaign whose one text has favourites."""
+    """A campaign whose one text favors some configs."""
 
     parents: dict[str, str] = field(default_factory=dict)
-    """The recipe that each was made from."""
+    """The parent of each config."""
     favours: dict[str, float] = field(default_factory=dict)
-    """By config: what it scores more on the search's text than on all text."""
+    """Each config's score on the search's text minus its score on all text."""
 
     def run(
         self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
     ) -> TrialRecord:
-        """One simulated trial, on the search's text."""
+        """Return one simulated trial, scored on the search's text."""
         name = config.config_hash
         record = Night.run(self, config, seed, role, prune)
         if name not in self.favours:
@@ -72,30 +71,30 @@ class TextNight(Night):
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One confirmation against the truth; gains are positive, in bits per byte."""
+    """One confirmation and the truth; gains are positive, in bits per byte."""
 
     true: float
-    """Of the search's choice."""
+    """The true gain of the search's choice."""
     claimed: float
     same_text: float
-    """On fresh seeds and the search's own text."""
+    """The gain on fresh seeds and the search's own text."""
     confirmed: float
     picked: float
-    """What the best of the finalists by these runs promises too much."""
+    """The excess of the claimed over the true gain, for the best finalist by these runs."""
     holds: bool
-    """The 95 % interval of the search's choice."""
+    """Whether the 95 % interval of the search's choice holds."""
     plain_hold: bool
-    """Every finalist's 95 % interval at once."""
+    """Whether every finalist's 95 % interval holds at once."""
     all_hold: bool
-    """Every finalist's wider interval at once."""
+    """Whether every finalist's wider interval holds at once."""
     pick_holds: bool
-    """The plain interval of the best by these runs."""
+    """Whether the plain interval of the best by these runs holds."""
     false: bool
-    """The search's choice is called better than the baseline and is not."""
+    """Whether the search's choice is called better than the baseline but is not."""
 
 
 def confirmed(night: TextNight) -> Iterator[Reported]:
-    """Confirmations of a finished campaign, each on fresh seeds and a fresh text."""
+    """Yield confirmations of a finished campaign, each on fresh seeds and a fresh text."""
     ranked = top(night.evidence, FINALISTS + 1)
     finalists = [entry for entry in ranked if entry.delta_vs_baseline is not None][:FINALISTS]
     names = [entry.config_hash for entry in finalists]
@@ -132,7 +131,7 @@ def _holds_widely(gain: FreshGain, truth: float) -> bool:
 def _fresh(
     night: TextNight, names: Sequence[str], turn: int, rng: random.Random
 ) -> list[FreshRuns]:
-    """Runs of these configs on SEEDS seeds that nobody has looked at, scored on a new text."""
+    """Return runs of these configs on SEEDS unused seeds, scored on a new text."""
     seeds = range(FIRST_FRESH + SEEDS * turn, FIRST_FRESH + SEEDS * (turn + 1))
     favours: dict[str, list[float]] = {}
     for name in names:
@@ -146,7 +145,7 @@ def _fresh(
 def _draw_favours(
     night: TextNight, name: str, favours: dict[str, list[float]], rng: random.Random
 ) -> list[float]:
-    """What a config scores more on each part of the new text: as its parent, and by its change."""
+    """Draw a config's extra score on each part of the new text: its parent's, plus a new part."""
     if name not in favours:
         parent = night.parents[name]
         if parent == name:
@@ -168,7 +167,7 @@ def _scored(
 
 
 def run() -> list[Figure]:
-    """All figures, world by world."""
+    """Return all figures, world by world."""
     return [figure for world in worlds().values() for figure in _world(world)]
 
 
@@ -202,7 +201,7 @@ def _world(world: World) -> Iterator[Figure]:
 
 
 def _too_much(name: str, over: float, true: float, what: str) -> Figure:
-    """In percent of the true gain; where there is none to find, in thousandths of a bit."""
+    """Return an excess in percent of the true gain; if that is tiny, in thousandths of a bit."""
     if true < TEXT_SD:
         return Figure(name, 1000 * over, "mbpb")
     percent = 100 * over / true

@@ -1,9 +1,9 @@
-"""What looking again costs a confirmation, where there is nothing to confirm.
+"""Measure how often repeated interim analyses confirm a config that gains nothing.
 
-A null config differs from the baseline by nothing in truth; on one text it differs by what that
-text favours (as in :mod:`bench.confirm_honesty`), and each run has its seed's noise. It is
-confirmed with 6 seeds, then with 8, 10 and 12 of the same; or 12 are asked for, and somebody who
-watches ends it after the second or any later one, as soon as it would be told as confirmed.
+A null config does not differ from the baseline in truth. On one text it differs by what that text
+favors (as in :mod:`bench.confirm_honesty`), and each run has its seed's noise. It is confirmed with
+6 seeds, then with 8, 10 and 12 of the same. Or 12 are requested, and a person who watches ends the
+confirmation after the second or any later seed, as soon as the config would count as confirmed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 
 NULLS = 5000
 LOOKS = (6, 8, 10, 12)
-"""Seeds that are known at each."""
+"""The number of finished seeds at each interim analysis."""
 SEED_SD = 0.03
-"""Of one run, in bits per byte: one percent of 3."""
+"""Sd of one run, in bits per byte: one percent of 3."""
 
 
 def run() -> list[Figure]:
-    """Shares of nulls that were once called better, by how each look is taken."""
+    """Return shares of nulls that were ever called better, by the treatment of each analysis."""
     nulls = [_confirmed(random.Random(number), LOOKS) for number in range(NULLS)]
     every = range(FEWEST_SEEDS, LOOKS[-1] + 1)
     watched = [_watched(random.Random(number), every) for number in range(NULLS)]
@@ -47,8 +47,11 @@ def _share(how: str, nulls: Sequence[Sequence[bool]], note: str) -> Figure:
 
 
 def _watched(rng: random.Random, counts: Sequence[int]) -> tuple[list[bool], list[bool]]:
-    """After each seed whether it would be called better, were it ended there: taken for the first
-    look, and as the product takes it; the last of them is no early end and the first look."""
+    """Return, for each number of seeds, whether a null that ended there would be called better.
+
+    The first list treats each analysis as the first, the second does as the product does. The last
+    analysis is no early end, so it is a first analysis in both.
+    """
     first, later = _confirmed(rng, counts, looks=lambda number: number + 1)
     return first, [*later[:-1], first[-1]]
 
@@ -58,10 +61,11 @@ def _confirmed(
     counts: Sequence[int],
     looks: Callable[[int], int] = lambda number: number,
 ) -> tuple[list[bool], list[bool]]:
-    """With each count of seeds whether it is called better: taken for the first look, and for
-    what it is.
+    """Return, for each number of seeds, whether a null is called better.
 
-    :param looks: before the so-manieth, counted from 0.
+    The first list treats each analysis as the first, the second by its true number.
+
+    :param looks: returns the analyses before the one of a given index, from 0.
     """
     favours = [rng.gauss(0, TEXT_SD * math.sqrt(PARTS)) for _ in range(PARTS)]
     ours = {seed: _run(rng, favours) for seed in range(LOOKS[-1])}

@@ -1,4 +1,4 @@
-"""One measured number of the benchmark, with its goal beside it."""
+"""One measured number of the benchmark, with its goal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARKDOWN_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A row of the printed table. ``goal`` and ``met`` are None where there is no goal."""
+    """A row of the printed table. ``goal`` and ``met`` are None if there is no goal."""
 
     name: str
     value: float
@@ -21,7 +21,7 @@ class Figure:
     goal: str | None = None
     met: bool | None = None
     note: str = ""
-    """Conditions, spread, and what limits it."""
+    """Conditions, spread, and the limiting factor."""
 
     @property
     def value_text(self) -> str:
@@ -29,7 +29,7 @@ class Figure:
 
     @property
     def goal_text(self) -> str:
-        """The goal and whether it was met; empty where there is none."""
+        """Return the goal and whether it was met; empty if there is none."""
         if self.goal is None:
             return ""
         verdict = {True: "met", False: "MISSED", None: "not judged"}[self.met]
@@ -37,7 +37,7 @@ class Figure:
 
 
 def markdown_rows(part: str, figures: Iterable[Figure]) -> list[str]:
-    """Rows below :data:`MARKDOWN_HEAD`."""
+    """Return the table's rows below :data:`MARKDOWN_HEAD`."""
     return [
         f"| {part} | {row.name} | {row.value_text} | {row.goal_text} | {row.note} |"
         for row in figures

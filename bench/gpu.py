@@ -1,15 +1,15 @@
-"""The trainer on a GPU, all in one go: ``python -m bench.gpu``, eight minutes at most.
+"""Measure the trainer on a GPU in one run: ``python -m bench.gpu``, eight minutes at most.
 
-The ceiling of the device, then the shape of the ``spark-354m`` menu in bf16 at its own batch and
-sequence: 60 steps and the evaluation, from the spec to the result, cold and as a campaign runs
-them, by every backend and precision that is there, against a reference written by hand. Laps are in
-turns, the order reversed every other round; what is said are medians. What cannot run, or no longer
-fits into the time, is listed with its reason.
+It measures the ceiling of the device, then trials of the ``spark-354m`` menu's shape in bf16 at its
+own batch and sequence. A trial is 60 steps and the evaluation, from the spec to the result, cold
+and as in a campaign. Every available backend and precision runs against a hand-written reference.
+Candidates alternate, in reversed order every other round; the figures are medians. Candidates that
+cannot run, or no longer fit into the time, are listed with their reasons.
 
-It needs torch with CUDA and what :data:`NEEDED` names, and nothing of the agent. ``--rehearse``
-runs every line of it with a tiny shape on the CPU. ``--loop`` runs ten iterations of
-``autoresearch loop`` with the menu instead, and keeps its rows and telemetry; that needs the whole
-product installed.
+It needs torch with CUDA and the packages in :data:`NEEDED`, but not the agent. ``--rehearse`` runs
+all of its code with a tiny shape on the CPU. ``--loop`` instead runs ten iterations of
+``autoresearch loop`` with the menu, and keeps its rows and telemetry; that needs the whole product
+installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDS = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and keep. The exit status is 1 where nothing could be measured."""
+    """Measure, print and save the figures. The exit status is 1 if nothing could be measured."""
     options = _parser().parse_args(arguments)
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:

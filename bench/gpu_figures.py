@@ -1,4 +1,4 @@
-"""What the laps on a GPU come to: a column a candidate, and the goals."""
+"""Summarize the laps on a GPU: a table with a column per candidate, and the goals."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Standing:
     ceiling: Ceiling
 
     def middle(self, value: Callable[[TrialOk], float]) -> float:
-        """The median of a figure of the results."""
+        """Return the median of a figure of the results."""
         return median(value(lap.result) for lap in self.laps)
 
     def wall_s(self, start: Start) -> float | None:
-        """From spec to result; None where no lap started so."""
+        """Return the median time from spec to result; None if no lap started so."""
         walls = [lap.wall_s for lap in self.laps if lap.start == start]
         return median(walls) if walls else None
 
     @property
     def trial_s(self) -> float:
-        """From spec to result as it is used: warm where it can be."""
+        """Return the time from spec to result in normal use: warm if possible."""
         warm, cold = self.wall_s("warm"), self.wall_s("cold")
         return warm if warm is not None else cold or 0.0
 
@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def tokens_per_s(self) -> float:
-        """Steady: the tokens of a step over the median step."""
+        """Return the steady rate: the tokens of a step over the median step time."""
         first = self.laps[0].result
         return 1000 * first.tokens / first.steps / self.step_ms
 
@@ -61,7 +61,7 @@ class Standing:
 
     @property
     def reserved_gib(self) -> str:
-        """What the allocator held; empty on a CPU, which has none."""
+        """Return the allocator's reserved memory; empty on a CPU, which has none."""
         held = [lap.result.peak_reserved_gib for lap in self.laps]
         known = [gib for gib in held if gib is not None]
         return f"{median(known):.2f}" if known else ""
@@ -76,13 +76,13 @@ class Standing:
 
     @property
     def spread(self) -> str:
-        """How far the laps' steps lie apart."""
+        """Return the range of the laps' step times."""
         steps_ms = [lap.result.step_ms for lap in self.laps]
         return f"{len(steps_ms)} laps, {min(steps_ms):.1f} to {max(steps_ms):.1f} ms a step"
 
 
 def standings(laps: Sequence[Lap], task: Task, ceiling: Ceiling) -> list[Standing]:
-    """One for each candidate that has a lap, in the order they first ran."""
+    """Return one for each candidate that has a lap, in the order of their first laps."""
     flops = TrainingFlops.of(
         task.config, vocab_size=task.corpus.info.vocab_size, seq_len=task.config.seq_len
     )
@@ -110,11 +110,11 @@ ROWS: tuple[tuple[str, Callable[[Standing], str]], ...] = (
     ("val_bpb", lambda s: f"{s.middle(lambda r: r.val_bpb):.4f}"),
     ("laps", lambda s: str(len(s.laps))),
 )
-"""Set-up, training and scoring are medians over all laps, cold ones too."""
+"""The table's rows; set-up, training and scoring are medians over all laps, cold ones included."""
 
 
 def table(ranks: Sequence[Standing]) -> list[str]:
-    """Quantities down, candidates across."""
+    """Return the table's lines, with a row per quantity and a column per candidate."""
     columns = [["", *(name for name, _ in ROWS)]]
     columns += [[one.name, *(text(one) for _, text in ROWS)] for one in ranks]
     widths = [max(map(len, column)) for column in columns]
@@ -136,8 +136,10 @@ def _seconds(value: float | None) -> str:
 
 
 def figures(ranks: Sequence[Standing], task: Task, ceiling: Ceiling) -> list[Figure]:
-    """The ceiling, the four goals of what a campaign runs by default, and every other variant
-    against it and against the reference."""
+    """Return the ceiling, the default candidate's four goals, and comparisons of all others.
+
+    Every other variant is compared with the default and with the reference.
+    """
     found = _ceiling_figures(ceiling)
     ours = next((one for one in ranks if one.name == DEFAULT), None)
     reference = next((one for one in ranks if one.name == REFERENCE), None)
@@ -160,7 +162,7 @@ def figures(ranks: Sequence[Standing], task: Task, ceiling: Ceiling) -> list[Fig
 
 
 def _beside(one: Standing, reference: Standing | None) -> str:
-    """A variant against the reference, as the goals are about the default."""
+    """Compare a variant with the reference; the goals apply only to the default."""
     if reference is None:
         return ""
     return (
@@ -196,7 +198,7 @@ def _utilisation(ours: Standing) -> Figure:
 
 
 def _against(ours: Standing, reference: Standing | None) -> list[Figure]:
-    """The three goals that need the reference."""
+    """Return the figures whose goals need the reference."""
     if reference is None:
         return []
     speed = ours.tokens_per_s / reference.tokens_per_s
@@ -247,7 +249,7 @@ def _against(ours: Standing, reference: Standing | None) -> list[Figure]:
 
 
 def _memory_estimates(ranks: Sequence[Standing], task: Task) -> list[Figure]:
-    """What the memory rail would have predicted without an envelope."""
+    """Return the errors of the memory rail's predictions without an envelope."""
     found = []
     for one in ranks:
         result = one.laps[0].result
@@ -260,7 +262,7 @@ def _memory_estimates(ranks: Sequence[Standing], task: Task) -> list[Figure]:
                 limit_gib=float("inf"),
             ).predict_gib(config)
         except SpecError:
-            continue  # the reference is no backend
+            continue  # the reference is not a backend
         found.append(
             Figure(
                 f"memory estimate's error, {one.name}",

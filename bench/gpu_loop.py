@@ -1,4 +1,4 @@
-"""Ten iterations of the loop on a GPU, its rows and telemetry kept as evidence."""
+"""Run ten iterations of the loop on a GPU, and keep its rows and telemetry as evidence."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REHEARSED = [*"--menu cpu-tiny --baseline-seeds 2 --max-runs 2 --budget".split()
 
 
 def run_loop(out: Path, device: str, *, rehearse: bool) -> int:
-    """Run it; the exit status is the loop's own, or 1 where the agent is not installed.
+    """Run the loop and return its exit status, or 1 if the agent is not installed.
 
-    The campaign is resumed where ``out`` holds one, as any is.
+    If ``out`` holds a campaign already, the loop resumes it.
     """
     why = _agent_lacks()
     if why:
@@ -41,14 +41,14 @@ def run_loop(out: Path, device: str, *, rehearse: bool) -> int:
 
 
 def _agent_lacks() -> str | None:
-    """What keeps the agent from starting here, in its own last words."""
+    """Return the last line of the error that keeps the agent from starting here, if any."""
     command = [sys.executable, "-c", "import agent.cli"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return ended.stderr.strip().splitlines()[-1] if ended.returncode else None
 
 
 def _on_gpu(folder: Path, device: str) -> list[str]:
-    """The menu with a backend that trains its default precision here, or the menu in bf16."""
+    """Return the menu with a backend that trains its default precision here, or the bf16 menu."""
     always = ["--device", device]
     config = gpu_plan(device, 1).config.model_copy(update={"precision": "fp8"})
     backends: tuple[BackendName, ...] = ("torch", "megatron")
@@ -65,6 +65,6 @@ def _on_gpu(folder: Path, device: str) -> list[str]:
 
 
 def bf16_menu(text: str) -> str:
-    """The menu with its precision no knob but a constant."""
+    """Return the menu with its precision as a constant, bf16, instead of a knob."""
     without = re.sub(r"(?ms)^\[knobs\.precision\]\n.*?(?=^\[)", "", text)
     return without.replace("[constants]\n", '[constants]\nprecision = "bf16"\n')

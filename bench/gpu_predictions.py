@@ -1,12 +1,12 @@
-"""What the accounting predicts of each line that no GPU has measured yet.
+"""Predict, from the accounting, each figure that no GPU has measured yet.
 
     python -m bench.gpu_predictions [--write]
 
 prints the table "GPU: not yet measured" of bench/RESULTS.md, each line with its prediction, and
-with ``--write`` puts it there. The first measurement can then say that it was wrong.
+with ``--write`` puts it there, so that the first measurement can refute it.
 
-What is assumed: the devices' rates (:mod:`trainer.accounting.devices`), that no kernel waits for
-another or for the host, and below, what no counting tells.
+The predictions assume the devices' rates (:mod:`trainer.accounting.devices`), that no kernel waits
+for another or for the host, and the constants below, which cannot be counted.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 HEADING = "## GPU: not yet measured"
 VOCAB_SIZE = 50257
 BYTES_PER_TOKEN = 4.0
-"""Of the held-out text; assumed."""
+"""Bytes per token of the held-out text; assumed."""
 WARM_START_S = 3.0
-"""Of a trial from a fork server to its first step and from its last to its result; assumed, as are
-the next two."""
+"""Time of a trial from the fork server to its first step, plus that from its last step to its
+result. It is assumed, as are the next two."""
 COLD_START_S = 7.0
 REFERENCE_START_S = 7.0
-"""Importing torch, starting CUDA, drawing the weights."""
+"""Time to import torch, start CUDA and draw the weights."""
 PUBLISHED_TOKENS_PER_S = {4: 12_641, 8: 12_819, 16: 13_626}
-"""Of Megatron-Core in bf16 at sequences of 1024 on a GB10."""
+"""Published rates of Megatron-Core in bf16 at sequences of 1024 on a GB10, by batch size."""
 GIB = 1 << 30
 
 
@@ -55,19 +55,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial of one of the two, predicted."""
+    """A predicted trial of the product or of the reference."""
 
     step_s: float
     peak_bytes: int
     scoring_s: float
 
     def seconds(self, steps: int, start_s: float) -> float:
-        """From its spec to its result."""
+        """Return the time from its spec to its result."""
         return start_s + steps * self.step_s + self.scoring_s
 
 
 def lines() -> list[Line]:
-    """The table, in the order of the goals."""
+    """Return the table's lines, in the order of the goals."""
     h200, gb10 = DEVICES["h200"], DEVICES["gb10"]
     same = "the same"
     return [
@@ -128,7 +128,7 @@ def lines() -> list[Line]:
 
 
 def table() -> str:
-    """In Markdown, with what it assumes below it."""
+    """Return the table in Markdown, followed by its assumptions."""
     rows = [
         "| goal | on | predicted | command |",
         "| --- | --- | --- | --- |",
@@ -144,7 +144,7 @@ def table() -> str:
 
 
 def main() -> None:
-    """Print, and keep where asked."""
+    """Print the table, and write it to the results with --write."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu_predictions", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--write", action="store_true", help="put it into bench/RESULTS.md")
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def with_table(results: str, found: str) -> str:
-    """The results with this in place of the section's table."""
+    """Return the results with this table in place of the section's."""
     before, heading, rest = results.partition(HEADING)
     intro, _, old = rest.partition("\n| goal |")
     _, next_heading, after = old.partition("\n## ")

@@ -1,4 +1,4 @@
-"""Who races on a GPU, and one lap of each: a 60-step trial, from its spec to its result."""
+"""The candidates on a GPU, and one lap of each: a 60-step trial, from its spec to its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.spec import Budget, Config, Limits, TrialFailed, TrialOk, TrialSpec
 
 ROOT = Path(__file__).parents[1]
 LOG_EVERY = 10
-"""As a campaign on a GPU has it."""
+"""The same interval as in a campaign on a GPU."""
 
 Start = Literal["cold", "warm"]
 
@@ -29,20 +29,20 @@ class Lap(Frozen):
 
     candidate: str
     start: Start
-    """``cold``: a new process, torch imported, nothing compiled unless an earlier lap was kept;
-    ``warm``: as in a campaign, from a fork server."""
+    """``cold``: a new process that imports torch, with compiled code only from earlier laps;
+    ``warm``: from a fork server, as in a campaign."""
     wall_s: NonNegative
-    """From the spec to the result in hand."""
+    """Time from the spec to the result."""
     result: TrialOk
 
 
 class DidNotRun(Exception):
-    """A candidate cannot race here; the message is why."""
+    """A candidate cannot run here; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What everyone trains."""
+    """The task that every candidate trains."""
 
     config: Config
     corpus: Corpus
@@ -51,7 +51,7 @@ class Task:
     directory: Path
 
     def spec(self, name: str, wall_s: float, **changes: Any) -> TrialSpec:
-        """The trial, with any field changed; ``precision`` is one of the config's."""
+        """Return the trial's spec with changed fields; ``precision`` is a field of its config."""
         changes["compile_cache"] = str(self.directory / "compiled")
         precision = changes.pop("precision", self.config.precision)
         config = self.config.model_copy(update={"precision": precision})
@@ -77,19 +77,19 @@ class Candidate(Protocol):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the goals are about it: then it has a cold lap too."""
+        """Return whether the goals apply to it; then it also has a cold lap."""
         ...
 
     @property
     def compiles(self) -> bool: ...
 
     def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
-        """Run once.
+        """Run one lap.
 
         :param executor: a warm one, or None to start cold.
-        :param number: of the lap; each has a directory of its own.
-        :param wall_s: the most it may take.
-        :raises DidNotRun: with the reason.
+        :param number: the lap's number, which names its directory.
+        :param wall_s: the time limit.
+        :raises DidNotRun: if it cannot run; the message gives the reason.
         """
         ...
 
@@ -100,7 +100,7 @@ class Ours:
 
     name: str
     changes: dict[str, Any] = field(default_factory=dict)
-    """Of the spec."""
+    """Changed fields of the spec."""
     is_judged: bool = False
 
     @property
@@ -130,14 +130,14 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """The hand-rolled reference, a process of its own each time."""
+    """The hand-written reference, in a new process each time."""
 
     name: str = "reference"
     is_judged: bool = True
     compiles: bool = False
 
     def lap(self, task: Task, executor: Executor | None, number: int, wall_s: float) -> Lap:
-        """See :class:`Candidate`; it has no way to start but cold."""
+        """See :class:`Candidate`; it always starts cold."""
         out = task.directory / "trials" / f"{number:02d}-{self.name}"
         out.mkdir(parents=True)
         began = time.monotonic()
@@ -167,12 +167,12 @@ class ByHand:
 
 
 DEFAULT = "torch bf16 eager"
-"""What a campaign runs unless told otherwise, and what the goals are about: its menu's default
-precision and backend, uncompiled. All other variants are raced and printed beside it."""
+"""The default of a campaign, to which the goals apply: bf16 with the torch backend, uncompiled. All
+other variants run and are printed beside it."""
 
 
 def candidates() -> list[Candidate]:
-    """Everyone, the ones that the goals are about first."""
+    """Return all candidates, first those that the goals apply to."""
     compiled = {"compile": True}
     return [
         Ours(DEFAULT, is_judged=True),

@@ -1,4 +1,4 @@
-"""One sitting with a GPU: the plan, the time, the laps, and what is kept of them."""
+"""One session with a GPU: the plan, the time limit, the laps, and the saved results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from trainer.telemetry import Sampler, choose_telemetry
 ROOT = Path(__file__).parents[1]
 MENU = ROOT / "agent" / "menu" / "shipped" / "spark-354m.toml"
 GUESS_S = 60.0
-"""What a first lap may take: importing, compiling, training, scoring."""
+"""Estimated time of a first lap: importing, compiling, training, scoring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured."""
+    """The settings of a measurement."""
 
     config: Config
     device: str
@@ -41,17 +41,17 @@ class Plan:
     heldout_bytes: int
     rounds: int
     ceiling_sizes: tuple[int, ...] = ()
-    """Empty: the ceiling's own choice."""
+    """Sizes of the products that measure the ceiling; empty: the default sizes."""
     guess_s: float = GUESS_S
 
     @property
     def is_rehearsal(self) -> bool:
-        """Whether its figures say nothing of a GPU."""
+        """Return whether it runs on a CPU, so that its figures say nothing about a GPU."""
         return self.device == "cpu"
 
 
 def gpu_plan(device: str, rounds: int) -> Plan:
-    """The menu's defaults in bf16, on its own corpus."""
+    """Return a plan of the menu's defaults in bf16, on its own corpus."""
     menu = tomllib.loads(MENU.read_text("utf-8"))
     knobs = {name: knob["default"] for name, knob in menu["knobs"].items()}
     values = {**menu["constants"], **knobs, "precision": "bf16"}
@@ -67,7 +67,7 @@ def gpu_plan(device: str, rounds: int) -> Plan:
 
 
 def cpu_plan(rounds: int) -> Plan:
-    """The same lines of code in under a minute, without a GPU."""
+    """Return a plan that runs the same code in under a minute, without a GPU."""
     tiny = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "batch_size": 4, "seq_len": 32}
     return Plan(
         config=make_config({**gpu_plan("cpu", rounds).config.model_dump(), **tiny}),
@@ -82,13 +82,13 @@ def cpu_plan(rounds: int) -> Plan:
 
 
 class Session:
-    """Measures a plan within a limit of time, says what it sees, and keeps it.
+    """A measurement of a plan within a time limit, which prints its progress and saves its results.
 
-    ``laps.jsonl``, ``telemetry.csv``, ``figures.md`` and the trials stay in a folder of their own.
+    ``laps.jsonl``, ``telemetry.csv``, ``figures.md`` and the trials stay in a separate folder.
     """
 
     def __init__(self, plan: Plan, out: Path, limit_s: float) -> None:
-        """:raises MachineryError: where the folder cannot be made."""
+        """:raises MachineryError: if the folder cannot be created."""
         self._plan = plan
         self._began_s = time.monotonic()
         self._limit_s = limit_s
@@ -104,9 +104,9 @@ class Session:
         self.figures: list[Figure] = []
 
     def run(self) -> None:
-        """Everything, in the order of its worth.
+        """Measure everything, the most important first.
 
-        :raises AutoresearchError: where the machine cannot measure at all.
+        :raises AutoresearchError: if the machine cannot measure at all.
         """
         plan = self._plan
         telemetry = choose_telemetry(
@@ -125,7 +125,7 @@ class Session:
         self._conclude(task, ceiling, seen.lines() if seen.samples else ())
 
     def append_to(self, results: Path) -> None:
-        """Keep the figures in a results file."""
+        """Append the figures to a results file."""
         with results.open("a", encoding="utf-8") as file:
             file.write((self._out / "figures.md").read_text("utf-8"))
 
@@ -142,7 +142,7 @@ class Session:
         return Task(plan.config, corpus, plan.device, plan.steps, self._out.absolute())
 
     def _race(self, task: Task) -> None:
-        """A cold lap of what the goals are about, then rounds of everyone, back and forth."""
+        """Run a cold lap of the judged candidates, then rounds of all in alternating order."""
         everyone = candidates()
         with LocalExecutor(allow_unsandboxed=True) as warm:
             self._say(f"trials: {warm.describe()}")
@@ -154,7 +154,7 @@ class Session:
                     self._lap(task, candidate, warm)
 
     def _lap(self, task: Task, candidate: Candidate, executor: Executor | None) -> None:
-        """One more lap, if there is time and the candidate can run at all."""
+        """Run one more lap, if there is time and the candidate can run."""
         if candidate.name in self.not_run:
             return
         if self._plan.is_rehearsal and candidate.compiles:
@@ -224,7 +224,7 @@ class Session:
         ]
 
     def _markdown(self, header: Sequence[str], columns: Sequence[str]) -> str:
-        """A section of RESULTS.md."""
+        """Return a section of RESULTS.md."""
         indented = [f"    {line}".rstrip() for line in columns]
         skipped = [f"- Not run: {name}: {why}" for name, why in self.not_run.items()]
         what = "a rehearsal on the CPU" if self._plan.is_rehearsal else "on a GPU"
@@ -238,7 +238,7 @@ class Session:
 
 
 def _spaced(lines: Sequence[str]) -> list[str]:
-    """A paragraph each."""
+    """Return the lines as one paragraph each."""
     return [part for line in lines for part in (line, "")]
 
 

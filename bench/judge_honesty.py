@@ -1,10 +1,14 @@
-"""What the judge keeps and what the ranking claims, held against the truth in simulated worlds.
+"""Compare the judge's keeps and the ranking's claims with the truth in simulated worlds.
 
-The product's own judge, race, evidence and ranking work through whole campaigns
-(:mod:`bench.judge_nights`) in worlds whose truth is known (:mod:`bench.judge_worlds`). Reported for
-each: the true gain, keeps of ideas that are worth nothing, how many of the printed 95 % intervals
-hold, how many campaigns mark a config as better than the baseline that is not, and by how much the
-headline promises too much. Beside it the two rules of the published loops, which keep on one run.
+The product's own judge, race, evidence and ranking run whole campaigns (:mod:`bench.judge_nights`)
+in worlds whose truth is known (:mod:`bench.judge_worlds`). Each world's figures include:
+
+- the true gain, and the keeps of ideas that are worth nothing;
+- the share of the printed 95 % intervals that hold;
+- the share of campaigns that wrongly mark a config as better than the baseline;
+- the excess of the headline over the truth.
+
+For comparison the figures include the two rules of the published loops, which keep on one run.
 """
 
 from __future__ import annotations
@@ -30,27 +34,27 @@ FALSE_STARS_GOAL = 5
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One campaign's claims against the truth; shares in 0 … 1, bits per byte."""
+    """One campaign's claims and the truth; shares from 0 to 1, gains in bits per byte."""
 
     first: bool
-    """The first config's interval holds."""
+    """Whether the first config's interval holds."""
     every: float
     """Share of all configs' intervals that hold."""
     first_difference: bool
-    """The same of the differences to the baseline."""
+    """Whether the interval of the first config's difference to the baseline holds."""
     every_difference: float
     false_star_in_ten: bool
-    """Among the ten best one is marked as better than the baseline and is not."""
+    """Whether one of the ten best is wrongly marked as better than the baseline."""
     false_star: bool
-    """Among all configs."""
+    """Whether any config is wrongly marked as better than the baseline."""
     headline: float
-    """What the incumbent's believed gain promises too much."""
+    """The excess of the incumbent's estimated gain over the true gain."""
     plain: float
-    """What its mean over the seeds that chose it promises too much."""
+    """The excess of its mean gain, over the seeds that chose it, over the true gain."""
 
 
 def reported(night: Night) -> Reported:
-    """The ranking of a finished campaign, judged."""
+    """Compare the ranking of a finished campaign with the truth."""
     lines = [line for line in top(night.evidence, 10**6) if line.delta_vs_baseline is not None]
     holds = [
         _holds(line.objective_lo, night.recipes[line.config_hash].bpb, line.objective_hi)
@@ -76,7 +80,7 @@ def _holds(low: float | None, truth: float, high: float | None) -> bool:
 
 
 def _promised(night: Night, lines: Iterable[Ranked]) -> tuple[float, float]:
-    """Too much, by the posterior and by plain means; nothing where the baseline stayed."""
+    """Return the excess by the posterior and by plain means; 0 if the baseline stayed."""
     for line in lines:
         if line.config_hash == night.incumbent:
             baseline = night.evidence.configs[night.evidence.baseline_hash or ""]
@@ -88,8 +92,10 @@ def _promised(night: Night, lines: Iterable[Ranked]) -> tuple[float, float]:
 
 
 def one_run(world: World, margin: float, rng: random.Random) -> tuple[float, float, float]:
-    """A loop that keeps whatever beats the last number by ``margin`` of it, in one run each: true
-    gain, claimed gain, share of keeps that gained nothing."""
+    """Run a loop that keeps each idea whose one run beats the last number by ``margin`` of it.
+
+    Return the true gain, the claimed gain, and the share of keeps that gained nothing.
+    """
     best = baseline = world.begin()
     claimed = first = world.score(baseline, 0, rng)
     keeps = false = 0
@@ -103,13 +109,12 @@ def one_run(world: World, margin: float, rng: random.Random) -> tuple[float, flo
 
 
 def run() -> list[Figure]:
-    """All figures, world by world."""
+    """Return all figures, world by world."""
     return [figure for world in worlds().values() for figure in _world(world)] + _shared_seeds()
 
 
 def _shared_seeds() -> list[Figure]:
-    """Return how many intervals of scores and of differences hold where all configs share what a
-    seed does."""
+    """Return the claims' figures in a world where all configs share the effect of a seed."""
     ended = nights(
         shared_seeds(),
         Rules(),
@@ -156,7 +161,7 @@ def _published(world: World, rule: str, margin: float) -> list[Figure]:
 
 
 def _real(where: str, ended: Sequence[Night]) -> Figure:
-    """What is there of the gains that the campaigns' incumbents are believed to have."""
+    """Return the true share of the estimated gains of the campaigns' incumbents."""
     lines = [ranked_config(night.evidence, night.evidence.incumbent_hash) for night in ended]
     claimed = fmean(-(line.delta_vs_baseline or 0.0) for line in lines if line is not None)
     true = fmean(night.true_gain for night in ended)
@@ -164,7 +169,7 @@ def _real(where: str, ended: Sequence[Night]) -> Figure:
 
 
 def rule_figures(where: str, ended: Sequence[Night], note: str) -> list[Figure]:
-    """What a rule reached and what it let through."""
+    """Return a rule's true gain, and its false keeps."""
     keeps = sum(night.keeps for night in ended)
     nulls = sum(night.nulls for night in ended)
     return [
@@ -188,7 +193,7 @@ def rule_figures(where: str, ended: Sequence[Night], note: str) -> list[Figure]:
 
 
 def claims(where: str, seen: Sequence[Reported]) -> list[Figure]:
-    """What the ranking claims, with the goals."""
+    """Return the figures of the ranking's claims, with the goals."""
 
     def stars(name: str, values: Iterable[float]) -> Figure:
         percent = 100 * fmean(values)
@@ -210,7 +215,7 @@ def claims(where: str, seen: Sequence[Reported]) -> list[Figure]:
 
 
 def share(name: str, values: Iterable[float], goal: tuple[float, float] = COVERAGE_GOAL) -> Figure:
-    """Of intervals that hold, in percent, with the goal."""
+    """Return the share of intervals that hold, in percent, with the goal."""
     percent = 100 * fmean(values)
     low, high = goal
     return Figure(name, percent, "%", f"{low} to {high} %", low <= percent <= high)

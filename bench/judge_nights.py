@@ -1,4 +1,4 @@
-"""One simulated campaign: the product's own race, judge, evidence and ranking, in a known world."""
+"""Simulate campaigns: the product's own race, judge, evidence and ranking, in a known world."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHO = ProposerRecord(kind="scripted")
 
 @cache
 def _config(number: int) -> Config:
-    """The ``number``-th distinct config; the baseline is number 0."""
+    """Return the ``number``-th distinct config; the baseline is number 0."""
     baseline = load_menu("cpu-tiny").baseline.canonical()
     return make_config(baseline | {"lr": 1e-3 * (1 + number / 1e6)})
 
@@ -57,17 +57,17 @@ RESULT = TrialOk(
 
 @dataclass(slots=True)
 class Night:
-    """A campaign and the truth about it. It is the runner of its own races."""
+    """A campaign and the truth about it, which is also the runner of its own races."""
 
     world: World
     rng: random.Random
     evidence: Evidence = field(default_factory=Evidence)
     recipes: dict[str, Recipe] = field(default_factory=dict)
-    """By config_hash."""
+    """Recipes by config_hash."""
     runs: int = 0
     keeps: int = 0
     false_keeps: int = 0
-    """Of what made it worse or changed nothing."""
+    """Keeps of ideas that made it worse or changed nothing."""
     nulls: int = 0
     """Ideas worth exactly nothing."""
     nulls_kept: int = 0
@@ -75,7 +75,7 @@ class Night:
     def run(
         self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
     ) -> TrialRecord:
-        """One simulated trial."""
+        """Return one simulated trial."""
         self.runs += 1
         score = self.world.score(self.recipes[config.config_hash], seed, self.rng)
         return TrialRecord(
@@ -88,27 +88,27 @@ class Night:
         )
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
-        """Simulated trials leave none."""
+        """Return no points, since simulated trials have no curve."""
         return []
 
     @property
     def incumbent(self) -> str:
-        """Its config_hash."""
+        """Return the incumbent's config_hash."""
         assert self.evidence.incumbent_hash is not None
         return self.evidence.incumbent_hash
 
     @property
     def true_gain(self) -> float:
-        """Of the incumbent over the baseline; positive is better."""
+        """Return the true gain of the incumbent over the baseline; positive is better."""
         return -self.delta(self.incumbent)
 
     def delta(self, config_hash: str) -> float:
-        """The true difference to the baseline; negative is better."""
+        """Return a config's true difference to the baseline; negative is better."""
         baseline = self.recipes[self.evidence.baseline_hash or ""]
         return self.recipes[config_hash].bpb - baseline.bpb
 
     def measure_baseline(self) -> None:
-        """On BASELINE_SEEDS seeds."""
+        """Measure the baseline on BASELINE_SEEDS seeds."""
         config = _config(0)
         self.recipes[config.config_hash] = self.world.begin()
         for seed in range(BASELINE_SEEDS):
@@ -118,7 +118,7 @@ class Night:
             )
 
     def iterate(self, rules: Rules) -> None:
-        """One idea, raced against the incumbent."""
+        """Race one idea against the incumbent."""
         evidence, reference = self.evidence, self.evidence.configs[self.incumbent].config
         number = evidence.iterations + 1
         candidate = _config(number)
@@ -158,7 +158,7 @@ class Night:
         )
 
     def confirmed(self, seeds: int) -> float:
-        """The incumbent's difference to the baseline on fresh seeds, which count as runs."""
+        """Return the incumbent's difference to the baseline on fresh seeds, which count as runs."""
         configs = self.evidence.configs
         both = [
             configs[name].config for name in (self.incumbent, self.evidence.baseline_hash or "")
@@ -178,9 +178,9 @@ def nights(
     enough: Callable[[Night], bool],
     first: int = 0,
 ) -> Iterator[Night]:
-    """Simulated campaigns, each until it is ``enough``, the same ones for the same numbers.
+    """Simulate campaigns, each until ``enough`` returns True; equal numbers give equal campaigns.
 
-    :param first: number of the first.
+    :param first: the number of the first campaign.
     """
     return nights_of(Night, world, rules, range(first, first + campaigns), enough)
 
@@ -191,7 +191,7 @@ N = TypeVar("N", bound=Night)
 def nights_of(
     kind: type[N], world: World, rules: Rules, numbers: range, enough: Callable[[N], bool]
 ) -> Iterator[N]:
-    """The same of another kind of campaign."""
+    """Simulate campaigns of a given kind; see :func:`nights`."""
     for number in numbers:
         night = kind(world, random.Random(number))
         night.measure_baseline()

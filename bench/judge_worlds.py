@@ -1,16 +1,16 @@
 """Simulated worlds in which the truth about every config is known.
 
-A world says what an idea is worth against the recipe it edits, how noisy one run of a recipe is,
-and what two recipes share on one seed. All scores are bits per byte, lower is better.
+A world determines the gain of an idea over the recipe it edits, the noise of one run of a recipe,
+and the correlation of two recipes on one seed. All scores are bits per byte, lower is better.
 
 - **W1**: of the ideas 30 % are worth nothing, 60 % make it worse (by Exp(0.06)), 6 % gain
   U(0, 0.02) and 4 % U(0.02, 0.2). One run has sd 0.045; two recipes correlate 0.5 on a seed.
-- **W2**: the same with Student's t of four degrees of freedom in the place of the normal, and an sd
-  that doubles for every 0.4 bpb a recipe is worse.
-- **W3**: noise as the demo's journal has it: the sd's law in the score is fitted to its replicated
-  configs, about 0.014 in the best third and 0.06 in the worst. A child correlates 0.69 to 0.98 with
-  its parent on a seed, as 56 fresh trials of configs of that campaign did, so that after some keeps
-  nothing is left of what the baseline shared.
+- **W2**: the same with Student's t of four degrees of freedom instead of the normal, and an sd
+  that doubles for every 0.4 bpb by which a recipe is worse.
+- **W3**: the noise of the demo's journal. The sd as a function of the score is fitted to its
+  replicated configs, about 0.014 in the best third and 0.06 in the worst. A child correlates 0.69
+  to 0.98 with its parent on a seed, as 56 fresh trials of that campaign's configs did. So after
+  some keeps no correlation with the baseline remains.
 - **A/A**: W1 with ideas that are all worth nothing.
 """
 
@@ -32,7 +32,7 @@ DEMO_JOURNAL = Path(__file__).parents[1] / "docs" / "demo" / "trajectory.jsonl"
 START_BPB = 3.1
 SIGMA = 0.045
 MOST_SD = 0.15
-"""A fitted law is not followed beyond this: no config of the demo was noisier."""
+"""Upper bound of a fitted sd: no config of the demo was noisier."""
 
 
 @dataclass(slots=True)
@@ -40,43 +40,43 @@ class Recipe:
     """One config of a simulated campaign."""
 
     bpb: float
-    """What it scores over all seeds there are."""
+    """Its mean score over all possible seeds."""
     like: Recipe | None = None
-    """Whose noise its own resembles."""
+    """The recipe with whose noise its own correlates."""
     correlation: float = 0.0
-    """The correlation with it on one seed."""
+    """The correlation with that recipe on one seed."""
     deviates: dict[int, float] = field(default_factory=dict)
-    """By seed, in sds of a run."""
+    """Deviations from the mean by seed, in sds of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """How ideas and noise come about."""
+    """The distributions of ideas and noise."""
 
     name: str
     gain: Callable[[random.Random], float]
-    """Of an idea against the recipe it edits; positive is better."""
+    """The gain of an idea over the recipe it edits; positive is better."""
     sd: Callable[[float], float]
-    """Of one run of a recipe with this bpb."""
+    """The sd of one run of a recipe with this bpb."""
     deviate: Callable[[random.Random], float]
-    """Of mean 0 and sd 1."""
+    """The deviation of a run, with mean 0 and sd 1."""
     correlation: tuple[float, float]
-    """Bounds, drawn uniformly, of the correlation of a recipe with what it resembles."""
+    """Bounds of a recipe's correlation with ``like``, which is drawn uniformly."""
     inherits: bool
-    """Whether that is the recipe it edits, or what all share on a seed."""
+    """Whether ``like`` is the recipe it edits; if not, a common recipe of all."""
 
     def begin(self) -> Recipe:
-        """The baseline."""
+        """Return the baseline."""
         common = Recipe(START_BPB)
         return Recipe(START_BPB, common, self.correlation[0])
 
     def idea(self, parent: Recipe, rng: random.Random) -> Recipe:
-        """A change of ``parent``."""
+        """Return a change of ``parent``."""
         like = parent if self.inherits else parent.like
         return Recipe(parent.bpb - self.gain(rng), like, rng.uniform(*self.correlation))
 
     def score(self, recipe: Recipe, seed: int, rng: random.Random) -> float:
-        """One run: the same number each time it is asked for."""
+        """Return the score of one run, which is the same in every call for a seed."""
         return recipe.bpb + self.sd(recipe.bpb) * self._deviate(recipe, seed, rng)
 
     def _deviate(self, recipe: Recipe, seed: int, rng: random.Random) -> float:
@@ -91,8 +91,8 @@ class World:
 
 
 def worlds() -> dict[str, World]:
-    """By name."""
-    half = math.sqrt(0.5)  # of two recipes with a common third: 0.5 with one another
+    """Return all worlds by name."""
+    half = math.sqrt(0.5)  # two recipes that correlate so with a third correlate 0.5
     return {
         "W1": World("W1", _mixed, lambda _: SIGMA, _normal, (half, half), inherits=False),
         "W2": World("W2", _mixed, _rising, _heavy, (half, half), inherits=False),
@@ -102,13 +102,15 @@ def worlds() -> dict[str, World]:
 
 
 def small_gains() -> World:
-    """W1 with nothing large to find: what is better is better by U(0, 0.02)."""
+    """Return W1 without large gains: each better idea gains U(0, 0.02)."""
     return replace(worlds()["W1"], name="small gains", gain=_small)
 
 
 def shared_seeds() -> World:
-    """Return W1 with runs whose deviation is nearly all the seed's: 0.95 of the variance is shared
-    by all configs, as where a seed draws the training subset."""
+    """Return W1 with runs whose deviation depends mostly on the seed.
+
+    All configs share 0.95 of the variance, as if a seed draws the training subset.
+    """
     correlation = (math.sqrt(0.95),) * 2
     return replace(worlds()["W1"], name="shared seeds", correlation=correlation)
 
@@ -127,7 +129,7 @@ def _normal(rng: random.Random) -> float:
 
 
 def _heavy(rng: random.Random) -> float:
-    """Student's t of four degrees of freedom, scaled to an sd of one."""
+    """Draw from Student's t of four degrees of freedom, scaled to an sd of one."""
     return rng.gauss(0, 1) / math.sqrt(rng.gammavariate(2, 0.5)) / math.sqrt(2)
 
 
@@ -136,15 +138,18 @@ def _rising(bpb: float) -> float:
 
 
 def demo_sd(bpb: float) -> float:
-    """Of one run of a config that scores this much in the demo's campaign."""
+    """Return the sd of one run of a config with this score in the demo's campaign."""
     at, sd, slope = _demo_law()
     return min(MOST_SD, sd * math.exp(slope * (bpb - at)))
 
 
 @cache
 def _demo_law() -> tuple[float, float, float]:
-    """A score, the sd there, and how the sd's logarithm rises from it: fitted to the variances
-    within the journal's replicated configs, as gamma variables (Fisher scoring)."""
+    """Return a score, the sd there, and the slope of the sd's logarithm.
+
+    They are fitted to the variances within the journal's replicated configs, as gamma variables
+    (Fisher scoring).
+    """
     means, variances, dofs = _demo_spreads()
     at = fmean(means)
     design = np.column_stack([np.ones(len(means)), np.array(means) - at])

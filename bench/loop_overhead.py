@@ -1,9 +1,9 @@
-"""What the loop itself costs an iteration: everything but training, evaluating and proposing.
+"""Measure the loop's overhead per iteration: all except training, evaluating and proposing.
 
-Measured on a real campaign of the embedded default, through the installed command, from its own
-journal: the time from one row's end to the next, less the seconds its trials report for training
-and evaluation and its proposer for proposing. Journal fsync, process start, sandbox, model building
-and the judge are all in what remains.
+The figures come from the journal of a real campaign of the embedded default, run with the installed
+command. The overhead is the time from one row's end to the next, minus the seconds that its trials
+report for training and evaluation, and its proposer for proposing. It includes journal fsync,
+process start, sandbox, model building and the judge.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GOAL_MS = 40.0
 
 
 def run() -> list[Figure]:
-    """Median and spread of the overhead, per iteration and per trial."""
+    """Return median and spread of the overhead, per iteration and per trial."""
     with tempfile.TemporaryDirectory() as scratch:
         campaign = Path(scratch) / "campaign"
         subprocess.run(

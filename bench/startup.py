@@ -1,7 +1,7 @@
-"""What a person waits for before anything happens: the processor time of the shortest commands.
+"""Measure start-up: the processor time of the shortest commands.
 
-User and system time of the whole process, as the kernel counts them when it ends: what the machine
-does besides disturbs that less than the time that passes. ``top`` reads a simulated campaign.
+The figures are user and system time of the whole process, as the kernel counts them at its end.
+Other load on the machine disturbs these less than wall time. ``top`` reads a simulated campaign.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMAND = Path(sys.executable).with_name("autoresearch")
 
 
 def run() -> list[Figure]:
-    """Medians of ``--help`` and of ``top``."""
+    """Return the medians of ``--help`` and of ``top``."""
     with tempfile.TemporaryDirectory() as scratch:
         rows = Simulator(seed=1).rows(ROWS)
         first = next(rows)
@@ -54,9 +54,9 @@ def _figure(name: str, arguments: list[str], goal_s: float) -> Figure:
 
 
 def _process_s(arguments: list[str]) -> float:
-    """User and system time of one run.
+    """Return user and system time of one run.
 
-    :raises RuntimeError: where the command fails.
+    :raises RuntimeError: if the command fails.
     """
     process = subprocess.Popen([COMMAND, *arguments], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)

@@ -1,8 +1,8 @@
-"""The trainer against karpathy/nanoGPT's own train.py: one shape, batch, text and machine.
+"""Compare the trainer with karpathy/nanoGPT's own train.py: one shape, batch, text and machine.
 
-Each trains in a process of its own, in turns, so that a machine that is busy for a while is busy
-for all of them. nanoGPT's script runs unmodified with command-line overrides; on CPU it computes in
-fp32 whatever ``--dtype`` says, so our fp32 is the same arithmetic and our bf16 the same task.
+Each trains in its own process, and they alternate, so that other load on the machine affects all of
+them. nanoGPT's script runs unmodified with command-line overrides. On CPU it computes in fp32
+whatever the value of ``--dtype``, so our fp32 is the same arithmetic and our bf16 the same task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainer.spec import Budget, CurvePoint, TrialOk, TrialSpec, parse_result
 ROUNDS = 3
 STEPS = 80
 UNCOUNTED = 20
-"""Steps at the start that are left out of every median."""
+"""Steps at the start that every median leaves out."""
 WARM_TRIALS = 10
 
 _REPOSITORY = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ class _Sample:
 
 
 def run(nanogpt: Path | None) -> list[Figure]:
-    """Speed, memory and set-up; against the checkout of nanoGPT in ``nanogpt`` where given."""
+    """Measure speed, memory and set-up; compare with the checkout in ``nanogpt`` if given."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         corpus = prepare(["stdlib"], cache_dir=folder / "corpora", tokenizer="bytes")
@@ -127,7 +127,7 @@ def _warm_setup_ms(corpus: Corpus, folder: Path) -> tuple[float, str]:
 
 
 def _stage_nanogpt(checkout: Path, stage: Path, corpus: Corpus) -> Path:
-    """A folder that looks like the checkout to train.py, with our text in its dataset format."""
+    """Create a folder that train.py accepts as a checkout, with our text in its dataset format."""
     data = stage / "data" / "bench"
     data.mkdir(parents=True)
     for name in ("train.py", "model.py", "configurator.py"):
@@ -177,7 +177,7 @@ def _train_nanogpt(stage: Path, corpus: Corpus, out: Path) -> _Sample:
 
 
 def _run(command: list[str], cwd: Path, log: Path) -> float:
-    """Peak resident memory of ``command`` in MiB; its output goes to ``log``."""
+    """Run ``command`` with its output in ``log``; return its peak resident memory in MiB."""
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)

@@ -1,4 +1,4 @@
-"""What running a trial costs beside the trial: its start, warm and cold, and its end."""
+"""Measure the overhead of running a trial: its start, warm and cold, and its end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class _Timing:
     """Seconds of one trivial trial."""
 
     start_s: float
-    """From the request to the trial's first instruction, spec.json synced to the disk between."""
+    """Time from the request to the trial's first instruction, with spec.json's sync to the disk."""
     whole_s: float
-    """From the request to the result in hand."""
+    """Time from the request to the result."""
 
 
 def run() -> list[Figure]:
-    """Trivial trials, warm and cold."""
+    """Time trivial trials, warm and cold."""
     with tempfile.TemporaryDirectory() as directory:
         warm, how = _time_trials(Path(directory, "warm"), WARM_TRIALS, fork_server=True)
         cold, _ = _time_trials(Path(directory, "cold"), COLD_TRIALS, fork_server=False)
@@ -86,4 +86,4 @@ def _time_trials(directory: Path, count: int, *, fork_server: bool) -> tuple[lis
             started_at = float(finished.result.message)
             timings.append(_Timing(started_at - asked_at, finished.wall_s))
         how = executor.describe()
-    return timings[1:], how  # the first waits for the server to get ready
+    return timings[1:], how  # the first one waits until the server is ready

@@ -1,11 +1,11 @@
-"""A trial that does nothing but tell when its first instruction ran, with torch imported."""
+"""A trial that only reports when its first instruction ran, with torch imported."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-import torch  # noqa: F401 (what a real trial's process holds)
+import torch  # noqa: F401 (a real trial's process imports it)
 
 from trainer.spec import TrialFailed, TrialSpec
 
@@ -13,5 +13,5 @@ ENTRY = "bench.trivial_trial:run"
 
 
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> TrialFailed:
-    """Leave the time (``time.monotonic()``) in the result, where a message has room for it."""
+    """Return the time (``time.monotonic()``) as the message of a result."""
     return TrialFailed(status="pruned", message=repr(time.monotonic()))

@@ -1,8 +1,8 @@
-"""What ``verify`` catches and what it does not, over worlds whose truth is known.
+"""Measure what ``verify`` detects and what it misses, over worlds whose truth is known.
 
-Each world (:mod:`tests.support.verify_worlds`) has a ladder, a forecast made from it
-alone, and one run of each kind; a run is compared look after look to its end, so a false alarm is
-one at any look.
+Each world (:mod:`tests.support.verify_worlds`) has a ladder, a forecast made from it alone, and one
+run of each kind. A run is compared at every interim analysis to its end, so a false alarm at any of
+them counts.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ FIVE = "x1.05"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one world."""
+    """The results of one world."""
 
     world: World
     is_usable: bool
     half_width: float
     covers_end: bool
     covered: float
-    """Share of the sound run's windows whose level the band holds."""
+    """Share of the sound run's windows whose level lies within the band."""
     verdicts: dict[str, str]
     caught_at: dict[str, float]
-    """Shares of the run at which an alarm came."""
+    """Shares of the run at which alarms came, by kind of run."""
     named: str
-    """The end law."""
+    """The name of the end law."""
 
 
 def look_at(seed: int) -> Outcome:
-    """One world's forecast and its runs."""
+    """Make one world's forecast and compare its runs with it."""
     world = World.of(seed)
     both, schedule = world.target()
     forecast = make_ladder_forecast(world.ladder(), both, schedule, seed=seed)
@@ -74,7 +74,7 @@ def look_at(seed: int) -> Outcome:
 
 
 def figures(outcomes: list[Outcome]) -> list[Figure]:
-    """The table."""
+    """Return the figures of the table."""
     usable = [o for o in outcomes if o.is_usable]
     by_end = Counter(o.named for o in usable)
     rows = [
@@ -156,6 +156,6 @@ def _wrongly_within(usable: list[Outcome]) -> list[Figure]:
 
 
 def run(worlds: int = WORLDS) -> list[Figure]:
-    """All of it: half an hour of two cores."""
+    """Measure all worlds, which takes two cores half an hour."""
     with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=get_context("spawn")) as pool:
         return figures(list(pool.map(look_at, range(worlds), chunksize=4)))

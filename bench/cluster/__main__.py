@@ -15,7 +15,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the kills.")] = 0,
     kept: Annotated[Path, typer.Option(help="Where campaign and kills are kept.")] = KEPT,
 ) -> None:
-    """Kill what is not kept yet, and print all figures."""
+    """Do the kills that are not recorded yet, and print all figures."""
     for figure in run(kills, kept, seed):
         goal = f" (goal {figure.goal_text})" if figure.goal_text else ""
         print(f"{figure.name}: {figure.value_text}{goal}; {figure.note}", flush=True)

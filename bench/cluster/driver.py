@@ -1,4 +1,4 @@
-"""A campaign's process on a cluster, started again after whatever ended it."""
+"""A campaign's process on a cluster, which is restarted after each end."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from tests.support.campaigns import Toy
 
 _ENDS_WITHIN_S = 180.0
-"""After a signal that lets trials finish, on a machine that does other things."""
+"""Time limit to end after a signal that lets trials finish, on a machine with other load."""
 _OF_A_CAMPAIGN_THAT_STOPS = 1
 _OF_ONE_THAT_IS_STOPPED = 130
 
 
 class Driver:
-    """``autoresearch loop`` in a directory of its own."""
+    """``autoresearch loop`` in its own directory."""
 
     def __init__(self, toy: Toy, address: str, lanes: int) -> None:
         self._toy = toy
@@ -23,16 +23,16 @@ class Driver:
         self._process: subprocess.Popen[str] | None = None
         self._said = toy.home / "said"
         self.faults: list[str] = []
-        """What it said or did that it should not, since somebody last took them."""
+        """Faults in its output or its exit, since the last time they were taken."""
         self.stopped_itself = 0
-        """A trial that is lost three times stops the campaign with a sentence, as it should."""
+        """Number of stops with a message, as intended if a trial is lost three times."""
 
     @property
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def go_on(self, iterations: int) -> None:
-        """Start it where it does not run; one that stopped with a sentence goes on like that."""
+        """Start the campaign if it does not run, also after it stopped with a message."""
         if self.runs:
             return
         if self._process is not None:
@@ -49,7 +49,7 @@ class Driver:
             )
 
     def end(self, *signals: signal.Signals) -> bool:
-        """Send these and wait for its end; whether there was something to end."""
+        """Send these signals and wait for its end; return whether it was running."""
         if self._process is None or not self.runs:
             return False
         for number in signals:
@@ -61,7 +61,7 @@ class Driver:
         return True
 
     def finish(self, iterations: int) -> int:
-        """Let it reach that iteration; its exit code."""
+        """Let it reach that iteration; return its exit code."""
         self.go_on(iterations)
         assert self._process is not None
         code = self._process.wait()
@@ -78,7 +78,7 @@ class Driver:
             return process.wait()
 
     def _look_back(self, process: subprocess.Popen[str]) -> None:
-        """It ended by itself."""
+        """Check the exit of a process that ended by itself, and count it."""
         self._judge(process.wait(), {0, _OF_A_CAMPAIGN_THAT_STOPS})
         self.stopped_itself += 1
 
@@ -98,5 +98,5 @@ def _last_line(said: str) -> str:
 
 
 def keep_what_was_said(driver_home: Path, into: Path) -> None:
-    """For whoever looks for the cause of a fault."""
+    """Copy the driver's output, to find the cause of a fault."""
     into.write_bytes((driver_home / "said").read_bytes())

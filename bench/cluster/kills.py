@@ -1,7 +1,7 @@
-"""A campaign on a Ray cluster of this machine whose processes are killed at random.
+"""Run a campaign on a Ray cluster of this machine, and kill its processes at random.
 
-Kept in a directory, a line for each kill: who stops goes on where it was, with the same campaign,
-and the kills that are still to come are the same for the same seed.
+A directory keeps the campaign and a line for each kill. A benchmark that is stopped resumes there,
+and the same seed gives the same remaining kills.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ LANES_A_NODE = 1
 NODES = ("node1", "node2", "node3", "node4")
 KEPT = Path("bench-cluster")
 MANY = 1_000_000
-"""Iterations that no night reaches."""
+"""More iterations than any campaign reaches."""
 _GONE_WITHIN_S = 30.0
-"""What a trial may outlive its driver by, as docs/cluster.md promises."""
+"""How long a trial may outlive its driver, as docs/cluster.md promises."""
 _BLIND = 0.3
-"""The share of kills at any moment; the others wait for a row, so as to hit trials at work and not
-the driver's start alone."""
+"""Share of kills at a random moment. The others wait for a row, so that they hit running trials and
+not only the driver's start."""
 _WEIGHTS = {"lane's actor": 2, "fork server": 2, "trial's process": 2}
-"""Of kinds that are drawn more often than the others, which cost a start of Ray or of the campaign
-each: on a busy machine of two cores half a minute."""
+"""Weights of kinds that are drawn more often. The other kinds each need a start of Ray or of the
+campaign, which takes half a minute on a busy machine of two cores."""
 
 
 class Kill(Frozen):
-    """One kill, and what was seen after it."""
+    """One kill, and the observations after it."""
 
     number: int
     kind: str
     hit: bool
-    """Something was there to be killed."""
+    """Whether there was a process to kill."""
     rows: int
     end: int
-    """Bytes of the journal's whole lines."""
+    """Number of bytes in the journal's whole lines."""
     sha256: str
-    """Of those."""
+    """The hash of those bytes."""
     gone_s: float | None
-    """How long the last process of a trial outlived the driver; None where it lives."""
+    """How long the last process of a trial outlived the driver; None if the driver lives."""
     stopped_itself: int
-    """How often the campaign stopped with a sentence since the kill before."""
+    """How often the campaign stopped with a message since the kill before."""
     faults: tuple[str, ...]
 
 
 def run(kills: int = 100, kept: Path = KEPT, seed: int = 0) -> list[Figure]:
-    """Kill so many processes of one campaign; kills that are kept already are not done again."""
+    """Kill ``kills`` processes of one campaign; recorded kills count and are not done again."""
     kept = kept.resolve()
     kept.mkdir(parents=True, exist_ok=True)
     with local_cluster(*NODES) as cluster:
@@ -75,7 +75,7 @@ def run(kills: int = 100, kept: Path = KEPT, seed: int = 0) -> list[Figure]:
 
 
 class _Night:
-    """A loop that is started again after whatever ended it."""
+    """A campaign that is restarted after each end."""
 
     def __init__(self, kept: Path, cluster: LocalCluster, lanes: int) -> None:
         self._kept = kept / "kills.jsonl"
@@ -87,12 +87,12 @@ class _Night:
         self.done = [Kill.model_validate_json(line) for line in lines]
 
     def begin(self) -> None:
-        """Until the first iteration is at rest: a baseline that is killed ends a campaign."""
+        """Wait until the first iteration is journaled, since a killed baseline ends a campaign."""
         self._driver.go_on(MANY)
         wait_until(lambda: any(row["kind"] == "iteration" for row in self._rows()))
 
     def kill(self, chance: random.Random) -> None:
-        """One, and a line about it."""
+        """Kill one process, and write a line about it."""
         stopped = self._driver.stopped_itself
         self._driver.go_on(MANY)
         self._wait_for_a_moment(chance)
@@ -103,11 +103,11 @@ class _Night:
         self._write(kind, hit, gone_s, self._driver.stopped_itself - stopped)
 
     def rest(self) -> list[Figure]:
-        """Let the campaign reach its last iteration, and look at all of it."""
+        """Let the campaign reach its last iteration, and check all of it."""
         self._driver.end(signal.SIGINT)
         last = max((row["iter"] for row in self._rows() if row["kind"] == "iteration"), default=0)
         tries = 0
-        while self._driver.finish(last + 20):  # beyond all that are in flight
+        while self._driver.finish(last + 20):  # beyond all iterations in flight
             tries += 1
             if tries == 3:
                 break
@@ -117,7 +117,7 @@ class _Night:
         return [Figure("faults of the campaign at rest", len(faults), "", "0", not faults, note)]
 
     def leave(self) -> None:
-        """Whatever it is at."""
+        """Kill the driver."""
         self._driver.end(signal.SIGKILL)
 
     # --- how ------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class _Night:
         return [json.loads(line) for line in self._whole().splitlines()]
 
     def _whole(self) -> bytes:
-        """The journal's lines; a torn one is none yet."""
+        """Return the journal's whole lines, without a partly written one."""
         data = self._journal.read_bytes() if self._journal.exists() else b""
         return data[: data.rfind(b"\n") + 1]
 
@@ -147,7 +147,7 @@ class _Night:
             time.sleep(chance.uniform(0.0, 8.0))
 
     def _all_gone(self) -> float:
-        """Until no process of a trial is there; the seconds that took, to the bound."""
+        """Wait until no process of a trial is left; return the seconds, up to the limit."""
         began = time.monotonic()
         while self._cluster.trial_processes():
             passed_s = time.monotonic() - began
@@ -184,7 +184,7 @@ class _Night:
         if before and hashlib.sha256(data[: before.end]).hexdigest() != before.sha256:
             yield "rows that were there are not"
         yield from row_faults(json.loads(line) for line in data.splitlines())
-        if data.count(b"\n") > 1:  # else its tables may not be there yet
+        if data.count(b"\n") > 1:  # else its tables may not exist yet
             yield from index_faults(self._toy.campaign)
 
 

@@ -1,4 +1,4 @@
-"""What is killed: one of the processes that a campaign on a cluster is made of, at random."""
+"""Kill one of the processes of a campaign on a cluster, at random."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.ray_clusters import LocalCluster, LocalNode
 
 _SERVER = "trainer.isolation.forkserver"
 _SOME_S = 20.0
-"""A trial takes a fraction of a second, so that one is looked for until it is there."""
+"""Time limit to find a running trial, which takes only a fraction of a second."""
 
 
 class Victims:
-    """Of one night. Each kind's method kills one and says whether there was one."""
+    """The processes of one campaign; each kind's method kills one and returns whether it did."""
 
     def __init__(self, cluster: LocalCluster, driver: Driver) -> None:
         self._cluster = cluster
@@ -51,7 +51,7 @@ class Victims:
         return False
 
     def _raylet(self, chance: random.Random) -> bool:
-        """Alone; what it leaves of its node is removed, and Ray started there again."""
+        """Kill a raylet alone; then remove the rest of its node and start Ray there again."""
         node = chance.choice(self._workers())
         node.raylet.kill()
         time.sleep(chance.uniform(0.0, 2.0))
@@ -70,7 +70,7 @@ class Victims:
         return [node for name, node in self._cluster.nodes.items() if name != "head"]
 
     def _servers(self) -> list[tuple[psutil.Process, list[psutil.Process]]]:
-        """Fork servers, and what each has forked."""
+        """Return the fork servers, each with the processes that it has forked."""
         there = [p for node in self._workers() for p in node.processes(_SERVER)]
         pids = {process.pid for process in there}
         return [(p, _children(p)) for p in there if _parent(p) not in pids]

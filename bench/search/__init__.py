@@ -1,1 +1,1 @@
-"""The sampler against uniform edits and Optuna's samplers, in a world whose truth is known."""
+"""Compare the sampler with uniform edits and Optuna's samplers, in a world of known truth."""

@@ -1,4 +1,4 @@
-"""How long a search takes to ask, beside how long it takes to load."""
+"""Measure how long a search takes for a proposal, and how long it takes to load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOADED = "agent.proposers.sampler"
 
 
 def asked(proposer: Proposer, memory: Memory) -> float:
-    """Milliseconds of processor time that an ask takes, in the median."""
+    """Return the median processor time of a proposal, in milliseconds."""
     took = []
     for number in range(ASKS):
         began = time.process_time()
@@ -29,7 +29,7 @@ def asked(proposer: Proposer, memory: Memory) -> float:
 
 
 def loading(module: str, *, beside: str) -> float:
-    """Seconds of processor time that a module takes to load in a process that has the other."""
+    """Return the seconds of processor time to load a module after loading ``beside``."""
     script = (
         f"import {beside}, time; began = time.process_time(); import {module}; "
         "print(time.process_time() - began)"
@@ -42,7 +42,7 @@ def loading(module: str, *, beside: str) -> float:
 
 
 def figures(proposers: dict[str, Proposer]) -> list[Figure]:
-    """Of each at both sizes of a campaign, and of loading what they are made of."""
+    """Return each search's times at both sizes of a campaign, and the times to load its modules."""
     rows = []
     for configs, goal in GOAL_MS.items():
         memory = replace(memory_of(configs), max_changes=len(MENU.knobs))

@@ -1,4 +1,4 @@
-"""Optuna's Gaussian process over the whole menu, which the sampler is compared with."""
+"""Optuna's Gaussian process over the whole menu, for comparison with the sampler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DRAWS = 20
 
 @dataclass(frozen=True, slots=True)
 class GaussianProcessProposer:
-    """Optuna's ``GPSampler`` asked for every knob of the menu; an ask takes seconds."""
+    """Optuna's ``GPSampler`` over every knob of the menu; a proposal takes seconds."""
 
     rails: Rails
 

@@ -1,7 +1,8 @@
-"""A made-up objective over the shipped cpu-tiny menu, the quickest world and nobody's measurement.
+"""A made-up objective over the shipped cpu-tiny menu, which is fast and not based on measurements.
 
-Learning-rate mistakes cost up to a bit per byte, the optimum moves with width, most other choices
-differ by less than the noise of one run, and too bold recipes diverge. No trial leaves a curve.
+A wrong learning rate costs up to a bit per byte, and the optimum depends on width. Most other
+choices differ by less than the noise of one run, and too bold recipes diverge. No trial has a
+curve.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tests.support.simulated.world import Run, SimulatedWorld
 from trainer.spec import Config
 
 SIGMA = 0.056
-"""Sd of one run, as measured on a proxy of 60 steps."""
+"""Sd of one run, measured on a proxy of 60 steps."""
 
 
 class MadeUpWorld(SimulatedWorld):
-    """See the module."""
+    """The world of the made-up objective."""
 
     def __init__(self) -> None:
         self.name = "made-up"
@@ -26,11 +27,11 @@ class MadeUpWorld(SimulatedWorld):
 
     @property
     def best(self) -> float:
-        """Every term at its least, which the constraints allow at d_model 256."""
+        """Return the least objective: every term's minimum, allowed together at d_model 256."""
         return 3.2 - 0.04 - 0.08 - 0.03 - 0.01
 
     def truth(self, config: Config) -> float | None:
-        """The objective; None where training diverges."""
+        """Return the objective; None if training diverges."""
         best_lr = 6e-3 * math.sqrt(128 / config.d_model)
         off = math.log10(config.lr / best_lr)
         if off > 0.4 and config.n_layer >= 5 and config.grad_clip > 2:
@@ -53,7 +54,7 @@ class MadeUpWorld(SimulatedWorld):
         )
 
     def run(self, config: Config, seed: int) -> Run:
-        """Gaussian noise, nothing of it shared by the configs of a seed."""
+        """Return a run with Gaussian noise that is independent for each config and seed."""
         truth = self.truth(config)
         if truth is None:
             return Run(train_s=1.0, score=None)

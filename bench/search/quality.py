@@ -1,7 +1,7 @@
-"""The sampler against uniform edits, TPE and Optuna's Gaussian process in the made-up world.
+"""Compare the sampler with uniform edits, TPE and Optuna's Gaussian process, in a made-up world.
 
-Nights are paired: the n-th of every search has the same seed, so it sees the same noise on the same
-configs and starts from the same baseline runs.
+Campaigns are paired: the n-th campaign of every search has the same seed, so it has the same noise
+on the same configs and the same baseline runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from trainer.spec import Budget
 
 NIGHTS, ITERATIONS = 12, 100
 FIRST_SEED = 1000
-"""Seeds below it are for tuning: a search judged on the nights it was tuned on would flatter
-itself."""
+"""Lower seeds are for tuning, since campaigns on which a search was tuned would overrate it."""
 AGAINST = "uniform edits"
 SEARCHES: Mapping[str, tuple[MakeProposer, int | None]] = {
     AGAINST: (RandomProposer, None),
@@ -34,11 +33,11 @@ SEARCHES: Mapping[str, tuple[MakeProposer, int | None]] = {
     "Gaussian process": (GaussianProcessProposer, None),
     "the sampler": (SamplerProposer, None),
 }
-"""How each search is made, and the most knobs it may turn (None: the product's default)."""
+"""The constructor of each search, and the most knobs it may change (None: the default)."""
 
 
 def run(searches: Mapping[str, tuple[MakeProposer, int | None]] = SEARCHES) -> list[Figure]:
-    """Return each search's mean regret, its lead over uniform edits, and the time of an ask."""
+    """Return each search's mean regret, its difference to uniform edits, and its proposal time."""
     rails = Rails(load_menu("cpu-tiny"), budget=Budget())
     quick: dict[str, Proposer] = {
         "uniform edits": RandomProposer(rails),
@@ -51,7 +50,7 @@ def run(searches: Mapping[str, tuple[MakeProposer, int | None]] = SEARCHES) -> l
 def nights(
     searches: Mapping[str, tuple[MakeProposer, int | None]], count: int, iterations: int
 ) -> list[Figure]:
-    """Return each search's regret after so many iterations, in the mean over so many nights."""
+    """Return each search's mean regret after ``iterations``, over ``count`` campaigns."""
     world = MadeUpWorld()
     left = {
         name: [

@@ -1,20 +1,20 @@
-"""Optuna's TPE over the menu, told what was measured and nothing else.
+"""Optuna's TPE over the menu, which uses only the measured results.
 
-What it is told, and why:
+It receives:
 
-- One number per config, the mean of its runs. Per run, a config that raced over four seeds would
-  weigh four times as much as its neighbour, and the baseline most of all.
-- A config that failed is told as pruned, without any number: Optuna ranks it behind whatever was
-  measured, so that it counts among the bad. A penalty score would need an invented size, and
-  poisons the search (arXiv 2603.24647).
-- The :data:`BEST` best configs and the :data:`LATEST` latest: enough for TPE, whose good group
-  never exceeds 25.
-- What is being raced meanwhile, where several are at once, as running: Optuna counts it as bad, so
-  that the next candidate is looked for elsewhere (the constant liar).
+- One number per config, the mean of its runs. With one number per run, a config that raced over
+  four seeds would weigh four times as much as others, and the baseline most of all.
+- A config that failed as a pruned trial, without a number. Optuna ranks it after all measured ones,
+  so it counts as bad. A penalty score would need an arbitrary size, and harms the search (arXiv
+  2603.24647).
+- The :data:`BEST` best configs and the :data:`LATEST` latest. These are enough for TPE, whose good
+  group never exceeds 25.
+- The configs in flight as running trials. Optuna counts them as bad, so that it searches elsewhere
+  for the next candidate (the constant liar).
 
-A proposal may turn ``max_changes`` knobs, so each draw picks that many at most and lets TPE choose
-their values jointly (multivariate: knobs such as width and learning rate interact), the others
-staying at the reference. Where ``max_changes`` covers the menu this is plain TPE.
+A proposal may change ``max_changes`` knobs. So each draw selects at most that many and lets TPE
+choose their values jointly (multivariate: knobs such as width and learning rate interact). The
+others stay at the reference. If ``max_changes`` covers the menu, this is plain TPE.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from autoresearch.values import Scalar
 from trainer.spec import AnyConfig
 
 STARTUP = 10
-"""Measured configs before TPE is asked; until then the draws are uniform."""
+"""Measured configs before TPE makes proposals; until then the draws are uniform."""
 BEST = 200
 LATEST = 200
 TPE_DRAWS = 40
 EI_CANDIDATES = 64
-"""Points TPE picks its best from. On the made-up objective of the simulator, on two sets
-of tuning nights, 64 gained 0.293 and 0.286 bpb, Optuna's 24 gained 0.277 and 0.256, and chance
-0.257 and 0.273, each ± 0.01: the best of about a dozen variants tried, so take it for a hint."""
+"""Points among which TPE picks the best. On the simulator's made-up objective, on two sets of
+tuning campaigns, 64 gained 0.293 and 0.286 bpb, Optuna's 24 gained 0.277 and 0.256, and chance
+0.257 and 0.273, each ± 0.01. It is the best of about a dozen variants, so the evidence is weak."""
 
 
 @dataclass(frozen=True, slots=True)
 class TpeProposer:
-    """TPE's pick of the values of a few knobs of the reference."""
+    """A proposer that lets TPE choose the values of a few knobs of the reference."""
 
     rails: Rails
 
@@ -61,12 +61,12 @@ class TpeProposer:
 
 
 def whom_to_tell(memory: Memory) -> Observed:
-    """The configs that a sampler of a library's learns from."""
+    """Return the configs from which a library's sampler learns."""
     return Observed.of(memory.evidence, best=BEST, latest=LATEST)
 
 
 class _SomeKnobs(optuna.samplers.TPESampler):
-    """TPE over some of the study's parameters, whatever values the others had."""
+    """TPE over some of the study's parameters, for any values of the others."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], seed: int) -> None:
         super().__init__(
@@ -74,7 +74,7 @@ class _SomeKnobs(optuna.samplers.TPESampler):
             n_startup_trials=0,
             n_ei_candidates=EI_CANDIDATES,
             multivariate=True,
-            constant_liar=True,  # what is being raced counts as bad: others look elsewhere
+            constant_liar=True,  # configs in flight count as bad, so TPE searches elsewhere
         )
         self._space = dict(space)
 
@@ -101,7 +101,7 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
 
 
 def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
-    """More of them are likelier: TPE keeps the reference's value of many that it is given."""
+    """Draw the knobs to change, more of them more often, since TPE keeps many reference values."""
     names = list(memory.menu.knobs)
     sizes = range(1, min(memory.max_changes, len(names)) + 1)
     if len(sizes) == len(names):
@@ -110,7 +110,7 @@ def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
 
 
 def study_of(memory: Memory, observed: Observed) -> optuna.Study:
-    """A study in memory with a finished trial for every config told."""
+    """Return an in-memory study with a trial for every observed config and every one in flight."""
     distributions = {name: d.search_distribution() for name, d in memory.menu.domains.items()}
     with _quiet():
         study = optuna.create_study(direction="minimize")
@@ -125,10 +125,10 @@ def study_of(memory: Memory, observed: Observed) -> optuna.Study:
 
 
 class _KnownTrial(FrozenTrial):
-    """A trial that nobody changes once it is told.
+    """A trial that does not change once the study has it.
 
-    A study in memory copies each trial it is given, to the last choice of the last knob's
-    distribution, which took half of an ask. Only its number is the study's own.
+    An in-memory study deep-copies each trial that it gets, down to the choices of each knob's
+    distribution, which took half the time of a proposal. The study only sets the trial's number.
     """
 
     @classmethod
@@ -139,7 +139,7 @@ class _KnownTrial(FrozenTrial):
         parameters: dict[str, Scalar],
         distributions: dict[str, BaseDistribution],
     ) -> Self:
-        """As :func:`optuna.trial.create_trial`, which looks for old versions of distributions."""
+        """Do :func:`optuna.trial.create_trial` without its search for outdated distributions."""
         now = datetime.now()
         return cls(
             number=-1,
@@ -160,7 +160,7 @@ class _KnownTrial(FrozenTrial):
 
 
 def _parameters(memory: Memory, config: AnyConfig) -> dict[str, Scalar] | None:
-    """The config as Optuna's parameters; None where a knob is outside this menu's domain."""
+    """Return the config as Optuna's parameters; None if a knob is outside this menu's domain."""
     parameters: dict[str, Scalar] = {}
     for name, value in memory.menu.knob_values(config).items():
         parameter = memory.menu.domains[name].parameter(value)
@@ -172,7 +172,7 @@ def _parameters(memory: Memory, config: AnyConfig) -> dict[str, Scalar] | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna announces each study; its verbosity is global, so it is put back."""
+    """Silence Optuna's message about each study, then restore its global verbosity."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
