@@ -2,8 +2,8 @@
 
     python -m bench.gpu_predictions [--write]
 
-prints the table "GPU: not yet measured" of bench/RESULTS.md, each line with its prediction, and
-with ``--write`` puts it there, so that the first measurement can refute it.
+prints the table "GPU: not yet measured" of bench/RESULTS.md, each line with its prediction. With
+``--write`` it puts the table there, so that the first measurement can refute it.
 
 The predictions assume the devices' rates (:mod:`trainer.accounting.devices`), that no kernel waits
 for another or for the host, and the constants below, which cannot be counted.

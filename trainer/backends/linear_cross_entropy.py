@@ -7,9 +7,9 @@ with it, and drops the logits. The backward pass only multiplies by the upstream
 Liger-Kernel does the same (Hsu et al. 2024, arXiv 2410.10989, section 3.2).
 
 A CPU runs this, and CUDA without Triton. :mod:`trainer.backends.fused` does the same on padded rows
-with our own kernel (:mod:`trainer.backends.kernels` gives the reasons). Recomputing the logits in
-the backward pass would be simpler, but it would cost one more product with the head: about 4 % of a
-step of the 354 M shape.
+with our own kernel (:mod:`trainer.backends.kernels` gives the reasons). It would be simpler to
+recompute the logits in the backward pass. But that costs one more product with the head: about 4 %
+of a step of the 354 M shape.
 
 Shapes: N tokens, C of them in a chunk, D d_model, V vocabulary.
 """

@@ -1,9 +1,9 @@
 """AdamW with clipping, and a stop at the first non-finite step that is decided on the device.
 
-This does not use ``torch.optim``: its first optimizer imports torch._dynamo, which takes each cold
-trial about a second, and its per-step bookkeeping costs as much as the update of a million
-parameters. The kernel is the one that its ``AdamW(fused=True)`` calls. Matrices of which a GPU's
-products read a copy are updated by our own kernel, which writes the copy too.
+This does not use ``torch.optim``. Its first optimizer imports torch._dynamo, which takes each cold
+trial about a second. Its per-step bookkeeping costs as much as the update of a million parameters.
+The kernel is the one that its ``AdamW(fused=True)`` calls. If a GPU's products read a copy of a
+matrix, our own kernel updates the matrix and writes the copy too.
 """
 
 from __future__ import annotations

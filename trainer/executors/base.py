@@ -59,7 +59,7 @@ class Finished:
 
 
 class Job(Protocol):
-    """A trial that was submitted. It runs within its limits and ends, whether or not anybody asks."""
+    """A submitted trial. It runs within its limits and ends, even if nobody calls a method."""
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the trial has ended or the timeout has passed; return whether it has ended.
@@ -156,7 +156,7 @@ class Executor(Closing, Protocol):
         ...
 
     def close(self) -> None:
-        """Cancel the trials that have not ended, and leave no process. A second call does nothing."""
+        """Cancel the trials that have not ended, and leave no process; do nothing if closed."""
         ...
 
     def run(

@@ -128,13 +128,13 @@ class Lanes(Executor):
     def _left(self, stay: Stay, inner: Job) -> None:
         """Free the lane once its place is free, so that the next trial starts before the result.
 
-        Runs in one of the lane's threads.
+        Runs in a thread of the lane.
         """
         if not inner.done():
             self._leave(stay)
 
     def _ended(self, stay: Stay, job: LanesJob, inner: Job) -> None:
-        """Settle a trial that has ended, or let it wait again. Runs in one of the lane's threads."""
+        """Settle a trial that has ended, or let it wait again. Runs in a thread of the lane."""
         lane = stay.lane
         try:
             finished = inner.result(0)
@@ -146,7 +146,7 @@ class Lanes(Executor):
             threading.Thread(target=self._mend, args=(lane, lost), daemon=True).start()
             self._fill()
             return
-        except BaseException as error:  # noqa: BLE001 (raised again where the result is asked for)
+        except BaseException as error:  # noqa: BLE001 (the job's result() raises it)
             job.fail(error)
         else:
             job.succeed(replace(finished, place=lane.place))
@@ -176,7 +176,7 @@ class Lanes(Executor):
         return True
 
     def _mend(self, lane: Lane, lost: LaneLost) -> None:
-        """Wait for a lost lane's repair, in a separate thread, since a node may be away for long."""
+        """Wait for a lost lane's repair. Runs in its own thread, since that may take long."""
         if lane.mend():
             self._is_free(lane)
             return

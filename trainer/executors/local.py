@@ -130,7 +130,7 @@ class LocalExecutor(Executor):
         """Run the trial once, then have its result read. Runs in the executor's first thread."""
         try:
             trial = self._supervised(job, spec, trial_dir)
-        except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+        except BaseException as error:  # noqa: BLE001 (the job's result() raises it)
             job.future.set_exception(error)
             return
         job.is_free()
@@ -168,14 +168,17 @@ class LocalExecutor(Executor):
         except MachineryError as error:
             if not self._runs_again(job, spec, trial_dir, str(error)):
                 job.future.set_exception(error)
-        except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+        except BaseException as error:  # noqa: BLE001 (the job's result() raises it)
             job.future.set_exception(error)
         else:
             if not (why and self._runs_again(job, spec, trial_dir, why)):
                 job.future.set_result(finished)
 
     def _runs_again(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, why: str) -> bool:
-        """Run a trial once more if its end says nothing about its config; return whether it does."""
+        """Run a trial a second time, if it may, since its end says nothing about its config.
+
+        Return whether it runs again.
+        """
         with self._door:
             if job.has_run_twice or job.cancelled.is_set() or self._closing.is_set():
                 return False

@@ -64,7 +64,7 @@ def run_trial(
 
 
 def refused_by_the_system(error: OSError, trial_dir: Path) -> MachineryError:
-    """Return the error for an operation that the system refused, in the trial's directory or not."""
+    """Return the error for an operation that the system refused, with its path if known."""
     if not trial_dir.is_dir():
         return MachineryError(
             f"the trial directory {trial_dir} is not there; make it, or choose another directory"

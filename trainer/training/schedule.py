@@ -25,7 +25,7 @@ class Schedule:
         return self.budget.steps(self.config.tokens_per_step)
 
     def is_last(self, step: int, elapsed_s: float) -> bool:
-        """Return whether training ends with ``step`` (1 for the first), done after ``elapsed_s``."""
+        """Return whether training ends with ``step`` (the first is 1), done after ``elapsed_s``."""
         if self.steps is None:
             return elapsed_s >= self.budget.amount
         return step >= self.steps

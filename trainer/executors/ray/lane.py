@@ -231,7 +231,7 @@ class _Trial:
         return result
 
     def _fetch(self) -> bytes:
-        """Fetch curve and log in pieces, if they were too long for one answer; return the result."""
+        """Fetch curve and log in pieces, since they exceed one answer; return the result."""
         while self._seen_bytes < MAX_CURVE_BYTES:
             if not (gained := self._more("curve", self._seen_bytes)):
                 break

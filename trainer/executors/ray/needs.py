@@ -144,7 +144,7 @@ def _paths_in(text: str) -> Iterator[str]:
 
 
 def _moved(known: set[str], to: Path) -> Callable[[str], str]:
-    """Return a function that replaces any of the known paths in a word, or their start, by ``to``."""
+    """Return a function that replaces known paths in a word, alone or as a prefix, by ``to``."""
     longest_first = sorted(known, key=len, reverse=True)
     either = "|".join(map(re.escape, longest_first))
     pattern = re.compile(f"{_BEFORE_A_PATH}(?:{either}){_BEHIND_IT}")
