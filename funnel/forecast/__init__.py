@@ -1,1 +1,1 @@
-"""How the large run's loss must fall, and whether it does."""
+"""Forecast the large run's loss and compare the run with its forecast."""

@@ -9,10 +9,13 @@ from funnel.forecast.loss_law import COVERAGE, LossLaw
 from funnel.target.sizes import size_text
 
 SIZE_EXPONENT = 0.076
-"""Kaplan et al. 2020, of parameters without embeddings."""
+"""Exponent of the loss in parameters without embeddings (Kaplan et al. 2020)."""
 NO_LADDER = "there was no ladder"
 NO_FLOOR = 0.1
-"""A share of the loss at the middle of the curve: a fitted floor below it is none."""
+"""Least floor of a law, relative to the loss at the middle of the curve.
+
+A smaller fitted floor does not show where the loss ends.
+"""
 
 
 def assumptions(
@@ -23,10 +26,11 @@ def assumptions(
     last: int,
     no_ladder: str = NO_LADDER,
 ) -> Iterator[str]:
-    """A sentence each.
+    """Yield the assumptions of a forecast from the proxy's law, one sentence each.
 
-    :param first: and ``last``: tokens from which and to which the forecast goes.
-    :param no_ladder: why no ladder's law stands in the proxy's place.
+    :param first: tokens at which the forecast begins.
+    :param last: tokens at which the forecast ends.
+    :param no_ladder: why the forecast is not from a ladder.
     """
     proxy, target = both.proxy_text, both.target_text
     yield (
@@ -71,7 +75,7 @@ def assumptions(
 def _about_the_ends(
     fall: LossLaw, both: PlannedRuns, *, first: float, last: float
 ) -> Iterator[str]:
-    """Yield what the warm-up, the floor and the length of the first day leave open."""
+    """Yield the assumptions about the warm-up, the fitted floor and the end of the forecast."""
     warmup_tokens = both.warmup_steps * both.tokens_per_step
     if warmup_tokens > first:
         yield (

@@ -1,25 +1,25 @@
-"""The band that the first day of the cloud run's loss must fall in.
+"""Compute the band in which the cloud run's loss must lie on its first day.
 
-The proxy's law (:mod:`funnel.forecast.loss_law`) is in nats a token of the proxy's tokenizer; the
-forecast is in bits per byte, ``nats / (ln 2 × bytes per token)``, so that a run with another
-tokenizer can be compared. Three things part the target's loss from the proxy's at the same tokens,
-and each widens the band by what it may do, from nothing to all of it:
+The proxy's law (:mod:`funnel.forecast.loss_law`) is in nats per token of the proxy's tokenizer. The
+forecast is in bits per byte, ``nats / (ln 2 × bytes per token)``, so a run with another tokenizer
+can be compared. At equal tokens the target's loss differs from the proxy's for three reasons. The
+edges of the band assume that each has either no effect or its full effect:
 
 - Size. Kaplan et al. 2020 (arXiv 2001.08361, section 1.2): ``L ~ N^-0.076``, N without embeddings,
-  for training that lasts long enough. Early on a larger model gains less; under the maximal-update
-  rule a wider one is not worse at any step (Yang et al. 2022, arXiv 2203.03466, section 8). So the
-  low edge has the whole factor, the high edge none, the middle its square root. This exponent is an
-  assumption: it is theirs, on their data.
-- Batch. With k times the tokens a step, as many tokens are fewer steps: no better than the proxy at
-  equal tokens, no worse than at equal steps (McCandlish et al. 2018, arXiv 1812.06162). The edges
-  are those two.
-- Warm-up. The target's lasts as many times longer as its schedule does. The high edge counts
-  progress by the sum of learning rates (Tissue et al. 2024, arXiv 2408.11029: the loss falls as a
-  power of it): step s of a warm-up over W steps has made ``s² / 2W`` steps of progress at the full
-  rate, and after it ``s - W/2``. The low edge counts every step as a whole one.
+  for sufficiently long training. Early in training a larger model gains less. Under the
+  maximal-update rule a wider model is not worse at any step (Yang et al. 2022, arXiv 2203.03466,
+  section 8). So the low edge has the whole factor, the high edge none, and the middle its square
+  root. The exponent is an assumption: it was measured on other data.
+- Batch. With k times the tokens per step, the same tokens are fewer steps. The target is then no
+  better than the proxy at equal tokens and no worse than the proxy at equal steps (McCandlish et
+  al. 2018, arXiv 1812.06162). The edges are these two.
+- Warm-up. The target's warm-up is longer than the proxy's by the ratio of their schedules. The high
+  edge measures progress by the sum of learning rates (Tissue et al. 2024, arXiv 2408.11029: the
+  loss falls as a power of it). Step s of a warm-up over W steps counts as ``s² / 2W`` steps at the
+  full rate, and a later step s as ``s - W/2``. The low edge counts every step in full.
 
-What it takes for granted besides: the cloud trains on text like the campaign's corpus, and the
-learning rate was carried rightly. That is what the comparison tests.
+The forecast also assumes that the cloud trains on text like the campaign's corpus, and that the
+learning rate was carried correctly. The comparison tests these assumptions.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from funnel.target.sizes import size_text
 
 POINTS = 97
 MILESTONES = 9
-"""``POINTS - 1`` is a multiple of ``MILESTONES - 1``."""
+"""Number of milestones; ``POINTS - 1`` is a multiple of ``MILESTONES - 1``."""
 LEAST_SPAN = 4.0
-"""The forecast reaches to at least so many times where it begins."""
+"""Least ratio of the tokens at the end of the forecast to those at its beginning."""
 
 
 class ForecastPoint(Frozen):
-    """The band at one place."""
+    """The band at one number of tokens."""
 
     tokens: PositiveInt
     step: PositiveInt
-    """The step of the target's run."""
+    """Step of the target's run."""
     low_bpb: Positive
     middle_bpb: Positive
     high_bpb: Positive
@@ -66,18 +66,23 @@ class Forecast(BothRuns):
 
     schema_version: PositiveInt = 1
     fall: LossLaw | None
-    """The proxy's law; None where the forecast is a ladder's."""
+    """The proxy's law; None if the forecast is from a ladder."""
     size_factor: Positive | None
-    """``(target_params / proxy_params)^-0.076``, at most 1: of the proxy's low edge."""
+    """Factor of the low edge, ``(target_params / proxy_params)^-0.076``, at most 1.
+
+    None if the forecast is from a ladder.
+    """
     points: Annotated[tuple[ForecastPoint, ...], Field(min_length=2)]
     assumptions: tuple[str, ...]
     ladder: LadderBasis | None = None
-    """None where there was no ladder, and the proxy's law stands in for one."""
+    """Basis of a forecast from a ladder; None if the forecast is from the proxy's law."""
 
     @property
     def bytes_per_token(self) -> float | None:
-        """The cloud tokenizer's, as far as it is known: as was said, or the proxy's where the
-        vocabularies are of one size."""
+        """Mean bytes per token of the cloud's tokenizer; None if unknown.
+
+        It is the stated value, else the proxy's if both vocabularies have the same size.
+        """
         if self.target_text.bytes_per_token is not None:
             return self.target_text.bytes_per_token
         if self.target_text.vocab_size == self.proxy_text.vocab_size:
@@ -86,11 +91,11 @@ class Forecast(BothRuns):
 
     @property
     def milestones(self) -> tuple[ForecastPoint, ...]:
-        """A few of the points, from the first to the last."""
+        """A few evenly spaced points, the first and the last included."""
         return self.points[:: (len(self.points) - 1) // (MILESTONES - 1)]
 
     def at(self, tokens_N: Array) -> tuple[Array, Array, Array]:
-        """Low, middle and high bits per byte, interpolated in log tokens."""
+        """Return low, middle and high bits per byte, interpolated in log tokens."""
         places = np.log([point.tokens for point in self.points])
         edges = (
             [point.low_bpb for point in self.points],
@@ -102,13 +107,13 @@ class Forecast(BothRuns):
         return low_N, middle_N, high_N
 
     def log_middle(self, tokens_N: Array) -> Array:
-        """Return the logarithm of the middle, in bits per byte."""
+        """Return the natural logarithm of the middle bits per byte, interpolated in log tokens."""
         places = np.log([point.tokens for point in self.points])
         middle = np.log([point.middle_bpb for point in self.points])
         return np.interp(np.log(tokens_N), places, middle)
 
     def to_csv(self) -> str:
-        """The band, a line a point."""
+        """Return the band as CSV, one line per point."""
         lines = io.StringIO()
         writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(ForecastPoint.model_fields)
@@ -124,9 +129,9 @@ class Forecast(BothRuns):
 
 
 def read_forecast(path: Path) -> Forecast:
-    """The forecast in a launch plan's ``forecast.json``.
+    """Read the forecast in a launch plan's ``forecast.json``.
 
-    :raises HandoffError: where there is none.
+    :raises HandoffError: if the file cannot be read or is not a forecast.
     """
     try:
         return Forecast.model_validate_json(read_given(path))
@@ -143,10 +148,11 @@ def read_forecast(path: Path) -> Forecast:
 
 
 def make_forecast(band: LawBand, both: PlannedRuns, no_ladder: str = NO_LADDER) -> Forecast:
-    """The proxy's law carried to the target.
+    """Return the forecast of the target's run from the proxy's law.
 
-    :param no_ladder: why it is not a ladder's, in words.
-    :raises HandoffError: where the whole run is over before a forecast could begin.
+    :param no_ladder: why the forecast is not from a ladder, in words.
+    :raises HandoffError: if the run ends before a forecast could begin, or the bytes per token are
+        unknown.
     """
     if both.proxy_text.bytes_per_token is None:
         raise HandoffError(
@@ -177,8 +183,10 @@ def make_forecast(band: LawBand, both: PlannedRuns, no_ladder: str = NO_LADDER) 
 
 
 def _span(fall: LossLaw, both: PlannedRuns) -> tuple[int, int]:
-    """Tokens from which and to which the forecast says something: from where the slowest reckoning
-    of progress has reached the law."""
+    """Return the tokens at the beginning and the end of the forecast.
+
+    The forecast begins once the slowest measure of progress has reached the law's first tokens.
+    """
     progress = fall.from_tokens / min(both.tokens_per_step, both.proxy_tokens_per_step)
     warmup = both.warmup_steps
     step = math.sqrt(2 * warmup * progress) if 2 * progress < warmup else progress + warmup / 2
@@ -196,19 +204,19 @@ def _span(fall: LossLaw, both: PlannedRuns) -> tuple[int, int]:
 def _edges(
     band: LawBand, both: PlannedRuns, tokens_N: Array, size_factor: float
 ) -> tuple[Array, Array, Array]:
-    """Nats a token of the proxy's tokenizer."""
+    """Return low edge, middle and high edge in nats per token of the proxy's tokenizer."""
     steps_N = tokens_N / both.tokens_per_step
     most = max(both.tokens_per_step, both.proxy_tokens_per_step)
     least = min(both.tokens_per_step, both.proxy_tokens_per_step)
     fast = band.quantiles(steps_N * most)
     slow = band.quantiles(_progress(steps_N, both.warmup_steps) * least)
     middle_N = np.sqrt(fast[1] * size_factor * slow[1])
-    # A run that goes well does not rise: what bounds it earlier bounds it later.
+    # The loss of a sound run does not rise, so an earlier bound also holds later.
     return fast[0] * size_factor, middle_N, np.minimum.accumulate(slow[2])
 
 
 def _progress(steps_N: Array, warmup: int) -> Array:
-    """Steps at the full learning rate that have the same sum of learning rates."""
+    """Return the steps at the full learning rate that have the same sum of learning rates."""
     if warmup == 0:
         return steps_N
     progress_N: Array = np.where(steps_N < warmup, steps_N**2 / (2 * warmup), steps_N - warmup / 2)

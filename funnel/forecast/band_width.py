@@ -1,10 +1,10 @@
-"""Whether a forecast's band is narrow enough for a run within it to say anything.
+"""Decide whether a forecast's band is narrow enough to confirm a run within it.
 
-Being within confirms something only where another run would not be. The least that a band must shut
-out is a run that stopped learning where the forecast begins, and stays at the middle of the band
-there. It does so from where its high edge, with the tolerance on top, has fallen below that level.
-Before that, and anywhere in a band that never falls so far, such a run is no departure either. That
-a band tell the best recipe from the second best is not asked: none from small proxies is so narrow.
+A band confirms a run only where it excludes some faulty run. The reference fault is a run that
+stopped learning where the forecast begins: its loss stays at the middle of the first point. The
+band excludes it once the high edge, plus the tolerance, is below that level. Before that point, and
+in a band that never falls so far, such a run does not depart either. The band need not distinguish
+the best recipe from the second best: no band from small proxies is that narrow.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from funnel.forecast.ladder.faults import EARLY
 
 
 def stalled_bpb(forecast: Forecast) -> float:
-    """Bits per byte of a run that stopped learning where the forecast begins."""
+    """Return the bits per byte of a run that stopped learning where the forecast begins."""
     return forecast.points[0].middle_bpb
 
 
 def tells(place: ForecastPoint | Window, forecast: Forecast) -> bool:
-    """Whether the band shuts such a run out here."""
+    """Return whether the band excludes a run that stopped learning where the forecast begins."""
     return (1 + TOLERANCE) * place.high_bpb < stalled_bpb(forecast)
 
 
 def telling_point(forecast: Forecast) -> ForecastPoint | None:
-    """The first at which it does; the high edge never rises, so it does from there on. None: the
-    band is too wide to its end. A ladder's forecast tells from where the last of what must be
-    caught early is, and nowhere where it is worthless."""
+    """Return the first point at which the band excludes such a run; None if it never does.
+
+    The high edge never rises, so the band excludes the run from this point on. A forecast from a
+    ladder confirms once the last of the faults that must be caught early is caught. It never
+    confirms if the forecast is worthless.
+    """
     if forecast.ladder is not None:
         return _by_ladder(forecast, forecast.ladder)
     return next((point for point in forecast.points if tells(point, forecast)), None)

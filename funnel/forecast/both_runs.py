@@ -1,4 +1,4 @@
-"""The two runs that a forecast goes between: the proxy's long run and the target's."""
+"""Describe the two runs that a forecast connects: the proxy's long run and the target's run."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 
 
 class Text(Frozen):
-    """Definition of a token, on one side of the comparison."""
+    """Definition of a token in one of the two runs."""
 
     tokenizer: str
     vocab_size: PositiveInt
     bytes_per_token: Positive | None
-    """Mean bytes of UTF-8 in a token; None where nobody said."""
+    """Mean UTF-8 bytes per token; None if unknown."""
 
 
 class BothRuns(Frozen):
-    """The two runs, and what parts them; what a forecast says of itself."""
+    """The two runs and their differences, as a forecast records them."""
 
     target: str
     corpus: str
@@ -23,21 +23,21 @@ class BothRuns(Frozen):
     proxy_text: Text
     target_text: Text
     proxy_params: PositiveInt
-    """Without embeddings."""
+    """The proxy's parameters, without embeddings."""
     target_params: PositiveInt
     proxy_tokens_per_step: PositiveInt
     tokens_per_step: PositiveInt
-    """The target's."""
+    """The target's tokens per step."""
     seq_len: PositiveInt
-    """The target's: turns a log's samples into tokens."""
+    """The target's sequence length; it converts a log's samples into tokens."""
     first_day_tokens: PositiveInt
-    """Tokens of 24 hours at the stated utilization, however short the run is."""
+    """Tokens in 24 hours at the planned utilization, even if the run is shorter."""
 
 
 class PlannedRuns(BothRuns):
-    """With what of the target's schedule shapes a forecast, and is in the plan's recipe."""
+    """The two runs with the parts of the target's schedule that a forecast depends on."""
 
     warmup_steps: NonNegativeInt
-    """The target's."""
+    """The target's warm-up steps."""
     total_tokens: PositiveInt
-    """The target's whole budget: no forecast goes past it."""
+    """The target's token budget; no forecast extends past it."""

@@ -1,8 +1,8 @@
-"""The loss of a cloud run, from the files that trainers leave (:mod:`funnel.forecast.cloud_rows`).
+"""Read the loss of a cloud run from the files that trainers write.
 
-A line without a loss (of an evaluation, say) is skipped; one whose loss or place is no number is an
-error. Where a run was resumed from a checkpoint its steps go back: what is repeated counts as it
-was the last time.
+:mod:`funnel.forecast.cloud_rows` splits a file into rows. A row without a loss, such as one of an
+evaluation, is skipped. A row whose loss or step is not a number is an error. If a run was resumed
+from a checkpoint, its steps go back; repeated steps count with their latest loss.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Unit = Literal["nats_per_token", "bits_per_byte"]
 
 _SHOWN = 5
 MOST_BYTES = 256 << 20
-"""The longest log that is read: some million lines."""
+"""Size limit of a log in bytes: a few million lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloudPoint:
-    """One logged loss; it may be NaN or infinite."""
+    """One logged loss, which may be NaN or infinite."""
 
     step: int | None
     tokens: int
@@ -40,28 +40,28 @@ class CloudPoint:
 
 @dataclass(frozen=True, slots=True)
 class CloudLog:
-    """A run's losses in the order of its tokens."""
+    """A run's losses, in order of tokens."""
 
     points: tuple[CloudPoint, ...]
     unit: Unit
     repeated: int
-    """Points dropped because the run was resumed from before them."""
+    """Number of points dropped because the run was resumed from an earlier step."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """How steps and samples become tokens where a log has no tokens of its own."""
+    """Tokens per step and per sample, for logs that do not report tokens."""
 
     per_step: int
     per_sample: int
     log_every: int | None = None
-    """Steps from one loss to the next, for a log that has no steps either."""
+    """Steps between logged losses, for logs that do not report steps either."""
 
 
 def read_cloud_log(path: Path, count: TokenCount) -> CloudLog:
-    """The losses in a file.
+    """Return the losses in a file.
 
-    :raises HandoffError: where it cannot be read, has no loss, or has lines that make no sense.
+    :raises HandoffError: if the file cannot be read, has no loss, or has invalid lines.
     """
     try:
         text = read_given(path, MOST_BYTES).decode("utf-8-sig")
@@ -83,7 +83,7 @@ def read_cloud_log(path: Path, count: TokenCount) -> CloudLog:
 
 
 class _Reader:
-    """Turns rows into points, and keeps count of what makes no sense."""
+    """Convert rows into points and record the invalid lines."""
 
     def __init__(self, path: Path, count: TokenCount) -> None:
         self._path = path
@@ -176,9 +176,9 @@ def _epoch(values: Mapping[str, object]) -> float:
 
 
 def _number(values: Mapping[str, object], names: Iterable[str], *, is_count: bool) -> float | None:
-    """Return the first of these columns that holds something.
+    """Return the number in the first of these columns that is not empty; None if all are.
 
-    :raises ValueError: where that is no number.
+    :raises ValueError: if the value is not a number.
     """
     for name in names:
         value = values.get(name)

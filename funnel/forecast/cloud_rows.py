@@ -1,8 +1,8 @@
-"""The rows of a cloud run's log: JSON lines, CSV, Hugging Face's dictionaries, printed lines.
+"""Split a cloud run's log into rows: JSON lines, CSV, Hugging Face's dictionaries, printed lines.
 
-A row is a mapping from column to value; names are lower case, ``train/loss`` is ``train_loss``, and
-a chart exported by Weights & Biases loses its runs' names. A last line without its end is still
-being written, and left for the next time.
+A row maps columns to values. Column names are lower case, ``train/loss`` becomes ``train_loss``,
+and the run names in a chart exported by Weights & Biases are removed. A last line without a newline
+is still being written and is ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Row = tuple[int, Mapping[str, object] | None]
-"""Line number, from 1, and its values by column; None where the line makes no sense."""
+"""Line number, from 1, and the line's values by column; None if the line is invalid."""
 
 STEP_NAMES = (
     "step", "_step", "iteration", "iter", "global_step", "train_iter", "trainer_global_step",
@@ -29,7 +29,7 @@ _FIGURE = (
     r"(?:\s*[:=]\s*|\s+)(?:[\w.]{1,20}\()?"
     r"([-+]?(?:nan|inf|\.?\d)(?:[^\s|;()\[\]{}',]|,(?=\d))*(?:\n[\d.eE+-]+(?=[ ]*\|))?)"
 )
-"""A separator and a whole number; a console may have cut it in two before a ``|``."""
+"""A separator and a number; a console may have wrapped the number before a ``|``."""
 _STEP = re.compile(
     r"(?<![\w/])(?<!per )(?:iteration\s+(\d[\d\s]*)/[\d\s]+\||"
     r"(?:global_?step|train_?step|iteration|iter|step|s(?=:\d+ +trl:))[ \t:=#\[]+"
@@ -37,7 +37,7 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 _GLOBAL_STEP = re.compile(rf"\bglobal_step{_FIGURE}|\biter +\d+[ |]+step +(\d+)", re.IGNORECASE)
-"""The optimizer's step: LitGPT's ``iter 76 step 38`` counts batches too."""
+"""The optimizer's step; LitGPT's ``iter 76 step 38`` also counts batches."""
 _LM_LOSS = re.compile(
     rf"\b(?:lm[\s_]loss|reduced_train_loss|train/CrossEntropyLoss){_FIGURE}", re.IGNORECASE
 )
@@ -50,10 +50,10 @@ _HELD_OUT = re.compile(r"\b(?:val|valid(?:ation|ate)?|eval(?:uation)?)\b", re.IG
 _SAMPLES = re.compile(rf"\bconsumed[\s_]samples{_FIGURE}")
 _EPOCH = re.compile(r"\bepoch[ :=\[]+(\d+)", re.IGNORECASE)
 _WRAPPED = re.compile(r"\biteration\s+\d[\d\s]*(?:/|$)|\bglobal_step:|\[step=\d+/")
-"""Beginnings of records that span several lines: Megatron-LM's and NeMo's, which consoles wrap, and
-OLMo's."""
+"""Beginnings of records that span several lines: OLMo's, and those of Megatron-LM and NeMo, which
+consoles wrap."""
 _MOST_WRAPPED = 8
-"""Most lines that a console makes of one."""
+"""Largest number of lines that a console makes of one record."""
 _DICTIONARY = re.compile(r"\{'[^{}]*\}")
 _ITEM = re.compile(r"'([^']+)'\s*:\s*'?([^,'{}]+)")
 
@@ -61,7 +61,7 @@ _ITEM = re.compile(r"'([^']+)'\s*:\s*'?([^,'{}]+)")
 def log_rows(text: str) -> Iterable[Row]:
     """Return the rows of a log.
 
-    :raises csv.Error: where it is CSV that cannot be read.
+    :raises csv.Error: if the log is CSV and cannot be read.
     """
     lines = re.sub(r"\r+\n?", "\n", _ESCAPE.sub("", text)).split("\n")
     unfinished = lines.pop()
@@ -86,7 +86,7 @@ def _json_rows(lines: Sequence[str], unfinished: str) -> Iterator[Row]:
 
 
 def _json(text: str) -> object:
-    """Return what a text means as JSON, or None."""
+    """Return the value of a JSON text; None if it is not valid JSON."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -95,7 +95,7 @@ def _json(text: str) -> object:
 
 
 def _dictionary_rows(lines: Sequence[str]) -> list[Row]:
-    """Return what Hugging Face's Trainer prints, without the summary at the end."""
+    """Return the dictionaries that Hugging Face's Trainer prints, without its final summary."""
     rows: list[Row] = []
     for found in _DICTIONARY.finditer("\n".join(lines)):
         values = dict(_ITEM.findall(found[0]))
@@ -107,8 +107,8 @@ def _dictionary_rows(lines: Sequence[str]) -> list[Row]:
 def _printed_rows(lines: Sequence[str]) -> list[Row]:
     """Return the lines that name a step and a training loss.
 
-    nanoGPT's averages (``step 100: train loss 4.2, val loss 4.3``) count where it prints nothing
-    else: its other lines are of single batches, as a forecast is.
+    nanoGPT also prints averages (``step 100: train loss 4.2, val loss 4.3``). They count only if
+    the log has no losses of single batches, which a forecast predicts.
     """
     rows: list[Row] = []
     averages: list[Row] = []
@@ -133,7 +133,7 @@ def _printed_rows(lines: Sequence[str]) -> list[Row]:
 
 
 def _records(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield each line that has a step, with its number, and with what a console wrapped of it."""
+    """Yield each line that has a step: its number, the line, and the line with its wrapped rest."""
     for at, line in enumerate(lines):
         if _STEP.search(line) is None:
             continue
@@ -167,7 +167,7 @@ def _csv_rows(lines: list[str], unfinished: str, first: str) -> Iterator[Row]:
 
 
 def _point(cell: str) -> str:
-    """Return a cell with its decimal comma as a point."""
+    """Return a cell with its decimal comma replaced by a point."""
     return cell.replace(",", ".") if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) else cell
 
 
@@ -184,9 +184,10 @@ _SCALES = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 
 def as_number(value: object, *, is_count: bool) -> float:
-    """Return the number in a cell: ``1,010``, ``1.5k``, ``6,0965``.
+    """Return the number in a cell, such as ``1,010``, ``1.5k`` or ``6,0965``.
 
-    :raises ValueError: where it is none, or may be one of two: a loss ``6,096``, a step ``1.000``.
+    :raises ValueError: if the cell is not a number, or is ambiguous: a loss ``6,096``, a step
+        ``1.000``.
     """
     if not isinstance(value, str):
         return float(value if isinstance(value, (int, float)) else str(value))

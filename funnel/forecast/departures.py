@@ -1,13 +1,14 @@
 """Find where a run's loss leaves its forecast.
 
-The log's points within the forecast are divided into windows of equal numbers of points, at most
-60, each of five or more. The median of a window is compared with the band: it departs if it is more
-than 5 % above the high edge or 5 % below the low one. One window may be a spike; three successive
-windows that depart to the same side are a lasting departure, and the proxy no longer predicts this
-run. As many successive losses that are not finite mean the same. A loss below the band is a
-departure too: it measures something else than was planned. Far beyond the proxy's tokens the band
-is wide, so a rising loss within it is reported as well: three successive windows that are more than
-10 % above the lowest mean of three before them.
+The log's points within the forecast are divided into at most 60 windows with equal numbers of
+points, at least five each. A window departs if its median is more than 5 % above the high edge or
+more than 5 % below the low edge. A single window may be a spike. Three successive windows that
+depart to the same side are a lasting departure: the proxy no longer predicts this run. So are three
+successive losses that are not finite.
+
+A loss below the band is a departure too, since the run then measures something other than planned.
+Far beyond the proxy's tokens the band is wide, so a rise within it is reported as well. A rise is
+three successive windows that are more than 10 % above the lowest mean of three earlier ones.
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ from funnel.forecast.band import Forecast
 from funnel.forecast.cloud_log import CloudPoint
 
 TOLERANCE = 0.05
-"""Beyond an edge, relative."""
+"""Relative distance beyond an edge at which a window departs."""
 RISE = 0.10
-"""Above the run's own lowest level, relative."""
+"""Relative distance above the run's own lowest level at which a window counts as rising."""
 WINDOWS = 60
 LEAST_POINTS = 5
-"""The fewest points of a window."""
+"""Fewest points in a window."""
 LASTING = 3
-"""Windows in a row."""
+"""Successive windows, or losses, of a lasting departure."""
 
 
 class Window(Frozen):
-    """Neighbouring points, and how they lie to the band."""
+    """Successive points, compared with the band."""
 
     tokens: PositiveInt
-    """The median point's."""
+    """Tokens of the middle point."""
     step: NonNegativeInt
     points: PositiveInt
     bpb: Finite
-    """Median."""
+    """Median of the points."""
     low_bpb: Finite
     middle_bpb: Finite
     high_bpb: Finite
     beyond: Finite
-    """How far outside the band, relative to the edge; 0 inside, negative below."""
+    """Distance outside the band, relative to the edge; 0 inside, negative below."""
 
     @property
     def side(self) -> int:
-        """1 departs upwards, -1 downwards, 0 does not."""
+        """1 if the window departs upward, -1 if downward, else 0."""
         return 0 if abs(self.beyond) <= TOLERANCE else int(math.copysign(1, self.beyond))
 
 
@@ -65,22 +66,22 @@ class Departure(Frozen):
     side: Side
     step: NonNegativeInt
     tokens: PositiveInt
-    """The tokens, as the step, of the first window, or point, that departs."""
+    """Tokens of the first window or point that departs; ``step`` is its step."""
     worst: Finite | None
-    """Largest distance from the edge (rising: from the lowest level), relative; None where the loss
-    was not finite."""
+    """Largest relative distance from the edge, or from the lowest level for ``rising``; None if the
+    loss was not finite."""
     back_at_step: NonNegativeInt | None = None
-    """Step at which it returned, if it did."""
+    """Step at which the departure ended; None if it did not end or was not tracked."""
     seen_at_step: NonNegativeInt | None = None
-    """Step at which it could be detected, for a forecast from a ladder."""
+    """Step at which the departure could be detected, for a forecast from a ladder."""
 
 
 def earliest_departure(
     windows: Sequence[Window], points: Sequence[CloudPoint], forecast: Forecast
 ) -> Departure | None:
-    """The first of any kind.
+    """Return the earliest departure of any kind; None if there is none.
 
-    :param points: the whole log's, for losses that are not finite.
+    :param points: the whole log, to find losses that are not finite.
     """
     found = [_lasting(windows), _rising(windows), lost(points, forecast)]
     departures = [departure for departure in found if departure is not None]
@@ -88,7 +89,10 @@ def earliest_departure(
 
 
 def make_windows(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> list[Window]:
-    """None of fewer than LEAST_POINTS; what does not fill the last one is added to it."""
+    """Divide the points into windows of nearly equal size, each of at least LEAST_POINTS points.
+
+    :param factor: factor from the log's unit to bits per byte.
+    """
     count = min(WINDOWS, len(points) // LEAST_POINTS)
     if count == 0:
         return []
@@ -97,7 +101,7 @@ def make_windows(points: Sequence[CloudPoint], forecast: Forecast, factor: float
 
 
 def window_of(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> Window:
-    """Neighbouring points as one."""
+    """Return one window of these points."""
     middle = points[len(points) // 2]
     bpb = median(point.loss for point in points) * factor
     edges = forecast.at(np.array([middle.tokens], dtype=np.float64))
@@ -120,7 +124,7 @@ def _step(point: CloudPoint, forecast: Forecast) -> int:
 
 
 def _lasting(windows: Sequence[Window]) -> Departure | None:
-    """The first LASTING windows in a row that depart to one side."""
+    """Return the first departure of LASTING successive windows to the same side."""
     place = 0
     for side, group in groupby(windows, key=lambda window: window.side):
         run = list(group)
@@ -137,7 +141,7 @@ def _lasting(windows: Sequence[Window]) -> Departure | None:
 
 
 def _rising(windows: Sequence[Window]) -> Departure | None:
-    """The first LASTING windows in a row above the lowest level before them."""
+    """Return the first rise: LASTING successive windows above the lowest level before them."""
     for place in range(LASTING, len(windows) - LASTING + 1):
         lowest = min(
             fmean(window.bpb for window in windows[first : first + LASTING])
@@ -157,7 +161,10 @@ def _rising(windows: Sequence[Window]) -> Departure | None:
 
 
 def lost(points: Sequence[CloudPoint], forecast: Forecast) -> Departure | None:
-    """The first LASTING losses in a row that are not finite, wherever they are."""
+    """Return the first departure of LASTING successive losses that are not finite.
+
+    The losses need not lie within the forecast.
+    """
     for finite, group in groupby(points, key=lambda point: math.isfinite(point.loss)):
         run = list(group)
         if not finite and len(run) >= LASTING:

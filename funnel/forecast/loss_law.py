@@ -1,23 +1,22 @@
-"""How a config's loss fell in its long runs: one law in tokens, and how far it can be trusted.
+"""Fit a law in tokens to the loss of a config's long runs, and estimate its uncertainty.
 
-A run's curve is taken from where its warm-up and first plunge are over
-(``max(2 × warm-up, 5 % of the steps)``) to where its cosine has taken the learning rate below
-NEAR_PEAK of its peak: the cloud's first day is spent near the peak, and what a falling learning
-rate gains is not the recipe's progress. Down to half of the peak a run that gains 0.1 nats by
-annealing has half of them already, and a law fitted to that bends down; down to four fifths it has
-0.02. It is averaged in bins of equal width in log tokens.
+A curve counts from the end of its warm-up and initial steep fall,
+``max(2 × warm-up, 5 % of the steps)``, until its learning rate falls below NEAR_PEAK of its peak.
+The cloud's first day is near the peak, and the gain from a falling learning rate is not progress
+of the recipe. If annealing gains 0.1 nats in all, a run has half of that at half of the peak, and a
+law fitted to it bends down. At four fifths of the peak the run has gained 0.02 nats. The curve is
+averaged in bins of equal width in log tokens.
 
-Two kinds of doubt are measured:
+Two kinds of uncertainty are estimated:
 
-- Noise. Replicates draw the runs anew with replacement, and around each the residuals in blocks of
-  neighbouring bins (Künsch 1989, "The jackknife and the bootstrap for general stationary
-  observations"; block length n^(1/3)). The cloud run is one run as well, so each replicate is
+- Noise. Each replicate resamples the runs with replacement, and their residuals in blocks of
+  neighboring bins (Künsch 1989, "The jackknife and the bootstrap for general stationary
+  observations"; block length n^(1/3)). The cloud run is a single run too, so each replicate is
   multiplied by ``exp(N(0, run_sd))``, with the campaign's own run-to-run sd.
-- The form. Nothing says that one law holds for long. The law is fitted to the earlier part of the
-  bins and asked for the last ones; its error for each doubling of tokens, root mean square over
-  several cuts, is ``drift_per_doubling``, and past the last bin the forecast widens by so much with
-  every doubling; upwards no further than the loss at the last bin, since a run that goes well does
-  not rise.
+- Form. One law need not hold for long. The law is fitted to the earlier bins and predicts the last
+  ones. Its root mean square error per doubling of tokens, over several cuts, is
+  ``drift_per_doubling``. Past the last bin the forecast widens by that much with every doubling.
+  The high edge never exceeds its value at the last bin, because a sound run does not rise.
 """
 
 from __future__ import annotations
@@ -36,27 +35,27 @@ from trainer.spec import CurvePoint
 BINS = 32
 FEWEST_BINS = 8
 SETTLED = 0.05
-"""The share of the steps before which the loss still plunges, and no power law describes it."""
+"""Share of the steps before which the loss falls too steeply for a power law."""
 NEAR_PEAK = 0.8
-"""The share of the peak learning rate from which a point counts."""
+"""Least learning rate of a point that counts, relative to the peak."""
 REPLICATES = 500
 CUTS = (0.4, 0.5, 0.6, 0.7)
-"""The shares of the bins at which the backtest ends what the law may see."""
+"""Shares of the bins that the law is fitted to in the backtest."""
 LAST_BINS = 4
 COVERAGE = 0.95
 
 
 class LossLaw(Frozen):
-    """The law and its doubts, in nats a token of the runs' own tokenizer."""
+    """The law and its uncertainty, in nats per token of the runs' own tokenizer."""
 
     floor: NonNegative
     """E in ``E + A (tokens / scale)^-alpha``."""
     amplitude: NonNegative
-    """A."""
+    """A in the law."""
     exponent: Positive
-    """alpha."""
+    """alpha in the law."""
     scale: Positive
-    """Tokens."""
+    """Tokens by which the law is scaled."""
     from_tokens: PositiveInt
     """First token of the bins."""
     to_tokens: PositiveInt
@@ -64,31 +63,31 @@ class LossLaw(Frozen):
     runs: PositiveInt
     bins: PositiveInt
     residual_sd: NonNegative
-    """Sd of one bin about the law, relative."""
+    """Relative sd of one bin about the law."""
     drift_per_doubling: NonNegative
-    """Relative."""
+    """Relative error of the law per doubling of tokens beyond the bins."""
     run_sd: NonNegative
-    """Sd from one run to the next, relative; what was given."""
+    """Relative sd from one run to the next, as given to :func:`fit_loss_law`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LawBand:
-    """A law, and the laws that the data could as well have given."""
+    """A law and its bootstrap replicates."""
 
     fall: LossLaw
     replicates: PowerLaws
     factors: Array
-    """Each replicate's own run-to-run factor."""
+    """Run-to-run factor of each replicate."""
 
     def quantiles(self, tokens_N: Array) -> tuple[Array, Array, Array]:
-        """Low, middle and high loss at these tokens, nats a token."""
+        """Return low, middle and high loss at these tokens, in nats per token."""
         loss_RN = self.replicates.at(tokens_N) * self.factors[:, None]
         tail = 100 * (1 - COVERAGE) / 2
         low_N, middle_N, high_N = np.percentile(loss_RN, [tail, 50.0, 100 - tail], axis=0)
         doublings_N = np.maximum(np.log2(tokens_N / self.fall.to_tokens), 0.0)
         widening_N = np.exp(self.fall.drift_per_doubling * doublings_N)
-        # A run that goes well does not rise: past the last bin the high edge stays below its own
-        # value there, however wide the doubt about the form.
+        # The loss of a sound run does not rise, so past the last bin the high edge is capped at its
+        # value there, however large the drift.
         last_R = self.replicates.at(np.array([float(self.fall.to_tokens)]))[:, 0] * self.factors
         ceiling = np.where(doublings_N > 0, np.percentile(last_R, 100 - tail), np.inf)
         return low_N / widening_N, middle_N, np.minimum(high_N * widening_N, ceiling)
@@ -97,11 +96,11 @@ class LawBand:
 def fit_loss_law(
     curves: Sequence[Sequence[CurvePoint]], *, warmup: int, run_sd: float, seed: int
 ) -> LawBand:
-    """The law of one config's long runs.
+    """Fit the law of one config's long runs.
 
-    :param curves: one a run, all of the same length.
+    :param curves: one curve per run, all of the same length.
     :param run_sd: relative sd from one run to the next.
-    :raises HandoffError: where too little of the curves can be used.
+    :raises HandoffError: if too few points of the curves count.
     """
     usable = [_usable(curve, warmup) for curve in curves]
     bins = _Bins.of(usable)
@@ -138,18 +137,18 @@ def _usable(curve: Sequence[CurvePoint], warmup: int) -> list[CurvePoint]:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """S runs, N bins; a bin is there where every run has points in it."""
+    """Curves of S runs in N bins; a bin is kept if every run has points in it."""
 
     tokens: Array
-    """``(N,)``, the geometric mean of a bin's points."""
+    """Geometric mean of the tokens in each bin, ``(N,)``."""
     losses: Array
-    """``(S, N)``"""
+    """Mean loss of each run in each bin, ``(S, N)``."""
     weights: Array
-    """``(N,)``: points in a bin."""
+    """Mean number of points of a run in each bin, ``(N,)``."""
 
     @property
     def mean(self) -> Array:
-        """Over the runs, ``(N,)``."""
+        """Mean loss over the runs, ``(N,)``."""
         mean_N: Array = self.losses.mean(axis=0)
         return mean_N
 
@@ -188,7 +187,7 @@ class _Bins:
 
 
 def _resampled(bins: _Bins, fitted_N: Array, generator: np.random.Generator) -> Array:
-    """REPLICATES mean curves that the runs could as well have given, ``loss_RN``."""
+    """Return REPLICATES bootstrapped mean curves, ``(R, N)``."""
     runs, n = bins.losses.shape
     residual_SN = (bins.losses - fitted_N) * np.sqrt(bins.weights)
     level_S = np.average(bins.losses - fitted_N, axis=1, weights=bins.weights)
@@ -203,7 +202,7 @@ def _resampled(bins: _Bins, fitted_N: Array, generator: np.random.Generator) -> 
 
 
 def _drift(bins: _Bins) -> float:
-    """Relative error of the law for each doubling of tokens beyond what it was fitted to."""
+    """Return the relative error of the law per doubling of tokens beyond the fitted bins."""
     n = len(bins.tokens)
     last = slice(n - min(LAST_BINS, n // 4), n)
     reached = math.exp(float(np.log(bins.tokens[last]).mean()))

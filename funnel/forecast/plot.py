@@ -1,4 +1,4 @@
-"""The forecast as a picture: the proxy's curves, the law through them, and the band beyond."""
+"""Draw the forecast: the proxy's curves, the law fitted to them, and the band beyond them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PictureFormat = Literal["png", "svg"]
 def draw_forecast(
     forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]
 ) -> dict[PictureFormat, bytes]:
-    """The picture in each format."""
+    """Return the picture in each format."""
     import matplotlib as mpl  # noqa: PLC0415 (slow to load)
 
     with mpl.rc_context(_STYLE):  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
-"""A loss that falls as ``E + A t^-alpha``, fitted to a training curve.
+"""Fit a loss that falls as ``E + A t^-alpha`` to a training curve.
 
 The form is that of Hestness et al. 2017 (arXiv 1712.00409) and Hoffmann et al. 2022 (arXiv
-2203.15556), taken along one run. For a given alpha the other two are a linear least-squares
-problem (variable projection, Golub and Pereyra 1973), solved for every alpha of a grid at once;
-then of finer grids around the best. E and A are kept from going below zero.
+2203.15556), applied along one run. For a given alpha, E and A are a linear least-squares problem
+(variable projection, Golub and Pereyra 1973). It is solved for every alpha of a grid at once, and
+then for finer grids around the best alpha. E and A are constrained to be at least zero.
 
-Shapes: R replicates, K exponents, N points; G is R, or 1 where all share one grid.
+Shapes: R replicates, K exponents, N points; G is R, or 1 if all replicates share one grid.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Array = NDArray[np.float64]
 EXPONENTS_K: Array = np.geomspace(0.02, 2.0, 200)
 """Initial exponents of the search; neighbors are 2.3 % apart."""
 _FINER = 16
-"""Parts into which the stretch to each neighbour is cut, each time."""
+"""Number of parts into which each round divides the distance to a neighboring exponent."""
 _ROUNDS = 3
-"""Rounds of finer grids; after them neighbours are 6e-6 apart."""
+"""Rounds of finer grids; after the last one neighboring exponents differ by 6e-6."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLaws:
-    """R laws in one unit of ``t``."""
+    """R laws that share a scale of ``t``."""
 
     floors: Array
-    """E: the loss after endless training."""
+    """E, the loss after infinite training, ``(R,)``."""
     amplitudes: Array
-    """A: what is above it at ``t = scale``."""
+    """A, the loss above the floor at ``t = scale``, ``(R,)``."""
     exponents: Array
     scale: float
 
     def at(self, t_N: Array) -> Array:
-        """``loss_RN``."""
+        """Return the loss of each law at each ``t``, ``(R, N)``."""
         ratio_N = np.asarray(t_N, dtype=np.float64) / self.scale
         fallen_RN = ratio_N[None, :] ** -self.exponents[:, None]
         loss_RN: Array = self.floors[:, None] + self.amplitudes[:, None] * fallen_RN
@@ -45,10 +45,10 @@ class PowerLaws:
 
 
 def fit_power_laws(t_N: Array, loss_RN: Array, weight_N: Array) -> PowerLaws:
-    """The weighted least-squares law of every row.
+    """Fit a weighted least-squares law to each row of ``loss_RN``.
 
-    :param t_N: above zero, three points or more.
-    :param weight_N: inverse variances, up to a factor.
+    :param t_N: at least three positive values.
+    :param weight_N: inverse variances, up to a common factor.
     """
     scale = float(np.exp(np.average(np.log(t_N), weights=weight_N)))
     log_ratio_N = np.log(t_N / scale)
@@ -57,7 +57,7 @@ def fit_power_laws(t_N: Array, loss_RN: Array, weight_N: Array) -> PowerLaws:
     spacing = float(np.log(EXPONENTS_K[1] / EXPONENTS_K[0]))
     laws = _best_of(exponents_GK, log_ratio_N, loss_RN, w_N, scale)
     for _ in range(_ROUNDS):
-        steps_K = np.linspace(-spacing, spacing, 2 * _FINER + 1)  # the best so far among them
+        steps_K = np.linspace(-spacing, spacing, 2 * _FINER + 1)  # includes the best so far
         around_GK = laws.exponents[:, None] * np.exp(steps_K)
         exponents_GK = np.clip(around_GK, EXPONENTS_K[0], EXPONENTS_K[-1])
         laws = _best_of(exponents_GK, log_ratio_N, loss_RN, w_N, scale)
@@ -68,10 +68,10 @@ def fit_power_laws(t_N: Array, loss_RN: Array, weight_N: Array) -> PowerLaws:
 def _best_of(
     exponents_GK: Array, log_ratio_N: Array, loss_RN: Array, w_N: Array, scale: float
 ) -> PowerLaws:
-    """The best law of every row with one of its exponents.
+    """Return the best law of each row among the given exponents.
 
-    :param log_ratio_N: of ``t`` to ``scale``.
-    :param w_N: weights that add up to 1.
+    :param log_ratio_N: logarithm of ``t / scale``.
+    :param w_N: weights that sum to 1.
     """
     x_GKN = np.exp(-exponents_GK[..., None] * log_ratio_N)
     mean_x_GK = x_GKN @ w_N

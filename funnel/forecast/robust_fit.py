@@ -1,18 +1,18 @@
-"""The fit behind :mod:`funnel.forecast.scaling_law`: many laws at once, robust, in log space.
+"""Fit many scaling laws at once, robustly and in log space (:mod:`funnel.forecast.scaling_law`).
 
-The model is ``ln L = logsumexp(e, a - alpha n, b - beta d)``, with ``n`` and ``d`` the logarithms
-of parameters and tokens about their means: the form in which Hoffmann et al. 2022 (arXiv
-2203.15556, section D.2) and Besiroglu et al. 2024 (arXiv 2404.10102) fit it, with their Huber loss
-on the residuals of ``ln L``. Theirs bends at 1e-3; here it bends at ``HUBER_K`` standard deviations
-of the runs' own scatter, because a ladder has ten runs and not 245, and a loss that is nearly
-absolute throws a third of their information away. Minimised by Levenberg-Marquardt on iteratively
+The model is ``ln L = logsumexp(e, a - alpha n, b - beta d)``, where ``n`` and ``d`` are the
+logarithms of parameters and tokens about their means. Hoffmann et al. 2022 (arXiv 2203.15556,
+section D.2) and Besiroglu et al. 2024 (arXiv 2404.10102) fit this form with a Huber loss on the
+residuals of ``ln L``. Their loss becomes linear at 1e-3. Here it becomes linear at ``HUBER_K``
+standard deviations of the runs' own scatter: a ladder has ten runs, not 245, and a nearly absolute
+loss would discard a third of their information. The fit uses Levenberg-Marquardt on iteratively
 reweighted residuals.
 
-A ladder of a few rungs, all of about the same tokens per parameter, cannot tell five numbers apart.
-So each has a weak prior (``PRIOR_SD``), and where the runs say nothing the replicates spread as the
-prior does: the band is wide there, not wrong. Dozens of runs overrule it.
+A ladder of a few rungs with about the same tokens per parameter cannot determine five parameters.
+So each has a weak prior (``PRIOR_SD``). Where the runs carry no information, the replicates spread
+like the prior, and the band is wide rather than wrong. Dozens of runs outweigh the prior.
 
-Shapes: R fits, M runs, 5 numbers: ``e, a, b, ln alpha, ln beta``.
+Shapes: R fits, M runs, 5 parameters: ``e, a, b, ln alpha, ln beta``.
 """
 
 from __future__ import annotations
@@ -25,18 +25,23 @@ from numpy.typing import NDArray
 from funnel.forecast.power_law import Array
 
 HUBER_K = 1.345
-"""Standard deviations at which the loss changes from square to linear: 95 % efficient for normal
-scatter (Huber)."""
+"""Standard deviations at which the loss becomes linear: 95 % efficient for normal scatter (Huber).
+"""
 HUBER_SQUARE = 0.7102
-"""Mean square of a standard normal number clipped there."""
+"""Mean square of a standard normal variable clipped at ``HUBER_K``."""
 PRIOR_EXPONENT = 0.34
-"""Hoffmann et al. 2022: 0.34 and 0.28; Besiroglu et al. 2024: 0.35 and 0.37; Muennighoff et al.
-2023 (arXiv 2305.16264): 0.35."""
+"""Prior mean of both exponents.
+
+Published alpha and beta: 0.34 and 0.28 (Hoffmann et al. 2022), 0.35 and 0.37 (Besiroglu et al.
+2024), 0.35 (Muennighoff et al. 2023, arXiv 2305.16264).
+"""
 PRIOR_FLOOR_SHARE = 0.6
-"""Prior of the floor, as a share of the lowest loss: 1.69 or 1.82 of Chinchilla's losses of 2 to
-3.2."""
+"""Prior mean of the floor, as a share of the lowest loss.
+
+Chinchilla's floor is 1.69 or 1.82, with losses from 2 to 3.2.
+"""
 PRIOR_TERM_SHARE = 0.2
-"""Prior of each of the parameter and token terms in the middle of the runs, as a share of the
+"""Prior mean of the parameter term and of the token term at the runs' mean size, as a share of the
 lowest loss."""
 PRIOR_SD: Array = np.array([0.4, 1.0, 1.0, 0.35, 0.35])
 """Prior standard deviations of the logarithms of the floor, of both terms, and of both
@@ -49,21 +54,21 @@ _STUCK = 1e8
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """R data sets over the same M runs."""
+    """R data sets of the same M runs."""
 
     log_params: Array
     """``n``, ``(M,)``."""
     log_tokens: Array
     """``d``, ``(M,)``."""
     log_loss: Array
-    """``(R, M)``"""
+    """``ln L``, ``(R, M)``."""
     scatter: Array
     """Sd of one run, ``(R,)``."""
     prior: Array
-    """Means, ``(R, 5)``."""
+    """Prior means, ``(R, 5)``."""
 
     def rows(self, index: NDArray[np.intp]) -> Problem:
-        """Some of the data sets."""
+        """Return the data sets with these indices."""
         return replace(
             self,
             log_loss=self.log_loss[index],
@@ -73,7 +78,7 @@ class Problem:
 
 
 def prior_mean(y_M: Array) -> Array:
-    """``(5,)``, about runs whose ``n`` and ``d`` have mean zero."""
+    """Return the prior means, ``(5,)``, for runs whose ``n`` and ``d`` have mean zero."""
     least = float(y_M.min())
     exponent = np.log(PRIOR_EXPONENT)
     term = least + np.log(PRIOR_TERM_SHARE)
@@ -81,7 +86,7 @@ def prior_mean(y_M: Array) -> Array:
 
 
 def starts(y_M: Array) -> Array:
-    """``(S, 5)``: a grid about the prior, so that no valley of the loss is missed."""
+    """Return starting points, ``(S, 5)``: a grid about the prior, to find the global minimum."""
     grid = np.array(np.meshgrid([-0.9, 0.0, 0.35], [-0.8, 0.0, 0.7], [-0.8, 0.0, 0.7]))
     floor_S, alpha_S, beta_S = grid.reshape(3, -1)
     start_S5 = np.tile(prior_mean(y_M), (len(floor_S), 1))
@@ -92,7 +97,7 @@ def starts(y_M: Array) -> Array:
 
 
 def log_loss(theta_R5: Array, n_M: Array, d_M: Array) -> tuple[Array, Array]:
-    """``ln L`` of ``(R, M)``, and the share of each of its three terms, ``(3, R, M)``."""
+    """Return ``ln L``, ``(R, M)``, and the share of each of its three terms, ``(3, R, M)``."""
     alpha_R, beta_R = np.exp(theta_R5[:, 3]), np.exp(theta_R5[:, 4])
     terms_3RM = np.empty((3, len(theta_R5), len(n_M)))
     terms_3RM[0] = theta_R5[:, 0, None]
@@ -105,7 +110,7 @@ def log_loss(theta_R5: Array, n_M: Array, d_M: Array) -> tuple[Array, Array]:
 
 
 def minimise(theta_R5: Array, problem: Problem) -> tuple[Array, Array]:
-    """The best laws from these starts, one a data set, and their objectives."""
+    """Return each data set's best law from its start, ``(R, 5)``, and its objective, ``(R,)``."""
     theta_R5 = theta_R5.copy()
     damping_R = np.full(len(theta_R5), 1e-3)
     value_R = _objective(theta_R5, problem)
@@ -129,7 +134,7 @@ def minimise(theta_R5: Array, problem: Problem) -> tuple[Array, Array]:
 
 
 def effective_parameters(theta_5: Array, problem: Problem) -> float:
-    """How many numbers the runs, and not the prior, determined: the trace of the hat matrix."""
+    """Return the number of parameters determined by the runs: the trace of the hat matrix."""
     jacobian_RM5 = _jacobian(theta_5[None], problem) / problem.scatter[:, None, None]
     information = jacobian_RM5[0].T @ jacobian_RM5[0]
     return float(np.trace(np.linalg.solve(information + np.diag(PRIOR_SD**-2.0), information)))
@@ -145,7 +150,7 @@ def _objective(theta_R5: Array, problem: Problem) -> Array:
 
 
 def _jacobian(theta_R5: Array, problem: Problem) -> Array:
-    """Return the derivatives of ``ln L``, ``(R, M, 5)``."""
+    """Return the derivatives of ``ln L`` with respect to the parameters, ``(R, M, 5)``."""
     _, share_3RM = log_loss(theta_R5, problem.log_params, problem.log_tokens)
     floor_RM, a_RM, b_RM = share_3RM
     alpha_R, beta_R = np.exp(theta_R5[:, 3]), np.exp(theta_R5[:, 4])

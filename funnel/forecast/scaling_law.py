@@ -1,15 +1,15 @@
-"""The loss of a finished run by its parameters and its tokens, and how sure that is.
+"""Predict the loss of a finished run from its parameters and tokens, with an interval.
 
-``L(N, D) = E + A N^-alpha + B D^-beta`` (Hoffmann et al. 2022, arXiv 2203.15556), fitted to runs
-that were each annealed to their end (:mod:`funnel.forecast.robust_fit`). Three doubts make the
-interval of a prediction:
+The law ``L(N, D) = E + A N^-alpha + B D^-beta`` (Hoffmann et al. 2022, arXiv 2203.15556) is fitted
+to runs that were annealed to their end (:mod:`funnel.forecast.robust_fit`). The interval of a
+prediction covers three uncertainties:
 
-- The numbers. Each replicate has the fitted losses with a new draw of the runs' scatter on each,
-  the scatter itself drawn from what so few runs can say of it, and the priors drawn too.
-- The run. A finished run is one run: the scatter once more.
-- The form. Nothing says that this law holds for long. The largest runs are taken away, the law
-  fitted to the rest is asked for them, and by what it errs beyond its own interval,
-  ``drift_per_doubling`` of compute, the interval widens with each doubling past the largest run.
+- The parameters of the law. Each replicate is fitted to the fitted losses plus newly drawn scatter.
+  The size of the scatter is drawn from its own uncertainty, and the prior means are drawn too.
+- The run. A prediction is for a single run, so it includes the scatter once more.
+- The form. The law need not hold far beyond the runs. A backtest fits it to the smaller runs and
+  predicts the larger ones. Its error beyond its own interval is ``drift_per_doubling``; the
+  interval widens by that much with each doubling of compute past the largest run.
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ from funnel.forecast.robust_fit import Problem
 
 FEWEST_RUNS = 4
 FEWEST_SPAN = 4.0
-"""The largest run's compute over the smallest's, at least."""
+"""Least ratio of the largest run's compute to the smallest's."""
 REPLICATES = 500
 COVERAGE = 0.95
 PRIOR_SCATTER = 0.003
-"""From one run to the next, relative, before any was seen."""
+"""Prior relative sd from one run to the next."""
 PRIOR_SCATTER_RUNS = 3.0
-"""Weight of the prior, in runs."""
+"""Weight of the prior scatter, in runs."""
 LEAST_SCATTER = 2e-4
 LEAST_DRIFT = 0.002
-"""For each doubling, whatever a backtest of few rungs says: over the published grids of Step Law,
-Hoffmann et al. and Gemstones the law errs by 0.2 to 1.5 % with each."""
+"""Least relative drift per doubling of compute: a backtest of few rungs may find too little.
+
+On the published grids of Step Law, Hoffmann et al. and Gemstones the law errs by 0.2 to 1.5 % per
+doubling.
+"""
 _ROUNDS = 5
-"""Alternations of fit and scatter."""
+"""Number of alternations between fitting the law and estimating the scatter."""
 _STARTS = 4
-"""Starts of the grid that are continued once the scatter is known."""
+"""Number of starts that are continued after the first round."""
 _FEWEST_KEPT = 4
-"""Fewest sizes below a cut of the backtest."""
+"""Fewest sizes up to a cut of the backtest."""
 _MOST_CUTS = 4
 
 
@@ -53,20 +56,20 @@ class FinishedRun(Frozen):
     """A run that was annealed to its end."""
 
     params: Positive
-    """Without embeddings."""
+    """Parameters without embeddings."""
     tokens: Positive
     loss: Positive
-    """Bits per byte or nats, one unit for all."""
+    """Final loss in bits per byte or nats, in the same unit for all runs."""
     seed: int = 0
 
     @property
     def compute(self) -> float:
-        """6 N D."""
+        """Training compute, ``6 N D``, in FLOPs."""
         return 6 * self.params * self.tokens
 
 
 class ScalingLaw(Frozen):
-    """``E + A N^-alpha + B D^-beta``."""
+    """The law ``E + A N^-alpha + B D^-beta``."""
 
     floor: NonNegative
     a: NonNegative
@@ -75,46 +78,49 @@ class ScalingLaw(Frozen):
     beta: Positive
 
     def at(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """The loss after the run."""
+        """Return the loss of a finished run."""
         n, d = np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
         loss: Array = self.floor + self.a * n**-self.alpha + self.b * d**-self.beta
         return loss
 
 
 class Exponents(Frozen):
-    """The exponents' 95 % intervals over the replicates."""
+    """95 % intervals of the exponents over the replicates."""
 
     alpha_low: Positive
     alpha_high: Positive
     beta_low: Positive
     beta_high: Positive
     correlation: float
-    """Correlation of the two exponents over the replicates."""
+    """Correlation of the logarithms of the exponents over the replicates."""
 
 
 class ScalingFit(Frozen):
-    """A law, the laws that the runs could as well have given, and what else is in doubt."""
+    """A fitted law, its replicates, and its scatter and drift."""
 
     law: ScalingLaw
     replicates: tuple[ScalingLaw, ...]
     scatter: NonNegative
-    """Sd of one run about the law, relative."""
+    """Relative sd of one run about the law."""
     drift_per_doubling: NonNegative
-    """Relative, of compute, beyond the largest run."""
+    """Relative error per doubling of compute beyond the largest run."""
     runs: PositiveInt
     largest_compute: Positive
     backtests: NonNegativeInt
-    """Runs that the law was asked for without having seen them."""
+    """Number of sizes that the law was backtested on."""
 
     def predict(self, params: ArrayLike, tokens: ArrayLike) -> tuple[Array, Array, Array]:
-        """Low, middle and high loss of a finished run: its 95 % interval."""
+        """Return low, middle and high loss of a finished run: its 95 % interval and median."""
         loss_RP = self.draws(params, tokens)
         tail = 100 * (1 - COVERAGE) / 2
         low, middle, high = np.percentile(loss_RP, [tail, 50.0, 100 - tail], axis=0)
         return low, middle, high
 
     def draws(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """``(R, …)``: a run of this size by each replicate, with its own luck and drift."""
+        """Return the loss of a run of this size by each replicate, ``(R, …)``.
+
+        Each replicate has its own draw of the scatter and of the drift.
+        """
         n, d = np.broadcast_arrays(
             np.asarray(params, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
         )
@@ -129,14 +135,14 @@ class ScalingFit(Frozen):
         return loss
 
     def doublings(self, params: ArrayLike, tokens: ArrayLike) -> Array:
-        """Return doublings of compute beyond the largest run; 0 within."""
+        """Return the doublings of compute beyond the largest run; 0 for smaller runs."""
         compute = 6 * np.asarray(params, dtype=np.float64) * np.asarray(tokens, dtype=np.float64)
         beyond: Array = np.maximum(np.log2(compute / self.largest_compute), 0.0)
         return beyond
 
     @property
     def exponents(self) -> Exponents:
-        """Their intervals and how they hang together."""
+        """The exponents' intervals and correlation."""
         _, _, alpha, _, beta = self._columns
         tail = 100 * (1 - COVERAGE) / 2
         alpha_low, alpha_high = np.percentile(alpha, [tail, 100 - tail])
@@ -160,7 +166,7 @@ class ScalingFit(Frozen):
 
     @cached_property
     def _drift(self) -> Array:
-        # Known from a handful of backtests: normal tails would promise too much.
+        # Few backtests determine the drift, so normal tails would be too narrow.
         freedom = max(3, self.backtests)
         return np.random.default_rng(2).standard_t(freedom, len(self.replicates))
 
@@ -168,9 +174,9 @@ class ScalingFit(Frozen):
 def fit_scaling_law(
     runs: Sequence[FinishedRun], *, seed: int, replicates: int = REPLICATES
 ) -> ScalingFit:
-    """The law of finished runs.
+    """Fit the law of finished runs.
 
-    :raises HandoffError: where there are too few, or all of about one size.
+    :raises HandoffError: if there are too few runs, or all are of about the same size.
     """
     _check(runs)
     generator = np.random.default_rng(seed)
@@ -178,7 +184,7 @@ def fit_scaling_law(
 
 
 def fit_with_more(fit: ScalingFit, runs: Sequence[FinishedRun], replicates: int) -> ScalingFit:
-    """Return the fit of these runs, assuming the same drift."""
+    """Fit the law of these runs, assuming the drift of ``fit``."""
     generator = np.random.default_rng(0)
     return _fitted(runs, (fit.drift_per_doubling, fit.backtests), generator, replicates)
 
@@ -218,7 +224,7 @@ def _check(runs: Sequence[FinishedRun]) -> None:
 
 
 class _Fit:
-    """The best law of some runs, with their scatter about it."""
+    """The best law of some runs, and their scatter about it."""
 
     def __init__(self, runs: Sequence[FinishedRun]) -> None:
         log_n_M = np.log([run.params for run in runs])
@@ -228,7 +234,8 @@ class _Fit:
         self.y_M: Array = np.log([run.loss for run in runs])
         self._prior_5 = robust_fit.prior_mean(self.y_M)
         self.scatter = self.spread = 0.01
-        """Scatter of one run about the law, with outliers clipped, and in full."""
+        """Relative sd of one run about the law: ``scatter`` with outliers clipped, ``spread`` in
+        full."""
         self.freedom = 1.0
         best_S5 = robust_fit.starts(self.y_M)
         for _ in range(_ROUNDS):
@@ -251,7 +258,7 @@ class _Fit:
     def _measure_scatter(self, theta_5: Array, problem: Problem) -> None:
         fitted_RM, _ = robust_fit.log_loss(theta_5[None], self.n_M, self.d_M)
         residual_M = self.y_M - fitted_RM[0]
-        # Huber's proposal 2: a residual counts as far as it pulls.
+        # Huber's proposal 2: residuals are clipped where the loss becomes linear.
         most = robust_fit.HUBER_K * self.scatter
         pulling_M = np.clip(residual_M, -most, most)
         free = max(len(self.y_M) - robust_fit.effective_parameters(theta_5, problem), 0.0)
@@ -262,7 +269,7 @@ class _Fit:
         self.spread = math.sqrt((prior + float((residual_M**2).sum())) / self.freedom)
 
     def resampled(self, count: int, generator: np.random.Generator) -> Array:
-        """``(count, 5)``."""
+        """Return the parameters of laws fitted to resampled losses, ``(count, 5)``."""
         fitted_RM, _ = robust_fit.log_loss(self.theta_5[None], self.n_M, self.d_M)
         factor_R = np.sqrt(self.freedom / generator.chisquare(self.freedom, count))
         noise_RM = generator.standard_normal((count, len(self.y_M)))
@@ -285,8 +292,10 @@ class _Fit:
 def _drift_per_doubling(
     runs: Sequence[FinishedRun], generator: np.random.Generator
 ) -> tuple[float, int]:
-    """By how much the law of the smaller runs errs over the larger, beyond its own interval, for
-    each doubling of compute; and of how many runs it was asked."""
+    """Return the drift per doubling of compute, and the number of sizes in the backtest.
+
+    The drift is the error of the smaller runs' law on the larger runs, beyond its own interval.
+    """
     ordered = sorted(runs, key=lambda run: run.compute)
     computes = sorted({run.compute for run in ordered})
     excess: list[float] = []
@@ -304,8 +313,10 @@ def _drift_per_doubling(
 def _excess(
     fit: _Fit, unseen: Sequence[FinishedRun], cut: float, generator: np.random.Generator
 ) -> float:
-    """Mean square error over these runs, less what the fit's own interval allows; for each doubling
-    of compute, at least one of them."""
+    """Return the mean square error on unseen runs, minus the fit's own variance.
+
+    Each error is divided by its doublings of compute beyond the cut, at least one.
+    """
     laws = [fit.law(theta) for theta in fit.resampled(60, generator)]
     found = []
     for run in unseen:

@@ -1,4 +1,7 @@
-"""The cloud's loss against its forecast: the verdict (:mod:`funnel.forecast.departures` looks)."""
+"""Compare a cloud run's loss with its forecast and give a verdict.
+
+:mod:`funnel.forecast.departures` and :mod:`funnel.forecast.ladder.comparison` find the departures.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,12 @@ from funnel.forecast.ladder.faults import Catch
 from funnel.forecast.verification_words import ladder_sentence, verdict_sentence
 
 ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
-"""``too_early``: too few losses, or none where the band tells (:mod:`funnel.forecast.band_width`);
-``too_wide``: it tells nowhere."""
+"""Verdict on a cloud run.
+
+``within`` confirms the run; ``broken``: it departs from the forecast. ``too_early``: there are too
+few losses, or the log does not yet reach tokens at which the band confirms a run
+(:mod:`funnel.forecast.band_width`). ``too_wide``: the band confirms no run anywhere.
+"""
 
 
 class Verification(Frozen):
@@ -34,25 +41,27 @@ class Verification(Frozen):
 
     verdict: ForecastVerdict
     departure: Departure | None
-    """There is one exactly where the verdict is ``broken``."""
+    """The departure if the verdict is ``broken``, else None."""
     points: NonNegativeInt
-    """Losses in the log."""
+    """Number of losses in the log."""
     compared: NonNegativeInt
-    """Losses among them that lie in a window."""
+    """Number of losses in the windows."""
     before: NonNegativeInt
-    """Earlier than the forecast begins."""
+    """Number of losses before the forecast begins."""
     after: NonNegativeInt
-    """Later than it ends."""
+    """Number of losses after the forecast ends."""
     not_finite: NonNegativeInt
     repeated: NonNegativeInt
-    """Dropped because the run was resumed from before them."""
+    """Number of losses dropped because the run was resumed from an earlier step."""
     bytes_per_token: float | None
-    """Bytes per token that converted nats into bits per byte; None if the log has bits per byte."""
+    """Bytes per token used to convert nats into bits per byte; None if the log is in bits per byte.
+    """
     telling_step: NonNegativeInt | None
-    """Step from which a run that stopped learning would be outside; None if it never would be, or
+    """Step from which the band excludes a run that stopped learning; None if it never does, or if
     the forecast is from a ladder."""
     caught: tuple[Catch, ...] = ()
-    """Faults that would have been caught by now, for a forecast from a ladder."""
+    """The needed faults and when each is caught, for a forecast from a ladder without a departure.
+    """
     windows: tuple[Window, ...]
     sentence: str
 
@@ -60,8 +69,8 @@ class Verification(Frozen):
 def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> Verification:
     """Compare a log with its forecast.
 
-    :param bytes_per_token: of the cloud's tokenizer; None: as the forecast knows it.
-    :raises HandoffError: where the log is in nats a token and nothing says how long a token is.
+    :param bytes_per_token: bytes per token of the cloud's tokenizer; None: the forecast's value.
+    :raises HandoffError: if the log is in nats per token and the bytes per token are unknown.
     """
     factor, used_bytes = _to_bpb(log, forecast, bytes_per_token)
     first, last = forecast.points[0].tokens, forecast.points[-1].tokens
@@ -141,7 +150,7 @@ def _against_ladder(
 def _undeparted(
     windows: Sequence[Window], forecast: Forecast, telling: ForecastPoint | None
 ) -> ForecastVerdict:
-    """The verdict on a run in which nothing departs."""
+    """Return the verdict on a run without a departure."""
     if len(windows) < LASTING:
         return "too_early"
     if tells(windows[-1], forecast):

@@ -13,7 +13,7 @@ from funnel.forecast.ladder.words import power_lines
 from funnel.target.sizes import size_text
 
 WIDE_BAND = 2.0
-"""High edge to low one: beyond it being within is weak evidence, and the sentence says so."""
+"""Ratio of the high edge to the low edge above which the sentence calls the evidence weak."""
 
 
 def verdict_sentence(
@@ -23,9 +23,9 @@ def verdict_sentence(
     log: CloudLog,
     usable: int,
 ) -> str:
-    """The verdict in words.
+    """Return the verdict on a run whose forecast is from the proxy's law, in words.
 
-    :param usable: finite losses within the forecast.
+    :param usable: number of finite losses within the forecast.
     """
     if departure is not None:
         return _broken(departure)
@@ -131,7 +131,7 @@ def _not_sound(departure: Departure) -> str:
 def ladder_sentence(
     verdict: str, departure: Departure | None, seen: LadderComparison, log: CloudLog
 ) -> str:
-    """The verdict on a run whose forecast is from a ladder."""
+    """Return the verdict on a run whose forecast is from a ladder, in words."""
     if departure is not None:
         return _broken(departure)
     if not seen.windows:

@@ -1,1 +1,1 @@
-"""The launch plan: recipes, layouts, checks, risks, and the files of all that."""
+"""Make the launch plan: recipes, layouts, checks, risks, and their files."""

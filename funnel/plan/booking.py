@@ -1,10 +1,11 @@
-"""Compute what the cloud run takes: its schedule on the rented GPUs, hours, money, checkpoints.
+"""Compute the cloud run's schedule, hours, cost and checkpoints on the rented GPUs.
 
     hours = FLOPs per token × tokens / (GPUs × peak × utilization) / 3600
     cost  = hours × GPUs × rate
 
-Peak is dense bf16. Utilization is the model's own arithmetic as a share of it (MFU, Chowdhery et
-al. 2022, arXiv 2204.02311, appendix B), whatever precision or recomputation add.
+The peak is that of dense bf16. Utilization is the share of it that the model's own arithmetic
+reaches (MFU, Chowdhery et al. 2022, arXiv 2204.02311, appendix B). It counts neither the arithmetic
+of recomputation nor that of another precision.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from trainer.machine.flops import FORMULA, TrainingFlops
 
 DAY_S = 24 * 3600
 KEPT_LATEST = 2
-"""Checkpoints kept beside the daily ones: Megatron-LM deletes one only once the next is written."""
+"""Checkpoints kept besides the daily ones: Megatron-LM deletes one once the next is written."""
 
 
 class Compute(Frozen):
-    """Arithmetic, time and money of the whole run."""
+    """FLOPs, time and cost of the whole run."""
 
     tokens: PositiveInt
     flops_per_token: Positive
@@ -33,9 +34,9 @@ class Compute(Frozen):
     total_flops: Positive
     mfu: Positive
     speed: Utilisation
-    """How that is known, and where a step's time goes."""
+    """Source of the utilization, and the parts of a step's time."""
     peak_tflops: Positive
-    """The data sheet's dense bf16 rate of all GPUs together."""
+    """Data-sheet dense bf16 rate of all GPUs together."""
     tokens_per_s: Positive
     hours: Positive
     first_day_tokens: PositiveInt
@@ -50,40 +51,43 @@ class Checkpoints(Frozen):
     """Contents of the checkpoints, and the space they need."""
 
     size_gb: Positive
-    """10^9 bytes: bf16 weights, fp32 master weights, two moments."""
+    """Size of one checkpoint in 10^9 bytes: bf16 weights, fp32 master weights, two moments."""
     every_steps: PositiveInt
     every_hours: Positive
     kept_every_steps: PositiveInt
-    """These stay; the others go when the next is there. A multiple of ``every_steps``."""
+    """Steps between permanent checkpoints, a multiple of ``every_steps``.
+
+    Any other checkpoint is deleted once the next one is written.
+    """
     kept: PositiveInt
-    """At the end."""
+    """Number of checkpoints at the end of the run."""
     total_gb: Positive
-    """The size of all that are there at the end."""
+    """Size of all checkpoints at the end of the run, in 10^9 bytes."""
 
 
 class Schedule(Frozen):
     """The run in steps."""
 
     tokens: PositiveInt
-    """The budget, in whole steps."""
+    """Token budget, rounded up to whole steps."""
     tokens_per_step: PositiveInt
     steps: PositiveInt
     warmup_steps: NonNegativeInt
     batch_carried: PositiveInt
-    """Sequences a step that the projection wants."""
+    """Sequences per step that the carried recipe asks for."""
     batch: PositiveInt
-    """Sequences a step that divide by DP × micro-batch."""
+    """Sequences per step that the layout takes, a multiple of DP × micro-batch."""
 
 
 class Booking(Frozen):
-    """The GPUs, and what the whole run takes on them, by the winner's layout."""
+    """The rented GPUs, and the time and cost of the whole run on them under the winner's layout."""
 
     target: TargetArchitecture
     cluster: Cluster
     compute: Compute
     terms: Terms = Terms()
     measured: MeasuredSpeed | None = None
-    """Speed that the pre-flight measured on these GPUs."""
+    """Speed that the preflight measured on these GPUs; None if it did not run."""
 
 
 def make_booking(
@@ -95,11 +99,11 @@ def make_booking(
     terms: Terms | None = None,
     measured: MeasuredSpeed | None = None,
 ) -> Booking:
-    """The booking of these GPUs for the target's token budget.
+    """Return the booking of these GPUs for the target's token budget.
 
-    :param mfu: share of the peak that is expected, above 0 and at most 1; a number is one that
-        somebody stated.
-    :param terms: how the GPUs are rented; None: kept until they are given back.
+    :param mfu: expected share of the peak, above 0 and at most 1; a plain number counts as stated
+        by the user.
+    :param terms: how the GPUs are rented; None: the default terms, without preemption.
     """
     speed = mfu if isinstance(mfu, Utilisation) else Utilisation(mfu=mfu, source="stated")
     return Booking(
@@ -139,7 +143,7 @@ def _compute(
 
 
 def make_schedule(projection: Projection, layout: Layout, *, batch_carried: int) -> Schedule:
-    """A candidate's recipe in steps of the layout's batch."""
+    """Return the schedule of a carried recipe in steps of the layout's batch."""
     tokens_per_step = layout.global_batch * projection.target.seq_len
     steps = math.ceil(projection.target.tokens / tokens_per_step)
     return Schedule(
@@ -153,7 +157,7 @@ def make_schedule(projection: Projection, layout: Layout, *, batch_carried: int)
 
 
 def plan_checkpoints(booking: Booking, schedule: Schedule) -> Checkpoints:
-    """One an hour, or more often where interruptions ask for it; one a day to keep."""
+    """Plan a checkpoint every hour, or more often if interruptions require it; keep one a day."""
     size_gb = (WEIGHT_BYTES + OPTIMIZER_BYTES) * booking.target.total_params / 1e9
     step_hours = schedule.tokens_per_step / booking.compute.tokens_per_s / 3600
     every_steps = min(

@@ -1,11 +1,11 @@
-"""A directory of files, written as a whole or not at all.
+"""Write a directory of files atomically.
 
-It is made beside its place, in ``.NAME-…``, and renamed into it. One that is there is replaced only
-where every file in it is as it was written: what somebody changed or added is not ours to lose.
-The two then change places in one call, so that after a kill at any moment the old one or the new
-one is there, whole. Where there is no such call (not on Linux, and on some network file systems)
-the old one is moved aside first: a kill right then leaves nothing in its place, and the old one in
-``.NAME-…/old``. In any case a kill may leave ``.NAME-…`` behind, which can be deleted.
+The files are written to a temporary directory beside the destination, ``.NAME-…``, which is then
+renamed. An existing directory is replaced only if no file in it was changed or added since it was
+written. One system call exchanges the old and the new directory, so a kill at any moment leaves
+either of them complete. Without that call (outside Linux, and on some network file systems) the old
+directory is moved away first: a kill between the two renames leaves it in ``.NAME-…/old`` and
+nothing in its place. A ``.NAME-…`` that any other kill leaves behind can be deleted.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ MANIFEST = "manifest.json"
 
 
 class Manifest(Frozen):
-    """Contents of a bundle."""
+    """The files of a bundle and their digests."""
 
     kind: Literal["autoresearch-handoff"] = "autoresearch-handoff"
     files: dict[str, str]
-    """Name to SHA-256, the manifest itself left out."""
+    """SHA-256 of each file by name, without the manifest itself."""
 
 
 def write_bundle(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Put these files, and no others, in ``directory``. Names that end in ``.sh`` can be executed.
+    """Write these files, and no others, to ``directory``; files named ``*.sh`` become executable.
 
-    :raises HandoffError: where something that is not a bundle, or that was changed, is in the way.
-    :raises MachineryError: where the disk refuses.
+    :raises HandoffError: if ``directory`` exists and is not a bundle, or was changed.
+    :raises MachineryError: if the directory cannot be written.
     """
     refuse_foreign(directory)
     manifest = Manifest(files={name: _sha256(files[name]) for name in sorted(files)})
@@ -67,8 +67,9 @@ def write_bundle(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def refuse_foreign(directory: Path) -> None:
-    """
-    :raises HandoffError: where ``directory`` is there and is not as :func:`write_bundle` left it.
+    """Refuse a directory that :func:`write_bundle` must not replace.
+
+    :raises HandoffError: if ``directory`` exists and is not as :func:`write_bundle` left it.
     """
     try:
         if not directory.exists() and not directory.is_symlink():
@@ -106,5 +107,5 @@ def _sha256(content: bytes) -> str:
 
 
 def json_bytes(value: object) -> bytes:
-    """Indented, with a newline."""
+    """Return a value as indented JSON with a final newline."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

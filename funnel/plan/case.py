@@ -1,4 +1,4 @@
-"""Read a campaign's evidence for its candidates: the search, the cull, the long runs, the noise."""
+"""Read a campaign's evidence for its finalists: the search, the cull, the long runs, the noise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Candidate(Frozen):
     horizon_steps: PositiveInt
     """Steps of its long runs' schedule."""
     trial_ids: tuple[str, ...]
-    """Its long runs that have a score."""
+    """Trial ids of its long runs that have a score."""
 
     @property
     def config_hash(self) -> str:
@@ -44,51 +44,54 @@ class Candidate(Frozen):
 
 
 class Search(Frozen):
-    """The night in numbers."""
+    """Counts of the search."""
 
     iterations: NonNegativeInt
     refused: NonNegativeInt
-    """Proposals that reached no trial."""
+    """Proposals that led to no trial."""
     trials: NonNegativeInt
-    """Short runs."""
+    """Short runs, the failed ones included."""
     configs: NonNegativeInt
     """Distinct configs with a measurement."""
     failed: NonNegativeInt
-    """Short runs that ended without one."""
+    """Short runs that ended without a measurement."""
     kept: NonNegativeInt
+    """Iterations whose config was kept."""
     sigma_bpb: Finite | None
-    """Sd of one short run within a config; None where nothing was replicated."""
+    """Sd of one short run within a config; None if nothing was replicated."""
     sigma_dof: NonNegativeInt
+    """Degrees of freedom of ``sigma_bpb``."""
     stressed: NonNegativeInt
-    """Candidates that were given long runs, the baseline not counted."""
+    """Candidates that had long runs, without the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCase:
-    """Everything that the launch plan argues from."""
+    """The evidence that a launch plan rests on."""
 
     directory: Path
     row: CampaignRow
     search: Search
     ranked: tuple[Ranked, ...]
-    """The best of the short runs, the best first."""
+    """The best configs of the short runs, best first."""
     stress_steps: int
     long_runs: tuple[LongRuns, ...]
-    """All of the latest stress test's length, in the order of their ranks."""
+    """All long runs of the latest stress test's length, in order of rank."""
     candidates: tuple[Candidate, ...]
-    """The finalists, the best first; at least one."""
+    """The finalists, best first; at least one."""
     ranking_test: RankingTest | None
-    """None where no stress test had a spread."""
+    """None if no stress test had a spread."""
     run_sd: float
-    """Relative sd from one long run to the next, else from one short run to the next; 0 where
-    nothing was ever replicated."""
+    """Relative sd between long runs, else between short runs; 0 if no config was replicated."""
     confirmations: tuple[Confirmed, ...] = ()
-    """The newest first."""
+    """Confirmations, newest first."""
 
     @property
     def confirmed(self) -> tuple[Confirmed, ConfirmedConfig] | None:
-        """The latest confirmation that had the winner, which long runs chose and not these, and
-        what it says of it."""
+        """The latest confirmation that included the winner, and its result for the winner.
+
+        Long runs choose the winner, so a confirmation need not include it. None if none does.
+        """
         for found in self.confirmations:
             if config := found.config_of(self.candidates[0].config_hash):
                 return found, config
@@ -96,7 +99,7 @@ class LaunchCase:
 
     @property
     def confirmed_words(self) -> str:
-        """Return the confirmation of the winner on fresh seeds, in a clause."""
+        """The winner's confirmation on fresh seeds, as a clause."""
         if self.confirmed is not None:
             found, config = self.confirmed
             return found.said_of(config)
@@ -110,13 +113,13 @@ class LaunchCase:
         )
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
-        """A trial's learning curve; empty where it left none."""
+        """Return a trial's learning curve; empty if it left none."""
         return read_curve(self.directory / TRIALS_DIR / trial_id)
 
     def curves(self, candidate: Candidate) -> list[list[CurvePoint]]:
-        """The learning curves of the candidate's long runs.
+        """Return the learning curves of the candidate's long runs.
 
-        :raises HandoffError: where one is missing.
+        :raises HandoffError: if a curve is missing or empty.
         """
         curves = [self.curve(trial_id) for trial_id in candidate.trial_ids]
         for trial_id, curve in zip(candidate.trial_ids, curves, strict=True):
@@ -131,9 +134,11 @@ class LaunchCase:
 
 
 def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
-    """Return the evidence of the campaign in this directory for its candidates.
+    """Return the evidence of the campaign in this directory for its finalists.
 
-    :raises HandoffError: if it has no finished stress test, or none in which a config survived.
+    :param top: number of best configs to include in ``ranked``.
+    :raises HandoffError: if the campaign trains with its own command, has no finished stress test,
+        or no config survived the latest one.
     """
     rows = read_rows(directory / JOURNAL_FILE)
     first = next(rows, None)
@@ -173,7 +178,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
 
 
 class _Count:
-    """Counts that the evidence does not keep."""
+    """Rows and counts that :class:`Evidence` does not keep."""
 
     def __init__(self) -> None:
         self.stress: list[StressRow] = []

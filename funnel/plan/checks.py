@@ -1,4 +1,4 @@
-"""List checks on the rented GPUs before the booking is spent, in order of price."""
+"""List the checks to run on the rented GPUs before the whole run, cheapest first."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from funnel.plan.utilisation import ERROR
 from funnel.target.sizes import size_text
 
 NCCL_SHARE = 0.7
-"""The share of NVLink's data-sheet bandwidth one way that an all-reduce of gigabytes should get."""
+"""Share of NVLink's one-way data-sheet bandwidth that an all-reduce of gigabytes must reach."""
 MEMORY_SHARE = 0.95
-"""The share of the data sheet's memory that nvidia-smi must show at least."""
+"""Share of the data sheet's memory that nvidia-smi must show at least."""
 FP8_TOLERANCE = 0.01
 LAYOUT_TOLERANCE = 0.02
 SHORT_STEPS = 200
@@ -28,25 +28,26 @@ MIB = 1 << 20
 
 
 class Check(Frozen):
-    """One item of the pre-flight list."""
+    """One item of the preflight list."""
 
     name: str
     command: str
     does: str
     passes: str
-    """Description of a pass."""
+    """Condition of a pass, in words."""
 
 
 class PreflightLimits(Frozen):
-    """The numbers that preflight.sh judges by."""
+    """The limits that preflight.sh applies."""
 
     memory_mib: PositiveInt
     nccl_gb_s: NonNegative
     fabric_gb_s: NonNegative
-    """0 where the GPU's adapter is not known."""
+    """Least bus bandwidth between nodes, 10^9 bytes per second; 0 if the GPU's adapter is unknown.
+    """
     toy_ranks: PositiveInt
     other_layout: tuple[str, ...]
-    """Flags of a second layout; empty where no other one fits."""
+    """Flags of a second layout; empty if no other layout fits."""
 
     @classmethod
     def of(cls, recipe: Recipe, booking: Booking) -> PreflightLimits:
@@ -64,9 +65,11 @@ class PreflightLimits(Frozen):
 
 
 def other_layout(recipe: Recipe) -> MemoryUse | None:
-    """The fitting layout with the least model parallelism beside the chosen one, for the same
-    batch; one with another TP and PP where there is such. Its pipeline may be starved: what is
-    compared are losses, and not for long."""
+    """Return a layout to compare losses with: the first with another TP or PP for the same batch.
+
+    The layout fits, recomputes like the chosen one, and has the least model parallelism of those.
+    Its pipeline may be starved, since the comparison is short. None if there is no such layout.
+    """
     chosen = recipe.layout
     for use in recipe.layouts:
         same = (use.layout.tensor, use.layout.pipeline) == (chosen.tensor, chosen.pipeline)
@@ -81,7 +84,7 @@ def other_layout(recipe: Recipe) -> MemoryUse | None:
 
 
 def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Sequence[Check]:
-    """The list; the script preflight.sh does each and judges it."""
+    """Return the checks, each of which the script preflight.sh runs and judges."""
     limits = PreflightLimits.of(recipe, booking)
     other = other_layout(recipe)
     return [
@@ -207,7 +210,7 @@ def _day(booking: Booking, forecast: Forecast) -> Check:
 
 
 def day_code(forecast: Forecast) -> str:
-    """Return verify's exit code after a day of a sound run, in words."""
+    """Return, in words, verify's exit code after the first day of a sound run."""
     point = telling_point(forecast)
     if point is None:
         return "3 and not 1 (0 it cannot: its band is too wide)"

@@ -1,4 +1,4 @@
-"""The launch plan: what is launched, on what, for how much, and how its first day must look."""
+"""Make the launch plan: recipes, GPUs, cost, and the forecast of the first day."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"
 
 
 class Wishes(Frozen):
-    """Options that the person chose."""
+    """Options that the user chose."""
 
     mfu: float | None
-    """None: what the layout's arithmetic says, or the pre-flight measured."""
+    """Utilization; None: computed from the layout, or measured by the preflight."""
     lr_rule: LrRule | None
-    """None: the default, or what a ladder supports; so of ``length_rule``."""
+    """None: the default rule, or the rule that a ladder supports; likewise ``length_rule``."""
     batch: int | None
-    """Sequences a step; None: by ``batch_rule``."""
+    """Sequences per step; None: chosen by ``batch_rule``."""
     bytes_per_token: float | None
-    """Mean bytes in a token of the cloud's tokenizer, where they are known."""
+    """Mean bytes per token of the cloud's tokenizer; None if unknown."""
     terms: Terms = Terms()
     measured: MeasuredSpeed | None = None
-    """Speed that the pre-flight measured on the rented GPUs."""
+    """Speed that the preflight measured on the rented GPUs; None if it did not run."""
     length_rule: HorizonRule | None = None
     batch_rule: BatchRule = DEFAULT_RULES.batch
 
     @property
     def rate_rules(self) -> tuple[RateRule, ...]:
-        """Those of the rate that were asked for by name, which no ladder overturns."""
+        """Kinds of rules for the rate that the user chose, which no ladder overrides."""
         asked: dict[RateRule, str | None] = {"width": self.lr_rule, "horizon": self.length_rule}
         return tuple(name for name, rule in asked.items() if rule is not None)
 
@@ -79,21 +79,21 @@ class Wishes(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """All that ``handoff/`` says."""
+    """The contents of ``handoff/``."""
 
     case: LaunchCase
     wishes: Wishes
     booking: Booking
     recipes: tuple[Recipe, ...]
-    """The winner first."""
+    """Recipes, the winner's first."""
     forecast: Forecast
     money: Bill
     checks: tuple[Check, ...]
     risks: tuple[str, ...]
     changes: tuple[CarriedChange, ...]
-    """Changes of the search, and how each was carried."""
+    """The search's changes, and how each was carried."""
     attribution: AttributionResult | None
-    """None if no change was reverted."""
+    """Result of reverting the winner's changes one by one; None if it was not measured."""
     phases: tuple[PhasePlan, ...] = ()
     """Phases of the target's curriculum; empty if it has none."""
 
@@ -111,12 +111,12 @@ def make_handoff(
     *,
     ladder: LadderResult | None = None,
 ) -> Handoff:
-    """The launch plan of a campaign's finalists, at the target's size in the winner's shape.
+    """Make the launch plan of a campaign's finalists, at the target's size in the winner's shape.
 
-    :param ladder: the winner's own, where the campaign has one: its runs make the forecast, its
-        best rates may choose among the rules that carry them, its lead goes to the bill.
-    :raises HandoffError: where no layout fits, or the curves are too short for a forecast.
-    :raises TargetError: where a finalist cannot be carried to the target.
+    :param ladder: the winner's ladder; None if the campaign has none. Its runs make the forecast,
+        its best rates may choose among the rules, and its lead enters the bill.
+    :raises HandoffError: if no layout fits, or the curves are too short for a forecast.
+    :raises TargetError: if a finalist cannot be carried to the target.
     """
     best, menu = case.candidates[0].config, menu_of(case.row)
     measured = read_attribution(case.directory, best)
@@ -159,7 +159,7 @@ def _booking(
     rates: Rates,
     carrying: Carrying,
 ) -> Booking:
-    """By the winner's layout, whose speed is the whole run's."""
+    """Return the booking at the speed of the winner's layout."""
     projection, _, memory = carried_and_laid_out(
         case.candidates[0], target, cluster, carrying, wishes.measured
     )
@@ -184,7 +184,7 @@ def _forecast(
     wishes: Wishes,
     ladder: LadderResult | None,
 ) -> Forecast:
-    """From the ladder's rungs where they make a law; else from the proxy's own long runs."""
+    """Return the forecast from the ladder's rungs, or from the proxy's long runs if no law fits."""
     candidate = case.candidates[0]
     both = _both_runs(case, winner, booking, wishes)
     why = no_ladder_words(case.directory) if ladder is None else NO_CURVES

@@ -1,4 +1,4 @@
-"""The files of a launch plan, rendered from the templates beside this module."""
+"""Render the files of a launch plan from the templates beside this module."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ SCRIPTS = ("prepare_data.py", "measure_fabric.py")
 
 
 def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
-    """Name to content of everything in the plan's directory but its manifest.
+    """Return the content of each file in the plan's directory, by name, without the manifest.
 
-    :param out: what the pages call that directory.
+    :param out: path of the directory, as the pages show it.
     """
     pages = _Pages(plan, out)
     curves = plan.case.curves(plan.case.candidates[0])
@@ -71,7 +71,7 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
 
 
 def plan_json(plan: Handoff) -> dict[str, object]:
-    """The whole plan for programs, but for the recipes and the forecast, which have their own
+    """Return the plan as JSON values, without the recipes and the forecast, which have their own
     files."""
     case, winner = plan.case, plan.winner
     return {
@@ -116,7 +116,7 @@ def plan_json(plan: Handoff) -> dict[str, object]:
 
 
 class _Pages:
-    """The templates, and what they may speak of."""
+    """The templates, and the values that they may use."""
 
     def __init__(self, plan: Handoff, out: Path) -> None:
         self._environment = Environment(
@@ -173,7 +173,7 @@ class _Pages:
         }
 
     def render(self, name: str, recipe: Recipe) -> bytes:
-        """A template, speaking of one recipe."""
+        """Render a template for one recipe."""
         template = self._environment.get_template(name)
         own = {
             "recipe": recipe,
@@ -190,12 +190,12 @@ def _template(name: str) -> str:
 
 
 def _script(name: str) -> bytes:
-    """A program that goes along as it is."""
+    """Return a script that is copied into the plan unchanged."""
     return (resources.files("funnel.plan") / "scripts" / name).read_bytes()
 
 
 def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:
-    """The candidates' long runs, the ones left standing and the others."""
+    """Yield the name and content of each picture of the candidates' long runs."""
     case = plan.case
     panels = [
         Panel(

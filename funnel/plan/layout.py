@@ -1,28 +1,30 @@
-"""Compute what one GPU must hold under each layout of the model, and choose a layout.
+"""Compute the memory that one GPU needs under each layout of the model, and choose a layout.
 
-A layout is tensor parallel × pipeline parallel × data parallel, with sequence parallelism wherever
-tensor parallelism is. Where every GPU has room for the whole of its optimizer's state that is plain
-DDP; where it has not, the state is spread over the data-parallel GPUs (Megatron-LM's distributed
-optimizer, Rajbhandari et al. 2020, ZeRO stage 1).
+A layout is tensor parallel × pipeline parallel × data parallel, with sequence parallelism whenever
+tensor parallelism is used. If every GPU has room for the whole state of its optimizer, the data
+parallelism is plain DDP. Otherwise the state is sharded over the data-parallel GPUs (Megatron-LM's
+distributed optimizer, Rajbhandari et al. 2020, ZeRO stage 1).
 
-Bytes a parameter, as Megatron-LM counts them: weights 2 (bf16), gradients 4 (fp32), and 12 for the
-fp32 master copy and Adam's two moments, divided by DP where the optimizer is distributed. fp8 adds
+Bytes per parameter, as Megatron-LM counts them: weights 2 (bf16), gradients 4 (fp32), and 12 for
+the fp32 master copy and Adam's two moments, divided by DP if the optimizer is distributed. fp8 adds
 2 for every weight of a block's matrix: TransformerEngine keeps an fp8 copy and its transpose.
 
 Activations follow Korthikanti et al. 2022 (arXiv 2205.05198, table 2, "tensor + sequence parallel,
-selective recomputation"), taken apart so that it covers grouped queries, SwiGLU and training
-without dropout. Bytes a token and layer, h = d_model, f = d_ff, k = KV heads × head_dim:
+selective recomputation"), split into terms to cover grouped queries, SwiGLU and training without
+dropout. Bytes per token and layer, with h = d_model, f = d_ff, k = KV heads × head_dim:
 
     attention      input of the norm 2h, of the projections 2h, q 2h, k and v 4k, output 2h
     feed-forward   input of the norm 2h, of the first product 2h, then
                    GELU 4f (before and after), SwiGLU 6f (both branches, and their product)
 
-With GELU, f = 4h, k = h that is 32h: their 34h less the two dropout masks. The scores themselves
-are never kept: that is their selective recomputation, and what a fused attention kernel does
-anyway. All of it is divided by TP. Full recomputation keeps 2h a layer, and one layer's worth to
-recompute in. The first pipeline stage holds as many micro-batches as there are stages (one forward,
-one backward: their section 4.2.3), the last its logits besides: 8 bytes a token and vocabulary
-entry (bf16, fp32 and a bf16 gradient), over TP.
+With GELU, f = 4h and k = h the sum is 32h: the paper's 34h minus the two dropout masks. Attention
+scores are never kept. That is the paper's selective recomputation, and a fused attention kernel
+does the same. All terms are divided by TP. Full recomputation keeps 2h per layer, and one layer's
+activations while it is recomputed.
+
+The first pipeline stage holds as many micro-batches as there are stages (one forward, one backward:
+section 4.2.3 of the paper). The last stage also holds the logits: 8 bytes per token and vocabulary
+entry (bf16, fp32 and a bf16 gradient), divided by TP.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ OPTIMIZER_BYTES = 12
 FP8_BYTES = 2
 LOGIT_BYTES = 8
 USABLE = 0.90
-"""The share of the data sheet's memory that training may fill; the rest is the CUDA context, NCCL's
+"""Share of the data sheet's memory that training may use; the rest is for the CUDA context, NCCL's
 buffers and fragmentation."""
 VOCAB_MULTIPLE = 128
 """Megatron-LM pads the vocabulary to a multiple of this × TP."""
@@ -54,11 +56,11 @@ GB = 1e9
 
 
 class Cluster(Frozen):
-    """The GPUs that are rented."""
+    """The rented GPUs."""
 
     nodes: PositiveInt
     gpus: PositiveInt
-    """A node."""
+    """GPUs per node."""
     gpu: Gpu
 
     @property
@@ -67,39 +69,44 @@ class Cluster(Frozen):
 
 
 class Layout(Frozen):
-    """How a model is spread over GPUs."""
+    """How a model is distributed over GPUs."""
 
     tensor: PositiveInt
     pipeline: PositiveInt
     data: PositiveInt
     micro_batch: PositiveInt
-    """Sequences."""
+    """Sequences per micro-batch."""
     global_batch: PositiveInt
-    """Sequences a step, of all GPUs."""
+    """Sequences per step, over all GPUs."""
     recompute: Recompute = "selective"
     distributed_optimizer: bool = True
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches a step that each model replica goes through."""
+        """Micro-batches per step of each model replica."""
         return self.global_batch // (self.data * self.micro_batch)
 
     @property
     def bubble(self) -> float:
-        """Share of a step that a pipeline stage waits: ``(p - 1) / (m + p - 1)`` for p stages and m
-        micro-batches (Narayanan et al. 2021, arXiv 2104.04473, section 2.2)."""
+        """Share of a step for which a pipeline stage is idle.
+
+        It is ``(p - 1) / (m + p - 1)`` for p stages and m micro-batches (Narayanan et al. 2021,
+        arXiv 2104.04473, section 2.2).
+        """
         waits = self.pipeline - 1
         return waits / (self.accumulation + waits)
 
     @property
     def is_starved(self) -> bool:
-        """Fewer micro-batches than stages: they are never all at work, and wait for half of a step
-        or more."""
+        """Whether there are fewer micro-batches than pipeline stages.
+
+        The stages are then never all busy, and are idle for half of a step or more.
+        """
         return self.accumulation < self.pipeline
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the optimizer's state is spread over several GPUs."""
+        """Whether the optimizer's state is sharded over several GPUs."""
         return self.distributed_optimizer and self.data > 1
 
     def __str__(self) -> str:
@@ -107,7 +114,7 @@ class Layout(Frozen):
 
 
 class MemoryUse(Frozen):
-    """Memory of the fullest GPU of a layout, in 10^9 bytes."""
+    """Memory of the fullest GPU under a layout, in 10^9 bytes."""
 
     layout: Layout
     weights_gb: Finite
@@ -116,9 +123,9 @@ class MemoryUse(Frozen):
     activations_gb: Finite
     logits_gb: Finite
     limit_gb: Finite
-    """Usable memory."""
+    """Usable memory of the GPU."""
     measured: Positive = 1.0
-    """Memory that the pre-flight measured for one layout, relative to the sum of its parts."""
+    """Ratio of the memory that the preflight measured for one layout to the computed memory."""
 
     @property
     def total_gb(self) -> float:
@@ -137,12 +144,12 @@ class MemoryUse(Frozen):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it fits and its pipeline, if it has one, is not starved."""
+        """Whether the layout fits and its pipeline, if any, is not starved."""
         return self.fits and not self.layout.is_starved
 
 
 def memory_use(target: TargetArchitecture, layout: Layout, gpu: Gpu, *, fp8: bool) -> MemoryUse:
-    """Return the memory of a GPU of the fullest pipeline stage: the first or the last."""
+    """Return the memory of a GPU in the fullest pipeline stage, the first or the last."""
     stages = [
         _stage(target, layout, gpu, fp8=fp8, first=True, last=layout.pipeline == 1),
         _stage(target, layout, gpu, fp8=fp8, first=layout.pipeline == 1, last=True),
@@ -175,7 +182,7 @@ def _stage(
 
 
 def stage_params(target: TargetArchitecture, layout: Layout) -> int:
-    """Parameters on a GPU of the first pipeline stage, which has the embedding."""
+    """Return the parameters on a GPU of the first pipeline stage, which has the embedding."""
     layers = target.n_layer // layout.pipeline
     matrices = layers * block_weights(target) // layout.tensor
     tables = _table_params(target, layout, first=True, last=layout.pipeline == 1)
@@ -183,14 +190,14 @@ def stage_params(target: TargetArchitecture, layout: Layout) -> int:
 
 
 def padded_vocab(target: TargetArchitecture, layout: Layout) -> int:
-    """The vocabulary as Megatron-LM pads it for this layout."""
+    """Return the size of the vocabulary as Megatron-LM pads it for this layout."""
     multiple = VOCAB_MULTIPLE * layout.tensor
     return -(-target.vocab_size // multiple) * multiple
 
 
 def _table_params(target: TargetArchitecture, layout: Layout, *, first: bool, last: bool) -> int:
     table = padded_vocab(target, layout) // layout.tensor * target.d_model
-    # A tied head is the same matrix on a single stage, and a copy of it on the last of several.
+    # A tied head shares the embedding's matrix on a single stage; the last of several has a copy.
     tables = (first or last) if target.tie_embeddings else first + last
     positions = target.seq_len * target.d_model if target.positions == "learned" and first else 0
     return tables * table + positions
@@ -199,7 +206,7 @@ def _table_params(target: TargetArchitecture, layout: Layout, *, first: bool, la
 def _activation_bytes(
     target: TargetArchitecture, layout: Layout, layers: int, in_flight: int
 ) -> float:
-    """For each token of a micro-batch."""
+    """Return the bytes of activations for each token of a micro-batch."""
     layer = layer_activation_bytes(target) / layout.tensor
     if layout.recompute == "full":
         return 2 * target.d_model / layout.tensor * layers * in_flight + layer
@@ -207,7 +214,7 @@ def _activation_bytes(
 
 
 def layer_activation_bytes(target: TargetArchitecture) -> int:
-    """Bytes that one layer keeps for the backward pass of one token, before TP divides them."""
+    """Return the bytes that one layer keeps for the backward pass of one token, with TP 1."""
     kv = target.n_kv_head * target.head_dim
     attention = 8 * target.d_model + 4 * kv
     feed_forward = 4 * target.d_model + (6 if target.activation == "swiglu" else 4) * target.d_ff
@@ -217,11 +224,13 @@ def layer_activation_bytes(target: TargetArchitecture) -> int:
 def layouts(
     target: TargetArchitecture, cluster: Cluster, batch: int, *, fp8: bool, measured: float = 1.0
 ) -> list[MemoryUse]:
-    """Every TP × PP × DP that divides heads, layers and GPUs, the least model parallel first, each
-    with the largest micro-batch that fits and starves no pipeline, or with 1.
+    """Return every TP × PP × DP that divides heads, layers and GPUs, least model parallelism first.
 
-    :param batch: sequences a step that are wanted; a layout takes the nearest multiple of its DP.
-    :param measured: by what a measurement was larger than the formula.
+    Layouts with selective recomputation precede those with full recomputation. Each has the largest
+    micro-batch that fits, or a micro-batch of 1 if it is not usable.
+
+    :param batch: wanted sequences per step; a layout takes the nearest multiple of its DP.
+    :param measured: ratio of measured to computed memory.
     """
     return [
         _roomiest(target, cluster, batch, tensor, pipeline, recompute, fp8=fp8, measured=measured)
@@ -231,7 +240,10 @@ def layouts(
 
 
 def _splits(target: TargetArchitecture, cluster: Cluster) -> Iterator[tuple[int, int]]:
-    """TP and PP, by their product; for one product the larger TP first, which stays in a node."""
+    """Return pairs of TP and PP by their product; for equal products the larger TP comes first.
+
+    Tensor parallelism stays within a node.
+    """
     pairs = [
         (tensor, pipeline)
         for tensor in range(1, min(MAX_TENSOR_PARALLEL, cluster.gpus) + 1)
@@ -257,7 +269,7 @@ def _roomiest(
     fp8: bool,
     measured: float,
 ) -> MemoryUse:
-    """Unsharded where that fits with any micro-batch, else sharded."""
+    """Return the memory of one TP × PP, unsharded if usable with any micro-batch, else sharded."""
     data = cluster.world_size // (tensor * pipeline)
     global_batch = data * max(1, round(batch / data))
     uses = [
@@ -283,10 +295,11 @@ def _roomiest(
 
 
 def suggest(uses: Sequence[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
-    """The usable layout with the least model parallelism, recomputing everything only where
-    nothing does without.
+    """Return the usable layout with the least model parallelism.
 
-    :raises HandoffError: where there is none, with what would help.
+    It recomputes whole layers only if no layout is usable without that.
+
+    :raises HandoffError: if no layout is usable; the message says what would help.
     """
     for use in uses:
         if use.is_usable:

@@ -1,9 +1,9 @@
-"""A recipe as flags of Megatron-LM's pretrain_gpt.py.
+"""Convert a recipe into flags of Megatron-LM's pretrain_gpt.py.
 
-Every flag is in the argument parsers of the releases below (megatron/training/arguments.py). Where
-its defaults are not what the proxies trained with, the flag says what they did: no biases in linear
-layers, no dropout, exact GELU, epsilon 1e-5 in norms and 1e-8 in Adam. What it has no flag for is
-refused.
+Every flag exists in the argument parsers of the releases below (megatron/training/arguments.py).
+If Megatron-LM's default differs from the proxies' training, a flag sets the proxies' value: no
+biases in linear layers, no dropout, exact GELU, epsilon 1e-5 in norms and 1e-8 in Adam. A recipe
+that no flag can express is refused.
 """
 
 from __future__ import annotations
@@ -22,21 +22,26 @@ from trainer.spec import Config, Fp8Recipe
 CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
     "mup": ("core_v0.19.0",),
     "sqrt_width": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
-    # One rate for everything, by the same flags.
+    # This rule also has one rate for all weights, so it needs the same flags.
     "step_law": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
 }
-"""The releases whose parsers have all the flags of such a plan, and that carry it out."""
+"""Releases whose parsers have all the flags of such a plan, and that honor them."""
 MUP_SINCE = (0, 19)
-"""Major and minor number of the first release that resumes a maximal-update run at its rates. From
-core_v0.17.0 to v0.18.2 the flags exist, but when a checkpoint is loaded the optimizer's groups are
-distinguished only by weight decay. From then on the tables train with the blocks' rate and epsilon,
-without a warning (Megatron-LM's pull request 4705)."""
+"""Major and minor number of the first release that resumes a maximal-update run at its own rates.
+
+From core_v0.17.0 to v0.18.2 the flags exist, but loading a checkpoint distinguishes the optimizer's
+groups only by weight decay. The tables then train with the blocks' rate and epsilon, without a
+warning (Megatron-LM's pull request 4705).
+"""
 
 INIT_STD = 0.02
 MAX_LOGIT_STD = 0.5
 MAX_TIED_LOGIT_STD = 0.18
-"""The proxies' initialisation (:mod:`trainer.backends.torch_gpt`, which a plan does not import for
-three numbers: it would import torch)."""
+"""Largest initial standard deviation of the logits if the head is tied.
+
+The three constants above repeat the proxies' initialization in :mod:`trainer.backends.torch_gpt`.
+A plan does not import that module, because it imports torch.
+"""
 EVAL_STEPS = 1000
 EVAL_BATCHES = 20
 DATA_SEED = 1234
@@ -45,7 +50,7 @@ Precision: TypeAlias = Literal["bf16", "fp8"]
 
 
 class Flag(Frozen):
-    """One flag; a switch has no value."""
+    """One flag with its value; a switch has no value."""
 
     name: str
     value: str | None = None
@@ -60,15 +65,15 @@ def flag_words(flags: Iterable[Flag]) -> list[str]:
 
 
 class FlagGroup(Frozen):
-    """Flags that say one thing together."""
+    """Flags on one subject."""
 
     name: str
-    """The name of the script's array that holds them."""
+    """Name of the array that holds the flags in the launch script."""
     flags: tuple[Flag, ...]
 
 
 def _flags(**values: object) -> tuple[Flag, ...]:
-    """``lr=0.1`` is ``--lr 0.1``; True is a switch, False and None are left out."""
+    """Return flags: ``lr=0.1`` is ``--lr 0.1``, True is a switch, False and None are omitted."""
     flags = []
     for name, value in values.items():
         if value is None or value is False:
@@ -86,16 +91,18 @@ _LOGGING = _flags(
 
 
 def launch_precision(projection: Projection) -> Precision:
-    """fp32 proxies stand for a bf16 run: nobody trains at the target's scale in fp32."""
+    """Return the precision of the run: fp8 if the recipe has it, else bf16, even for fp32."""
     return "fp8" if projection.config.precision == "fp8" else "bf16"
 
 
 def megatron_flags(
     projection: Projection, layout: Layout, schedule: Schedule
 ) -> tuple[FlagGroup, ...]:
-    """Every flag but those of data, tokenizer, precision and checkpoints, which the script adds.
+    """Return every flag but those of data, tokenizer, precision and checkpoints.
 
-    :raises TargetError: for a recipe that Megatron-LM has no flags for.
+    The launch script adds the others.
+
+    :raises TargetError: if Megatron-LM has no flags for the recipe.
     """
     _refuse_what_has_no_flag(projection)
     return (
@@ -110,7 +117,10 @@ def megatron_flags(
 
 
 def _refuse_what_has_no_flag(projection: Projection) -> None:
-    """Megatron-LM's arguments choose among the layers that it has, and no others."""
+    """Refuse a recipe that Megatron-LM's flags cannot express.
+
+    :raises TargetError: if there is such a part.
+    """
     source, target = projection.source, projection.target
     if target.activation == "geglu":
         raise _no_flag("activation geglu", "gates with the exact GELU (--quick-geglu does not)")
@@ -134,7 +144,10 @@ def _no_flag(what: str, flag: str) -> TargetError:
 
 
 def precision_flags(precision: Precision) -> tuple[Flag, ...]:
-    """fp8 is bf16 with the matrix products in fp8, by the proxies' own recipe."""
+    """Return the flags of a precision.
+
+    fp8 is bf16 with the matrix products in fp8, by the proxies' recipe.
+    """
     if precision == "bf16":
         return _flags(bf16=True)
     recipe = Fp8Recipe()
@@ -167,11 +180,11 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
         rotary_percent="1.0" if rotary else None,
         normalization="RMSNorm" if target.norm == "rmsnorm" else "LayerNorm",
         norm_epsilon="1e-5",
-        # Of the kind of the other norms, whose epsilon it has.
+        # This norm has the kind and the epsilon of the other norms.
         qk_layernorm=target.qk_norm,
         swiglu=target.activation == "swiglu",
         squared_relu=target.activation == "relu2",
-        # Megatron-Core refuses its fused GELU in a layer without biases, and with another function.
+        # Megatron-Core refuses its fused GELU in layers without biases or with another function.
         no_bias_gelu_fusion=target.activation in {"gelu", "relu2"},
         disable_bias_linear=True,
         untie_embeddings_and_output_weights=not target.tie_embeddings,
@@ -181,8 +194,11 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
 
 
 def _init(projection: Projection) -> tuple[Flag, ...]:
-    """Return the flags of the proxy's initialization. Megatron-LM, like the proxies, divides
-    matrices that write to the residual stream by sqrt(2 × layers)."""
+    """Return the flags of the proxy's initialization.
+
+    Like the proxies, Megatron-LM divides matrices that write to the residual stream by
+    sqrt(2 × layers).
+    """
     return _flags(
         init_method_std=INIT_STD * projection.source.init_scale,
         embedding_init_method_std=table_std(projection.source),
@@ -190,16 +206,18 @@ def _init(projection: Projection) -> tuple[Flag, ...]:
 
 
 def table_std(config: Config) -> float:
-    """The standard deviation that the trainer's tables and head start with."""
+    """Return the initial standard deviation of the trainer's tables and head."""
     bound = MAX_TIED_LOGIT_STD if config.tie_embeddings else MAX_LOGIT_STD
     return min(INIT_STD, bound / math.sqrt(config.mup_base_width or config.d_model))
 
 
 def _width(projection: Projection) -> Iterator[FlagGroup]:
-    """Under the maximal-update rule Megatron-LM itself carries the rates, epsilons, initial weights
-    and logits from the proxy's width to the target's (get_mup_config_overrides in
-    megatron/core/optimizer); with the proxy's head_dim given, attention scores of that head_dim are
-    scaled as usual."""
+    """Yield the flags of the maximal-update rule, if the recipe uses it.
+
+    Megatron-LM then scales rates, epsilons, initial weights and logits from the proxy's width to
+    the target's itself (get_mup_config_overrides in megatron/core/optimizer). Since the proxy's
+    head_dim is given, it scales attention scores of that head_dim as usual.
+    """
     if projection.lr_rule == "mup":
         yield FlagGroup(
             name="WIDTH",
@@ -232,7 +250,10 @@ def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
 
 
 def _wsd(config: Config, schedule: Schedule) -> dict[str, object]:
-    """Megatron-LM counts the fall back from the end, and would let it begin inside the warm-up."""
+    """Return the arguments of a ``wsd`` schedule; empty for any other schedule.
+
+    Megatron-LM counts the decay back from the end and does not prevent an overlap with the warm-up.
+    """
     if config.schedule != "wsd":
         return {}
     fall = min(round(config.decay_share * schedule.steps), schedule.steps - schedule.warmup_steps)
@@ -252,7 +273,7 @@ def _parallel(layout: Layout) -> tuple[Flag, ...]:
         use_distributed_optimizer=layout.distributed_optimizer,
         overlap_grad_reduce=True,
         overlap_param_gather=layout.distributed_optimizer,
-        # A fused kernel never stores the attention scores: selective recomputation for nothing.
+        # A fused kernel never stores attention scores, so selective recomputation costs nothing.
         attention_backend="auto",
         recompute_granularity="full" if full else None,
         recompute_method="uniform" if full else None,
@@ -264,8 +285,11 @@ def _parallel(layout: Layout) -> tuple[Flag, ...]:
 
 
 def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
-    """How often, but for where. Not beside the training: ``--async-save`` alone is switched off
-    again, and with ``--use-persistent-ckpt-worker`` it wants another package in some releases."""
+    """Return the flags of how often to save checkpoints, without their directory.
+
+    Saves are synchronous here. Megatron-LM ignores ``--async-save`` alone, and together with
+    ``--use-persistent-ckpt-worker`` some releases need another package.
+    """
     return _flags(
         save_interval=checkpoints.every_steps,
         save_retain_interval=checkpoints.kept_every_steps,
@@ -274,7 +298,7 @@ def save_flags(checkpoints: Checkpoints) -> tuple[Flag, ...]:
 
 
 def layout_flags(layout: Layout) -> tuple[Flag, ...]:
-    """Return the flags that depend only on the layout, for a run that overrides a script's."""
+    """Return the flags that depend only on the layout, to override those of a launch script."""
     return _flags(
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,

@@ -1,9 +1,10 @@
-"""The target's curriculum, phase by phase: layout, memory, steps, rates, hours and money.
+"""Plan each phase of the target's curriculum: layout, memory, steps, rates, hours and cost.
 
-A step has the same tokens in every phase, so that the batch's part in the learning rate stays. A
-phase starts from the weights of the one before it by Megatron-LM's ``--pretrained-checkpoint``: its
-counters of steps and samples and its schedule start anew, since they count sequences, whose length
-changes; and so do Adam's moments, which no flag carries over without them. Hence a warm-up.
+A step has the same number of tokens in every phase, so the batch's factor of the learning rate does
+not change. A phase starts from the weights of the previous one by Megatron-LM's
+``--pretrained-checkpoint``. The counters of steps and samples and the schedule restart, because
+they count sequences, whose length changes. Adam's moments restart too, because no flag keeps them
+without the counters. Each phase therefore begins with a warm-up.
 """
 
 from __future__ import annotations
@@ -26,31 +27,34 @@ from funnel.target.phases import Phase
 from trainer.spec import Config
 
 WARMUP_STEPS = 100
-"""At a hand-over, and no more than a tenth of the phase: assumed, ten times Adam's memory of the
-gradient at beta1 0.9."""
+"""Warm-up steps of a later phase, limited to a tenth of the phase.
+
+The number is assumed: ten times Adam's averaging length of the gradient at beta1 0.9.
+"""
 
 
 class PhasePlan(Frozen):
-    """One phase."""
+    """The plan of one phase."""
 
     name: str
     seq_len: PositiveInt
     recipe: Recipe
     speed: Utilisation
     lr_start: NonNegative
-    """The launch script's ``--lr``, and ``--min-lr``."""
+    """The launch script's ``--lr``."""
     lr_end: NonNegative
+    """The launch script's ``--min-lr``."""
     hours: Positive
     """Hours of training alone."""
     cost_usd: NonNegative
     change: str
-    """In words, what is spread otherwise than in the phase before; empty where nothing is."""
+    """Changes of the layout from the previous phase, in words; empty if there are none."""
 
 
 def plan_phases(winner: Recipe, booking: Booking) -> Iterator[PhasePlan]:
-    """The winner's recipe in each phase of its target; nothing where that has none.
+    """Yield the plan of each phase of the target; nothing if it has no phases.
 
-    :raises HandoffError: where a phase fits no layout, or not the one that it asks for.
+    :raises HandoffError: if a phase fits no layout, or not the layout that it asks for.
     """
     rates = list(pairwise([1.0, *hand_overs(winner, booking.target.phases)]))
     before: PhasePlan | None = None
@@ -60,8 +64,10 @@ def plan_phases(winner: Recipe, booking: Booking) -> Iterator[PhasePlan]:
 
 
 def hand_overs(winner: Recipe, phases: Sequence[Phase]) -> Iterator[float]:
-    """The rate at each phase's end, as a share of the peak: its own, else that of the recipe's
-    schedule over all tokens."""
+    """Yield the rate at each phase's end, as a share of the peak.
+
+    It is the phase's own rate, else that of the recipe's schedule over all tokens.
+    """
     config = winner.projection.config
     lowest = config.lr_min_ratio
     passed = 0.0
@@ -81,10 +87,12 @@ def _left(config: Config, passed: float) -> float:
 
 
 def _decayed(winner: Recipe, phase: Phase, before: PhasePlan | None, passed: float) -> Config:
-    """The proxy's config with the schedule that a phase's flags say: that of the whole in the
-    first, else a straight line; of ``wsd`` what of its fall is within the phase.
+    """Return the proxy's config with the schedule of a phase.
 
-    :param passed: of all tokens, before the phase.
+    The first phase has the recipe's own schedule, a later one a linear schedule. A ``wsd`` schedule
+    stays ``wsd`` only in the phase in which its decay begins.
+
+    :param passed: share of all tokens before the phase.
     """
     source = winner.projection.source
     if source.schedule == "wsd":
@@ -144,8 +152,10 @@ def _plan(
 def _target_of(
     target: TargetArchitecture, phase: Phase, before: PhasePlan | None
 ) -> TargetArchitecture:
-    """Return the target as the phase trains it; a rotary base stays as the previous phase left
-    it."""
+    """Return the target as the phase trains it.
+
+    A phase without its own rotary base keeps that of the previous phase.
+    """
     rope_base = before.recipe.projection.target.rope_base if before else target.rope_base
     return target.model_copy(
         update={
@@ -205,7 +215,7 @@ def _recipe(
     projection = projection.model_copy(
         update={"steps": schedule.steps, "tokens_per_step": schedule.tokens_per_step}
     )
-    # The first warms up as the whole run would.
+    # The first phase warms up like a run without phases.
     warmup = min(WARMUP_STEPS, schedule.steps // 10) if before else winner.schedule.warmup_steps
     schedule = schedule.model_copy(update={"warmup_steps": min(warmup, schedule.steps - 1)})
     checkpoints = plan_checkpoints(own, schedule)
@@ -238,7 +248,7 @@ def _recipe(
 
 
 def _with_rates(groups: Sequence[FlagGroup], lr: float, min_lr: float) -> tuple[FlagGroup, ...]:
-    """With the phase's own rates."""
+    """Return the flags with the phase's own rates."""
     values = {"--lr": f"{lr:.8g}", "--min-lr": f"{min_lr:.8g}"}
     return tuple(
         FlagGroup(
@@ -253,7 +263,7 @@ def _with_rates(groups: Sequence[FlagGroup], lr: float, min_lr: float) -> tuple[
 
 
 def _change(before: MemoryUse, now: MemoryUse) -> str:
-    """Return what the hand-over redistributes, and why."""
+    """Return the changes of the layout between two phases, and the reasons, in words."""
     changes = []
     if str(before.layout) != str(now.layout):
         changes.append(f"{before.layout} becomes {now.layout}")

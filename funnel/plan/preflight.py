@@ -1,13 +1,13 @@
-"""Does a recipe train the same however it is spread? A few steps of it, at toy width, anywhere.
+"""Test that a recipe trains the same under every layout, with a few steps at toy width.
 
-The toy has the recipe's activation, norm, positions, tying, ratio of heads to KV heads and of
-d_ff to d_model, and its optimizer; its learning rate is carried back to its width by the
-maximal-update rule, ``lr × d_model / toy d_model`` (arXiv 2203.03466), up to 3e-3, without warm-up.
-Global batch, seed and initial weights are one for all layouts, so that in fp32 their losses differ
-by the order of sums alone: some 1e-7 of a loss.
+The toy config has the recipe's activation, norm, positions, tied or untied embeddings, ratios of
+heads to KV heads and of d_ff to d_model, and optimizer. The maximal-update rule carries the
+learning rate back to the toy width, ``lr × d_model / toy d_model`` (arXiv 2203.03466), up to 3e-3,
+without warm-up. All layouts share the global batch, the seed and the initial weights. In fp32 their
+losses then differ only by the order of sums: about 1e-7, relative.
 
-A control that must fail, data parallel without averaging gradients, shows that the comparison can
-tell.
+A control, data parallelism without averaged gradients, must differ. It shows that the comparison
+detects a faulty layout.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trainer.parallel.launch import Launcher, LayoutFailed
 from trainer.spec import Config, make_config
 
 TOLERANCE = 1e-5
-"""Largest relative difference of a loss from the single process's."""
+"""Largest allowed relative difference of a loss from the single process's loss."""
 NORM_TOLERANCE = 1e-4
-"""Largest relative difference of a gradient norm: squares are added up, over shards of every
+"""Largest allowed relative difference of a gradient norm, which sums squares over shards of any
 size."""
 
 TOY_LAYERS = 4
@@ -31,8 +31,11 @@ TOY_SEQ_LEN = 64
 TOY_BATCH = 8
 TOY_VOCAB = 512
 MAX_LR = 3e-3
-"""Rounding grows with every step that overshoots: at 1e-2 it came to 1e-3 of a loss in 50 steps,
-at this rate to 2e-7 in 20."""
+"""Largest learning rate of the toy config.
+
+Steps that overshoot amplify rounding errors: to 1e-3 of a loss in 50 steps at a rate of 1e-2, but
+only to 2e-7 in 20 steps at this rate.
+"""
 MAX_STEPS = 20
 
 PAIRS = (
@@ -51,7 +54,7 @@ CONTROL = Layout(name="control: DDP, not averaged", data=2, averaged=False)
 
 
 class Sameness(Frozen):
-    """How far one layout's training was from the single process's."""
+    """Difference between the training under one layout and in a single process."""
 
     layout: str
     world_size: int
@@ -59,16 +62,16 @@ class Sameness(Frozen):
     loss_first: float | None = None
     loss_last: float | None = None
     loss_difference: float | None = None
-    """Largest over the steps, relative."""
+    """Largest relative difference of a loss over the steps."""
     norm_difference: float | None = None
-    """Largest difference of a gradient norm over the steps, relative."""
+    """Largest relative difference of a gradient norm over the steps."""
     passed: bool
     message: str = ""
-    """Why it did not pass; empty where it did."""
+    """Why the layout did not pass; empty if it did."""
 
 
 def toy_config(recipe: Config) -> Config:
-    """The recipe at toy width, in fp32."""
+    """Return the recipe at toy width, in fp32."""
     group = recipe.n_head // recipe.kv_heads
     kv_heads = 4 if group == 1 else 2
     width = kv_heads * group * TOY_HEAD_DIM
@@ -85,7 +88,7 @@ def toy_config(recipe: Config) -> Config:
             "batch_size": TOY_BATCH,
             "seq_len": TOY_SEQ_LEN,
             "precision": "fp32",
-            # Rates are carried by the width here, once.
+            # The rate above is already scaled to the toy width.
             "mup_base_width": None,
             "mup_base_depth": None,
         }
@@ -93,7 +96,7 @@ def toy_config(recipe: Config) -> Config:
 
 
 def layouts_for(ranks: int) -> tuple[Layout, ...]:
-    """Everything that needs no more than so many ranks, the control last of its size."""
+    """Return the layouts that need at most this many ranks, the control included."""
     chosen = (*PAIRS, CONTROL, *COMBINATIONS)
     return tuple(layout for layout in chosen if layout.world_size <= ranks)
 
@@ -107,11 +110,11 @@ def preflight(
     device: DeviceKind = "cpu",
     timeout_s: float = 120.0,
 ) -> Iterator[Sameness]:
-    """The single process, then each layout against it, as they come.
+    """Yield the result of the single process, then each layout's comparison with it.
 
-    :param config: in fp32, as :func:`toy_config` makes it.
-    :param timeout_s: for each layout.
-    :raises MachineryError: where no process can be started.
+    :param config: a config in fp32, such as that of :func:`toy_config`.
+    :param timeout_s: time limit of each layout.
+    :raises MachineryError: if no process can be started.
     """
     launcher = Launcher(
         config,

@@ -1,4 +1,4 @@
-"""A winning proxy's recipe, carried to its target by the rules of :mod:`funnel.transfer`."""
+"""Carry a winning proxy's recipe to its target by the rules of :mod:`funnel.transfer`."""
 
 from __future__ import annotations
 
@@ -20,47 +20,53 @@ __all__ = ["LrRule", "Projection", "project"]
 
 
 class Projection(Frozen):
-    """The target's recipe and where each of its values is from."""
+    """The target's recipe and the source of each of its values."""
 
     target: TargetArchitecture
     source: Config
-    """The proxy's."""
+    """The proxy's config."""
     rules: RuleChoice
-    """In force."""
+    """Rules in force."""
     config: Config
-    """The target's: its shape, and the carried hyperparameters; its ``lr`` is that of the matrices
-    in the blocks, which hold most of the parameters."""
+    """The target's config: its shape with the carried hyperparameters.
+
+    ``lr`` is the rate of the matrices in the blocks, which hold most of the parameters.
+    """
     base_lr: Positive
-    """Rate for a launcher that divides by the width itself, if the rule is ``mup``."""
+    """Rate for a launcher that scales by the width itself, if the rule is ``mup``; else ``lr``."""
     base_width: PositiveInt
-    """Width at which ``base_lr`` is the blocks' rate too."""
+    """Width at which ``base_lr`` equals the blocks' rate."""
     warmup_fraction: NonNegative
-    """Warmup as a share of the schedule, the proxy's and the target's."""
+    """Warm-up as a share of the schedule, the same for proxy and target."""
     steps: PositiveInt
-    """The target's steps: its schedule's horizon."""
+    """The target's steps, which are the horizon of its schedule."""
     tokens_per_step: PositiveInt
     """The target's tokens per step."""
     carried: tuple[CarriedValue, ...]
-    """Every field of the target's config, in its order."""
+    """One value for every field of the target's config, in the config's order."""
     disagreements: tuple[Disagreement, ...]
-    """Values on which the rules disagree, and which was used."""
+    """Values on which rules disagree, with the rule that was used."""
     notes: tuple[str, ...]
-    """Notes on rules that are used beyond their tested range."""
+    """Notes on rules that are used outside their tested range."""
 
     @property
     def lr_rule(self) -> LrRule:
-        """Rule of the width."""
+        """Rule that scales the learning rate with the width."""
         return self.rules.width
 
     @property
     def departures(self) -> tuple[str, ...]:
-        """In words, what of the target's shape the proxy did not have: where there is anything,
-        the recipe is carried further than it was tested."""
+        """Differences between the proxy's shape and the target's, in words.
+
+        If there are any, the recipe is carried further than it was tested.
+        """
         return tuple(Shape.of(self.source).departures(Shape.of(self.target)))
 
     def slowed(self, factor: float) -> Projection:
-        """The same run at ``factor`` times every rate: what goes on from its checkpoint. Its decay
-        is the run's own, so that a step at the lower rate decays less too."""
+        """Return the same run at ``factor`` times every rate, to continue from its checkpoint.
+
+        The weight decay does not change, so a step at a lower rate also decays less.
+        """
         lr = self.config.lr * factor
         return self.model_copy(
             update={
@@ -93,13 +99,13 @@ def project(
     batch_size: int | None = None,
     support: LadderSupport | None = None,
 ) -> Projection:
-    """The recipe of ``config`` for the target.
+    """Carry the recipe of ``config`` to the target.
 
-    :param horizon_steps: over how many steps the proxy's learning rate would have decayed.
-    :param lr_rule: of the width; None: as ``rules`` has it.
-    :param batch_size: the target's sequences a step; None: by the batch's rule.
-    :param support: what a ladder measured, which may choose among the rules.
-    :raises TargetError: where the proxy's warm-up fills its whole schedule.
+    :param horizon_steps: steps over which the proxy's learning rate would have decayed.
+    :param lr_rule: rule of the width; None: that of ``rules``.
+    :param batch_size: the target's sequences per step; None: chosen by the batch's rule.
+    :param support: best rates of a ladder, which may choose among the rules.
+    :raises TargetError: if the proxy's warm-up fills its whole schedule.
     """
     carried = carry(
         config,

@@ -1,12 +1,14 @@
-"""The recipes of a launch plan: the one to launch, and those to fall back on.
+"""Make the recipes of a launch plan: the one to launch, and the fallbacks.
 
-- ``winner``: the finalist with the lowest long-run mean.
-- ``runner-up``: the next one, for where the winner's word proves void.
-- ``restart``: the finalists after it; and the winner with half its learning rate, which is what to
-  continue with from the last checkpoint before a lasting spike. That one was not
-  stress-tested, and says so. Its flags are the winner's, and the launch script halves what the
-  schedule makes of them: Megatron-LM takes a run's rates from its checkpoint, whatever ``--lr`` and
-  ``--override-opt_param-scheduler`` say (core_v0.16.1 to v0.18.2), or stops (v0.19.0).
+- ``winner``: the finalist with the lowest mean over its long runs.
+- ``runner-up``: the next finalist, to launch if the winner fails.
+- ``restart``: the other finalists, and the winner at half its learning rate.
+
+The winner at half its rate continues from the last checkpoint before a lasting spike. It was not
+stress-tested, and its description says so. It has the winner's flags, and the launch script halves
+the rates of the schedule. Flags cannot: on resuming, Megatron-LM takes the rates from the
+checkpoint, regardless of ``--lr`` and ``--override-opt_param-scheduler`` (core_v0.16.1 to v0.18.2),
+or stops (v0.19.0).
 """
 
 from __future__ import annotations
@@ -41,45 +43,46 @@ from funnel.transfer.support import LadderSupport
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart", "phase"]
 RESTART_LR = 0.5
-"""A restart's learning rate, as a share of the winner's."""
+"""Learning rate of the slowed restart, relative to the winner's."""
 
 
 class Recipe(Frozen):
-    """One run that could be launched; ``recipe.json`` and its like hold one each."""
+    """One run that could be launched; each ``recipe*.json`` holds one."""
 
     name: str
-    """The name of its files: ``recipe``, ``recipe-runner-up``, ``recipe-restart-1`` …"""
+    """Name of its files: ``recipe``, ``recipe-runner-up``, ``recipe-restart-1`` …"""
     role: RecipeRole
     why: str
+    """Reason for the recipe, in words."""
     proxy_hash: str
-    """config_hash of the proxy it is carried from."""
+    """``config_hash`` of the proxy that the recipe is carried from."""
     proxy_bpb: Finite | None
-    """The proxy's mean over its long runs; None where it had none of its own."""
+    """The proxy's mean over its long runs; None if it had no long runs."""
     proxy_runs: NonNegativeInt
     projection: Projection
     memory: MemoryUse
     """Memory of a GPU under the chosen layout."""
     layouts: tuple[MemoryUse, ...]
-    """All possible layouts."""
+    """Memory of a GPU under every possible layout."""
     schedule: Schedule
     checkpoints: Checkpoints
     operations: Operations
     precision: Literal["bf16", "fp8"]
     groups: tuple[FlagGroup, ...]
-    """Flags of pretrain_gpt.py, but for data, tokenizer and places."""
+    """Flags of pretrain_gpt.py, without data, tokenizer and paths."""
     lr_factor: Positive = 1.0
-    """Factor of the launch script on the learning rates of the flags."""
+    """Factor by which the launch script multiplies the learning rates of the flags."""
     follows: str | None = None
-    """For a phase: the script of the previous one, whose last weights it starts from."""
+    """For a phase: launch script of the previous phase, from whose last weights it starts."""
     mix: dict[str, float] = Field(default_factory=dict)
-    """Names of corpora and their weights; empty: the user's DATA_PATH."""
+    """Weights of corpora by name; empty: the user's DATA_PATH."""
     precision_flags: tuple[Flag, ...]
     save_flags: tuple[Flag, ...]
     running_flags: tuple[Flag, ...]
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        """All of them, in order."""
+        """All flags, in order."""
         named = (flag for group in self.groups for flag in group.flags)
         return (*named, *self.precision_flags, *self.running_flags, *self.save_flags)
 
@@ -89,12 +92,12 @@ class Recipe(Frozen):
 
     @property
     def script(self) -> str:
-        """The launch script's name."""
+        """Name of the launch script."""
         return f"launch_megatron{self._suffix}.sh"
 
     @property
     def log(self) -> str:
-        """Log file, by default one per run: two runs in one log cannot be separated."""
+        """Name of the run's log file; a log shared by two runs could not be separated."""
         return f"cloud{self._suffix}.log"
 
     @property
@@ -103,7 +106,7 @@ class Recipe(Frozen):
 
     @property
     def is_continuation(self) -> bool:
-        """Whether it goes on from another run's checkpoint."""
+        """Whether the run continues from another run's checkpoint."""
         return self.lr_factor != 1.0
 
     @property
@@ -116,17 +119,17 @@ class Carrying(Frozen):
 
     rules: RuleChoice = DEFAULT_RULES
     batch: PositiveInt | None = None
-    """Sequences a step; None: by the batch's rule."""
+    """Sequences per step; None: chosen by the batch's rule."""
     support: LadderSupport | None = None
-    """Measurements of the rates by a ladder."""
+    """Best rates of a ladder; None without a ladder."""
 
 
 def make_recipes(
     candidates: Sequence[Candidate], booking: Booking, carrying: Carrying
 ) -> tuple[Recipe, ...]:
-    """The winner first.
+    """Return the recipes of a launch plan, the winner's first.
 
-    :raises HandoffError: where no layout fits.
+    :raises HandoffError: if no layout fits.
     """
     recipes = []
     for place, candidate in enumerate(candidates):
@@ -151,9 +154,9 @@ def carry(
     carrying: Carrying,
     batch_size: int | None = None,
 ) -> Projection:
-    """The candidate's recipe at the target's scale.
+    """Carry the candidate's recipe to the target.
 
-    :param batch_size: sequences a step that a layout takes; None: what is wished.
+    :param batch_size: sequences per step that a layout takes; None: those of ``carrying``.
     """
     return project(
         candidate.config,
@@ -193,7 +196,7 @@ def _recipe(
     projection, uses, memory = carried_and_laid_out(
         candidate, booking.target, booking.cluster, carrying, booking.measured
     )
-    # The batch that was asked for, before the layout had its say.
+    # The batch before the layout rounds it.
     wanted = carry(candidate, booking.target, carrying).config.batch_size
     schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
     checkpoints = plan_checkpoints(booking, schedule)
@@ -234,9 +237,9 @@ def carried_and_laid_out(
     carrying: Carrying,
     measured: MeasuredSpeed | None,
 ) -> tuple[Projection, list[MemoryUse], MemoryUse]:
-    """The candidate's recipe at the batch that a layout takes, all layouts, and the one to take.
+    """Return the carried recipe at the chosen layout's batch, all layouts, and the chosen one.
 
-    :raises HandoffError: where no layout fits.
+    :raises HandoffError: if no layout fits.
     """
     projection = carry(candidate, target, carrying)
     wanted = projection.config.batch_size
@@ -245,13 +248,13 @@ def carried_and_laid_out(
     uses = layouts(target, cluster, wanted, fp8=fp8, measured=factor)
     memory = fastest(uses, target, cluster, fp8=fp8, measured=measured)
     if memory.layout.global_batch != wanted:
-        # Rates and steps are those of the batch that the layout takes.
+        # Rates and steps must follow from the batch that the layout takes.
         projection = carry(candidate, target, carrying, memory.layout.global_batch)
     return projection, uses, memory
 
 
 def departures_from(rules: RuleChoice, recipe: Recipe) -> Iterator[str]:
-    """In words, by which other rules than these the recipe was carried."""
+    """Yield each difference, in words, between the rules of the recipe and these rules."""
     projection = recipe.projection
     for name in RuleChoice.model_fields:
         own, other = getattr(projection.rules, name), getattr(rules, name)
@@ -268,7 +271,7 @@ def departures_from(rules: RuleChoice, recipe: Recipe) -> Iterator[str]:
 
 
 def batch_words(recipe: Recipe) -> str | None:
-    """Return how the batch was changed if the proxy's could not be kept, or was not wanted."""
+    """Return how the batch differs from the proxy's, in words; None if it does not."""
     schedule = recipe.schedule
     proxy_tokens = recipe.projection.source.tokens_per_step
     if schedule.tokens_per_step == proxy_tokens:

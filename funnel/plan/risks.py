@@ -1,4 +1,4 @@
-"""List what may be wrong with a launch plan, for the person who pays for it."""
+"""List the risks of a launch plan for the person who pays for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from funnel.target.sizes import size_text
 from trajectory.rows import Finalist
 
 USUAL_WARMUP = 0.01
-"""The usual warmup, as a share of the schedule. GPT-3: 375 M of 300 B tokens (arXiv 2005.14165,
-appendix B); Llama 2: 2000 steps of 4 M of 2 T tokens (arXiv 2307.09288, section 2.2)."""
+"""Largest usual warm-up, as a share of the schedule.
+
+GPT-3: 375 M of 300 B tokens (arXiv 2005.14165, appendix B). Llama 2: 2000 steps of 4 M of 2 T
+tokens (arXiv 2307.09288, section 2.2).
+"""
 WIDE_APART = 2.0
-"""How many times apart rules may be before it is a risk which of them is taken."""
+"""Ratio of the rules' largest to smallest value above which their disagreement is a risk."""
 
 
 def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
-    """A sentence each, without its full stop."""
+    """Yield the risks, one sentence each, without the final period."""
     projection = winner.projection
     if projection.departures:
         yield (
@@ -58,7 +61,7 @@ def _rotary_base(base: float, proxys: float) -> str:
 
 
 def _carried_over(projection: Projection) -> Iterator[str]:
-    """Yield the basis of the rate's rule and of the sequence length."""
+    """Yield the risks of the rules that carry the rate, and of longer sequences."""
     yield (
         f"the learning rate is carried by {projection.lr_rule} over a width ratio of "
         f"{projection.target.d_model / projection.source.d_model:.3g}"
@@ -79,7 +82,7 @@ def _carried_over(projection: Projection) -> Iterator[str]:
 
 
 def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
-    """Yield what was stated or computed because only a run could measure it."""
+    """Yield what is stated or computed because only a run on the rented GPUs can measure it."""
     speed = booking.compute.speed
     if speed.source != "measured":
         yield (
@@ -102,12 +105,14 @@ def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
 
 
 def _head_start(projection: Projection) -> Iterator[str]:
-    """The start of an untied head, for which Megatron-LM has a deviation of its own under ``mup``
-    alone."""
+    """Yield the risk from the initial deviation of an untied head.
+
+    Megatron-LM sets a separate deviation for the head only under ``mup``.
+    """
     if projection.lr_rule == "mup" or projection.target.tie_embeddings:
         return
     source = projection.source
-    # Half the logits' variance.
+    # The first loss exceeds that of uniform probabilities by half the variance of the logits.
     blocks = INIT_STD * source.init_scale
     excess = projection.target.d_model * blocks**2 / 2
     proxys = source.d_model * table_std(source) ** 2 / 2
@@ -119,8 +124,8 @@ def _head_start(projection: Projection) -> Iterator[str]:
 
 
 def _pauses(winner: Recipe) -> Iterator[str]:
-    """Yield what the GPUs wait for or do besides training, which the utilization omits."""
-    # Forward alone is a third of a training step.
+    """Yield the GPUs' time outside training, which the utilization omits."""
+    # A forward pass alone is a third of a training step.
     evaluation = EVAL_BATCHES / EVAL_STEPS / 3
     checkpoints, run = winner.checkpoints, winner.operations
     waiting = run.pause_sync_s / (3600 * checkpoints.every_hours)
@@ -138,7 +143,10 @@ def _pauses(winner: Recipe) -> Iterator[str]:
 
 
 def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
-    """Warm-up is carried as a fraction, and a few steps are a large one of a short long run."""
+    """Yield the risk of a long warm-up.
+
+    The warm-up is carried as a fraction, and a few steps are a large fraction of a short run.
+    """
     schedule, source = winner.schedule, winner.projection.source
     share = winner.projection.warmup_fraction
     if share <= USUAL_WARMUP:
@@ -160,8 +168,11 @@ def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator
 
 
 def _lead(best: Finalist, second: Finalist) -> float:
-    """On the seeds that each shares with the baseline, where both share some: finalists of several
-    nights may have been run on different ones."""
+    """Return how far the winner leads the runner-up, in bits per byte.
+
+    The lead compares each finalist's difference from the baseline on shared seeds, if both have
+    one, because finalists of several sessions may have run on different seeds.
+    """
     if best.delta_vs_baseline is None or second.delta_vs_baseline is None:
         return second.val_bpb - best.val_bpb
     return second.delta_vs_baseline - best.delta_vs_baseline
@@ -209,7 +220,7 @@ def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[st
 
 
 def _doubts_of_the_search(case: LaunchCase) -> Iterator[str]:
-    """Whether the winner is better than what it was searched from, and the ranking than chance."""
+    """Yield doubts that the winner beats the baseline, and that the ranking beats chance."""
     best = case.candidates[0].standing
     if best.stderr is None:
         yield "the noise of long runs is unknown: stress them with --seeds 2"

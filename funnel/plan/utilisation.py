@@ -1,8 +1,8 @@
-"""Compute, or take as stated or measured, the share of the GPUs' peak that a layout gets.
+"""Determine the share of the GPUs' peak that a layout reaches: computed, stated or measured.
 
-The arithmetic is that of :mod:`funnel.plan.speed.step_time`. Compared with Megatron-LM's published
-tables it is off by 3 % in the mean and by less than 10 % in every row, including those it was not
-fitted to (docs/plan.md). A measurement by the pre-flight replaces it.
+:mod:`funnel.plan.speed.step_time` computes it. Its mean error on Megatron-LM's published tables is
+3 %, and its error in every row is less than 10 %, including rows it was not fitted to
+(docs/plan.md). A measurement by the preflight replaces the computed value.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import TrainingFlops
 
 LAUNCHED = Practice()
-"""Practice of the launch scripts: fused attention, gradients and weights of the data-parallel group
-in transit during a micro-batch, tensor-parallel and pipeline traffic exposed, one chunk each."""
+"""Practice of the launch scripts: fused attention, one chunk per GPU, data-parallel traffic hidden
+behind a micro-batch, tensor-parallel and pipeline traffic exposed."""
 ERROR = 0.10
-"""Largest relative error for a published run."""
+"""Largest relative error of the computed share on a published run."""
 SAME_SPEED = 0.03
-"""Layouts closer than this are as fast as each other: the simpler one is taken."""
+"""Relative difference below which layouts count as equally fast; the simpler one is chosen."""
 
 Source: TypeAlias = Literal["computed", "stated", "measured", "scaled"]
 
@@ -45,22 +45,23 @@ class MeasuredSpeed(Frozen):
     step_s: Positive
     """Median seconds of a step."""
     memory_gb: Positive | None = None
-    """The most that PyTorch had reserved on a GPU that says so, 10^9 bytes."""
+    """Largest memory that PyTorch reserved on any GPU that reports it, in 10^9 bytes."""
     fabric_gb_s: Positive | None = None
-    """Bus bandwidth of an all-reduce across nodes, a GPU's adapter, 10^9 bytes a second."""
+    """Bus bandwidth of an all-reduce across nodes per GPU, in 10^9 bytes per second."""
 
 
 class Utilisation(Frozen):
-    """How much of the peak, and how that is known."""
+    """Share of the peak that a run reaches, and the source of that number."""
 
     mfu: Positive
-    """Share of dense bf16, with the model's own arithmetic counted once (Chowdhery et al. 2022)."""
+    """Share of the dense bf16 peak; it counts the model's own arithmetic once (Chowdhery et al.
+    2022)."""
     source: Source
     step: StepTime | None = None
     """Parts of a step's time; None if stated."""
 
     def words(self) -> str:
-        """In a few words, how it is known."""
+        """Return the source of the number, in a few words."""
         return {
             "computed": f"computed from the layout, to about {ERROR:.0%}",
             "stated": "stated, not measured",
@@ -77,7 +78,7 @@ def utilisation(
     fp8: bool,
     measured: MeasuredSpeed | None = None,
 ) -> Utilisation:
-    """Return what this layout gets of the cluster's peak.
+    """Return the share of the cluster's peak that this layout reaches.
 
     :raises HandoffError: if the GPU's links are unknown, or the measurement is of another run.
     """
@@ -105,10 +106,12 @@ def fastest(
     fp8: bool,
     measured: MeasuredSpeed | None = None,
 ) -> MemoryUse:
-    """The usable layout with the shortest step, by the arithmetic; of those as fast as it, the one
-    with the least model parallelism. Whole layers are recomputed only where nothing does without.
+    """Return the usable layout with the shortest step.
 
-    :raises HandoffError: where none is usable, with what would help.
+    Of equally fast layouts it is the one with the least model parallelism. It recomputes whole
+    layers only if no layout is usable without that.
+
+    :raises HandoffError: if no layout is usable; the message says what would help.
     """
     plain = suggest(uses, target, cluster)
     usable = [
@@ -126,7 +129,7 @@ def fastest(
 def memory_factor(
     target: TargetArchitecture, cluster: Cluster, measured: MeasuredSpeed | None, *, fp8: bool
 ) -> float:
-    """Return the memory that the pre-flight measured, relative to the formula; 1 if unmeasured."""
+    """Return the ratio of the preflight's measured memory to the formula; 1 if unmeasured."""
     if measured is None or measured.memory_gb is None:
         return 1.0
     _same_run(measured, target, cluster)
@@ -136,9 +139,9 @@ def memory_factor(
 
 
 def read_measured(path: Path) -> MeasuredSpeed:
-    """Read the pre-flight's measurements.
+    """Read the preflight's measurements.
 
-    :raises HandoffError: naming the file and what is wrong with it.
+    :raises HandoffError: if the file cannot be read or holds no measurements.
     """
     try:
         return MeasuredSpeed.model_validate_json(read_given(path))

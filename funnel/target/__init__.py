@@ -1,1 +1,1 @@
-"""Define what the cloud will train, and the proxies that represent it."""
+"""Define the target that the cloud will train, and the proxies that represent it."""

@@ -1,4 +1,4 @@
-"""The architecture that the cloud run will train: TOML files, the shipped ones by name."""
+"""Read the architecture that the cloud run will train from a TOML file or a shipped target."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from funnel.target.shape import ParameterCount
 from trainer.spec import Activation
 
 COUNT_TOLERANCE = 0.03
-"""How far the declared parameters may be off those of the shape."""
+"""Largest relative difference between the declared parameters and those of the shape."""
 
-# Bounds far beyond any model, so that no count overflows.
+# These bounds are far beyond any model and prevent overflow.
 Extent: TypeAlias = Annotated[int, Field(gt=0, le=10**8)]
 Total: TypeAlias = Annotated[int, Field(gt=0, le=10**18)]
 
@@ -38,15 +38,15 @@ class TargetArchitecture(Frozen):
     name: Annotated[str, Field(pattern=r"^[\w.:+-]{1,48}$")]
     doc: PlainText = ""
     params: Total
-    """Declared parameters, counted as ``params_counted`` says."""
+    """Declared number of parameters, counted according to ``params_counted``."""
     params_counted: Literal["total", "without_embeddings"] = "total"
-    """``without_embeddings`` leaves out the tables of tokens and of learned positions, and an
-    untied head."""
+    """``without_embeddings`` excludes the tables of tokens and of learned positions, and an untied
+    head."""
     d_model: Extent
     n_layer: Extent
     n_head: Extent
     n_kv_head: Extent
-    """Heads of keys and values; ``n_head`` of them is multi-head attention."""
+    """Heads of keys and values; if equal to ``n_head``, attention is multi-head."""
     head_dim: Extent
     ffn_ratio: Annotated[float, Field(gt=0, le=1e4, allow_inf_nan=False)]
     """d_ff / d_model."""
@@ -54,26 +54,28 @@ class TargetArchitecture(Frozen):
     norm: Literal["layernorm", "rmsnorm"]
     positions: Literal["learned", "rotary"]
     seq_len: Extent
-    """Tokens a sequence in pretraining."""
+    """Tokens per sequence in pretraining."""
     vocab_size: Extent
     tie_embeddings: bool
     qk_norm: bool = False
     norm_place: Literal["pre", "output", "sandwich"] = "pre"
     rope_base: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10_000.0
-    """These three as :class:`~trainer.spec.Config` has them."""
+    """Base of the rotary positions; this field and the two above match
+    :class:`~trainer.spec.Config`."""
     token_budget: Total | None = None
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
     fixed: Annotated[tuple[RatioName, ...], Field(strict=False)] = ()
-    """The ratios that stay as they are; the others may be searched and are carried back."""
+    """Ratios that must not change; the others may be searched and are carried back."""
     phases: Annotated[tuple[Phase, ...], Field(strict=False)] = ()
-    """The curriculum; empty: one phase."""
+    """Phases of the curriculum; empty: a single phase."""
     lr_rule: Literal["mup", "sqrt_width", "step_law"] | None = None
-    """How the plan scales the learning rate with the width; None: mup, unless a ladder contradicts
+    """Rule that scales the learning rate with the width; None: mup, unless a ladder contradicts
     it."""
     length_rule: Literal["delphi", "microsoft", "complete_d", "step_law", "none"] | None = None
-    """How it scales with the tokens; None: delphi, unless a ladder contradicts it."""
+    """Rule that scales the learning rate with the tokens; None: delphi, unless a ladder contradicts
+    it."""
     batch_rule: Literal["step_law", "power_lines", "kept"] = "step_law"
-    """How many tokens a step has."""
+    """Rule that sets the tokens per step."""
 
     @model_validator(mode="after")
     def _is_what_it_says(self) -> Self:
@@ -98,7 +100,7 @@ class TargetArchitecture(Frozen):
         if self.positions == "rotary" and self.head_dim % 2:
             return f"rotary positions need an even head_dim, not {self.head_dim}; correct it"
         width = self.ffn_ratio * self.d_model
-        # A ratio such as 8/3 is written with as many digits as one likes.
+        # A ratio such as 8/3 may be written with any number of digits.
         if self.d_ff < 1 or abs(width - self.d_ff) > 1e-6 * width:
             return (
                 f"ffn_ratio {self.ffn_ratio:.15g} × d_model {self.d_model} is {width:.6g}, not a "
@@ -121,7 +123,7 @@ class TargetArchitecture(Frozen):
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys and values, under the name that Config has for it."""
+        """Heads of keys and values, under Config's name for them."""
         return self.n_kv_head
 
     @property
@@ -131,7 +133,7 @@ class TargetArchitecture(Frozen):
 
     @property
     def parameter_count(self) -> ParameterCount:
-        """The shape's parameters, by arithmetic."""
+        """Number of parameters of the shape."""
         return ParameterCount.of(self, self.vocab_size)
 
     @property
@@ -141,14 +143,15 @@ class TargetArchitecture(Frozen):
 
     @property
     def tokens(self) -> int:
-        """The token budget: its own, else 20 a parameter."""
+        """The target's token budget, else 20 tokens per parameter."""
         return self.token_budget or TOKENS_PER_PARAMETER * self.total_params
 
 
 def parse_target(toml: str, source: str) -> TargetArchitecture:
-    """Parse a target from TOML text; messages call it ``source``.
+    """Parse a target from TOML text.
 
-    :raises TargetError: naming the key and the fix.
+    :param source: name of the text in messages.
+    :raises TargetError: if the text is not a valid target; the message names the key and the fix.
     """
     document = _FILES.document(toml, source)
     try:
@@ -165,13 +168,13 @@ def parse_target(toml: str, source: str) -> TargetArchitecture:
 
 
 def shipped_targets() -> list[str]:
-    """The names of the targets that come with the product, in order."""
+    """Return the names of the shipped targets, in order."""
     return _FILES.names()
 
 
 def load_target(name_or_path: str) -> TargetArchitecture:
-    """A shipped target by its name, else the target in a file.
+    """Load a shipped target by its name, or a target from a file.
 
-    :raises TargetError: where there is none, or where it cannot be used.
+    :raises TargetError: if there is no such target, or it is not valid.
     """
     return parse_target(_FILES.text(name_or_path), name_or_path)

@@ -1,22 +1,22 @@
-"""A target as a budget: parameters, tokens or money, and the shape that its ratios have there.
+"""Turn a target's budget of parameters, tokens or money into a shape with the target's ratios.
 
 A target file may give a shape in whole numbers (``d_model``, ``n_layer``, ``n_head``,
-``n_kv_head``), or leave them out and give ratios:
+``n_kv_head``), or omit them and give ratios:
 
     width_per_layer  d_model / n_layer
     head_dim         width of a head
-    kv_group         heads of queries to one of keys and values
+    kv_group         heads of queries per head of keys and values
     ffn_ratio        d_ff / d_model
 
-Then the budget decides the size. ``params`` is the size itself; ``token_budget`` alone makes it one
-twentieth of the tokens, and money alone what is spent best by the same rule (20 tokens a parameter,
-Hoffmann et al. 2022, arXiv 2203.15556). Money is
+The budget then determines the size. ``params`` is the size itself. ``token_budget`` alone gives one
+twentieth of the tokens, and money alone gives the best size for it by the same rule (20 tokens per
+parameter, Hoffmann et al. 2022, arXiv 2203.15556). Money is
 
     budget_usd = hours × gpu_hourly_usd,    FLOPs = hours × 3600 × gpu_tflops × 10^12
 
-with what one GPU costs an hour and gets of the model's arithmetic, both in the file. Beside a shape
-money decides the tokens alone: FLOPs / FLOPs a token (Chowdhery et al. 2022, arXiv 2204.02311,
-appendix B).
+The file gives the hourly price of one GPU and the arithmetic of the model that it does per second.
+With a shape in whole numbers, money determines only the tokens: FLOPs / FLOPs per token (Chowdhery
+et al. 2022, arXiv 2204.02311, appendix B).
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ RATIO_KEYS = ("width_per_layer", "kv_group")
 MONEY_KEYS = ("budget_usd", "gpu_hourly_usd", "gpu_tflops")
 SHAPE_KEYS = ("d_model", "n_layer", "n_head", "n_kv_head")
 TOKENS_PER_PARAMETER = 20
-"""Compute-optimal training, Hoffmann et al. 2022 (arXiv 2203.15556), table 3 rounded."""
+"""Tokens per parameter of compute-optimal training: Hoffmann et al. 2022 (arXiv 2203.15556),
+table 3, rounded."""
 SIZED_BY = ("vocab_size", "seq_len", "activation", "positions", "tie_embeddings")
 """Fields that determine the size of a shape besides its ratios."""
 ROUNDS = 40
-"""Rounds of fitting a size to its tables and its money; each at least halves the error."""
+"""Rounds that fit a size to its tables and its budget; each at least halves the error."""
 
 
 def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
-    """Return a target file's table with a whole shape, its parameters and its tokens.
+    """Return a target file's table with a shape in whole numbers, its parameters and its tokens.
 
-    It replaces ratios or money; a table without them is returned unchanged.
+    They replace ratios and money; a table without these is returned unchanged.
 
-    :param build: makes an unchecked architecture of a table's values.
-    :raises ValueError: one clause that names the key and the fix.
+    :param build: function that makes an unchecked architecture from a table.
+    :raises ValueError: if the table is not valid; the message is a clause with the key and the fix.
     """
     table = {key: value for key, value in document.items() if key not in MONEY_KEYS}
     flops = _flops(document)
@@ -68,7 +69,7 @@ def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
 
 
 def _flops(document: dict[str, Any]) -> float | None:
-    """Return the FLOPs that the money buys; None if the file has none."""
+    """Return the FLOPs that the money buys; None if the file gives no money."""
     given = [key for key in MONEY_KEYS if key in document]
     if not given:
         return None
@@ -85,7 +86,7 @@ def _number(table: dict[str, Any], key: str) -> float:
 
 
 def _paid(table: dict[str, Any], flops: float, build: Any) -> dict[str, Any]:
-    """A shape's tokens for the money."""
+    """Return the table with the token budget that the FLOPs allow for its shape."""
     return table | {"token_budget": max(1, round(flops / _per_token(build(table))))}
 
 
@@ -97,7 +98,7 @@ def _per_token(shape: Any) -> float:
 def _sized(
     table: dict[str, Any], ratios: dict[str, float], flops: float | None, build: Any
 ) -> dict[str, Any]:
-    """The shape of these ratios at the budget."""
+    """Return the table with the shape of these ratios that fits the budget."""
     total = table.get("params_counted", "total") == "total"
     wanted = _wanted_params(table, flops)
     blocks = wanted
@@ -106,7 +107,7 @@ def _sized(
         count = build(shaped).parameter_count
         size = count.total if total else count.blocks
         if flops is not None and "params" not in table:
-            # Twenty tokens a parameter of what one token costs.
+            # The size whose training on 20 tokens per parameter costs all FLOPs.
             shape = build(shaped)
             wanted = flops / _per_token(shape) / TOKENS_PER_PARAMETER
         blocks *= (wanted / size) ** 0.5
@@ -117,7 +118,7 @@ def _sized(
 
 
 def _wanted_params(table: dict[str, Any], flops: float | None) -> float:
-    """The parameters that the budget asks for, to begin with."""
+    """Return the parameters that the budget asks for; for money it is a first estimate."""
     if "params" in table:
         return _number(table, "params")
     if flops is not None:
@@ -131,7 +132,10 @@ def _wanted_params(table: dict[str, Any], flops: float | None) -> float:
 
 
 def _shape(blocks: float, ratios: dict[str, float], activation: str) -> dict[str, Any]:
-    """Whole numbers of about so many weights in the blocks; d_ff takes what rounding leaves."""
+    """Return a shape in whole numbers with about this many weights in the blocks.
+
+    d_ff is chosen last and compensates for the rounding of the others.
+    """
     head_dim, group = round(ratios["head_dim"]), round(ratios["kv_group"])
     attention, k = 2 + 2 / group, matrices(activation)
     per_square = attention + k * ratios["ffn_ratio"]

@@ -1,13 +1,15 @@
-"""The target's shape by the winner's ratios.
+"""Carry the winner's ratios to the target's shape.
 
-What is carried is what the search changed, and no more: a ratio that the winner has from the
-baseline leaves the target as it is, so that the baseline carries the target's own shape. A number
-is carried as a factor of the target's (the baseline has the target's numbers, but for heads that
-were too wide for a CPU's proxies), a kind as the winner's. The blocks' matrices keep the weights
-that the target's have, d_ff taking what whole heads and layers leave, as in the proxies
-(:mod:`funnel.target.equal_size`); width and depth grow together, by the factor that the size asks.
+Only ratios that the search changed are carried. A ratio that the winner shares with the baseline
+leaves the target unchanged, so carrying the baseline gives the target's own shape. The winner's
+number is carried as a factor of the target's number. The baseline has the target's numbers, except
+for heads that were too wide for proxies on a CPU. The winner's kind replaces the target's kind.
 
-Numbers are carried only between configs of equal size: else a shape may have won by being larger.
+The number of weights in the blocks' matrices does not change. As in the proxies, d_ff compensates
+for the rounding of heads and layers (:mod:`funnel.target.equal_size`). Width and depth grow
+together, by the factor that the size requires.
+
+Numbers are carried only between configs of equal size, because a larger shape may win by its size.
 """
 
 from __future__ import annotations
@@ -34,22 +36,26 @@ from funnel.target.ratios import RATIOS, RatioName
 from trainer.spec import Config
 
 ASPECT_LIMIT = 2.0
-"""Width to depth is carried up to this factor either way: over it the proxies' few layers say
-little, and Kaplan et al. 2020 (figure 5) find the loss to rise."""
+"""Largest factor, in either direction, by which the ratio of width to depth is carried.
+
+Beyond it the proxies' few layers say little, and the loss rises (Kaplan et al. 2020, figure 5).
+"""
 D_FF_GRAIN = 128
-"""The target's d_ff is a multiple of so much: it is split over GPUs."""
+"""Divisor of the target's d_ff, which is split over GPUs."""
 TENSOR_PARALLEL = (8, 4, 2, 1)
-"""KV heads are a multiple of the first of these that the width allows."""
+"""Divisors to try for the number of KV heads, in order of preference."""
 WIDTH_MISS = 0.05
-"""How far whole heads may move the width for the sake of that."""
+"""Largest relative change of the width to make the KV heads a multiple of such a divisor."""
 CHANGED_BY: Mapping[RatioName, float] = {
     "depth_width": 0.02,
     "head_dim": 0.02,
     "kv_group": 0.02,
     "ffn_ratio": RATIO_TOLERANCE,
 }
-"""How far a number must be off the baseline's to count as changed: the feed-forward ratio is
-nominal, and so near to it is what whole layers leave."""
+"""Relative difference from the baseline above which a number counts as changed.
+
+It is larger for the feed-forward ratio, which whole layers meet only approximately.
+"""
 NUMBERS: tuple[RatioName, ...] = ("depth_width", "head_dim", "kv_group", "ffn_ratio")
 KINDS: tuple[RatioName, ...] = (
     "activation",
@@ -63,26 +69,27 @@ KINDS: tuple[RatioName, ...] = (
 
 
 class CarriedRatio(Frozen):
-    """One ratio that the winner changed, on its way to the target."""
+    """One ratio that the winner changed, and its effect on the target."""
 
     name: RatioName
     baseline: Scalar
     winner: Scalar
     before: Scalar
-    """The target's own."""
+    """Value of the original target."""
     after: Scalar
+    """Value of the target as launched."""
     is_carried: bool
-    """Whether the winner's change reached the target."""
+    """Whether the change was carried to the target."""
     how: str
-    """How it was carried, or why it was left behind."""
+    """How the change was carried, or why it was not."""
 
 
 class CarriedShape(Frozen):
-    """The target as it is launched, and what of the winner is in it."""
+    """The target as launched, and the winner's ratios in it."""
 
     target: TargetArchitecture
     ratios: tuple[CarriedRatio, ...]
-    """Those that the winner changed."""
+    """Ratios that the winner changed."""
 
 
 def carry_shape(
@@ -93,12 +100,12 @@ def carry_shape(
     vocab_size: int | None = None,
     left: Collection[RatioName] = (),
 ) -> CarriedShape:
-    """The target of the same size with what the winner changed of the baseline's ratios.
+    """Return the target at its own size with the ratios that the winner changed.
 
-    :param baseline: None: the winner is compared with the target itself, number by number.
-    :param vocab_size: of the proxies, to compare FLOPs; None compares the weights alone.
-    :param left: ratios to leave as the target has them, since they do harm.
-    :raises TargetError: where no whole shape of the size has the winner's ratios.
+    :param baseline: config to compare the winner with; None: the target itself.
+    :param vocab_size: the proxies' vocabulary, to compare FLOPs; None: compare only weights.
+    :param left: harmful ratios, which stay as in the target.
+    :raises TargetError: if no shape in whole numbers has the winner's ratios at this size.
     """
     reference: Sized = baseline or target
     own, base = NumericRatios.of(winner, reference), NumericRatios.of(reference, reference)
@@ -113,7 +120,7 @@ def carry_shape(
 
 @dataclass(frozen=True, slots=True)
 class _Journey:
-    """From the winner to the target."""
+    """Work of :func:`carry_shape`: decides which ratios to carry, and builds the shape."""
 
     winner: Config
     baseline: Config | None
@@ -124,7 +131,7 @@ class _Journey:
     left: frozenset[RatioName]
 
     def changed(self) -> Iterator[RatioName]:
-        """The ratios that the winner has not from the baseline."""
+        """Yield the ratios in which the winner differs from the baseline."""
         reference: Config | TargetArchitecture = self.baseline or self.target
         same_layers = (self.winner.d_model, self.winner.n_layer) == (
             reference.d_model,
@@ -133,7 +140,7 @@ class _Journey:
         for name in RATIOS:
             if name in NUMBERS:
                 if name == "ffn_ratio" and same_layers:
-                    continue  # what is left of d_ff is other heads' and activations'
+                    continue  # d_ff differs only by the change of heads or activation
                 factor = self.own.get(name) / self.base.get(name)
                 if max(factor, 1 / factor) > 1 + CHANGED_BY[name]:
                     yield name
@@ -141,7 +148,7 @@ class _Journey:
                 yield name
 
     def why_left(self, name: RatioName) -> str | None:
-        """Why a change is not carried; None where it is."""
+        """Return why a change is not carried; None if it is carried."""
         if name in self.target.fixed:
             return "left behind: the target fixes it"
         if name in self.left or self._is_paid_for(name):
@@ -160,20 +167,23 @@ class _Journey:
         return problem is not None
 
     def _is_paid_for(self, name: RatioName) -> bool:
-        """Whether the depth is no choice, but what a wider feed-forward block left of it."""
+        """Return whether the depth changed only because a wider feed-forward block takes layers."""
         reference: Config | TargetArchitecture = self.baseline or self.target
         paid = self.winner.d_model == reference.d_model
         return name == "depth_width" and "ffn_ratio" in self.left and paid
 
     def factor(self, name: RatioName) -> float:
-        """By which a number of the target is multiplied."""
+        """Return the factor by which to multiply a number of the target."""
         factor = self.own.get(name) / self.base.get(name)
         if name == "depth_width":
             return min(max(factor, 1 / ASPECT_LIMIT), ASPECT_LIMIT)
         return factor
 
     def built(self, carried: Collection[RatioName]) -> TargetArchitecture:
-        """The target of its own size with these of the winner's ratios."""
+        """Return the target at its own size with these of the winner's ratios.
+
+        :raises TargetError: if no shape in whole numbers has these ratios.
+        """
         target = self.target
         kinds: dict[str, Any] = {name: self._kind(name) for name in KINDS if name in carried}
         head_dim = self._whole(carried, "head_dim", target.head_dim, even=True)
@@ -190,7 +200,7 @@ class _Journey:
                 head_dim * group,
             )
             layers = size.layers(d_model, ratio)
-            # An even number of layers can be split over a pipeline.
+            # A pipeline can split an even number of layers.
             n_layer = max(1, 2 * round(layers / 2) if layers >= 8 else round(layers))
         if d_model % (head_dim * group):
             raise TargetError(
@@ -230,7 +240,7 @@ class _Journey:
     def rows(
         self, built: TargetArchitecture, carried: Mapping[RatioName, bool]
     ) -> Iterator[CarriedRatio]:
-        """Yield a description of each change."""
+        """Yield each change and its effect on the target."""
         reference: Config | TargetArchitecture = self.baseline or self.target
         for name, is_carried in carried.items():
             yield CarriedRatio(
@@ -266,7 +276,7 @@ def _said(name: RatioName, shape: Any, numbers: NumericRatios) -> Scalar:
 
 
 def _width(wanted: float, unit: int) -> int:
-    """The nearest width of whole heads, split over as many GPUs as may be."""
+    """Return a nearby width with whole heads that the most GPUs can split."""
     for parallel in TENSOR_PARALLEL:
         step = unit * parallel
         width = step * max(1, round(wanted / step))
@@ -276,9 +286,9 @@ def _width(wanted: float, unit: int) -> int:
 
 
 def _rest(size: EqualSize, d_model: int, n_layer: int, group: int, activation: str) -> int:
-    """d_ff: what is left of the size.
+    """Return the d_ff that the size leaves for this width and depth.
 
-    :raises TargetError: where nothing is.
+    :raises TargetError: if nothing is left.
     """
     left = size.amount / n_layer / d_model - 2 * d_model - 2 * d_model / group
     d_ff = size.unit * round(left / matrices(activation) / size.unit)
@@ -291,7 +301,7 @@ def _rest(size: EqualSize, d_model: int, n_layer: int, group: int, activation: s
 
 
 def _declared(target: TargetArchitecture, shape: dict[str, Any]) -> TargetArchitecture:
-    """The target with another shape, which says its own size, and the token budget it had."""
+    """Return the target with another shape, its declared size, and the same token budget."""
     own = {name: getattr(target, name) for name in TargetArchitecture.model_fields}
     values = own | shape | {"token_budget": target.tokens}
     count = TargetArchitecture.model_construct(**values).parameter_count

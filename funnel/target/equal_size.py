@@ -1,21 +1,21 @@
-"""Shapes of equal size: how the whole numbers of a shape follow from its ratios.
+"""Compute the whole numbers of a shape from its ratios, at equal size.
 
-Of width D, L layers, heads of width h with g of them to a KV head, and K matrices of width F in the
-feed-forward block (3 where it is gated, else 2), the blocks' matrices have
+A shape has width D, L layers, heads of width h with g of them per KV head, and K matrices of width
+F in the feed-forward block (3 if it is gated, else 2). The matrices of its blocks have
 
     L D (2 D + 2 D / g + K F)
 
-weights. At equal ``params`` that is held; at equal ``flops`` what one token takes in training,
-over 6: that, the head's V D and, for sequences of T, 2 L D T (Chowdhery et al. 2022, arXiv
-2204.02311, appendix B). Tables are left out of the former, as Kaplan et al. 2020 do: their share is
-another at the target.
+weights. Shapes of equal ``params`` have equal numbers of these weights. Shapes of equal ``flops``
+need equal FLOPs per token in training. Divided by 6, these are the weights above, V D of the head
+and, for sequences of T, 2 L D T (Chowdhery et al. 2022, arXiv 2204.02311, appendix B). The weights
+exclude tables, as in Kaplan et al. 2020, because their share is different at the target.
 
-The width is chosen, so layers pay for it, and for a wider feed-forward block: with the baseline's
-own A = 2 + 2 / g and K, L is what a ratio f of F to D leaves room for, rounded. F then takes what
-is left, and so what rounding L, sharing KV heads and another activation leave (Llama 2 did so for
-its grouped heads, Shazeer 2020 for his third matrix): it is whole to a few units, which is how
-nearly equal the sizes are. A config's ratio f is therefore nominal: the F / D it would have with
-the baseline's heads and activation.
+The width is chosen freely, so a wider model has fewer layers, and so does a wider feed-forward
+block. For a ratio f of F to D, L is the rounded number of layers with the baseline's
+A = 2 + 2 / g and K. F then takes the rest, which compensates for rounding L, for shared KV heads
+and for another activation. Llama 2 did so for its grouped heads, and Shazeer 2020 for the third
+matrix. F is a multiple of a few units, so sizes are equal up to that. A config's ratio f is
+therefore nominal: the F / D that it would have with the baseline's heads and activation.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Equal: TypeAlias = Literal["params", "flops"]
 EQUAL_TOLERANCE = 0.02
 """Largest relative difference of two sizes that count as equal."""
 RATIO_TOLERANCE = 0.15
-"""How far a nominal ratio may be off the one that whole layers leave room for, either way."""
+"""Largest relative difference between a nominal ratio and the ratio that whole layers allow."""
 GATED = ("swiglu", "geglu")
-"""Activations whose block has a third matrix."""
+"""Activations whose feed-forward block has a third matrix."""
 
 
 def matrices(activation: str) -> int:
@@ -60,27 +60,27 @@ class Sized(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EqualSize:
-    """The size of one shape, held by others."""
+    """The size of one shape, which other shapes must match."""
 
     equal: Equal
     amount: int
-    """Weights of the blocks' matrices, or FLOPs of a token over 6."""
+    """Weights of the blocks' matrices, or FLOPs per token divided by 6."""
     attention: float
     """A of the baseline: 2 + 2 / g."""
     k: int
-    """Matrices of the baseline's feed-forward block."""
+    """Number of matrices in the baseline's feed-forward block."""
     head: int
-    """Weights of the head for a unit of width: V at equal FLOPs, else 0."""
+    """Weights of the head per unit of width: V at equal FLOPs, else 0."""
     scores: int
-    """Attention scores of one layer per unit of width: 2 T at equal FLOPs, else 0."""
+    """Cost of one layer's attention scores per unit of width: 2 T at equal FLOPs, else 0."""
     unit: int
     """Number that d_ff is a multiple of."""
 
     @classmethod
     def of(cls, shape: Sized, *, equal: Equal, vocab_size: int, seq_len: int, unit: int) -> Self:
-        """The size that this shape has.
+        """Return the size of this shape.
 
-        :param unit: a divisor of its d_ff, so that it is one of its own equals.
+        :param unit: a divisor of the shape's d_ff, so that the shape itself has exactly this size.
         """
         size = cls(
             equal=equal,
@@ -102,46 +102,46 @@ class EqualSize:
         )
 
     def amount_of(self, shape: Sized) -> int:
-        """Return the held quantity of another shape."""
+        """Return another shape's weights or FLOPs, comparable with ``amount``."""
         d = shape.d_model
         keys = d * shape.kv_heads // shape.n_head
         block = d * (2 * d + 2 * keys + matrices(shape.activation) * shape.d_ff)
         return shape.n_layer * (block + self.scores * d) + self.head * d
 
     def layers(self, d_model: int, ffn_ratio: float) -> float:
-        """How many leave room for this ratio, unrounded."""
+        """Return the unrounded number of layers for this width and nominal ratio."""
         per_layer = d_model**2 * (self.attention + self.k * ffn_ratio) + self.scores * d_model
         return (self.amount - self.head * d_model) / per_layer
 
     def ratio(self, d_model: int, n_layer: int) -> float:
-        """The nominal ratio that this many layers leave room for."""
+        """Return the nominal ratio for this width and number of layers."""
         per_layer = (self.amount - self.head * d_model) / n_layer - self.scores * d_model
         return (per_layer / d_model**2 - self.attention) / self.k
 
-    # --- as a menu's formulas -------------------------------------------------------------------
+    # --- formulas of a menu ---------------------------------------------------------------------
 
     @property
     def _room(self) -> str:
-        """Return the formula of the amount that the layers share."""
+        """Formula of the amount that the layers share."""
         return f"({self.amount} - {self.head} * d_model)" if self.head else str(self.amount)
 
     def layers_formula(self, ffn_ratio: str) -> str:
-        """``n_layer``, of the width and the ratio."""
+        """Return the formula of ``n_layer`` from the width and the ratio."""
         scores = f" + {self.scores} * d_model" if self.scores else ""
         weights = f"d_model ** 2 * ({self.attention:.15g} + {self.k} * {ffn_ratio})"
         return f"({self._room} / ({weights}{scores}) + 0.5) // 1"
 
     def ratio_formula(self) -> str:
-        """The nominal ratio, of the width and the layers."""
+        """Return the formula of the nominal ratio from the width and the layers."""
         scores = f" - {self.scores} * d_model" if self.scores else ""
         room = f"({self._room} / n_layer{scores})"
         return f"({room} / d_model ** 2 - {self.attention:.15g}) / {self.k}"
 
     def d_ff_formula(self, kv_group: str, activation: str | None) -> str:
-        """``d_ff``: the rest.
+        """Return the formula of ``d_ff``, which takes the rest of the size.
 
-        :param kv_group: heads to a KV head: a name, or a number.
-        :param activation: the one that all have; None: it is a knob.
+        :param kv_group: name of a knob, or a number: heads per KV head.
+        :param activation: activation of all configs; None: it is a knob.
         """
         k = (
             str(matrices(activation))
@@ -163,11 +163,11 @@ class NumericRatios:
     """The numeric ratios of a shape."""
 
     aspect: float
-    """Width to layers."""
+    """Width per layer."""
     head_dim: float
     kv_group: float
     ffn_ratio: float
-    """Nominal: with the reference's heads and activation."""
+    """Nominal ratio: F / D with the reference's heads and activation."""
 
     @classmethod
     def of(cls, shape: Sized, reference: Sized) -> NumericRatios:
@@ -187,7 +187,7 @@ class NumericRatios:
 
 
 def unequal_sizes(winner: Sized, baseline: Sized, vocab_size: int | None) -> str | None:
-    """How two sizes differ, in words; None where they are equal."""
+    """Return how two sizes differ, in words; None if their parameters or FLOPs are equal."""
     off = []
     for equal in ("params", "flops") if vocab_size else ("params",):
         size = EqualSize.of(

@@ -1,8 +1,8 @@
-"""A proxy family as the text of a menu.
+"""Write a proxy family as the text of a menu.
 
-The width is a knob and the rest of the shape is tied to it by formulas, so that no proposal can
-leave the shape. The hyperparameter knobs, their domains and the campaign's settings are those of
-the shipped menu of the same scale.
+The width is a knob and formulas tie the rest of the shape to it, so every proposal keeps the shape.
+The hyperparameter knobs, their domains and the campaign's settings are those of the shipped menu of
+the same scale.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SHAPE_FIELDS = frozenset(
 
 
 def longest_seq_len(scale: Scale) -> int:
-    """The longest sequence that the scale's menus train on, in tokens."""
+    """Return the longest sequence that the scale's menu trains on, in tokens."""
     return max(int(value) for value in load_menu(scale.menu).domains["seq_len"].ends)
 
 
 def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
-    """The menu as TOML.
+    """Return the menu as TOML.
 
-    :param fp8: whether proposals may choose fp8, which the megatron backend trains on a GPU.
+    :param fp8: whether proposals may choose fp8, which needs the megatron backend and a GPU.
     """
     base = load_menu(family.scale.menu)
     has_width = len(family.proxies) > 1
@@ -46,7 +46,7 @@ def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
         name: getattr(family.shape, name)
         for name in ("activation", "norm", "positions", "tie_embeddings")
     }
-    # Said where they are not what a config takes them for anyway.
+    # These fields are written only if they differ from a config's defaults.
     constants |= {
         name: getattr(family.shape, name)
         for name in ("qk_norm", "norm_place", "rope_base")
@@ -71,7 +71,7 @@ def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-# --- what it says -------------------------------------------------------------------------------
+# --- content ------------------------------------------------------------------------------------
 
 
 def _name(family: ProxyFamily) -> str:
@@ -99,7 +99,7 @@ def _doc(family: ProxyFamily) -> str:
 
 
 def text_side(family: ProxyFamily) -> Iterator[str]:
-    """In words, what of the target's text and vocabulary is another here."""
+    """Yield the differences from the target's vocabulary and sequence length, in words."""
     target = family.target
     if family.vocab_size != target.vocab_size:
         yield f"the vocabulary is {family.vocab_size}, the target's {target.vocab_size}"
@@ -117,7 +117,7 @@ def _width_knob(family: ProxyFamily) -> Knob:
 
 
 def precision_knob() -> Knob:
-    """fp8 or not."""
+    """Return the knob that chooses between bf16 and fp8."""
     return Knob(
         name="precision",
         domain=Choices(choices=("bf16", "fp8")),
@@ -130,7 +130,7 @@ def _formulas(family: ProxyFamily) -> dict[str, Scalar]:
     shape = family.shape
     depth = shape.depth_ratio
     if any(proxy.depth_ratio != depth for proxy in family.proxies):
-        # Half up, as Proxy.of rounds.
+        # Round half up, as Proxy.of does.
         half = depth.denominator
         layers = f"({2 * depth.numerator} * d_model + {half}) // {2 * half}"
     else:
@@ -142,7 +142,10 @@ def _formulas(family: ProxyFamily) -> dict[str, Scalar]:
 
 
 def _times(ratio: Fraction) -> str:
-    """``d_model * 7 / 2``: with / and not //, what is not whole is refused and not cut."""
+    """Return a formula such as ``d_model * 7 / 2``.
+
+    It uses / instead of //, so that a result that is not whole is refused, not truncated.
+    """
     by = f" * {ratio.numerator}" if ratio.numerator != 1 else ""
     return f"d_model{by}{f' / {ratio.denominator}' if ratio.denominator != 1 else ''}"
 
@@ -159,7 +162,7 @@ def _sizes(family: ProxyFamily) -> dict[str, Scalar]:
 
 
 def _constraints(base: ProxyMenu, family: ProxyFamily) -> Iterator[Constraint]:
-    """The base menu's, but for those about its own shape, and two that keep the cost of a step."""
+    """Yield the base menu's constraints except those on its shape, and some on a step's cost."""
     yield from own_constraints(base)
     tokens = base.baseline.tokens_per_step
     yield Constraint(
@@ -175,14 +178,14 @@ def _constraints(base: ProxyMenu, family: ProxyFamily) -> Iterator[Constraint]:
 
 
 def own_constraints(base: ProxyMenu) -> Iterator[Constraint]:
-    """The base menu's, but for those about its own shape and the tokens of a step."""
+    """Yield the base menu's constraints except those on its shape and on the tokens of a step."""
     for constraint in base.constraints:
         if not (SHAPE_FIELDS | {"batch_size"}) & set(re.findall(r"\w+", constraint.expr)):
             yield constraint
 
 
 def campaign_defaults(base: ProxyMenu, tokenizer: str) -> dict[str, Scalar]:
-    """The base menu's, with this tokenizer."""
+    """Return the base menu's campaign settings with this tokenizer."""
     own = base.campaign
     values: dict[str, Scalar | None] = {
         "budget": str(own.budget),
@@ -203,17 +206,17 @@ def campaign_defaults(base: ProxyMenu, tokenizer: str) -> dict[str, Scalar]:
 
 
 def table_lines(name: str, values: Mapping[str, Scalar]) -> list[str]:
-    """A table of TOML."""
+    """Return the lines of a TOML table."""
     return [f"[{name}]", *_pairs(values)]
 
 
 def _pairs(values: Mapping[str, Scalar]) -> Iterable[str]:
-    # A JSON string, number or boolean is the same TOML value.
+    # JSON strings, numbers and booleans are also valid TOML.
     return (f"{name} = {json.dumps(value)}" for name, value in values.items())
 
 
 def knob_lines(knob: Knob) -> list[str]:
-    """A knob's table."""
+    """Return the lines of a knob's table."""
     return [
         f"[knobs.{knob.name}]",
         *knob.domain.toml_lines(),
@@ -224,10 +227,10 @@ def knob_lines(knob: Knob) -> list[str]:
 
 
 def constraint_lines(constraint: Constraint) -> list[str]:
-    """A constraint's table."""
+    """Return the lines of a constraint's table."""
     return ["[[constraints]]", *_pairs({"expr": constraint.expr, "doc": constraint.doc})]
 
 
 def text_lines(text: str) -> str:
-    """On lines of its own; nothing in it needs an escape."""
+    """Return a multi-line TOML string; the text must not need escapes."""
     return f'"""\n{text}"""'

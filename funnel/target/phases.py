@@ -1,4 +1,4 @@
-"""A curriculum: the parts of a run that differ in sequence length, data or parallelism."""
+"""Define a curriculum: the parts of a run that differ in sequence length, data or parallelism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUM_TOLERANCE = 1e-6
 
 
 class Phase(Frozen):
-    """One table ``[[phases]]`` of a target's file; they follow each other as they stand there."""
+    """One ``[[phases]]`` table of a target's file; the phases run in the order of the file."""
 
     model_config = ConfigDict(strict=True)
 
@@ -24,23 +24,26 @@ class Phase(Frozen):
     share: Share
     """Share of the run's tokens; the shares of all phases add up to 1."""
     seq_len: Annotated[int, Field(gt=0, le=10**8)] | None = None
-    """None: the target's length."""
+    """Tokens per sequence; None: the target's."""
     mix: dict[Annotated[str, Field(pattern=r"^[\w.+-]{1,64}$")], Share] = Field(
         default_factory=dict
     )
-    """Names of prepared corpora and their weights, which add up to 1; empty: DATA_PATH says."""
+    """Weights of prepared corpora by name, which sum to 1; empty: the user's DATA_PATH."""
     rate: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    """The learning rate at its end, where it hands over: a share of the peak. None: what one
-    schedule over all tokens would have there."""
+    """Learning rate at the end of the phase, as a share of the peak.
+
+    None: the rate that a single schedule over all tokens has there.
+    """
     tensor: Ranks | None = None
-    """Tensor parallel, where it is not left to the plan."""
+    """Tensor-parallel GPUs; None: the plan chooses."""
     pipeline: Ranks | None = None
+    """Pipeline stages; None: the plan chooses."""
     rope_base: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
-    """None: as before."""
+    """Base of rotary positions; None: that of the previous phase."""
 
 
 def phases_problem(phases: Sequence[Phase], *, seq_len: int, positions: str) -> str | None:
-    """Return what is wrong with them and how to fix it; None if nothing is."""
+    """Return the first problem of the phases and its fix, in words; None if there is none."""
     found = (*_of_all(phases), *_of_each(phases, seq_len, positions))
     return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""A target's recipe without a search: a plain one, or one read back from a launch plan."""
+"""Return a target's recipe without a search: a plain one, or one read from a launch plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = {
 
 
 def plain_config(target: TargetArchitecture, *, batch_size: int = 1) -> Config:
-    """The target in bf16, ``batch_size`` of its sequences a step."""
+    """Return the target's plain config in bf16, with ``batch_size`` sequences per step."""
     grouped = None if target.n_kv_head == target.n_head else target.n_kv_head
     return make_config(
         {
@@ -49,9 +49,9 @@ def plain_config(target: TargetArchitecture, *, batch_size: int = 1) -> Config:
 
 
 def recipe_config(path: Path) -> Config:
-    """The target's config in a launch plan's recipe.json, or in a file that is one config.
+    """Read the target's config from a launch plan's recipe.json, or from a file with one config.
 
-    :raises TargetError: naming the file and what is wrong with it.
+    :raises TargetError: if the file cannot be read or holds no valid config.
     """
     try:
         document = json.loads(read_given(path).decode("utf-8"))

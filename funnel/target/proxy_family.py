@@ -1,9 +1,9 @@
-"""The proxies that can stand in for a target: of all widths, those that keep its shape.
+"""Define the proxies of a target: the smaller models that keep its shape.
 
-A proxy has the target's head_dim, heads to a KV head, d_ff / d_model and n_layer / d_model, so its
-width decides everything else. Heads and d_ff must be whole, which leaves the multiples of one
-width, and layers are rounded, so that of those only the widths remain where n_layer / d_model is
-within :data:`~funnel.target.shape.DEPTH_TOLERANCE` of the target's.
+A proxy has the target's head_dim, heads per KV head, d_ff / d_model and n_layer / d_model, so its
+width determines everything else. Heads and d_ff must be whole, so the width is a multiple of one
+unit. Layers are rounded. A width is allowed only if its n_layer / d_model is within
+:data:`~funnel.target.shape.DEPTH_TOLERANCE` of the target's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from funnel.target.shape import ParameterCount, Shape
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large proxies may be, and the menu whose hyperparameter knobs they take over."""
+    """Allowed sizes of proxies, and the menu that provides their hyperparameter knobs."""
 
     low_params: int
     high_params: int
@@ -27,10 +27,13 @@ class Scale:
     menu: str
     tokenizer: str
     max_above_asked: float
-    """The largest proxy, in parameters, against the size asked for."""
+    """Largest ratio of a proxy's parameters to the requested parameters."""
     is_cpu: bool
-    """Then head_dim may be given up, and the size asked for is a wish: what can be kept at a size
-    that trains in seconds comes first."""
+    """Whether the proxies train on a CPU.
+
+    If so, head_dim may differ from the target's, and the requested size is only a preference,
+    because few shapes are small enough to train in seconds.
+    """
 
 
 GPU = Scale(
@@ -55,7 +58,7 @@ CPU = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One member: an :class:`~funnel.target.shape.Architecture`."""
+    """One proxy of a family; it is an :class:`~funnel.target.shape.Architecture`."""
 
     d_model: int
     n_layer: int
@@ -73,7 +76,7 @@ class Proxy:
 
     @classmethod
     def of(cls, shape: Shape, d_model: int, seq_len: int) -> Proxy:
-        """The proxy of this width, which must be a multiple of :func:`width_unit`."""
+        """Return the proxy of this width, which must be a multiple of :func:`width_unit`."""
         return cls(
             d_model=d_model,
             n_layer=max(1, math.floor(d_model * shape.depth_ratio + Fraction(1, 2))),
@@ -97,39 +100,41 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class ProxyFamily:
-    """The proxies of one target, one size asked for, and one vocabulary."""
+    """The proxies of one target for one requested size and one vocabulary."""
 
     target: TargetArchitecture
     scale: Scale
     asked_params: int
-    """Within the scale."""
+    """Requested parameters, clipped to the scale."""
     tokenizer: str
     vocab_size: int
     seq_len: int
-    """The longest that will be trained: a learned table of positions has as many rows."""
+    """Longest sequence that will be trained, and so the rows of a learned table of positions."""
     shape: Shape
-    """The target's, but for what was given up."""
+    """Shape of the proxies: the target's, possibly with smaller heads."""
     proxies: tuple[Proxy, ...]
-    """At least one, the narrowest first."""
+    """Proxies, narrowest first; at least one."""
 
     @property
     def default(self) -> Proxy:
-        """The proxy nearest to the size asked for, by ratio."""
+        """The proxy nearest to the requested size, by ratio."""
         return min(
             self.proxies,
             key=lambda proxy: abs(math.log(self.params(proxy) / self.asked_params)),
         )
 
     def params(self, proxy: Proxy) -> int:
-        """All its parameters, the vocabulary's tables included."""
+        """Return all parameters of a proxy, the vocabulary's tables included."""
         return ParameterCount.of(proxy, self.vocab_size).total
 
     def given_up(self) -> Sequence[str]:
-        """In words, what of the target's shape these proxies do not keep."""
+        """Return the differences between the proxies' shape and the target's, in words."""
         return tuple(self.shape.departures(Shape.of(self.target)))
 
 
 def width_unit(shape: Shape) -> int:
-    """The narrowest width with whole heads, whole KV heads and a whole d_ff; its multiples have
-    them too."""
+    """Return the narrowest width with whole heads, whole KV heads and a whole d_ff.
+
+    Its multiples have these too.
+    """
     return math.lcm(shape.head_dim * shape.group, shape.ffn_ratio.denominator)

@@ -1,5 +1,4 @@
-"""Finding the proxies of a target: which widths keep its shape, and which ratio breaks where none
-does."""
+"""Find the proxies of a target: the widths that keep its shape, or the ratio that prevents it."""
 
 from __future__ import annotations
 
@@ -15,18 +14,18 @@ from funnel.target.sizes import size_text
 from trainer.envelope.random_corpus import vocabulary_of
 
 NEAR_ASKED = 2.0
-"""The default proxy, in parameters, against the size asked for, either way."""
+"""Largest ratio, in either direction, of the default proxy's parameters to those requested."""
 SMALLEST_HEAD_DIM = 8
 
 
 def find_proxies(
     target: TargetArchitecture, *, scale: Scale, params: int, tokenizer: str, seq_len: int
 ) -> ProxyFamily:
-    """Every proxy of about ``params`` parameters or fewer, or up to a few times more.
+    """Find every proxy with ``params`` parameters, fewer, or up to a few times more.
 
-    :param seq_len: the longest that will be trained.
-    :raises TargetError: where none keeps the shape, naming the ratio that breaks.
-    :raises CorpusError: where there is no such tokenizer.
+    :param seq_len: longest sequence that will be trained.
+    :raises TargetError: if no proxy keeps the shape; the message names the ratio that prevents it.
+    :raises CorpusError: if there is no such tokenizer.
     """
     if not scale.is_cpu and not scale.low_params <= params <= scale.high_params:
         raise TargetError(
@@ -47,7 +46,7 @@ def find_proxies(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Requested size, and the shape to keep."""
+    """Search for proxies of one requested size that keep one shape."""
 
     target: TargetArchitecture
     scale: Scale
@@ -58,7 +57,10 @@ class _Search:
     shape: Shape
 
     def family(self) -> ProxyFamily:
-        """The proxies of this very shape."""
+        """Return the proxies of exactly this shape.
+
+        :raises TargetError: if there are none.
+        """
         sized = [proxy for proxy in self._by_width() if self._is_in_range(proxy)]
         if not sized:
             raise TargetError(self._why_no_size())
@@ -83,7 +85,10 @@ class _Search:
         return found
 
     def with_smaller_heads(self) -> ProxyFamily:
-        """With the widest heads that leave a choice of widths, else with any that leave one."""
+        """Return the proxies with the widest heads that allow several widths, else one width.
+
+        :raises TargetError: if no head width allows any proxy.
+        """
         found: list[ProxyFamily] = []
         refused: list[TargetError] = []
         for head_dim in self._head_dims():
@@ -101,7 +106,10 @@ class _Search:
         return found[0]
 
     def _head_dims(self) -> Iterator[int]:
-        """The target's, halved as long as a head has some width and rotary positions stay even."""
+        """Yield the target's head_dim and its halves, down to SMALLEST_HEAD_DIM.
+
+        With rotary positions a head_dim stays even.
+        """
         even = 2 if self.shape.positions == "rotary" else 1
         head_dim = self.shape.head_dim
         yield head_dim
@@ -110,8 +118,10 @@ class _Search:
             yield head_dim
 
     def _by_width(self) -> Iterator[Proxy]:
-        """All that have whole heads and a whole d_ff, up to the largest allowed, the target's own
-        width, and at least one."""
+        """Yield the proxies with whole heads and a whole d_ff, by width; at least one.
+
+        They end at the target's own width, or with the first that is larger than the scale allows.
+        """
         unit = width_unit(self.shape)
         for d_model in range(unit, max(unit, self.target.d_model) + 1, unit):
             proxy = Proxy.of(self.shape, d_model, self.seq_len)
@@ -128,7 +138,7 @@ class _Search:
     def _keeps_depth(self, proxy: Proxy) -> bool:
         return abs(depth_error(proxy.depth_ratio, self.shape.depth_ratio)) <= DEPTH_TOLERANCE
 
-    # --- which ratio breaks ---------------------------------------------------------------------
+    # --- messages: the ratio that prevents a proxy ----------------------------------------------
 
     def _why_no_size(self) -> str:
         shape = self.shape

@@ -1,10 +1,10 @@
 """Find proxies of one size and many shapes: which values of each ratio a search may try.
 
-The family begins with the proxy that keeps the target's shape (:mod:`funnel.target.proxy_search`),
-whose size all others have. Layers, heads and widths are whole numbers, which limits the possible
-ratios. A width is used if some whole number of layers leaves the feed-forward block its ratio
-within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`. Ratios must be far enough apart to be
-distinguished by whole numbers.
+The baseline is the proxy that keeps the target's shape (:mod:`funnel.target.proxy_search`), and all
+other shapes have its size. Layers, heads and widths are whole numbers, which limits the possible
+ratios. A width is allowed if some whole number of layers leaves the feed-forward block its ratio
+within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`. Whole numbers must be able to distinguish
+neighboring ratios.
 """
 
 from __future__ import annotations
@@ -22,24 +22,32 @@ from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import ParameterCount
 
 RATIO_STEP = 1.32
-"""Between neighbouring ratios: within the tolerance, none is taken for another."""
+"""Least factor between neighboring ratios; it exceeds the tolerance, so they stay distinct."""
 MOST_RATIOS, MOST_WIDTHS = 5, 7
 WIDTH_STEP = 1.1
-"""Between neighbouring widths."""
+"""Least factor between neighboring widths."""
 LEAST_LAYERS = 2
-"""One layer has nothing to attend to but the text."""
+"""Fewest layers: a single layer attends only to the embedded text."""
 FFN_RANGE = 3.0
-"""Ratios up to so many times the target's, either way; Kaplan et al. 2020, figure 5, is flat there.
+"""Largest factor, in either direction, between a feed-forward ratio and the target's.
+
+The loss is flat in this range (Kaplan et al. 2020, figure 5).
 """
 ASPECT_RANGE = {False: 4.0, True: 8.0}
-"""Width to depth likewise, on a GPU and on a CPU, whose proxies have few layers."""
+"""Largest factor, in either direction, between a width-to-depth ratio and the baseline's.
+
+The key says whether the proxies are for a CPU, where they have few layers.
+"""
 KV_GROUPS = (1, 2, 4, 8)
 HEAD_FACTORS = (0.5, 1.0, 2.0)
 SMALLEST_HEAD = 8
 HEADS_ACROSS = 4
-"""On a CPU heads get narrower until so many KV heads lie across the width."""
+"""Number of KV heads that the width should hold on a CPU; heads are narrowed to reach it."""
 GRAIN = {False: 16, True: 4}
-"""d_ff is a multiple of so much where the baseline's is: tensor cores want 16 of bytes."""
+"""Divisor of d_ff, by whether the proxies are for a CPU; reduced if the baseline's d_ff requires.
+
+Tensor cores need multiples of 16.
+"""
 WIDTH_GRAIN = {False: 128, True: 32}
 
 
@@ -51,9 +59,10 @@ class RatioFamily:
     """Family whose default proxy is the baseline."""
     size: EqualSize
     proxy: Proxy
-    """The baseline: the target's shape."""
+    """The baseline, which has the target's shape."""
     widths: tuple[int, ...]
-    """Ascending, the baseline's among them; that one alone where depth is fixed."""
+    """Widths in ascending order, the baseline's included; the only one if ``depth_width`` is fixed.
+    """
     ffn_ratios: tuple[float, ...]
     head_dims: tuple[int, ...]
     kv_groups: tuple[int, ...]
@@ -67,10 +76,10 @@ class RatioFamily:
         equal: Equal,
         seq_len: int,
     ) -> Self:
-        """The family about the base's default proxy.
+        """Return the family whose baseline is the base's default proxy.
 
-        :param seq_len: of the search's sequences, which equal FLOPs are counted at.
-        :raises TargetError: where the target's fixed ratios leave no room.
+        :param seq_len: length of the search's sequences, at which FLOPs are counted.
+        :raises TargetError: if the target's fixed ratios allow no family.
         """
         if "depth_width" in target.fixed and "ffn_ratio" not in target.fixed:
             raise TargetError(
@@ -101,7 +110,7 @@ class RatioFamily:
 
     @property
     def ffn_ratio(self) -> float:
-        """The baseline's, and so the target's."""
+        """The baseline's d_ff / d_model, which is also the target's."""
         return self.proxy.d_ff / self.proxy.d_model
 
     @property
@@ -113,7 +122,7 @@ class RatioFamily:
         return self.proxy.n_head // self.proxy.kv_heads
 
     def is_free(self, name: RatioName) -> bool:
-        """Whether the search may turn it: the target leaves it free, and there is a choice."""
+        """Return whether the search may change a ratio: it is not fixed and has several values."""
         if name in self.target.fixed:
             return False
         ladder = {
@@ -126,24 +135,24 @@ class RatioFamily:
 
     @property
     def free(self) -> tuple[RatioName, ...]:
-        """All that may be turned."""
+        """Ratios that the search may change."""
         return tuple(name for name in RATIOS if self.is_free(name))
 
     @property
     def params(self) -> int:
-        """The baseline's, its tables included."""
+        """All parameters of the baseline, its tables included."""
         return ParameterCount.of(self.proxy, self.base.vocab_size).total
 
 
 def find_ratio_family(
     target: TargetArchitecture, *, base: ProxyFamily, equal: Equal, seq_len: int
 ) -> RatioFamily:
-    """See :meth:`RatioFamily.of`."""
+    """Return the family of one target; see :meth:`RatioFamily.of`."""
     return RatioFamily.of(target, base=base, equal=equal, seq_len=seq_len)
 
 
 def _whole_heads(base: ProxyFamily) -> Proxy:
-    """The default proxy, its heads narrow enough that widths can be chosen."""
+    """Return the default proxy with heads narrow enough to allow other widths."""
     proxy, group = base.default, base.shape.group
     even = 2 if proxy.positions == "rotary" else 1
     head_dim = proxy.d_model // proxy.n_head
@@ -159,7 +168,7 @@ def _whole_heads(base: ProxyFamily) -> Proxy:
 
 @dataclass(frozen=True, slots=True)
 class _Ladders:
-    """The values of each numeric ratio about one baseline."""
+    """Finds the values of each numeric ratio around one baseline."""
 
     target: TargetArchitecture
     proxy: Proxy
@@ -167,8 +176,7 @@ class _Ladders:
     tiny: bool
 
     def widths(self, ratio: float) -> tuple[int, ...]:
-        """Return widths with whole layers that allow the target's ratio, the nearest to the
-        baseline's."""
+        """Return the widths, nearest to the baseline's, whose layers allow the target's ratio."""
         own = self.proxy.d_model
         if "depth_width" in self.target.fixed:
             return (own,)
@@ -186,7 +194,7 @@ class _Ladders:
         return tuple(sorted(found[:MOST_WIDTHS]))
 
     def _outwards(self, own: int, step: int) -> Iterator[int]:
-        """Widths from the baseline's on, as long as width to depth stays in its range."""
+        """Yield widths from the baseline's outward while width to depth stays in its range."""
         aspect = own / self.proxy.n_layer
         d_model = own + step
         while d_model > 0:
@@ -207,8 +215,7 @@ class _Ladders:
         return left > 0 and abs(math.log(left / ratio)) <= math.log1p(RATIO_TOLERANCE)
 
     def ratios(self, own: float) -> tuple[float, ...]:
-        """The target's, and those up and down from it that whole layers have at the baseline's
-        width."""
+        """Return the target's ratio, and nearby ratios that whole layers allow at its width."""
         if "ffn_ratio" in self.target.fixed:
             return (own,)
         found = [own]
@@ -249,7 +256,7 @@ class _Ladders:
 
 
 def _quarters(own: float, direction: int) -> Iterator[float]:
-    """Multiples of a quarter beyond a ratio, as far as the range goes."""
+    """Yield multiples of a quarter, from a ratio outward to the end of the range."""
     low, high = own / FFN_RANGE, own * FFN_RANGE
     ratio = (math.floor(own * 4 + 1) if direction > 0 else math.ceil(own * 4 - 1)) / 4
     while low <= ratio <= high and ratio > 0:

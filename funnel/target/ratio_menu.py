@@ -1,8 +1,9 @@
-"""A family of ratios as the text of a menu.
+"""Write a family of ratios as the text of a menu.
 
-The ratios are knobs, those that are no field of a config with the formula that reads them back from
-one; layers, heads and d_ff are tied to them so that every config has the baseline's size. Beside
-them stand the optimizer's knobs of the shipped menu of the same scale, and the schedule's form.
+The ratios are knobs. A ratio that is not a field of a config has a formula that reads it back from
+one. Formulas tie layers, heads and d_ff to the ratios, so that every config has the baseline's
+size. The other knobs are the optimizer's, from the shipped menu of the same scale, and the form of
+the schedule.
 """
 
 from __future__ import annotations
@@ -44,15 +45,17 @@ KINDS: Mapping[RatioName, tuple[Scalar, ...]] = {
 }
 ROPE_BASES = (1_000.0, 10_000.0, 100_000.0, 500_000.0)
 LEFT_ALONE = SHAPE_FIELDS | {"precision", "seq_len"}
-"""Fields of the shipped menu's knobs that are not turned here: the target has sequences of its own,
-so what shorter ones would gain is left behind."""
+"""Knobs of the shipped menu that this menu omits.
+
+The target has its own sequence length, so a gain from shorter sequences would not carry over.
+"""
 INIT_SCALES = (0.25, 4.0)
 
 
 def ratio_menu_text(family: RatioFamily, *, fp8: bool = False) -> str:
-    """The menu as TOML.
+    """Return the menu as TOML.
 
-    :param fp8: whether proposals may choose fp8, which the megatron backend trains on a GPU.
+    :param fp8: whether proposals may choose fp8, which needs the megatron backend and a GPU.
     """
     base = load_menu(family.base.scale.menu)
     knobs = [*_ratio_knobs(family), _schedule_knob()]
@@ -118,7 +121,7 @@ def _ratio_knobs(family: RatioFamily) -> Iterator[Knob]:
 
 
 def _turned(family: RatioFamily, name: RatioName) -> tuple[Domain, Scalar, str | None]:
-    """A ratio's domain, the target's value and, of what is no field, how it is read."""
+    """Return a ratio's domain, its default and, if it is not a field, its formula."""
     target, proxy, size = family.target, family.proxy, family.size
     bases = tuple(sorted({*ROPE_BASES, target.rope_base}))
     low, high = INIT_SCALES
@@ -153,13 +156,13 @@ def _schedule_knob() -> Knob:
 
 
 def _at_most(knob: Knob, most: int) -> Knob:
-    """The knob without choices beyond a bound."""
+    """Return the knob without the choices above a bound."""
     choices = tuple(int(value) for value in knob.domain.ends if int(value) <= most)
     return knob.model_copy(update={"domain": Ladder(type="int", choices=choices)})
 
 
 def _constants(base: ProxyMenu, family: RatioFamily, turned: set[str]) -> dict[str, Scalar]:
-    """Return the fields that are neither knobs nor tied, without those that keep their defaults."""
+    """Return the fields that are neither knobs nor tied, without those at their defaults."""
     target, proxy = family.target, family.proxy
     values = {name: value for name, value in base.constants.items() if name not in SHAPE_FIELDS} | {
         "seq_len": gpt(base.baseline).seq_len
@@ -210,7 +213,7 @@ def _formulas(family: RatioFamily) -> dict[str, Scalar]:
 
 
 def _follows(family: RatioFamily, field: str) -> bool:
-    """Whether a field moves with any knob; else it is a constant."""
+    """Return whether a field depends on any knob; if not, it is a constant."""
     by: dict[str, tuple[RatioName, ...]] = {
         "n_layer": ("depth_width", "ffn_ratio"),
         "n_head": ("depth_width", "head_dim"),

@@ -1,8 +1,8 @@
-"""The ratios that a proxy is searched in: what of an architecture is chosen, not bought.
+"""List the ratios that a search may change: the parts of an architecture that do not set its size.
 
-Each has the reason why what a small model says of it holds for a large one, with the source. A
-reason is a lead and no proof: of twenty changes published as gains, two still were at 1.2 B
-parameters (Zhao et al. 2026, arXiv 2605.20798). So what is carried is measured again, alone
+Each ratio states, with its source, why a result from a small model should hold for a large one.
+Such a reason is not a proof: of twenty changes published as gains, two were still gains at 1.2 B
+parameters (Zhao et al. 2026, arXiv 2605.20798). So each carried change is measured again by itself
 (:mod:`funnel.attribution`).
 """
 
@@ -29,21 +29,21 @@ RatioName: TypeAlias = Literal[
 
 
 class Ratio(Frozen):
-    """One thing of an architecture that does not depend on its size."""
+    """One property of an architecture that does not depend on its size."""
 
     name: RatioName
-    """Name in a target that fixes it."""
+    """Name of the ratio in a target's ``fixed``."""
     knob: str
-    """Name in a menu."""
+    """Name of its knob in a menu."""
     what: str
-    """One clause, for the menu."""
+    """Description in one clause."""
     why: str
-    """One clause: why its effect transfers."""
+    """Reason why its effect transfers, in one clause."""
     source: str
 
     @property
     def doc(self) -> str:
-        """Its description in a menu."""
+        """Description of the ratio in a menu."""
         return f"{self.what}; transfers: {self.why} ({self.source})"
 
 
@@ -136,4 +136,4 @@ RATIOS: dict[RatioName, Ratio] = {
         ),
     )
 }
-"""By name, in a menu's order."""
+"""The ratios by name, in the order of a menu."""

@@ -1,6 +1,9 @@
-"""Define the parts of an architecture that do not depend on its size, which a proxy must share with
-its target: the width of a head, the heads of queries per head of keys and values, the ratios of the
-feed-forward block's width and of the depth to the model's width, and the kinds of its parts."""
+"""Define an architecture's shape: the parts that do not depend on its size.
+
+A proxy must share them with its target. They are the width of a head, the heads of queries per head
+of keys and values, the ratios of the feed-forward block's width and of the depth to the model's
+width, and the kinds of its parts.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,15 @@ from autoresearch.words import scalar_text
 from trainer.machine.flops import NormedShape, block_gains, block_weights
 
 DEPTH_TOLERANCE = 0.10
-"""How far n_layer / d_model may be off the target's: layers are whole."""
+"""Largest relative difference of n_layer / d_model from the target's, since layers are whole."""
 
 
 class Architecture(NormedShape, Protocol):
-    """A decoder-only transformer's shape with what its parameters depend on besides, as
+    """The fields of a decoder-only transformer that determine its parameters.
+
     :class:`~trainer.spec.Config` and :class:`~funnel.target.architecture.TargetArchitecture` have
-        it."""
+    them.
+    """
 
     @property
     def norm(self) -> str: ...
@@ -35,13 +40,15 @@ class Architecture(NormedShape, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """The parameters of a GPT without biases and with one gain a norm, as every backend builds
-    it."""
+    """Number of parameters of a GPT without biases and with one gain per norm.
+
+    Every backend builds such a GPT.
+    """
 
     embeddings: int
-    """Tables of tokens, of learned positions, and of an untied head."""
+    """Parameters in the tables of tokens, of learned positions, and of an untied head."""
     blocks: int
-    """Everything else: matrices and gains."""
+    """All other parameters: matrices and gains."""
 
     @property
     def total(self) -> int:
@@ -58,11 +65,11 @@ class ParameterCount:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An architecture with its size taken out."""
+    """The parts of an architecture that do not depend on its size."""
 
     head_dim: int
     group: int
-    """Heads of queries to one of keys and values: 1 is multi-head attention."""
+    """Heads of queries per head of keys and values; 1 is multi-head attention."""
     ffn_ratio: Fraction
     """d_ff / d_model."""
     depth_ratio: Fraction
@@ -92,7 +99,7 @@ class Shape:
         )
 
     def departures(self, target: Shape) -> Iterator[str]:
-        """In words, each thing in which this shape is not the target's."""
+        """Yield each difference between this shape and the target's, in words."""
         for what, own, wanted in (
             ("head_dim", self.head_dim, target.head_dim),
             ("heads to a KV head", self.group, target.group),
@@ -116,5 +123,5 @@ class Shape:
 
 
 def depth_error(ratio: Fraction, target: Fraction) -> float:
-    """How far one depth-to-width ratio is off another, as a fraction of that."""
+    """Return the relative difference of a depth-to-width ratio from the target's."""
     return float(ratio / target - 1)

@@ -1,4 +1,4 @@
-"""How far a menu, whoever wrote it, keeps to the shape of a target."""
+"""Check how far the configs of any menu keep the shape of a target."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ class ShapeCheck:
     """Differences between a menu's shapes and the target's."""
 
     at_defaults: tuple[str, ...]
-    """In words, each ratio or part that is not the target's in the menu's baseline."""
+    """Differences between the shape of the menu's baseline and the target's, in words."""
     departing_share: float
-    """The share of trainable random configs in which anything is not the target's."""
+    """Share of trainable random configs whose shape differs from the target's."""
 
     @classmethod
     def of(cls, menu: ProxyMenu, target: TargetArchitecture, *, draws: int = 500) -> ShapeCheck:
-        """Drawn over the whole menu, always the same draws."""
+        """Check the menu's baseline and random configs, which are the same on every call.
+
+        :param draws: number of random configs.
+        """
         wanted = Shape.of(target)
         rng = Random(0)
         departing = trainable = 0
@@ -41,7 +44,10 @@ class ShapeCheck:
         )
 
     def warnings(self, name: str) -> list[str]:
-        """One sentence a ratio, and one about what proposals can do; ``name`` is the target's."""
+        """Return one sentence per difference of the baseline, and one about random configs.
+
+        :param name: the target's name.
+        """
         said = [f"the defaults leave the shape of {name}: {clause}" for clause in self.at_defaults]
         if self.departing_share:
             said.append(

@@ -1,4 +1,4 @@
-"""Counts of parameters and tokens as people write them: ``200M``, ``1.24B``."""
+"""Parse and format counts of parameters and tokens such as ``200M`` or ``1.24B``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMBT]?)", re.ASCII)
 
 
 def parse_size(text: str) -> int:
-    """The whole number above 0 that ``200M`` or ``1.5B`` names.
+    """Return the positive whole number that a text such as ``200M`` or ``1.5B`` denotes.
 
-    :raises AutoresearchError: on anything else.
+    :raises AutoresearchError: if the text is not such a size.
     """
     match = _SIZE.fullmatch(text.strip().upper().replace(",", "").replace("_", ""))
     size = round(float(match[1]) * _UNITS[match[2]]) if match else 0
@@ -25,7 +25,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(count: int) -> str:
-    """Three significant digits and a unit: ``212M``."""
+    """Return a count with three significant digits and a unit, such as ``212M``."""
     digits, exponent = f"{count:.2e}".split("e")
     unit, power = max(
         ((unit, power) for unit, power in _UNITS.items() if power <= 10 ** int(exponent)),

@@ -1,1 +1,1 @@
-"""The rules by which a recipe that was tuned small and short is set for a large and long run."""
+"""Carry a recipe that was tuned on a small, short run to a large, long run."""

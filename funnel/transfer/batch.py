@@ -1,4 +1,4 @@
-"""How many tokens a step should have, and what its rate makes of another number of them."""
+"""Choose the tokens per step, and scale the learning rate with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from funnel.transfer.source import Rule, Seen
 BatchRule: TypeAlias = Literal["step_law", "power_lines", "kept"]
 
 POWER_LINES_SEQUENCE = 2048
-"""Tokens in one of the sequences that its laws count."""
+"""Tokens per sequence in the laws of Power Lines."""
 
 BATCH_RULES: dict[BatchRule, Rule] = {
     "step_law": Rule(
@@ -41,32 +41,38 @@ CRITICAL = Rule(
     paper="Bergsma et al. 2025, arXiv 2505.13738",
     formula="B = 0.0471 D^0.462 sequences of 2,048 tokens: beyond it, more is wasted",
 )
-"""Its exponent was checked; its factor is from memory, and could not be. No value of a plan comes
-from it: it only says where the square root's rule ends."""
+"""Batch up to which the square-root rule holds; no other value of a plan depends on it.
+
+The exponent was checked against the paper. The factor is from memory and could not be checked.
+"""
 
 
 def step_law_batch(tokens: float) -> float:
-    """Tokens a step for a run of so many."""
+    """Return Step Law's tokens per step for a run of this many tokens."""
     return float(0.58 * tokens**0.571)
 
 
 def power_lines_batch(tokens: float) -> float:
-    """Tokens a step with which a run of so many ends lowest."""
+    """Return the tokens per step at which a run of this many tokens reaches the lowest loss."""
     return float(POWER_LINES_SEQUENCE * 0.0306 * tokens**0.383)
 
 
 def critical_batch(tokens: float) -> float:
-    """Tokens a step beyond which a run of so many hardly gets shorter in steps."""
+    """Return the tokens per step above which a run of this many tokens hardly saves steps."""
     return float(POWER_LINES_SEQUENCE * 0.0471 * tokens**0.462)
 
 
 def tokens_a_step(rule: BatchRule, *, kept: int, tokens: int) -> float:
-    """How many the rule asks for; ``kept`` is the small run's."""
+    """Return the tokens per step that a rule asks for.
+
+    :param kept: the small run's tokens per step.
+    :param tokens: tokens of the large run.
+    """
     if rule == "kept":
         return kept
     return step_law_batch(tokens) if rule == "step_law" else power_lines_batch(tokens)
 
 
 def batch_factor(tokens_per_step: float, base: float) -> float:
-    """Return the factor of every rate (:data:`SQRT_BATCH`)."""
+    """Return the factor of every learning rate, by the rule :data:`SQRT_BATCH`."""
     return math.sqrt(tokens_per_step / base)

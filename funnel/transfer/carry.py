@@ -1,11 +1,14 @@
-"""One recipe, tuned small and short, carried to a size and a length: every rule together.
+"""Carry a recipe that was tuned on a small, short run to another size and length, by all rules.
 
-    lr of the blocks' matrices × width × depth × horizon × sqrt(B / B_base)
+The learning rate of the blocks' matrices becomes
 
-and of everything else, under the maximal-update rule, the same without the width. The batch is set
-by a law of the tokens, not by the small run's: a search of so many steps learns nothing of the best
-batch for so many tokens. The decay of weights goes by AdamW's time scale, and the warm-up keeps its
-share of the steps. Rates move with the batch: another batch re-derives them all.
+    lr × width × depth × horizon × sqrt(B / B_base)
+
+Under the maximal-update rule all other weights have the same factors without the width. A law in
+the tokens sets the batch, instead of the small run's batch: a search with a fixed number of steps
+says nothing of the best batch for a number of tokens. The weight decay follows AdamW's time scale,
+and the warm-up keeps its share of the steps. The rates depend on the batch, so another batch
+changes all of them.
 """
 
 from __future__ import annotations
@@ -33,34 +36,39 @@ from trainer.spec import Config
 
 STRUCTURE = ("activation", "norm", "positions", "tie_embeddings", "seq_len")
 OPTIONAL_STRUCTURE = ("qk_norm", "norm_place", "rope_base", "init_scale")
-"""Parts that a shape may say; where it does not they are the source's."""
+"""Fields that a shape may have; if it does not, they are the source's."""
 
 
 class RuleChoice(Frozen):
-    """Choice of a rule wherever rules disagree."""
+    """One rule for each quantity on which rules disagree."""
 
     width: WidthRule = "mup"
     depth: DepthRule = "depth_mup"
-    """By default what can be carried out: ``complete_p`` where ``in_config``, else this."""
+    """Rule of the depth; the default is ``complete_p`` if ``in_config``, else ``depth_mup``."""
     horizon: HorizonRule = "delphi"
     batch: BatchRule = "step_law"
     weight_decay: DecayRule = "power_lines"
     warmup: WarmupRule = "fraction"
     in_config: bool = False
-    """Whether the carried config says its parametrisation itself (``mup_base_width`` and
-    ``mup_base_depth``), as our own trainer reads it; its ``lr`` is the base's then."""
+    """Whether the carried config sets ``mup_base_width`` and ``mup_base_depth``.
+
+    The project's own trainer reads them. The config's ``lr`` is then the rate at the base width.
+    """
 
     @model_validator(mode="before")
     @classmethod
     def _depth_that_can_be_had(cls, given: Any) -> Any:
-        """A launcher has no multipliers on its residual branches; our own trainer has."""
+        """Set the default of ``depth``.
+
+        The project's own trainer has multipliers on residual branches; a launcher has none.
+        """
         if isinstance(given, dict) and given.get("in_config") and "depth" not in given:
             return {**given, "depth": "complete_p"}
         return given
 
     @property
     def rates(self) -> RateRules:
-        """Those that a ladder can test."""
+        """Rules that a ladder can test."""
         return RateRules(width=self.width, depth=self.depth, horizon=self.horizon)
 
 
@@ -68,18 +76,18 @@ DEFAULT_RULES = RuleChoice()
 
 
 class CarriedValue(Frozen):
-    """One value on its way from the proxy to the target."""
+    """One value of the proxy's config and of the target's."""
 
     name: str
-    """A field of Config."""
+    """Name of the field in Config."""
     proxy: Scalar
     target: Scalar
     rule: str
-    """In plain words, what carried it."""
+    """Rule that carried the value, in words."""
 
 
 NO_RULE = frozenset({"kept", "none"})
-"""Rules that carry nothing: shown beside the others, but not compared with them."""
+"""Rules that change nothing; they are shown with the others, but not compared with them."""
 
 
 class Disagreement(Frozen):
@@ -87,42 +95,46 @@ class Disagreement(Frozen):
 
     what: str
     taken: str
-    """The rule, a key of ``values``."""
+    """Rule that was used, a key of ``values``."""
     why: str
+    """Reason for using it, in words."""
     values: dict[str, NonNegative]
-    """By rule."""
+    """Value by each rule."""
 
     @property
     def spread(self) -> float:
-        """The largest over the smallest that any rule says; infinite where that is 0."""
+        """Ratio of the largest value to the smallest; infinite if the smallest is 0."""
         said = [value for rule, value in self.values.items() if rule not in NO_RULE]
         return max(said) / min(said) if min(said) else math.inf
 
 
 class Carried(Frozen):
-    """A recipe of some shape for so many tokens, and where each of its values is from."""
+    """A recipe carried to a shape and a number of tokens, with the source of each value."""
 
     config: Config
-    """Config of the target's shape. ``lr`` is the rate of the matrices in the blocks, which hold
-    most parameters; if the config sets ``mup_base_width``, it is the rate at that width."""
+    """Config of the target's shape.
+
+    ``lr`` is the rate of the matrices in the blocks, which hold most parameters. If the config sets
+    ``mup_base_width``, ``lr`` is the rate at that width.
+    """
     block_lr: Positive
     """Rate of the matrices in the blocks."""
     base_lr: Positive
-    """Rate for a launcher that divides by the width itself, under ``mup``; else block_lr."""
+    """Rate for a launcher that scales by the width itself, under ``mup``; else ``block_lr``."""
     base_width: PositiveInt
-    """Width at which both rates are equal."""
+    """Width at which ``base_lr`` and ``block_lr`` are equal."""
     steps: PositiveInt
-    """The schedule's horizon."""
+    """Steps of the run, which are the schedule's horizon."""
     tokens_per_step: PositiveInt
     warmup_fraction: NonNegative
     """Warm-up as a fraction of the schedule."""
     rules: RuleChoice
-    """Rules in force: a ladder may have chosen others than requested."""
+    """Rules in force, which a ladder may have changed from those requested."""
     values: tuple[CarriedValue, ...]
-    """Every field of the config, in its order."""
+    """One value for every field of the config, in its order."""
     disagreements: tuple[Disagreement, ...]
     notes: tuple[str, ...]
-    """In words, where a rule is used beyond what it was seen over."""
+    """Notes on rules that are used outside their tested range."""
 
 
 def carry(
@@ -135,13 +147,15 @@ def carry(
     rules: RuleChoice = DEFAULT_RULES,
     support: LadderSupport | None = None,
 ) -> Carried:
-    """The recipe of ``shape`` trained on ``tokens`` and fully annealed, by one of a small run.
+    """Carry a small run's recipe to ``shape``, trained on ``tokens`` and fully annealed.
 
-    :param source: tuned where it was trained for ``horizon_steps``, its rate decayed over them.
-    :param tokens_per_step: that are wanted, taken to whole sequences; None: by the batch's rule.
-    :param support: a ladder's best rates; where it tells the rules of width, depth and length from
-        those of ``rules``, its own are taken.
-    :raises TargetError: where the source's warm-up fills its whole schedule.
+    :param source: config that was tuned on runs of ``horizon_steps``.
+    :param horizon_steps: steps over which the source's rate decays.
+    :param tokens_per_step: wanted tokens per step, rounded to whole sequences; None: chosen by the
+        batch's rule.
+    :param support: best rates of a ladder. If they decisively support other rules of width, depth
+        and length than ``rules``, those are used.
+    :raises TargetError: if the source's warm-up fills its whole schedule.
     """
     if source.lr_warmup >= horizon_steps:
         raise TargetError(
@@ -163,7 +177,7 @@ def carry(
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
     base_lr = block_lr
     if rules.width == "mup":
-        # Tables have the depth's part too: no launcher has a rate for the blocks' depth alone.
+        # Tables have the depth's factor too: no launcher can apply it to the blocks alone.
         base_lr = source.lr * leap.depth(rules.depth, rules.width) * leap.everywhere(rules.horizon)
     config = _config(leap, rules, block_lr, base_lr)
     why = reasons(leap, rules, config, asked=tokens_per_step)
@@ -224,7 +238,7 @@ def _scalar(value: Scalar | None) -> Scalar:
 def _disagreements(
     leap: Leap, rules: RuleChoice, block_lr: float, verdict: Verdict, asked: int | None
 ) -> Iterator[Disagreement]:
-    """Each value on which the rules differ."""
+    """Yield each value on which the rules disagree."""
     default = "the default: no ladder tests it"
     given = asked is not None and not leap.is_near(rules.batch)
     width, depth, horizon = rules.width, rules.depth, rules.horizon

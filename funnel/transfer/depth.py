@@ -1,16 +1,16 @@
-"""The learning rate of the blocks' matrices as a model grows deeper.
+"""Scale the learning rate of the blocks' matrices with the depth of a model.
 
 CompleteP (Dey et al. 2025, arXiv 2505.01618, table 1) multiplies every residual branch by l^alpha
-and the rates in the blocks by l^(1 - alpha), l = L_base / L: with alpha = 1 the rates stay. It asks
-for Adam's epsilon × l besides, and that the decay of a step, lr × weight_decay, does not shrink
-with the width's part of the rate. Its own code says the same (EleutherAI/nanoGPT-mup, branch
-completep). Mlodozeniec et al. 2025 (arXiv 2512.22382) keep it and add batch and duration.
+and the rates in the blocks by l^(1 - alpha), with l = L_base / L. With alpha = 1 the rates do not
+change. It also multiplies Adam's epsilon by l, and keeps the decay of a step, lr × weight_decay,
+independent of the width's factor of the rate. Its own code does the same (EleutherAI/nanoGPT-mup,
+branch completep). Mlodozeniec et al. 2025 (arXiv 2512.22382) adopt it and add batch and duration.
 
-A launcher without multipliers on its branches cannot carry CompleteP out. Without them a stack's
-branches add up, at the start, to the square root of their number: alpha = 1/2 (Depth-muP, Yang et
-al. 2023, arXiv 2310.02244), which asks for sqrt(l) on the rates. It does not keep the best rate
-where it was, says 2505.01618; it is the nearest that one --lr can come (docs/transfer.md has what
-published runs say of it).
+A launcher without multipliers on its residual branches cannot apply CompleteP. Without multipliers
+the branches initially add up to the square root of their number. That corresponds to alpha = 1/2
+(Depth-muP, Yang et al. 2023, arXiv 2310.02244), which multiplies the rates by sqrt(l). According to
+arXiv 2505.01618 it does not keep the best rate constant, but it is the closest that a single --lr
+allows. docs/transfer.md compares it with published runs.
 """
 
 from __future__ import annotations

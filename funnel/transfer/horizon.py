@@ -1,4 +1,4 @@
-"""The learning rate as a run grows longer, its batch kept."""
+"""Scale the learning rate with the length of a run, at a constant batch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ EXPONENTS: dict[HorizonRule, float] = {
     "step_law": 0.307 - 0.571 / 2,
     "none": 0.0,
 }
-"""Exponents of the tokens at a constant batch. Step Law's 0.307 is for a batch that grows as
-D^0.571; the effect of that growth under the square-root rule of the batch is subtracted."""
+"""Exponent of the tokens at a constant batch, by rule.
+
+Step Law's 0.307 is for a batch that grows as D^0.571. The effect of that growth under the
+square-root rule of the batch is subtracted.
+"""
 
 STEEP_AT = {5.0e7: -0.7029, 1.25e8: -0.6531, 3.5e8: -0.3799, 7.6e8: -0.3155, 1.3e9: -0.3171}
-"""Bjorck et al.'s exponents of the tokens by model size (arXiv 2409.19913v3, table 5, batches of
-0.5 M tokens): steeper for the smallest. Their -0.32 is of 760 M parameters and more."""
+"""Exponent of the tokens by parameters (Bjorck et al., arXiv 2409.19913v3, table 5, batches of
+0.5 M tokens).
+
+It is steeper for the smallest models. Their -0.32 is for 760 M parameters and more.
+"""
 SMALL = 3.5e8
 """Parameters below which the exponents are steeper."""
 
@@ -57,7 +63,7 @@ HORIZON_RULES: dict[HorizonRule, Rule] = {
 
 
 def horizon_factor(rule: HorizonRule, *, tokens_ratio: float) -> float:
-    """Return the factor of every rate.
+    """Return the factor of every learning rate.
 
     :param tokens_ratio: the long run's tokens over the short one's.
     """

@@ -1,4 +1,4 @@
-"""From one size and length to another: what each rule makes of a recipe, without the words."""
+"""Compute the values that each rule gives a recipe at another size and length."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from funnel.transfer.width import COVER_DEPTH, WidthRule, width_factor
 from trainer.spec import Config
 
 NEAR = 0.1
-"""How far, as a share, a batch may be off a rule's and still be called by its name."""
+"""Relative difference below which a batch counts as the batch of a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leap:
-    """A recipe trained small and short, and the run that it is for."""
+    """A recipe of a small, short run, and the run that it is carried to."""
 
     source: Config
     horizon_steps: int
-    """Over how many steps the source's rate decays."""
+    """Steps over which the source's rate decays."""
     shape: Architecture
+    """Shape of the run's model."""
     tokens: int
     """Tokens of the run."""
     batch_size: int
-    """Batch size of the run, in its sequences."""
+    """Sequences per step of the run."""
 
     @property
     def tokens_per_step(self) -> int:
         return self.batch_size * self.shape.seq_len
 
     def is_near(self, rule: BatchRule) -> bool:
-        """Whether the batch is the rule's, to what sequences and GPUs divide."""
+        """Return whether the batch is the rule's, up to rounding to sequences and GPUs."""
         own = tokens_a_step(rule, kept=self.source.tokens_per_step, tokens=self.tokens)
         return abs(self.tokens_per_step / own - 1) < NEAR
 
@@ -50,21 +51,22 @@ class Leap:
 
     @property
     def source_params(self) -> int:
-        """Without embeddings, like :attr:`params`."""
+        """The source's parameters without embeddings."""
         return ParameterCount.of(self.source, 1).blocks
 
     @property
     def params(self) -> int:
+        """The run's parameters without embeddings."""
         return ParameterCount.of(self.shape, 1).blocks
 
     @property
     def base_width(self) -> int:
-        """The width at which the source's tables and blocks have one rate."""
+        """Width at which the source's tables and blocks have the same rate."""
         return self.source.mup_base_width or self.source.d_model
 
     @property
     def source_block_lr(self) -> float:
-        """The source's rate for the matrices in its blocks."""
+        """The source's rate of the matrices in the blocks."""
         return self.source.lr * self.base_width / self.source.d_model
 
     @property
@@ -72,7 +74,7 @@ class Leap:
         return self.source.lr_warmup / self.horizon_steps
 
     def everywhere(self, horizon: HorizonRule) -> float:
-        """Return the factor of every rate, for the tokens and for the batch."""
+        """Return the factor of every rate, from the tokens and the batch."""
         return horizon_factor(
             horizon, tokens_ratio=self.tokens / self.source_tokens
         ) * batch_factor(self.tokens_per_step, self.source.tokens_per_step)
@@ -91,13 +93,13 @@ class Leap:
         return depth_factor(rule, base=self.source.n_layer, n_layer=self.shape.n_layer)
 
     def block_lr(self, width: WidthRule, depth: DepthRule, horizon: HorizonRule) -> float:
-        """The run's rate for the matrices in its blocks."""
+        """Return the run's rate of the matrices in the blocks."""
         factor = self.width(width) * self.depth(depth, width) * self.everywhere(horizon)
         return self.source_block_lr * factor
 
     @property
     def source_timescale(self) -> float:
-        """Timescale of the source's decay, as a share of its run."""
+        """AdamW's time scale of the source, as a share of its run."""
         return timescale(self.source_block_lr, self.source.weight_decay, self.horizon_steps)
 
     def weight_decay(self, rule: DecayRule, block_lr: float) -> float:

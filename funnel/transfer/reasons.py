@@ -1,4 +1,4 @@
-"""In plain words, what carried each value, and where a rule is used beyond what it was seen at."""
+"""Explain in words which rule carried each value, and which rules exceed their tested range."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ KEPT = {
     "schedule": "as it is: the form",
     "decay_share": "as it is: a share of the schedule",
 }
-"""Fields that no rule changes, and why."""
+"""Explanations of the fields that no rule changes."""
 
 MUCH_WIDER = 8.0
-"""How many times the blocks' rate the tables' may be before it is said that they share a decay."""
+"""Ratio of the tables' rate to the blocks' above which a note says that they share a decay."""
 
 
 class Rules(Protocol):
@@ -54,9 +54,9 @@ class Rules(Protocol):
 
 
 def reasons(leap: Leap, rules: Rules, config: Config, *, asked: int | None) -> dict[str, str]:
-    """By field of Config.
+    """Return the explanation of each field of Config, by name.
 
-    :param asked: tokens a step that were asked for, if they were.
+    :param asked: tokens per step that the user asked for; None: chosen by the batch's rule.
     """
     return {
         **dict.fromkeys(Config.model_fields, "the target's architecture"),
@@ -129,7 +129,7 @@ def _decay(leap: Leap, rules: Rules, config: Config) -> str:
 
 
 def _wider(leap: Leap, rules: Rules) -> float:
-    """The tables' rate over the blocks'."""
+    """Return the ratio of the tables' rate to the blocks'."""
     return leap.shape.d_model / leap.base_width if rules.width == "mup" else 1.0
 
 
@@ -148,7 +148,7 @@ def _batch(leap: Leap, rules: Rules, asked: int | None) -> str:
 
 
 def beyond_range(leap: Leap, rules: Rules) -> Iterator[str]:
-    """Each rule in force that is used where it was not seen to hold."""
+    """Yield a note for each rule in force that is used outside its tested range."""
     seen_at = {
         "tokens": float(leap.tokens),
         "parameters": float(leap.params),

@@ -9,7 +9,7 @@ from autoresearch.words import scalar_text
 
 
 class Seen(Frozen):
-    """The values of one quantity over which a rule was measured."""
+    """The range of one quantity over which a rule was tested."""
 
     what: str
     low: float
@@ -27,13 +27,16 @@ class Rule(Frozen):
 
     name: str
     paper: str
-    """Authors, year and arXiv number, with the place in it."""
+    """Authors, year, arXiv number, and the place in the paper."""
     formula: str
     seen: tuple[Seen, ...] = ()
-    """The range it was fitted or tested on, where the paper says one."""
+    """Ranges over which the rule was fitted or tested, if the paper states them."""
 
     def beyond(self, **values: float) -> Iterator[str]:
-        """In words, each value by the name of a quantity that lies outside its range."""
+        """Yield a note, in words, for each value outside the range of its quantity.
+
+        :param values: values by the name of the quantity.
+        """
         for seen in self.seen:
             value = values.get(seen.what)
             if value is not None and value not in seen:

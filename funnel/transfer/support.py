@@ -1,10 +1,10 @@
-"""Test the rules by a ladder: how the best rate moved, and which rule predicted it.
+"""Test the rules of the learning rate against the best rates that a ladder found.
 
-Each rule multiplies the rate by a power of something that a ladder varies, so a ladder's best rates
-at several sizes and lengths test them. The ladder supports the rules with the least squared errors,
-in standard errors of those rates, but only if they beat the rules in force by more than chance.
-That is a difference of chi-squared of :data:`DECISIVE`, two standard errors if one rule is compared
-with one other.
+Each rule multiplies the rate by a power of a quantity that a ladder varies, so a ladder's best
+rates at several sizes and lengths test the rules. The ladder supports the rules with the least
+squared errors, in units of the rates' standard errors. They replace the rules in force only if
+their chi-squared is lower by more than :data:`DECISIVE`, which is two standard errors if one rule
+is compared with one other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from funnel.transfer.width import COVER_DEPTH, WIDTH_RULES, WidthRule, width_fac
 
 DECISIVE = 4.0
 FITS = 3.0
-"""The most that chi-squared may be, a degree of freedom, of rules that are said to fit."""
+"""Largest chi-squared per degree of freedom of rules that count as fitting."""
 
 
 class BestRate(Frozen):
@@ -30,16 +30,18 @@ class BestRate(Frozen):
 
     d_model: PositiveInt
     n_layer: PositiveInt | None = None
-    """None where depth is not to be tested: every rate of a ladder must say it, or none is."""
+    """Depth; None if unknown. Depth is tested only if every rate of a ladder has it."""
     params: Positive
-    """Without embeddings."""
+    """Parameters without embeddings."""
     tokens: Positive
     tokens_per_step: Positive
     lr: Positive
     """Best rate of the matrices in the blocks."""
     log_sd: Positive
-    """Standard error of the natural logarithm of ``lr``: half the spacing of a grid is 0.35 where
-    its rates double."""
+    """Standard error of the natural logarithm of ``lr``.
+
+    Half the spacing of a grid whose rates double is 0.35.
+    """
 
 
 RateRule: TypeAlias = Literal["width", "depth", "horizon"]
@@ -61,30 +63,34 @@ class Verdict(Frozen):
 
     rules: RateRules
     decisive: bool
-    """Whether the ladder tells them from the ones in force, and these are others."""
+    """Whether the ladder replaced the rules in force by decisively better ones."""
     words: str
+    """Explanation in words."""
 
 
 class LadderSupport(Frozen):
-    """A ladder's best rates."""
+    """A ladder's best rates, which may choose among the rules."""
 
     best_rates: tuple[BestRate, ...]
     asked: tuple[RateRule, ...] = ()
-    """Rules that somebody asked for, and that stay as they are."""
+    """Kinds of rules that the user chose, which the ladder does not change."""
 
     def within(self, asked: tuple[RateRule, ...]) -> LadderSupport:
-        """The same, choosing among the rules that nobody asked for."""
+        """Return the same support, restricted to the kinds of rules that the user did not choose.
+
+        :param asked: kinds of rules that the user chose.
+        """
         return self.model_copy(update={"asked": asked})
 
     def misfit(self, rules: RateRules) -> float:
-        """Chi-squared of the rates under these rules, their common level fitted."""
+        """Return the chi-squared of the rates under these rules, with a fitted common level."""
         logs = [math.log(rate.lr / self._factor(rules, rate)) for rate in self.best_rates]
         weights = [rate.log_sd**-2 for rate in self.best_rates]
         level = sum(w * y for w, y in zip(weights, logs, strict=True)) / sum(weights)
         return sum(w * (y - level) ** 2 for w, y in zip(weights, logs, strict=True))
 
     def choose(self, in_force: RateRules) -> Verdict:
-        """The rules to take where these are in force."""
+        """Return the rules to use if these are in force."""
         if len(self.best_rates) < 2:
             return Verdict(rules=in_force, decisive=False, words="no ladder has tested it")
         misfits = {rules: self.misfit(rules) for rules in self._candidates(in_force)}
@@ -105,7 +111,7 @@ class LadderSupport(Frozen):
         )
 
     def _candidates(self, in_force: RateRules) -> Iterator[RateRules]:
-        """The rules in force first, then all others that would say something else here."""
+        """Yield the rules in force, then all combinations that the ladder may choose instead."""
         yield in_force
         for width, depth, horizon in itertools.product(WIDTH_RULES, DEPTH_RULES, HORIZON_RULES):
             tested = self._tests_depth and width not in COVER_DEPTH
@@ -119,8 +125,8 @@ class LadderSupport(Frozen):
         return all(rate.n_layer is not None for rate in self.best_rates)
 
     def _factor(self, rules: RateRules, rate: BestRate) -> float:
-        """Return the factor that the rules give the first rate, at the size and length of
-        another."""
+        """Return the factor by which the rules carry the first best rate to another's size and
+        length."""
         first = self.best_rates[0]
         factor = width_factor(
             rules.width,

@@ -1,4 +1,4 @@
-"""How long the rate warms up."""
+"""Choose the length of the warm-up."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ WARMUP_RULES: dict[WarmupRule, Rule] = {
 
 
 def warmup_steps(rule: WarmupRule, *, fraction: float, steps: int, beta2: float) -> int:
-    """Steps of linear warm-up, fewer than the run's."""
+    """Return the steps of linear warm-up, fewer than the run's steps."""
     wanted = fraction * steps if rule == "fraction" else math.ceil(2 / (1 - beta2))
     return min(round(wanted), steps - 1)

@@ -1,13 +1,13 @@
-"""Weight decay by AdamW's time scale.
+"""Carry the weight decay by AdamW's time scale.
 
-AdamW's weights are a moving average of its updates over 1 / (lr × weight_decay) steps. As a share
-of a run of S steps that is its time scale (Wang and Aitchison 2024, arXiv 2405.13698, for runs of
-one epoch; Bergsma et al. 2025, arXiv 2505.13738):
+AdamW's weights are a moving average of its updates over 1 / (lr × weight_decay) steps. The time
+scale is that number as a share of a run of S steps (Wang and Aitchison 2024, arXiv 2405.13698, for
+runs of one epoch; Bergsma et al. 2025, arXiv 2505.13738):
 
     tau = 1 / (lr × weight_decay × S) = B / (lr × weight_decay × D)
 
-with the peak rate of the matrices that decay. A copied weight_decay changes it with the rate and
-with the length of the run.
+``lr`` is the peak rate of the matrices that decay. If weight_decay is copied, the time scale
+changes with the rate and with the length of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from funnel.transfer.source import Rule, Seen
 DecayRule: TypeAlias = Literal["power_lines", "timescale", "kept"]
 
 FELT = 1.0
-"""The longest time scale, as a share of its run, of a decay that the run can have felt."""
+"""Longest time scale, as a share of the run, of a decay that affects the run."""
 
 DECAY_RULES: dict[DecayRule, Rule] = {
     "power_lines": Rule(
@@ -45,20 +45,22 @@ DECAY_RULES: dict[DecayRule, Rule] = {
 
 
 def timescale(lr: float, weight_decay: float, steps: float) -> float:
-    """Return the timescale as a share of the run; infinite without decay."""
+    """Return the time scale as a share of the run; infinite without decay."""
     shrunk = lr * weight_decay * steps
     return 1 / shrunk if shrunk else float("inf")
 
 
 def best_timescale(tokens_per_param: float) -> float:
-    """Power Lines' optimum, as a share of the run."""
+    """Return the best time scale by Power Lines, as a share of the run."""
     return float(1.084 * tokens_per_param**-0.527)
 
 
 def carried_timescale(rule: DecayRule, *, base: float, tpp_base: float, tpp: float) -> float:
-    """The long run's, by that of the small one; of the rules that carry one.
+    """Return the long run's time scale, by a rule other than ``kept``.
 
-    :param tpp: tokens a parameter.
+    :param base: the small run's time scale.
+    :param tpp_base: tokens per parameter of the small run.
+    :param tpp: tokens per parameter of the long run.
     """
     if rule == "timescale":
         return base

@@ -1,4 +1,4 @@
-"""The learning rate of the blocks' matrices as a model grows wider."""
+"""Scale the learning rate of the blocks' matrices with the width of a model."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ WIDTH_RULES: dict[WidthRule, Rule] = {
     ),
 }
 COVER_DEPTH: frozenset[WidthRule] = frozenset({"step_law"})
-"""Rules of the whole size: they leave nothing for a rule of depth."""
+"""Rules that depend on the whole size, so no rule of depth applies with them."""
 
 
 def width_factor(rule: WidthRule, *, d_base: int, d_model: int, size_ratio: float) -> float:
     """Return the factor of the rate of the blocks' matrices.
 
-    :param size_ratio: parameters without embeddings, the large model's over the small one's.
+    :param size_ratio: ratio of the large model's parameters without embeddings to the small one's.
     """
     if rule == "step_law":
         return float(size_ratio**STEP_LAW_SIZE_EXPONENT)

@@ -1,1 +1,1 @@
-"""The forecast that rests on a ladder, and what a comparison with it would catch."""
+"""Forecast the target's run from a ladder, and state which faults a comparison would catch."""

@@ -1,4 +1,4 @@
-"""A run's log against a forecast from a ladder, and what would have been caught by now."""
+"""Compare a run's log with a forecast from a ladder, and list the faults caught so far."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SIDES: dict[str, tuple[Side, Side]] = {
 
 @dataclass(frozen=True)
 class LadderComparison:
-    """The log's windows, and the interim analyses of them."""
+    """A log in windows, with one interim analysis per window."""
 
     forecast: Forecast
     basis: LadderBasis
     points: tuple[CloudPoint, ...]
-    """Finite ones within the forecast."""
+    """Finite losses within the forecast."""
     factor: float
-    """From the log's unit to bits per byte."""
+    """Factor from the log's unit to bits per byte."""
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -48,14 +48,13 @@ class LadderComparison:
 
     @cached_property
     def departure(self) -> Departure | None:
-        """The first alarm, as a departure."""
+        """The first alarm, as a departure; None if there is none."""
         alarm = None if self._watch is None else self._watch.first_alarm(self._levels)
         return None if alarm is None else self._departure(alarm)
 
     @cached_property
     def caught(self) -> tuple[Catch, ...]:
-        """Needed faults that would have been caught by now, in a log with these windows and this
-        noise."""
+        """The needed faults, and when a log with these windows and noise would show each."""
         if self._watch is None:
             return ()
         needed = [f for f in listed_faults(self.basis.wrong_size) if f.is_needed]
@@ -63,8 +62,11 @@ class LadderComparison:
 
     @property
     def not_yet(self) -> tuple[Catch, ...]:
-        """Needed faults that had begun by now and might not have been caught. A run that stopped
-        learning at EARLY of its steps must have begun: before that nothing is confirmed."""
+        """Needed faults that may be present in the log and would not be caught yet.
+
+        A run that stopped learning at the share EARLY of its steps always counts as present:
+        nothing is confirmed before the log could show it.
+        """
         reached = self.windows[-1].tokens if self.windows else 0
         early = EARLY * self.basis.total_tokens
         return tuple(

@@ -1,15 +1,14 @@
-"""How a run comes down to its own end: the part of a loss curve that sizes have in common.
+"""Fit the shape of a loss curve relative to its final loss, which all sizes share.
 
-``L(x) / L(1) - 1 = k (s(x)^-b - 1) + c (LD(1) - LD(x))``, with ``x`` the share of the run that is
-done, ``s`` its progress by summed learning rate and ``LD`` what falls of the rate have gained
-(:mod:`funnel.forecast.ladder.schedule_shape`). That the curve over its own end is nearly the same
-at every size is seen where a recipe is carried rightly (Qiu et al. 2025, arXiv 2507.02119); how
-``k`` and ``c`` change is left to powers of parameters and tokens, which the rungs say within a
-prior.
+``L(x) / L(1) - 1 = k (s(x)^-b - 1) + c (LD(1) - LD(x))``. Here ``x`` is the completed share of the
+run, ``s`` the progress by summed learning rate, and ``LD`` the gain from decreases of the rate
+(:mod:`funnel.forecast.ladder.schedule_shape`). If a recipe is carried correctly, the curve relative
+to its final loss is nearly the same at every size (Qiu et al. 2025, arXiv 2507.02119). ``k`` and
+``c`` change with powers of parameters and tokens, which are fitted to the rungs under a prior.
 
-The exponents, powers and speeds lie on a grid, and for each of its points the two amplitudes and
-every rung's own level are a linear least-squares problem; all points are solved at once. Draws
-are from the grid by how well each fits, so what the rungs leave open stays open.
+The exponents, powers and speeds lie on a grid. At each grid point the two amplitudes and every
+rung's own level are a linear least-squares problem, and all points are solved at once. Draws sample
+grid points by how well they fit, so they reflect what the rungs leave undetermined.
 """
 
 from __future__ import annotations
@@ -25,59 +24,69 @@ from funnel.forecast.ladder.schedule_shape import ScheduleShape
 from funnel.forecast.power_law import Array
 
 EXPONENTS = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.9, 1.1)
-"""b"""
+"""Candidate values of ``b``."""
 SPEEDS = (3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 1000.0)
-"""Speeds of settling, over the longest rung: 3 has barely settled at its end, 1000 settles at
-once."""
+"""Speeds at which the gain of a decrease settles, over the longest rung.
+
+At 3 the gain has barely settled at the end of the rung; at 1000 it settles at once.
+"""
 PARAMS_TRENDS = (0.0, 0.1, 0.2)
 TOKENS_TRENDS = (-0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
-"""Powers of parameters and of tokens by which an amplitude may change."""
+"""Candidate powers of tokens by which an amplitude changes; ``PARAMS_TRENDS`` are those of
+parameters."""
 PARAMS_PRIOR = (0.1, 0.08)
-"""Mean and sd, of both: from 25 to 400 M parameters the published fits (Luo et al.) grow by powers
-of 0.19 and 0.17 where lengths are equal."""
+"""Prior mean and sd of the power of parameters, for both amplitudes.
+
+From 25 to 400 M parameters at equal length, the published fits (Luo et al.) grow by powers of 0.19
+and 0.17.
+"""
 FALL_PRIOR, ANNEAL_PRIOR = (-0.3, 0.12), (-0.15, 0.12)
-"""Exponents of tokens. The data term falls by their power of 0.28 to 0.37 (Hoffmann, Besiroglu), or
-0.43 to 0.51 of the rates' sum (Luo). The gain of annealing is proportional to the peak rate, which
-changes by an exponent between 0 and -0.3 (Delphi)."""
+"""Prior mean and sd of the power of tokens, for each amplitude.
+
+The data term falls with a power of 0.28 to 0.37 of the tokens (Hoffmann, Besiroglu), or of 0.43 to
+0.51 of the sum of rates (Luo). The gain of annealing is proportional to the peak rate, whose
+exponent is between 0 and -0.3 (Delphi).
+"""
 LATE = 0.8
-"""Share of a run after which its curve determines where it ends."""
+"""Share of a run after which the curve determines its final loss."""
 INDEPENDENT = 8.0
-"""Effective number of a rung's bins: a form's error is smooth, and neighbors share it."""
+"""Effective number of a rung's bins: errors of the form are smooth, so neighboring bins share them.
+"""
 LEAST_ERROR = 5e-4
-"""Relative error of a bin."""
+"""Least relative error of a bin."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A point of half the grid: a feature's form, and how it changes with compute."""
+    """A grid point of one term: its form, and its change with parameters and tokens."""
 
     form: float
     by_steps: bool
-    """Whether a fall settles in as many steps in every run, or in as large a share of it."""
+    """Whether a gain settles in the same number of steps in every run, not in the same share."""
     by_sums: bool
-    """Whether it settles by sums of rates, or exponentially."""
+    """Whether a gain settles by sums of rates, not exponentially in steps."""
     params_trend: float = 0.0
     tokens_trend: float = 0.0
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Key of the form alone."""
+        """Key of the form, without the trends."""
         return self.form, self.by_steps, self.by_sums
 
     def cost(self, tokens_prior: tuple[float, float]) -> float:
-        """Minus the log of its prior."""
+        """Return the negative logarithm of the prior, without its constant."""
         of_params = (self.params_trend - PARAMS_PRIOR[0]) / PARAMS_PRIOR[1]
         of_tokens = (self.tokens_trend - tokens_prior[0]) / tokens_prior[1]
         return (of_params**2 + of_tokens**2) / 2
 
     def scale(self, params_ratio: float, tokens_ratio: float) -> float:
-        """Return the scale of an amplitude, for a run with other parameters and tokens."""
+        """Return the factor of an amplitude for a run with other parameters and tokens."""
         return float(params_ratio**self.params_trend * tokens_ratio**self.tokens_trend)
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The run at which the amplitudes are said: as many of each as any rung has."""
+    """The reference run of the amplitudes: the largest parameters, tokens and steps of any rung."""
 
     params: float
     tokens: float
@@ -97,31 +106,31 @@ class _Origin:
 
 @dataclass(frozen=True, slots=True)
 class CurveShape:
-    """The forms that fit the rungs, by how well."""
+    """The candidate forms and how probable each is given the rungs."""
 
     falls: tuple[_Candidate, ...]
     """Candidates of the first term, F."""
     anneals: tuple[_Candidate, ...]
     """Candidates of the second term, G."""
     probability: Array
-    """``(F, G)``"""
+    """Probability of each pair of candidates, ``(F, G)``."""
     amplitude: Array
-    """``(F, G, 2)``: k and c."""
+    """Amplitudes k and c, ``(F, G, 2)``."""
     information: Array
-    """``(F, G, 2, 2)``: the inverse of the amplitudes' covariance."""
+    """Inverse covariance of the amplitudes, ``(F, G, 2, 2)``."""
     end_level: Array
     """Fitted ``ln L(1)`` of each rung."""
     misfit: float
-    """Root mean square error of a bin about the best form, noise included."""
+    """Root mean square error of a bin under the best form, noise included."""
     origin: _Origin
 
     def draw(
         self, share: Array, schedule: ScheduleShape, size: tuple[float, float],
         rng: np.random.Generator, count: int,
     ) -> Array:  # fmt: skip
-        """``(count, X)``: ``ln L(x) - ln L(1)`` of another run, by each draw.
+        """Return draws of ``ln L(x) - ln L(1)`` of another run, ``(count, X)``.
 
-        :param size: its parameters and tokens.
+        :param size: the run's parameters and tokens.
         """
         chosen = rng.choice(self.probability.size, count, p=self.probability.ravel())
         rows = np.zeros((count, len(share)))
@@ -141,9 +150,9 @@ class CurveShape:
 
 
 def fit_curve_shape(runs: Sequence[RungRun]) -> CurveShape:
-    """The shape that these runs share.
+    """Fit the shape that these runs share.
 
-    :raises HandoffError: where a curve is too short.
+    :raises HandoffError: if a curve is too short.
     """
     binned = [BinnedCurve.of(run) for run in runs]
     origin = _Origin.of(runs)
@@ -181,7 +190,7 @@ def fit_curve_shape(runs: Sequence[RungRun]) -> CurveShape:
 def _feature(
     share: Array, schedule: ScheduleShape, form: _Candidate, longest: float, is_fall: bool
 ) -> Array:
-    """One term of the shape for an amplitude of 1, at these shares of a run.
+    """Return one term of the shape at an amplitude of 1, at these shares of a run.
 
     :param longest: steps of the longest rung.
     """
@@ -199,7 +208,7 @@ def _features(
     runs: Sequence[RungRun], binned: Sequence[BinnedCurve], forms: Sequence[_Candidate],
     origin: _Origin, *, is_fall: bool,
 ) -> Array:  # fmt: skip
-    """``(forms, P)``, every rung's mean taken out."""
+    """Return one term for each form, ``(forms, P)``, with each rung's mean subtracted."""
     columns = []
     for run, curve in zip(runs, binned, strict=True):
         cache: dict[tuple[object, ...], Array] = {}
@@ -219,8 +228,10 @@ def _centred(curve: BinnedCurve, values: Array) -> Array:
 
 
 def _solve(x_FP: Array, x_GP: Array, y_P: Array, w_P: Array) -> tuple[Array, Array, Array]:
-    """Amplitudes ``(F, G, 2)``, none below zero; weighted squares ``(F, G)``; and the information
-    ``(F, G, 2, 2)``."""
+    """Solve for the amplitudes of every pair of candidates, none below zero.
+
+    Return amplitudes ``(F, G, 2)``, weighted squares ``(F, G)`` and information ``(F, G, 2, 2)``.
+    """
     ff_F, gg_G = (x_FP**2) @ w_P, (x_GP**2) @ w_P
     fg_FG = (x_FP * w_P) @ x_GP.T
     fy_F, gy_G, yy = x_FP @ (w_P * y_P), x_GP @ (w_P * y_P), float((w_P * y_P**2).sum())
@@ -252,7 +263,7 @@ def _end_levels(
         for number, form in enumerate(forms):
             feature = _feature(curve.share, run.schedule, form, origin.steps, number == 0)
             over += amplitude[number] * origin.scale(form, run.params, run.tokens) * feature
-        late = curve.share >= LATE  # where the form's error hardly matters
+        late = curve.share >= LATE  # there the error of the form hardly matters
         level = (curve.log_loss - np.log1p(over))[late]
         levels.append(float(np.average(level, weights=curve.weight[late])))
     return np.array(levels)

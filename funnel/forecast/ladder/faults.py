@@ -1,9 +1,8 @@
-"""Determine which faults a comparison would catch, and when, by planting them in draws of sound
-runs.
+"""Determine which faults a comparison would catch, and when.
 
-A fault counts as caught from the first analysis at which ``POWER`` of the runs with it have raised
-an alarm. A forecast is usable if the ``NEEDED`` faults are caught before the run is over; otherwise
-it is worthless, and is called so.
+The faults are added to draws of sound runs. A fault counts as caught at the first analysis by which
+a share ``POWER`` of the faulty runs has raised an alarm. A forecast is usable if every needed fault
+is caught before the run ends; otherwise it is reported as worthless.
 """
 
 from __future__ import annotations
@@ -20,30 +19,31 @@ from funnel.forecast.power_law import Array
 
 POWER = 0.95
 EARLY, LATE = 0.05, 0.5
-"""Shares of the steps at which a run stops learning."""
+"""Shares of the steps at which a faulty run stops learning."""
 HIGH = 0.05
-"""Too high, relative: what a usable forecast must tell."""
+"""Relative excess of the loss that a usable forecast must detect."""
 DRIFT = 0.05
-"""Higher by this at the end, growing with the steps."""
+"""Relative excess of the loss at the end of a drift that grows linearly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault, as its change of the logarithm of the loss."""
+    """A fault, described by its change of the log loss."""
 
     name: str
     words: str
     from_share: float
-    """Share of the run after which it is present."""
+    """Share of the run after which the fault is present."""
     added: Callable[[Array, Callable[[Array], Array], float], Array]
-    """Function of tokens, the forecast's log middle, and the run's tokens."""
+    """Function that returns the change, given tokens, the forecast's log middle, and the run's
+    total tokens."""
     is_needed: bool
 
 
 def listed_faults(wrong_size: float) -> tuple[Fault, ...]:
-    """Those that a plan speaks of.
+    """Return the faults that a launch plan lists.
 
-    :param wrong_size: what half of the parameters add to the log loss, by the ladder's law.
+    :param wrong_size: change of the log loss when the parameters are halved, by the ladder's law.
     """
     return (
         _higher("2 % too high", 0.02),
@@ -86,18 +86,19 @@ def _stopped(share: float, words: str) -> Fault:
 
 
 class Catch(Frozen):
-    """When a fault is caught; None where it is not."""
+    """A fault, and when a comparison would catch it."""
 
     name: str
     words: str
     from_tokens: PositiveInt
-    """From which on it is there."""
+    """Tokens from which the fault is present."""
     by_tokens: PositiveInt | None
+    """Tokens by which it is caught; None if it is not caught."""
     is_needed: bool
 
 
 def catches(watch: Watch, faults: Sequence[Fault]) -> tuple[Catch, ...]:
-    """When each would be, in runs with these windows."""
+    """Return when each fault would be caught in runs with these windows."""
     analyses = watch.analyses
     found = []
     for fault in faults:
@@ -119,5 +120,5 @@ def catches(watch: Watch, faults: Sequence[Fault]) -> tuple[Catch, ...]:
 
 
 def is_usable(found: Sequence[Catch]) -> bool:
-    """Whether the needed ones are all caught."""
+    """Return whether every needed fault is caught."""
     return all(catch.by_tokens is not None for catch in found if catch.is_needed)

@@ -1,18 +1,18 @@
-"""The target's loss curve from a ladder: where the ladder's law says it ends, times how a run of
-its schedule comes down to its end.
+"""Forecast the target's loss curve from a ladder.
 
-The law (:mod:`funnel.forecast.scaling_law`) is fitted to the ends of the rungs' own training
-curves, since a training loss is what the comparison sees. The way down is
-:mod:`funnel.forecast.ladder.curve_shape`. Draws of both make the band, and the smooth modes from
-which a comparison draws sound runs. Beyond what the draws of the shape spread by, its form is in
-doubt:
+The curve is the final loss, from the ladder's law, times the shape of a curve under the target's
+schedule. The law (:mod:`funnel.forecast.scaling_law`) is fitted to the ends of the rungs' training
+curves, because a comparison also sees training losses. The shape comes from
+:mod:`funnel.forecast.ladder.curve_shape`. Draws of both give the band, and the smooth modes from
+which a comparison draws sound runs. The form of the shape adds two errors to the spread of the
+draws:
 
-- by ``FORM`` at least, as it was seen to be off on published curves: from two Llama-2 models of 25
-  and 100 M to one of 400 M, four times the compute, by 0.2 % root mean square and 0.6 % at the
-  worst (data of Luo et al. 2025, docs/forecast.md);
-- by what it was off on the largest rungs when it was fitted to the smaller ones.
+- At least ``FORM``, the error on published curves. From two Llama-2 models of 25 and 100 M to one
+  of 400 M, four times the compute, it was 0.2 % root mean square and at most 0.6 % (data of Luo et
+  al. 2025, docs/forecast.md).
+- The error on the largest rungs when the shape is fitted to the smaller ones.
 
-Both grow with the square root of the doublings of compute that lie between.
+Both grow with the square root of the doublings of compute between the fitted and the predicted run.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from funnel.forecast.power_law import Array
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
 
 POINTS = 161
-"""``POINTS - 1`` is a multiple of eight, for the milestones."""
+"""Number of points; ``POINTS - 1`` is a multiple of eight, for the milestones."""
 FORM = 0.004
 FORM_DOUBLINGS = 2.0
-"""Over which it was seen."""
+"""Doublings of compute over which ``FORM`` was measured."""
 LEAST_FREEDOM, MOST_FREEDOM = 8.0, 30.0
 QUIETER_MOST = 4.0
-"""By how much larger batches are taken to be quieter, at most."""
+"""Largest factor by which a larger batch is assumed to reduce the noise."""
 _KEPT_RUNGS = 3
 _BACKTESTS = 2
 
@@ -57,11 +57,14 @@ def make_ladder_forecast(
     seed: int,
     other_rules: Sequence[str] = (),
 ) -> Forecast:
-    """The forecast of the target's run.
+    """Return the forecast of the target's run from a ladder.
 
-    :param runs: the ladder's, of one recipe, each trained to its end.
-    :param schedule: the target's.
-    :raises HandoffError: where the ladder is too small for a law or its curves too short.
+    :param runs: the ladder's runs of one recipe, each trained to its end.
+    :param schedule: the target's schedule.
+    :param other_rules: differences, in words, between the rules that carried the recipe to the
+        target and to the rungs.
+    :raises HandoffError: if the ladder is too small for a law, its curves are too short, or the
+        bytes per token are unknown.
     """
     bytes_per_token = both.proxy_text.bytes_per_token
     if bytes_per_token is None:
@@ -103,7 +106,7 @@ def make_ladder_forecast(
 
 
 def log_middle_of(points: Sequence[ForecastPoint]) -> Callable[[Array], Array]:
-    """The forecast's middle between its points, in logarithms."""
+    """Return a function of tokens: the log of the middle, interpolated between the points."""
     place_P = np.log([point.tokens for point in points])
     middle_P = np.log([point.middle_bpb for point in points])
 
@@ -114,7 +117,10 @@ def log_middle_of(points: Sequence[ForecastPoint]) -> Callable[[Array], Array]:
 
 
 def _places(first: float) -> Array:
-    """Shares of a run: half of them by factors, half by steps, so that a sharp end shows too."""
+    """Return ``POINTS`` shares of a run, from ``first`` to 1.
+
+    Half are spaced geometrically and half linearly, so a sharp fall at the end is resolved too.
+    """
     half = POINTS // 2
     by_factor = np.geomspace(first, 1.0, half + 2)[:-1]
     by_step = np.linspace(first, 1.0, half + 2)[1:-1]
@@ -141,7 +147,7 @@ def _form_doubt(
     rng: np.random.Generator,
     count: int,
 ) -> Array:
-    """``(count, P)``: what the form may be off by, nothing at the end."""
+    """Return draws of the form's log error, ``(count, P)``; it is zero at the end of the run."""
     far = float(fit.doublings(both.target_params, both.total_tokens))
     log_left_P = np.log(share_P) / math.log(share_P[0])  # 1 at the first place, 0 at the end
     scale = FORM * math.sqrt(max(far / FORM_DOUBLINGS, 1.0))
@@ -153,7 +159,7 @@ def _form_doubt(
 def _seen_errors(
     runs: Sequence[RungRun], share_P: Array, far: float, rng: np.random.Generator
 ) -> list[Array]:
-    """The shape's errors over the largest rungs, fitted to the smaller ones."""
+    """Return the shape's errors on the largest rungs when it is fitted to the smaller ones."""
     sizes = sorted({run.compute for run in runs})
     errors = []
     for size in sizes[_KEPT_RUNGS:][-_BACKTESTS:]:
@@ -188,7 +194,7 @@ def _sound_runs(
     per_bin = len(curve) / len(BinnedCurve.of(largest).share)
     bin_noise = noise * math.sqrt((1 + correlation) / (1 - correlation) / per_bin)
     quieter = math.sqrt(both.tokens_per_step / largest.tokens_per_step)
-    # Draws that lie far out, because few rungs say how far, are tails and no part of an sd.
+    # With few rungs some draws lie far out: they are tails and must not inflate the sd.
     inner_RP = np.clip(log_RP, *np.percentile(log_RP, [1.0, 99.0], axis=0))
     return SoundRuns(
         log_tokens=tuple(float(v) for v in np.log(tokens_P)),

@@ -1,4 +1,4 @@
-"""The runs of a ladder, as a forecast sees them: what they were, and their curves in bins."""
+"""Describe a ladder's runs for a forecast: size, schedule, and the loss curve in bins."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from funnel.forecast.power_law import Array
 from trainer.spec import CurvePoint
 
 FIRST_SHARE = 0.02
-"""Share of a run before which the loss plunges in no known form."""
+"""Share of a run before which the loss falls steeply and follows no known form."""
 WARMUPS = 2.0
-"""The curve counts from this multiple of its warm-up."""
+"""Multiple of the warm-up after which the curve counts."""
 BINS = 80
 FEWEST_BINS = 12
 _LAST = 3
@@ -25,10 +25,10 @@ _LAST = 3
 
 @dataclass(frozen=True, slots=True)
 class RungRun:
-    """A finished run's curve."""
+    """A finished run of a ladder with its curve."""
 
     params: float
-    """Without embeddings."""
+    """Parameters without embeddings."""
     tokens_per_step: float
     schedule: ScheduleShape
     curve: Sequence[CurvePoint]
@@ -40,40 +40,42 @@ class RungRun:
 
     @property
     def compute(self) -> float:
-        """6 N D."""
+        """Training compute, ``6 N D``, in FLOPs."""
         return 6 * self.params * self.tokens
 
 
 def first_share(schedule: ScheduleShape) -> float:
-    """The share of a run from which its curve has the form."""
+    """Return the share of a run from which its curve follows the form."""
     return max(FIRST_SHARE, WARMUPS * schedule.warmup_steps / schedule.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class BinnedCurve:
-    """A rung's curve in bins: half of them by factors of steps, where it is steep, the others by
-    steps."""
+    """A rung's curve in bins, half of them spaced geometrically, half linearly in steps."""
 
     share: Array
     log_loss: Array
     weight: Array
-    """Points in each."""
+    """Number of points in each bin."""
 
     @property
     def over_end(self) -> Array:
-        """The loss over that of the last few bins: about 1 there."""
+        """Loss relative to the mean of the last few bins."""
         last = slice(-_LAST, None)
         end = np.average(self.log_loss[last], weights=self.weight[last])
         return np.asarray(np.exp(self.log_loss - end))
 
     @property
     def pull(self) -> Array:
-        """Weights for squares of ``over_end``: noise is relative."""
+        """Weights for squared errors of ``over_end``, whose noise is relative."""
         return self.weight / self.over_end**2
 
     @classmethod
     def of(cls, run: RungRun) -> BinnedCurve:
-        """:raises HandoffError: where too little of the curve counts."""
+        """Bin the curve of a run.
+
+        :raises HandoffError: if too few of its points count.
+        """
         first = first_share(run.schedule)
         points = [p for p in run.curve if first * run.schedule.steps < p.step]
         points = [p for p in points if p.step <= run.schedule.steps and math.isfinite(p.loss)]
@@ -93,7 +95,7 @@ class BinnedCurve:
 
 
 def _parts(step: Array) -> list[NDArray[np.intp]]:
-    """The points of each bin; none is empty."""
+    """Return the indices of each bin's points; no bin is empty."""
     first, last = step[0] * (1 - 1e-9), step[-1] * (1 + 1e-9)
     ends = np.concatenate(
         [np.geomspace(first, last, BINS // 2 + 1), np.linspace(first, last, BINS // 2 + 1)]

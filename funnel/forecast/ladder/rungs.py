@@ -1,4 +1,4 @@
-"""A campaign's ladder as a forecast takes it."""
+"""Convert a campaign's ladder into the runs that a forecast is made from."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class MeasuredRung(Protocol):
 def rung_runs(
     rungs: Iterable[MeasuredRung], curve_of: Callable[[str], Sequence[CurvePoint]]
 ) -> tuple[RungRun, ...]:
-    """Those whose curve is still there.
+    """Return the rungs whose curve still exists.
 
-    :param rungs: of one recipe, at the rules' own rate.
-    :param curve_of: a trial's curve; empty where it left none.
+    :param rungs: rungs of one recipe, at the rate that the rules give.
+    :param curve_of: function that returns a trial's curve; empty if it left none.
     """
     found = []
     for rung in rungs:
@@ -47,7 +47,7 @@ def rung_runs(
 
 
 def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
-    """The schedule that this config's form has over so many steps."""
+    """Return the config's schedule over this many steps."""
     return ScheduleShape(
         steps=steps,
         warmup_steps=min(warmup_steps, steps),

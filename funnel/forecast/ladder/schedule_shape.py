@@ -1,11 +1,11 @@
 """Predict the effect of a learning rate schedule on a loss curve, from the schedule alone.
 
 The multi-power law (Luo et al. 2025, arXiv 2503.12811, equations 1 and 2) and the law of Tissue et
-al. (2024, arXiv 2408.11029) agree on two things. Progress depends on the sum of learning rates, and
-every fall of the rate gains something by itself, though not at once. They differ in how that
-settles: by a power of the sum of subsequent rates, ``1 - (x + 1)^-beta``; or exponentially in
-steps, as with momentum. Both are here, with the rate in units of its peak and the run in units of
-its length, so that runs of any size and length are comparable.
+al. (2024, arXiv 2408.11029) agree on two points. Progress depends on the sum of learning rates, and
+each decrease of the rate lowers the loss further, though not at once. They differ in how this gain
+settles: by a power of the sum of subsequent rates, ``1 - (x + 1)^-beta``, or exponentially in
+steps, as with momentum. This module implements both. The rate is in units of its peak and the run
+in units of its length, so runs of any size and length are comparable.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from funnel.forecast.power_law import Array
 
 SETTLING_EXPONENT = 0.59
-"""beta of G: 0.583, 0.598 and 0.594 for Llama-2 models of 25, 100 and 400 M (the authors' fits)."""
+"""``beta`` of Luo et al.: 0.583, 0.598 and 0.594 for Llama-2 models of 25, 100 and 400 M."""
 SETTLING_RATE_EXPONENT = 0.64
-"""gamma: 0.641, 0.655 and 0.635."""
+"""``gamma`` of Luo et al.: 0.641, 0.655 and 0.635 for the same models."""
 GRID = 256
-"""Parts into which a run is cut."""
+"""Number of equal parts into which a run is divided."""
 
 
 class ScheduleShape(Frozen):
-    """A schedule, whatever its peak."""
+    """A learning rate schedule, relative to its peak."""
 
     steps: PositiveInt
     warmup_steps: NonNegativeInt
     kind: Literal["cosine", "linear", "wsd"] = "cosine"
     decay_share: NonNegative = 0.2
-    """For wsd: last share of the steps, in which the rate falls."""
+    """Share of the steps, at the end, in which the rate of ``wsd`` falls."""
     lr_min_ratio: NonNegative = 0.0
 
     def rates(self) -> Array:
-        """At the GRID + 1 ends of the parts, in units of the peak."""
+        """Return the rates at the GRID + 1 boundaries of the parts, in units of the peak."""
         done = np.linspace(0.0, 1.0, GRID + 1)
         warmup = self.warmup_steps / self.steps
         after = np.clip((done - warmup) / max(1 - warmup, 1e-9), 0.0, 1.0)
@@ -54,21 +54,23 @@ class ScheduleShape(Frozen):
         return rates
 
     def sums(self) -> Array:
-        """Return sums of rates up to each place, in units of a whole run at the peak."""
+        """Return the sum of rates up to each boundary, in units of a whole run at the peak."""
         rates = self.rates()
         steps = (rates[1:] + rates[:-1]) / 2 / GRID
         return np.concatenate([[0.0], np.cumsum(steps)])
 
     def progress(self) -> Array:
-        """Share of all the rates that were summed up to each place; 1 at the end."""
+        """Return the sum of rates up to each boundary, relative to the whole run's."""
         sums = self.sums()
         progress: Array = sums / sums[-1]
         return progress
 
     def annealed(self, speed: float, *, by_sums: bool = True) -> Array:
-        """Return what falls of the rate have gained up to each place: 1 is a fall to zero, settled.
+        """Return the gain from decreases of the rate up to each boundary.
 
-        :param speed: how fast a fall settles: it multiplies sums of rates, in units of a whole run
+        A decrease from the peak to zero has a gain of 1 once settled.
+
+        :param speed: how fast a gain settles. It multiplies sums of rates, in units of a whole run
             at the peak, or steps, in units of the run.
         :param by_sums: settle by a power of sums of rates (Luo et al.); else exponentially in
             steps.
@@ -76,7 +78,10 @@ class ScheduleShape(Frozen):
         return _annealed(self, speed, by_sums)
 
     def at(self, share: Array, of_grid: Array) -> Array:
-        """One of the above, between its places."""
+        """Interpolate one of the above at these shares of the run.
+
+        :param of_grid: values at the GRID + 1 boundaries.
+        """
         return np.interp(share, np.linspace(0.0, 1.0, GRID + 1), of_grid)
 
 
@@ -89,7 +94,7 @@ def _annealed(schedule: ScheduleShape, speed: float, by_sums: bool) -> Array:
     if by_sums:
         rate_K = np.maximum(rates[1:], 1e-3)
         since_XK = np.maximum(sums[:, None] - sums[None, 1:], 0.0)
-        # A power by way of logarithms: many times as fast.
+        # Computing the power by logarithms is many times faster.
         left_XK = np.log1p(speed * since_XK * rate_K**-SETTLING_RATE_EXPONENT)
         left_XK *= SETTLING_EXPONENT
     else:

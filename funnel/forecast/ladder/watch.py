@@ -1,16 +1,16 @@
-"""Test whether a run's levels are those of a sound run: one interim analysis per window.
+"""Test whether a run's levels are those of a sound run, with one interim analysis per window.
 
-The levels over the forecast's middle are compared with what each fault would make of them: a level
+The levels relative to the forecast's middle are compared with the effect of each fault: a level
 too high or too low, a loss that stopped falling at some window, a rise at some window, a slow
-drift. For each the score is that of generalized least squares, ``f' S^-1 r / sqrt(f' S^-1 f)``,
-with ``S`` the covariance of sound runs: a level that the ladder did not know counts little, a curve
-that stops following the forecast's counts at once. The Cholesky factor of ``S`` is sequential, so
-its scores at every analysis come from one pass.
+drift. The score of a fault is that of generalized least squares, ``f' S^-1 r / sqrt(f' S^-1 f)``,
+with ``S`` the covariance of sound runs. A level of which the ladder is uncertain counts little; a
+curve that stops following the forecast counts at once. The Cholesky factor of ``S`` is sequential,
+so one pass gives the scores at every analysis.
 
-Each kind of fault has a threshold: the score that draws of sound runs reach in a whole run of
-analyses, but for ``FALSE_ALARMS`` of them. An alarm is ``LASTING`` analyses in a row above one.
-Before the test, one or two windows that differ from their neighbours (a spike that recovers) are
-set to the neighbours' level, so an analysis tests the window ``SPIKE`` before it.
+Each kind of fault has a threshold, which a share ``FALSE_ALARMS`` of sound runs exceeds at some
+analysis of the whole run. An alarm is ``LASTING`` successive analyses above a threshold. Before the
+test, one or two windows that differ from their neighbors (a spike that recovers) are set to the
+neighbors' level. An analysis therefore tests the window ``SPIKE`` before it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from funnel.forecast.ladder.sound_runs import SoundRuns
 from funnel.forecast.power_law import Array
 
 FALSE_ALARMS = 0.003
-"""False alarm rate of sound runs, over all analyses of a whole run, for each of the four kinds of
-fault. Their sum is below the allowed 2 %, since draws are not reality."""
+"""False alarm rate of a sound run over all its analyses, for each of the four kinds of fault.
+
+The four rates sum to less than the allowed 2 %, because real runs differ from draws.
+"""
 Kind = Literal["level", "drift", "stop", "rise"]
 KINDS: tuple[Kind, ...] = ("level", "drift", "stop", "rise")
 LASTING = 3
 SPIKE = 2
-"""Windows that a spike may last."""
+"""Number of windows that a spike may last."""
 _SPIKE_Z = 5.0
 _EVERY = 6
-"""Windows between two candidate starts of a stop or a rise."""
+"""Number of windows between candidate starts of a stop or a rise."""
 DRAWS = 1000
 
 
@@ -44,26 +46,26 @@ class Analyses:
     """Windows of the log, one interim analysis after each."""
 
     tokens: Array
-    """``(W,)``"""
+    """Mean tokens of each window, ``(W,)``."""
     error: Array
-    """Standard errors of their levels."""
+    """Standard error of each window's level, ``(W,)``."""
     total_tokens: float
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The first interim analysis that rejects that the run is sound."""
+    """The first interim analysis that rejects the hypothesis of a sound run."""
 
     kind: Kind
-    """Kind of fault that it resembles most."""
+    """Kind of fault that the run resembles most."""
     analysis: int
-    """Index of its window."""
+    """Index of the analysis's window."""
     since: int
-    """The window from which on that fault would have been there."""
+    """Index of the window from which the fault would be present."""
 
 
 class Watch:
-    """Scores of runs with these windows."""
+    """Sequential test of runs with these windows."""
 
     def __init__(
         self,
@@ -72,14 +74,15 @@ class Watch:
         log_middle: Callable[[Array], Array],
         seed: int = 0,
     ) -> None:
-        """
-        :param log_middle: of the forecast, at tokens.
+        """Derive the thresholds from draws of sound runs.
+
+        :param log_middle: function of tokens: the logarithm of the forecast's middle.
         """
         self.analyses = analyses
         self.log_middle = log_middle
         covariance_WW: Array = sound.covariance(analyses.tokens, analyses.error)
         self._root_WW = np.linalg.cholesky(covariance_WW + 1e-10 * np.eye(len(covariance_WW)))
-        # Neighbouring windows differ by this much in a sound run.
+        # Standard deviation of the difference between neighboring windows of a sound run.
         self._apart = float(np.sqrt(np.mean(analyses.error**2) + (0.5 * sound.wiggle) ** 2))
         self._kinds = [self._whitened(np.array(kind)) for kind in self._faults()]
         draws_RW = sound.draw(analyses.tokens, analyses.error, DRAWS, np.random.default_rng(seed))
@@ -90,7 +93,7 @@ class Watch:
         ]
 
     def alarms(self, level_RW: Array) -> Array:
-        """Return ``(R,)``: the analysis at which each run raises an alarm, else W."""
+        """Return the analysis at which each run raises its first alarm, else W, ``(R,)``."""
         calm_RW = self._calm(level_RW)
         return self._first(self._along(calm_RW, kind_KW) for kind_KW in self._kinds)
 
@@ -107,12 +110,15 @@ class Watch:
             fault = int(along_KRW[:, 0, analysis - SPIKE].argmax())
             best = max(best, (float(score), number, fault))
         kind = KINDS[best[1]]
-        # Of stops and rises there is one for every _EVERY-th window, and it comes after it.
+        # Candidate stops and rises start at every _EVERY-th window.
         since = best[2] * _EVERY if kind in {"stop", "rise"} else analysis - SPIKE - LASTING + 1
         return Alarm(kind=kind, analysis=analysis, since=min(since, analysis))
 
     def alarms_of_sound_with(self, added_W: Array) -> Array:
-        """Return the same for draws of sound runs with this added to each."""
+        """Return the first alarms of draws of sound runs with a fault added, like :meth:`alarms`.
+
+        :param added_W: the fault's change of each level.
+        """
         return self._first(
             along_KRW + self._along(added_W[None], kind_KW)
             for along_KRW, kind_KW in zip(self._sound, self._kinds, strict=True)
@@ -128,7 +134,7 @@ class Watch:
         return first
 
     def _faults(self) -> Iterator[list[Array]]:
-        """Yield the changes of the levels by faults of each of KINDS."""
+        """Yield, for each of KINDS, the changes of the levels by its candidate faults."""
         tokens_W = self.analyses.tokens
         log_middle_W = self.log_middle(tokens_W)
         count = len(tokens_W)
@@ -144,7 +150,7 @@ class Watch:
         yield [later_W.astype(np.float64) for later_W in after]
 
     def _along(self, level_RW: Array, kind_KW: Array) -> NDArray[np.float32]:
-        """``(K, R, W)``: the score of each fault of a kind at each analysis."""
+        """Return the score of each fault of a kind at each analysis, ``(K, R, W)``."""
         whitened_RW = self._whitened(level_RW).astype(np.float32)
         length_KW = np.sqrt(np.cumsum(kind_KW**2, axis=1)) + 1e-9
         along_KRW: NDArray[np.float32] = np.empty((len(kind_KW), *level_RW.shape), dtype=np.float32)
@@ -171,8 +177,10 @@ class Watch:
 
 
 def lasting(score_RW: NDArray[np.float32]) -> NDArray[np.float32]:
-    """``(R, W)``: the lowest of LASTING scores in a row, the last of them SPIKE windows ago: what
-    stands out is known for a spike only then."""
+    """Return the lowest of LASTING successive scores at each analysis, ``(R, W)``.
+
+    The last of these scores is SPIKE windows old, because only then can a spike be recognized.
+    """
     low_RW = np.full_like(score_RW, -np.inf)
     first = LASTING - 1 + SPIKE
     analyses = score_RW.shape[1] - first

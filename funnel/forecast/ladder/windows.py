@@ -1,8 +1,8 @@
-"""A log cut into windows: the same ones for the plan's promises and for the comparison.
+"""Divide a log into windows, the same for the power stated in a plan and for the comparison.
 
-Half a percent of the run each up to a tenth of it, one percent after; neighbours are joined until
-each has ``LEAST_POINTS`` losses. They are places in the run and not shares of the log, so a log
-that is longer has the windows of the shorter one, and then more.
+A window covers half a percent of the run up to a tenth of it, and one percent afterward. Windows
+are merged until each has ``LEAST_POINTS`` losses. They are fixed places in the run, not shares of
+the log, so a longer log has the windows of a shorter one and more.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from funnel.forecast.power_law import Array
 FINE, COARSE = 0.005, 0.01
 FINE_UNTIL = 0.1
 PLANNED_POINTS = 200
-"""Losses of a window that a plan reckons with, at most: more change nothing."""
+"""Largest number of losses per window that a plan assumes; more make no difference."""
 
 
 def edges(first: float) -> Array:
-    """Shares of a run at which windows end, from the first on."""
+    """Return the boundaries of the windows, as shares of a run, beginning with ``first``."""
     fine = np.arange(0.0, FINE_UNTIL - FINE / 2, FINE)
     coarse = np.arange(FINE_UNTIL, 1.0 + COARSE / 2, COARSE)
     ends = np.concatenate([fine, coarse])
@@ -28,8 +28,10 @@ def edges(first: float) -> Array:
 
 
 def cut(tokens_P: Array, first: float, total_tokens: float) -> list[NDArray[np.intp]]:
-    """Return the losses in each window; the last may not cover its full time, but has enough
-    losses."""
+    """Return the indices of the losses in each window.
+
+    The last window may be incomplete, but has enough losses.
+    """
     share_P = tokens_P / total_tokens
     place_P = np.digitize(share_P, edges(first)) - 1
     windows: list[NDArray[np.intp]] = []
@@ -46,7 +48,7 @@ def cut(tokens_P: Array, first: float, total_tokens: float) -> list[NDArray[np.i
 
 
 def planned(first: float, total_tokens: float, steps: int) -> tuple[Array, Array]:
-    """Middles of the windows of a whole run that logs every step, in tokens, and their losses."""
+    """Return the windows of a whole run that logs every step: mean tokens and number of losses."""
     step_P: Array = np.arange(1.0, min(steps, 20_000) + 1) * max(1.0, steps / 20_000)
     windows = cut(step_P, first, float(steps))
     tokens_W = np.array([float(step_P[w].mean()) for w in windows]) / steps * total_tokens

@@ -1,4 +1,4 @@
-"""State a forecast's assumptions, power and possible narrowing, for a ladder, in words."""
+"""State in words the assumptions and the power of a ladder's forecast, and how to narrow it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_with_more
 from funnel.target.sizes import size_text
 
 MOST_RUNGS = 3
-"""More rungs that are tried in thought."""
+"""Largest number of additional rungs whose effect is estimated."""
 RUNG_FACTOR = 2.0
-"""Ratio of parameters and of tokens from one rung to the next."""
+"""Ratio of parameters, and of tokens, from one additional rung to the next."""
 REPLICATES = 200
 HOURS_A_DAY = 24
 
@@ -27,10 +27,10 @@ def assumptions_of(
     runs: Sequence[RungRun],
     other_rules: Sequence[str] = (),
 ) -> Iterator[str]:
-    """A sentence each.
+    """Yield the assumptions of a forecast from a ladder, one sentence each.
 
-    :param other_rules: in words, by which the recipe was carried otherwise to the rungs than to the
-        target.
+    :param other_rules: differences, in words, between the rules that carried the recipe to the
+        target and to the rungs.
     """
     largest = max(runs, key=lambda run: run.compute)
     spread = basis.exponents
@@ -64,7 +64,7 @@ def assumptions_of(
 
 
 def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
-    """Yield what a comparison would catch and when, or that the forecast is worthless."""
+    """Yield one sentence per fault, saying when it is caught; or say the forecast is worthless."""
     if not basis.is_usable:
         missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
         yield (
@@ -85,7 +85,7 @@ def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
 def narrowing(
     fit: ScalingFit, finished: Sequence[FinishedRun], params: float, tokens: float
 ) -> str:
-    """Return what more rungs on the law would make of the interval at the target's end."""
+    """Return how far more rungs would narrow the interval of the target's final loss, in words."""
     now = _half_width(fit, params, tokens)
     largest = max(finished, key=lambda run: run.compute)
     more, found = list(finished), []

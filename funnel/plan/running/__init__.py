@@ -1,1 +1,1 @@
-"""Keep a run going: interruptions, checkpoints, timeouts, and their flags."""
+"""Plan for interruptions of a run: checkpoints, timeouts, and their flags."""

@@ -1,10 +1,10 @@
-"""Compute how often a run is interrupted, what a checkpoint costs, and how long to wait.
+"""Compute a run's rate of interruptions, the cost of its checkpoints, and its timeouts.
 
-Interruptions come from hardware (Llama 3: 419 unexpected ones in 54 days of 16,384 GPUs, arXiv
-2407.21783, section 3.3.4: one in 50,700 GPU-hours) and, on spot GPUs, from preemption. The interval
-between checkpoints is Young's (1974), ``sqrt(2 × pause × mean time between interruptions)`` with
-the pause of a synchronous save, at most an hour. Losses are the pauses, half an interval per
-interruption, and the restart.
+Interruptions come from hardware and, on spot GPUs, from preemption. Llama 3 had 419 unexpected ones
+in 54 days on 16,384 GPUs (arXiv 2407.21783, section 3.3.4), which is one in 50,700 GPU-hours. The
+interval between checkpoints is Young's (1974), ``sqrt(2 × pause × mean time between
+interruptions)``, with the pause of a synchronous save, and at most an hour. The lost time is the
+pauses and, for each interruption, half an interval and the restart.
 """
 
 from __future__ import annotations
@@ -17,67 +17,74 @@ from funnel.plan.layout import Cluster
 
 GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 LONGEST_INTERVAL_H = 1.0
-"""The most that a failure can cost, whatever the formula says."""
+"""Longest interval between checkpoints, and so the most training time that a failure loses."""
 COPY_GB_S = 20.0
-"""From a GPU to its host's memory, while an asynchronous save holds the training up: assumed, less
-than half of PCIe 5.0 x16's 63 GB/s."""
+"""Bandwidth from a GPU to its host's memory during the pause of an asynchronous save.
+
+It is assumed: less than half of the 63 GB/s of PCIe 5.0 x16.
+"""
 START_S = 300.0
-"""To start processes, join NCCL's groups, open the data and compile: assumed."""
+"""Assumed time to start processes, join NCCL's groups, open the data and compile."""
 SHORTEST_TIMEOUT_S = 300
 
 
 USUAL_PREEMPTIONS = 2.0
-"""A day, of a whole spot booking: assumed."""
+"""Assumed preemptions per day of a whole spot booking."""
 
 
 class Terms(Frozen):
     """How the GPUs are rented."""
 
     spot: bool = False
-    """They may be taken back at any time."""
+    """Whether the provider may reclaim the GPUs at any time."""
     preemptions_per_day: NonNegative = USUAL_PREEMPTIONS
     """Preemptions per day of the whole booking, if it is spot."""
     storage_gb_s: Positive = 5.0
-    """Bandwidth of the shared storage, all nodes together: assumed until measured."""
+    """Bandwidth of the shared storage over all nodes, assumed until measured."""
 
 
 class Operations(Frozen):
-    """The run's interruptions and what they cost."""
+    """The run's interruptions and their cost."""
 
     spot: bool
     interruptions_per_day: NonNegative
     save_s: Positive
-    """To write a checkpoint: beside the training where saves are asynchronous."""
+    """Seconds to write a checkpoint; training continues during an asynchronous save."""
     pause_async_s: Positive
     """Seconds that an asynchronous save pauses the training."""
     pause_sync_s: Positive
+    """Seconds that a synchronous save pauses the training."""
     restart_s: Positive
-    """From an interruption to the next step, the machines being there."""
+    """Seconds from an interruption to the next step, once machines are available."""
     timeout_s: PositiveInt
-    """How long a collective may take once training runs, before the job is ended."""
+    """Seconds that a collective may take during training before the job is ended."""
     disturbed: Preemption
-    """Pauses, work done again, restarts, as the bill counts them. Waiting for spot GPUs to come
-    back is not in it."""
+    """Pauses, repeated work and restarts, as the bill counts them.
+
+    The time without spot GPUs is not included.
+    """
     hours: Positive
-    """Hours of training and of all these."""
+    """Hours of training, pauses, repeated work and restarts."""
     cost_usd: NonNegative
 
 
 def interruptions_per_day(terms: Terms, cluster: Cluster) -> float:
-    """Return the interruptions of the whole booking."""
+    """Return the interruptions per day of the whole booking."""
     failures = 24 * cluster.world_size / GPU_HOURS_BETWEEN_FAILURES
     return failures + (terms.preemptions_per_day if terms.spot else 0.0)
 
 
 def pause_s(size_gb: float, cluster: Cluster) -> float:
-    """Return the pause of an asynchronous save: every GPU's part copied to its host."""
+    """Return the seconds that an asynchronous save pauses training, to copy from GPUs to hosts."""
     return size_gb / cluster.world_size / COPY_GB_S
 
 
 def save_interval_h(terms: Terms, size_gb: float, cluster: Cluster) -> float:
-    """Young's interval for saves that the GPUs wait for, since they may have to; at most an hour
-    and at least two saves. Where they need not wait it is longer than it need be, and the storage
-    is left in peace."""
+    """Return Young's interval in hours, at most an hour and at least the time of two saves.
+
+    It assumes synchronous saves, since a run may need them. For asynchronous saves a shorter
+    interval would be optimal, but this one puts less load on the storage.
+    """
     between_s = 86_400 / interruptions_per_day(terms, cluster)
     save_s = size_gb / terms.storage_gb_s
     return min(LONGEST_INTERVAL_H, max(math.sqrt(2 * save_s * between_s), 2 * save_s) / 3600)
@@ -92,11 +99,12 @@ def plan_operations(
     hours: float,
     usd_per_h: float,
 ) -> Operations:
-    """Return what the run takes besides training.
+    """Return the run's interruptions, their cost, and the hours that they add.
 
+    :param size_gb: size of a checkpoint, in 10^9 bytes.
     :param every_h: hours between checkpoints.
-    :param hours: of training alone.
-    :param usd_per_h: price of all GPUs.
+    :param hours: hours of training alone.
+    :param usd_per_h: hourly price of all GPUs.
     """
     a_day = interruptions_per_day(terms, cluster)
     save_s = size_gb / terms.storage_gb_s
@@ -116,7 +124,7 @@ def plan_operations(
         pause_async_s=paused_s,
         pause_sync_s=save_s,
         restart_s=restart_s,
-        # A synchronous save is the longest that ranks wait for each other.
+        # A synchronous save is the longest wait of ranks for each other.
         timeout_s=max(SHORTEST_TIMEOUT_S, 60 * math.ceil(3 * save_s / 60)),
         disturbed=disturbed,
         hours=expected_h,

@@ -1,4 +1,4 @@
-"""Flags of pretrain_gpt.py that are about keeping a run going, and not about what it trains."""
+"""Choose the flags of pretrain_gpt.py for running a job, which do not affect the training."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from funnel.plan.megatron_flags import Flag
 from funnel.plan.running.operations import Operations
 
 ASYNC_FLAGS = ("--async-save", "--use-persistent-ckpt-worker")
-"""One without the other Megatron-LM switches off again; and both want a package of their own."""
+"""Flags of an asynchronous save.
+
+Megatron-LM ignores either without the other, and both together need another package.
+"""
 
 
 def operator_flags(operations: Operations) -> tuple[Flag, ...]:
-    """A checkpoint at SIGTERM, an end to collectives that hang, and no mask that nothing reads.
+    """Return the flags that save at SIGTERM, end hanging collectives, and omit an unused mask.
 
-    Attention is causal for TransformerEngine, which reads no mask then (``attn_mask_type`` in
-    megatron/core/models/gpt/gpt_layer_specs.py, core_v0.19.0): what the data loader made of the
-    documents would be a square of every sequence, moved and thrown away.
+    TransformerEngine's attention is causal and reads no mask (``attn_mask_type`` in
+    megatron/core/models/gpt/gpt_layer_specs.py, core_v0.19.0). The data loader would build a mask
+    of the square of each sequence's length and move it for nothing.
     """
     return (
         Flag(name="--exit-signal-handler"),

@@ -1,1 +1,1 @@
-"""Programs that go into a launch plan as they are: they need nothing of this project."""
+"""Scripts that are copied into a launch plan unchanged, and do not import this project."""

@@ -4,9 +4,10 @@
     torchrun --nnodes 2 --nproc-per-node 8 --node-rank N --master-addr A measure_fabric.py \
         --gpus-per-node 8 --least 32 --output fabric.json
 
-A node's own links cannot help: ranks with the same number on their nodes form a ring, all rings run
-at once, and so every GPU's adapter carries its own. Bus bandwidth is ``2 (n - 1) / n × bytes /
-seconds`` for n nodes, as NVIDIA's nccl-tests count it. Needs PyTorch. Exit 1 below ``--least``.
+Ranks with the same number on their nodes form a ring, and all rings run at once. So every GPU uses
+its own adapter, and the links within a node are not used. Bus bandwidth is ``2 (n - 1) / n × bytes
+/ seconds`` for n nodes, as in NVIDIA's nccl-tests. The script needs PyTorch. It exits with 1 if the
+bandwidth is below ``--least``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WARM_UP = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, write."""
+    """Measure the bandwidth, print it and write it; return 1 if it is too low, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gpus-per-node", type=int, required=True)
     parser.add_argument("--megabytes", type=int, default=1024)
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _slowest(ring: dist.ProcessGroup, device: torch.device, megabytes: int, n: int) -> float:
-    """Seconds of one all-reduce: the mean of ``n``, of the rank that took longest."""
+    """Return the seconds of one all-reduce: the slowest rank's mean over ``n`` of them."""
     values = torch.ones(megabytes * 250_000, dtype=torch.float32, device=device)
     began = 0.0
     for repeat in range(WARM_UP + n):

@@ -5,15 +5,16 @@
         --need-tokens 161000000000 texts/*.jsonl
     prepare_data.py --check data/corpus --vocab-size 128256 --need-tokens 161000000000
 
-Reads JSON lines (``--text-key``, also gzipped), Parquet, and plain text, a file a document. Every
-document ends with the tokenizer's end-of-document token. Nothing is joined or cut: Megatron-LM does
-that, and draws the order, from its own seed. Files appear under their names once they are whole.
+The script reads JSON lines (``--text-key``, also gzipped), Parquet, and plain text with one
+document per file. Every document ends with the tokenizer's end-of-document token. The script
+neither joins nor splits documents: Megatron-LM does that, and shuffles them, with its own seed.
+Files get their final names once they are complete.
 
-The format (megatron/core/datasets/indexed_dataset.py): PREFIX.bin is all tokens in order, uint16
-where the vocabulary has fewer than 65,500 entries and int32 where it has more; PREFIX.idx is the
-magic ``MMIDIDX``, version 1, the type's code, the number of sequences and of document boundaries,
-then the sequences' lengths (int32), their offsets in bytes (int64), and the boundaries (int64).
-Needs numpy and tokenizers, and pyarrow for Parquet.
+The format (megatron/core/datasets/indexed_dataset.py): PREFIX.bin holds all tokens in order, as
+uint16 if the vocabulary has fewer than 65,500 entries, else as int32. PREFIX.idx holds the magic
+``MMIDIDX``, version 1, the type's code, and the numbers of sequences and of document boundaries.
+The lengths of the sequences (int32), their offsets in bytes (int64), and the boundaries (int64)
+follow. The script needs numpy and tokenizers, and pyarrow for Parquet.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ VERSION = 1
 CODES: dict[str, int] = {"uint16": 8, "int32": 4}
 UINT16_BELOW = 65_500
 BATCH_BYTES = 16 << 20
-"""Bytes of text to tokenize at once."""
+"""Size of a batch of text to tokenize, in characters."""
 SCAN_TOKENS = 1 << 24
 ENDS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|endofdocument|>")
 
 
 class Refused(Exception):
-    """One sentence: the fault and the fix."""
+    """Raise to end the script with one sentence: the fault and the fix."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the files, or check those that are there; 1 where something is wrong with them."""
+    """Prepare the files, or check existing ones; return 1 if something is wrong, else 0."""
     asked = _parser().parse_args(arguments)
     try:
         summary = check(Path(asked.check), asked.vocab_size) if asked.check else prepare(asked)
@@ -71,7 +72,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def prepare(asked: argparse.Namespace) -> dict[str, Any]:
-    """Tokenize, write, and look at what was written."""
+    """Tokenize the texts, write the files, and return the result of :func:`check`.
+
+    :raises Refused: if the arguments or the texts cannot be used.
+    """
     if not (asked.texts and asked.tokenizer and asked.output):
         raise Refused("name the texts, a --tokenizer and an --output; or a prefix to --check")
     tokenizer, digest = _tokenizer(asked.tokenizer)
@@ -112,7 +116,7 @@ def prepare(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _write_index(path: Path, lengths: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
-    """One sequence a document."""
+    """Write the index, with one sequence per document."""
     offsets = np.zeros(len(lengths), dtype=np.int64)
     np.cumsum(lengths[:-1], dtype=np.int64, out=offsets[1:])
     with path.open("wb") as stream:
@@ -125,9 +129,9 @@ def _write_index(path: Path, lengths: np.ndarray[Any, Any], kind: np.dtype[Any])
 
 
 def check(prefix: Path, vocab_size: int) -> dict[str, Any]:
-    """Return the contents of the two files, after reading all of both.
+    """Read both files in full and return a summary of their contents.
 
-    :raises Refused: if they disagree with each other, with the notes or with the vocabulary.
+    :raises Refused: if they disagree with each other, with PREFIX.json or with the vocabulary.
     """
     lengths, kind = _read_index(Path(f"{prefix}.idx"))
     tokens = np.memmap(f"{prefix}.bin", dtype=kind, mode="r")
@@ -178,9 +182,9 @@ def _read_index(path: Path) -> tuple[np.ndarray[Any, Any], np.dtype[Any]]:
 
 
 def judge(summary: dict[str, Any], need_tokens: float) -> None:
-    """Say what there is, and how often the run would read it.
+    """Print the size of the corpus, and how often the run would read it.
 
-    :raises Refused: where it would be read more than four times.
+    :raises Refused: if the run would read it more than four times.
     """
     tokens = summary["tokens"]
     sys.stdout.write(
@@ -199,7 +203,8 @@ def judge(summary: dict[str, Any], need_tokens: float) -> None:
 
 
 MOST_EPOCHS = 4
-"""Up to here repeated data are nearly as good as new (Muennighoff et al., arXiv 2305.16264)."""
+"""Number of epochs up to which repeated data are nearly as good as new data (Muennighoff et al.,
+arXiv 2305.16264)."""
 
 
 def _tokenizer(path: Path) -> tuple[Any, str]:

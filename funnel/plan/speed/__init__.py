@@ -1,1 +1,1 @@
-"""How long a training step takes on rented GPUs, by arithmetic from published figures."""
+"""Compute the time of a training step on rented GPUs from published figures."""

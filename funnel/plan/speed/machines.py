@@ -1,7 +1,7 @@
-"""Describe a GPU and the links around it, beyond its price list.
+"""Describe each GPU and its links, for the arithmetic of a step's time.
 
-Peaks are from data sheets. The reachable share of a peak is a constant for each generation of GPUs:
-one number fitted to a published table of whole training runs, since no data sheet states it.
+Peaks are from data sheets. The reachable share of a peak is one number per generation of GPUs. No
+data sheet states it, so it is fitted to published training runs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from funnel.cost.gpus import GPUS, Gpu
 
 
 class Machine(Frozen):
-    """A GPU in its node, as the step's arithmetic needs it."""
+    """A GPU in its node, with the figures that a step's time depends on."""
 
     gpu: Gpu
     hbm_gb_s: Positive
-    """Bandwidth of its memory, 10^9 bytes a second."""
+    """Bandwidth of its memory, in 10^9 bytes per second."""
     fabric_gb_s: Positive
-    """Bandwidth of its own network adapter, one way."""
+    """One-way bandwidth of its network adapter, in 10^9 bytes per second."""
     product_share: Positive
     """Share of the peak that large dense products reach within a training step."""
     fitted_to: str
@@ -35,7 +35,7 @@ A100 = Gpu(
     nvlink_gb_s=600,
     source="NVIDIA A100 80GB Tensor Core GPU data sheet, SXM",
 )
-"""Not rented here: the machine of the older table that the arithmetic is held against."""
+"""The GPU of the older published table that the arithmetic is tested against; it is not offered."""
 
 _H100_TABLE = "the weak-scaling table of Megatron-LM's README, H100"
 

@@ -1,24 +1,25 @@
-"""How long one training step takes under a layout, part by part.
+"""Compute the time of one training step under a layout, part by part.
 
-From a data sheet's peaks and the bytes and products of the model, for the slowest pipeline stage
-and one micro-batch at a time; then the pipeline is filled, and what of the data-parallel traffic
-does not hide behind the last micro-batch is added.
+The inputs are the data sheet's peaks, and the model's products and bytes. The time is that of the
+slowest pipeline stage, per micro-batch. The bubble of the pipeline is added, and the data-parallel
+traffic that no micro-batch hides.
 
-- Products: 2 FLOPs a weight and token forward, twice that backward, once more where whole layers
-  are recomputed, at a share of the peak that is fitted once for each kind of GPU; never faster than
-  memory moves their operands.
-- Attention: half of its square where a fused causal kernel does it; else the whole square as
-  products, and 13 bytes a score moved forward and twice that backward (Korthikanti et al. 2022,
-  arXiv 2205.05198, section 4: what is written and read when nothing is fused).
-- Norms, residual sums, activations, the loss: the bytes they read and write, at the memory's speed.
-- Tensor parallel: two all-reduces (or their halves) a layer forward and two backward, each moving
+- Products: 2 FLOPs per weight and token forward, twice that backward, and the forward part once
+  more if whole layers are recomputed. They run at a share of the peak that is fitted once per kind
+  of GPU, and never faster than memory moves their operands.
+- Attention: a fused causal kernel computes half of the square. Without it the whole square counts
+  as products, and each score moves 13 bytes forward and twice that backward (Korthikanti et al.
+  2022, arXiv 2205.05198, section 4: the bytes read and written without fusion).
+- Norms, residual sums, activations and the loss: the bytes that they read and write, at the speed
+  of memory.
+- Tensor parallel: two all-reduces (or their halves) per layer forward and two backward, each moving
   ``2 (t - 1) / t`` of the layer's output over NVLink (Shoeybi et al. 2019, arXiv 1909.08053).
-- Pipeline parallel: ``(p - 1) / v`` micro-batches of waiting for p stages of v chunks (Narayanan et
-  al. 2021, arXiv 2104.04473, section 2.2), and what crosses nodes between stages.
-- Data parallel: gradients reduced and weights gathered once a step, in rings that leave a node over
-  as many adapters as the group has GPUs in it; hidden behind the backward and forward pass of one
-  micro-batch where the practice overlaps them.
-- Optimizer: the bytes of Adam's state, and of gradients added to micro-batch by micro-batch.
+- Pipeline parallel: ``(p - 1) / v`` micro-batches of idle time for p stages of v chunks (Narayanan
+  et al. 2021, arXiv 2104.04473, section 2.2), and the traffic between stages.
+- Data parallel: gradients are reduced and weights gathered once per step. The rings leave a node
+  over as many adapters as the group has GPUs in it. If the practice overlaps this traffic, the
+  backward and forward pass of one micro-batch hide it.
+- Optimizer: the bytes of Adam's state, and those of accumulating gradients over micro-batches.
 """
 
 from __future__ import annotations
@@ -37,57 +38,63 @@ FABRIC_SHARE = 0.8
 MEMORY_SHARE = 0.85
 """Share of the data sheet's memory bandwidth that a copying kernel reaches."""
 ATTENTION_SHARE = 0.45
-"""Share of the peak that a fused causal attention is assumed to reach, backward included:
-between the 35 % of FlashAttention-2 on an H100 and the 75 % of its successor (arXiv 2407.08608,
-abstract)."""
+"""Assumed share of the peak that a fused causal attention reaches, backward included.
+
+It is between the 35 % of FlashAttention-2 on an H100 and the 75 % of its successor (arXiv
+2407.08608, abstract).
+"""
 FUSED_BACKWARD = 2.5
-"""Five products for two: a fused attention computes its scores again."""
+"""Backward products of a fused attention relative to forward: five instead of two, because it
+recomputes the scores."""
 TILE_DEPTH = 256
-"""A product over an inner dimension of k takes as long as k + 256 would at its best rate: starting
-and ending a tile costs the same however deep it is. One number for both published tables; the
-README's text names the effect."""
+"""Overhead of a product, as an addition to its inner dimension.
+
+A product over an inner dimension of k takes as long as one over k + 256 at the best rate, because
+starting and ending a tile costs the same at any depth. The number is the same for both published
+tables; the text of Megatron-LM's README names the effect.
+"""
 SCORE_BYTES = 13
-"""An unfused attention's bytes a score, forward."""
+"""Bytes per score that an unfused attention moves forward."""
 LOSS_BYTES = 48
-"""Bytes a logit that an unfused cross-entropy moves, forward and backward, in fp32."""
+"""Bytes per logit that an unfused fp32 cross-entropy moves, forward and backward."""
 BACKWARD_BYTES = 2
-"""Bytes that a backward pass moves between products, relative to the forward pass."""
+"""Bytes that a backward pass moves outside products, relative to the forward pass."""
 BF16 = 2
 GATED = ("swiglu", "geglu")
 
 
 class Practice(Frozen):
-    """Software practices that overlap or add to the products."""
+    """Software practices that determine which work overlaps and which kernels are fused."""
 
     fused_attention: bool = True
     sequence_parallel: bool = True
-    """Norms and residual sums are split over tensor-parallel GPUs too."""
+    """Whether norms and residual sums are split over tensor-parallel GPUs too."""
     dropout: bool = False
     tensor_hidden: NonNegative = 0.0
-    """The share of tensor-parallel traffic that goes on behind products."""
+    """Share of the tensor-parallel traffic that products hide."""
     data_hidden: bool = True
-    """Gradients and weights travel during the backward and forward passes."""
+    """Whether gradients and weights travel during the backward and forward passes."""
     pipeline_hidden: bool = False
     chunks: PositiveInt = 1
-    """Virtual stages a GPU (Narayanan et al. 2021, section 2.2.2)."""
+    """Virtual stages per GPU (Narayanan et al. 2021, section 2.2.2)."""
     gradient_bytes: PositiveInt = 4
     gradients_fused: bool = True
-    """The backward products add to the gradients themselves; no kernel of its own does."""
+    """Whether the backward products accumulate the gradients, without a separate kernel."""
 
 
 class StepTime(Frozen):
-    """Seconds of one step, of the GPUs that take longest."""
+    """Seconds of each part of one step on the slowest GPUs."""
 
     products_s: Positive
     attention_s: NonNegative
     memory_s: NonNegative
-    """Norms, sums, activations, the loss: kernels that move bytes."""
+    """Seconds of norms, sums, activations and the loss, which are limited by memory."""
     tensor_s: NonNegative
     """Tensor-parallel traffic that nothing hides."""
     pipeline_s: NonNegative
     """Traffic between stages that nothing hides."""
     bubble_s: NonNegative
-    """Waiting for the pipeline to fill and to drain, and for its slowest stage."""
+    """Idle time while the pipeline fills and drains."""
     data_s: NonNegative
     """Data-parallel traffic that nothing hides."""
     optimizer_s: NonNegative
@@ -97,7 +104,7 @@ class StepTime(Frozen):
         return sum(seconds for _, seconds in self.parts())
 
     def parts(self) -> Iterator[tuple[str, float]]:
-        """Each part's name and seconds."""
+        """Yield each part's name and seconds."""
         yield "products", self.products_s
         yield "attention", self.attention_s
         yield "norms, sums and loss", self.memory_s
@@ -138,9 +145,9 @@ def step_time(
     *,
     fp8: bool = False,
 ) -> StepTime:
-    """The parts of one step.
+    """Compute the parts of one step.
 
-    :param fp8: the blocks' products at twice the peak of bf16.
+    :param fp8: whether the blocks' products run at twice the peak of bf16.
     """
     work = _Work(target, layout, cluster, machine, practice, fp8=fp8)
     return work.step()
@@ -180,7 +187,7 @@ class _Work:
         micro = stage_f.plus(stage_b).plus(head)
         count = layout.accumulation
         waits = layout.pipeline - 1
-        # The last stage, with the head, sets the pace; filling waits for the others.
+        # The last stage, with the head, sets the pace; the bubble is time of the other stages.
         bubble = waits / self.practice.chunks * (usual + head.total / layout.pipeline)
         params = stage_params(self.target, layout)
         return StepTime(
@@ -195,7 +202,7 @@ class _Work:
         )
 
     def product(self, rows: int, inner: float, columns: float, rate: float) -> float:
-        """Seconds of one dense product: its arithmetic or its operands, whichever takes longer."""
+        """Return the seconds of a dense product, limited by its arithmetic or by its operands."""
         moved = BF16 * (rows * inner + inner * columns + rows * columns)
         deep = 2 * rows * (inner + TILE_DEPTH) * columns
         return max(deep / rate, moved / self.memory_rate)
@@ -215,7 +222,7 @@ class _Work:
         )
 
     def layer_attention(self) -> tuple[float, float, float]:
-        """Seconds of the products forward and backward, and bytes moved forward."""
+        """Return the seconds of the products forward and backward, and the bytes moved forward."""
         target, split = self.target, self.layout.tensor
         square = 4.0 * self.tokens * target.seq_len * target.d_model / split
         if self.practice.fused_attention:
@@ -225,7 +232,7 @@ class _Work:
         return square / self.rate, 2 * square / self.rate, SCORE_BYTES * scores
 
     def layer_bytes(self) -> float:
-        """Bytes that norms, sums, rotations and activations move forward."""
+        """Return the bytes that norms, sums, rotations and activations move forward."""
         target, split = self.target, self.layout.tensor
         width, kv = target.d_model, target.n_kv_head * target.head_dim
         stream: float = (20 + 2 * self.practice.dropout) * width
@@ -260,7 +267,7 @@ class _Work:
         return (1 - self.practice.tensor_hidden) * moved / self.link
 
     def head(self) -> _Pass:
-        """Forward and backward, with the loss."""
+        """Return the forward and backward pass of the head and the loss."""
         split = self.layout.tensor
         columns = padded_vocab(self.target, self.layout) / split
         return _Pass(
@@ -275,7 +282,7 @@ class _Work:
         return moved / self.layout.tensor / self.fabric
 
     def data_parallel(self, params: int, forward_s: float, backward_s: float) -> float:
-        """Return the traffic that the backward and forward pass of one micro-batch do not hide."""
+        """Return the seconds of data-parallel traffic that one micro-batch's passes do not hide."""
         if self.layout.data == 1:
             return 0.0
         gradients = self.ring(self.practice.gradient_bytes * params)
@@ -291,7 +298,7 @@ class _Work:
         return max(0.0, gradients + weights - backward_s)
 
     def ring(self, moved: float) -> float:
-        """Seconds to reduce-scatter or all-gather so many bytes a GPU."""
+        """Return the seconds to reduce-scatter or all-gather this many bytes per GPU."""
         data = self.layout.data
         inside = min(data, max(1, self.cluster.gpus // self.layout.tensor))
         seconds = moved * (data - 1) / data / self.link if inside > 1 else 0.0
@@ -300,7 +307,11 @@ class _Work:
         return seconds
 
     def optimizer(self, params: int) -> float:
-        """Adam's 30 bytes a parameter of its share; the norm, the zeroing and the adding up."""
+        """Return the seconds of Adam's update and of handling the gradients.
+
+        Adam moves 30 bytes per parameter of its shard. The gradients' norm, their zeroing and, if
+        not fused, their accumulation move further bytes.
+        """
         shards = self.layout.data if self.layout.distributed_optimizer else 1
         size = self.practice.gradient_bytes
         moved = 30 * params / shards + 2 * size * params
