@@ -4,9 +4,9 @@ The model is ``ln L = logsumexp(e, a - alpha n, b - beta d)``, where ``n`` and `
 logarithms of parameters and tokens about their means. Hoffmann et al. 2022 (arXiv 2203.15556,
 section D.2) and Besiroglu et al. 2024 (arXiv 2404.10102) fit this form with a Huber loss on the
 residuals of ``ln L``. Their loss becomes linear at 1e-3. Here it becomes linear at ``HUBER_K``
-standard deviations of the runs' own scatter: a ladder has ten runs, not 245, and a nearly absolute
-loss would discard a third of their information. The fit uses Levenberg-Marquardt on iteratively
-reweighted residuals.
+standard deviations of the runs' own scatter. A ladder has ten runs instead of 245, and a nearly
+absolute loss would discard a third of their information. The fit uses Levenberg-Marquardt on
+iteratively reweighted residuals.
 
 A ladder of a few rungs with about the same tokens per parameter cannot determine five parameters.
 So each has a weak prior (``PRIOR_SD``). Where the runs carry no information, the replicates spread

@@ -1,9 +1,9 @@
 """Convert a recipe into flags of Megatron-LM's pretrain_gpt.py.
 
 Every flag exists in the argument parsers of the releases below (megatron/training/arguments.py).
-If Megatron-LM's default differs from the proxies' training, a flag sets the proxies' value: no
-biases in linear layers, no dropout, exact GELU, epsilon 1e-5 in norms and 1e-8 in Adam. A recipe
-that no flag can express is refused.
+If Megatron-LM's default differs from the proxies' training, a flag sets the proxies' value. The
+proxies have no biases in linear layers, no dropout, exact GELU, and epsilon 1e-5 in norms and 1e-8
+in Adam. A recipe that no flag can express is refused.
 """
 
 from __future__ import annotations

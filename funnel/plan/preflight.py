@@ -33,8 +33,8 @@ TOY_VOCAB = 512
 MAX_LR = 3e-3
 """Largest learning rate of the toy config.
 
-Steps that overshoot amplify rounding errors: to 1e-3 of a loss in 50 steps at a rate of 1e-2, but
-only to 2e-7 in 20 steps at this rate.
+Steps that overshoot amplify rounding errors. At a rate of 1e-2 the errors grew to 1e-3 of a loss in
+50 steps, at this rate to 2e-7 in 20 steps.
 """
 MAX_STEPS = 20
 

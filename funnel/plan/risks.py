@@ -170,8 +170,8 @@ def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator
 def _lead(best: Finalist, second: Finalist) -> float:
     """Return how far the winner leads the runner-up, in bits per byte.
 
-    The lead compares each finalist's difference from the baseline on shared seeds, if both have
-    one, because finalists of several sessions may have run on different seeds.
+    If possible, the lead compares each finalist's difference from the baseline on shared seeds.
+    Finalists of several sessions may have run on different seeds.
     """
     if best.delta_vs_baseline is None or second.delta_vs_baseline is None:
         return second.val_bpb - best.val_bpb

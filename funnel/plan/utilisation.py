@@ -1,8 +1,8 @@
 """Determine the share of the GPUs' peak that a layout reaches: computed, stated or measured.
 
-:mod:`funnel.plan.speed.step_time` computes it. Its mean error on Megatron-LM's published tables is
-3 %, and its error in every row is less than 10 %, including rows it was not fitted to
-(docs/plan.md). A measurement by the preflight replaces the computed value.
+:mod:`funnel.plan.speed.step_time` computes it. On Megatron-LM's published tables the mean error is
+3 %. The error of every row is less than 10 %, also for rows outside the fit (docs/plan.md). A
+measurement by the preflight replaces the computed value.
 """
 
 from __future__ import annotations

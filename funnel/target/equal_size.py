@@ -1,7 +1,7 @@
 """Compute the whole numbers of a shape from its ratios, at equal size.
 
-A shape has width D, L layers, heads of width h with g of them per KV head, and K matrices of width
-F in the feed-forward block (3 if it is gated, else 2). The matrices of its blocks have
+A shape has width D, L layers, and heads of width h with g of them per KV head. Its feed-forward
+block has K matrices of width F (3 if it is gated, else 2). The matrices of its blocks have
 
     L D (2 D + 2 D / g + K F)
 

@@ -1,8 +1,8 @@
 """Define an architecture's shape: the parts that do not depend on its size.
 
 A proxy must share them with its target. They are the width of a head, the heads of queries per head
-of keys and values, the ratios of the feed-forward block's width and of the depth to the model's
-width, and the kinds of its parts.
+of keys and values, and the kinds of the architecture's parts. The ratios of the feed-forward
+block's width and of the depth to the model's width belong to them too.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ The learning rate of the blocks' matrices becomes
 
     lr × width × depth × horizon × sqrt(B / B_base)
 
-Under the maximal-update rule all other weights have the same factors without the width. A law in
-the tokens sets the batch, instead of the small run's batch: a search with a fixed number of steps
-says nothing of the best batch for a number of tokens. The weight decay follows AdamW's time scale,
-and the warm-up keeps its share of the steps. The rates depend on the batch, so another batch
-changes all of them.
+Under the maximal-update rule all other weights have the same factors without the width. By default
+a law in the tokens sets the batch. The small run's batch does not, because a search with a fixed
+number of steps does not find the best batch for a number of tokens. The weight decay follows
+AdamW's time scale, and the warm-up keeps its share of the steps. The rates depend on the batch, so
+another batch changes all of them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Test the rules of the learning rate against the best rates that a ladder found.
 
-Each rule multiplies the rate by a power of a quantity that a ladder varies, so a ladder's best
-rates at several sizes and lengths test the rules. The ladder supports the rules with the least
+Each rule multiplies the rate by a power of a quantity that a ladder varies. A ladder's best rates
+at several sizes and lengths therefore test the rules. The ladder supports the rules with the least
 squared errors, in units of the rates' standard errors. They replace the rules in force only if
-their chi-squared is lower by more than :data:`DECISIVE`, which is two standard errors if one rule
-is compared with one other.
+their chi-squared is lower by more than :data:`DECISIVE`. That is two standard errors if one rule is
+compared with one other.
 """
 
 from __future__ import annotations

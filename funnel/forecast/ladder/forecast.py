@@ -7,9 +7,9 @@ curves, because a comparison also sees training losses. The shape comes from
 which a comparison draws sound runs. The form of the shape adds two errors to the spread of the
 draws:
 
-- At least ``FORM``, the error on published curves. From two Llama-2 models of 25 and 100 M to one
-  of 400 M, four times the compute, it was 0.2 % root mean square and at most 0.6 % (data of Luo et
-  al. 2025, docs/forecast.md).
+- At least ``FORM``, from the error on published curves (data of Luo et al. 2025, docs/forecast.md).
+  The shape was fitted to two Llama-2 models of 25 and 100 M and predicted one of 400 M, at four
+  times the compute. Its error was 0.2 % root mean square and at most 0.6 %.
 - The error on the largest rungs when the shape is fitted to the smaller ones.
 
 Both grow with the square root of the doublings of compute between the fitted and the predicted run.

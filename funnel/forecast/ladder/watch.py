@@ -1,8 +1,8 @@
 """Test whether a run's levels are those of a sound run, with one interim analysis per window.
 
-The levels relative to the forecast's middle are compared with the effect of each fault: a level
-too high or too low, a loss that stopped falling at some window, a rise at some window, a slow
-drift. The score of a fault is that of generalized least squares, ``f' S^-1 r / sqrt(f' S^-1 f)``,
+The levels relative to the forecast's middle are compared with the effect of each fault. The faults
+are a level too high or too low, a slow drift, and a loss that stops falling or rises at some
+window. The score of a fault is that of generalized least squares, ``f' S^-1 r / sqrt(f' S^-1 f)``,
 with ``S`` the covariance of sound runs. A level of which the ladder is uncertain counts little; a
 curve that stops following the forecast counts at once. The Cholesky factor of ``S`` is sequential,
 so one pass gives the scores at every analysis.

@@ -49,9 +49,9 @@ recomputes the scores."""
 TILE_DEPTH = 256
 """Overhead of a product, as an addition to its inner dimension.
 
-A product over an inner dimension of k takes as long as one over k + 256 at the best rate, because
-starting and ending a tile costs the same at any depth. The number is the same for both published
-tables; the text of Megatron-LM's README names the effect.
+A product over an inner dimension of k takes as long as one over k + 256 at the best rate. Starting
+and ending a tile costs the same at any depth. The number is the same for both published tables; the
+text of Megatron-LM's README names the effect.
 """
 SCORE_BYTES = 13
 """Bytes per score that an unfused attention moves forward."""
@@ -187,7 +187,7 @@ class _Work:
         micro = stage_f.plus(stage_b).plus(head)
         count = layout.accumulation
         waits = layout.pipeline - 1
-        # The last stage, with the head, sets the pace; the bubble is time of the other stages.
+        # The last stage, with the head, sets the pace; filling takes the time of the other stages.
         bubble = waits / self.practice.chunks * (usual + head.total / layout.pipeline)
         params = stage_params(self.target, layout)
         return StepTime(
