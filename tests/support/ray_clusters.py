@@ -19,7 +19,8 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # a driver has its parent's
 """For drivers in this process and below it; Ray reads both once, when it first connects."""
 _STORE_BYTES = 80_000_000
 """The least that Ray takes is 75 MB."""

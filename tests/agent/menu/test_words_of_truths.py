@@ -50,7 +50,7 @@ def test_edits_tell_the_seed_and_the_length() -> None:
     ("words", "more", "clause"),
     [
         ('"{lr:--lr}", "{amp}"', "", "lr is neither"),
-        ('"{lr}", "{amp:--{bias}}"', "", "no plain name|placeholder"),
+        ('"{lr}", "{amp:--{bias}}"', "", "amp.*plain name|placeholder"),
         ('"{lr}", "{amp}"', 'edits = { SEED = "{seed}" }', 'set_by = "edit"'),
         ("", 'set_by = "edit"\nedits = { lr = "{seed}" }', "both a knob and in edits"),
         ("", 'set_by = "edit"\nedits = { SEED = "{sed}" }', "did you mean seed"),

@@ -170,7 +170,7 @@ def test_what_could_not_be_read_of_a_prior_is_counted(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("{torn\n{torn\n")
     (prior,) = read_priors([path], TOY, tmp_path / "campaign")
-    assert "2 lines that could not be read left out" in str(prior)
+    assert "2 unreadable lines" in str(prior)
     assert prior.measured == 3
 
 

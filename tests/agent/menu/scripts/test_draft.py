@@ -195,7 +195,7 @@ def test_constants_are_edited(tmp_path: Path) -> None:
     assert menu.trainer.set_by == "edit"
     assert menu.trainer.edits == {"SEED": "{seed}", "STEPS": "{steps}"}
     assert report["lengths"] == ["STEPS is 500 in the script, and a trial has 60"]
-    assert "# what {steps} stands for; STEPS is 500 in the script" in report["toml"]
+    assert "# the value of {steps}; STEPS is 500 in the script" in report["toml"]
     assert "#   STEPS = 500  (line 2): {steps}, how long a trial is" in report["toml"]
     assert (menu.trainer.tells_seed, menu.trainer.unit) == (True, "val_bpb")
 
