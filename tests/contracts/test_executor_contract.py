@@ -15,7 +15,6 @@ import pytest
 
 from autoresearch.errors import CorpusError, MachineryError, SettingsError, SpecError
 from tests.support import hostile
-from tests.support.nvml import FakeNvml, gb10
 from tests.support.ray_lanes import close_shared_cluster, ray_lane
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_until
@@ -25,7 +24,6 @@ from trainer.executors.lanes import Lane, Lanes
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import CurvePoint, Place, TrialFailed, TrialOk
-from trainer.telemetry import MeteredExecutor, Sampler, choose_telemetry
 
 
 @contextmanager
@@ -41,13 +39,6 @@ def unsandboxed() -> Iterator[Executor]:
     layers = Layers(0, seccomp=False)
     with LocalExecutor(entry=hostile.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
         yield executor
-
-
-@contextmanager
-def metered() -> Iterator[Executor]:
-    telemetry = choose_telemetry("cuda", nvml=FakeNvml(gb10()))
-    with Sampler(telemetry, None) as sampler, unsandboxed() as executor:
-        yield MeteredExecutor(executor, sampler)
 
 
 @contextmanager
@@ -68,7 +59,6 @@ def lanes() -> Iterator[Executor]:
 MAKERS = {
     "local": local,
     "local, unsandboxed": unsandboxed,
-    "local, metered": metered,
     "one lane": lane_of_one,
     "lanes": lanes,
     "ray lane": ray_lane,

@@ -111,7 +111,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     gain = f"{chosen['gains'][1]['delta']:+.4f}".replace("-", "\N{MINUS SIGN}")
     assert f"Iteration {chosen['iter']}, the best of" in page
     assert f"<b>{gain}</b>" in page
-    assert "The search had claimed" in page
+    assert "The search claimed" in page
 
 
 @pytest.mark.slow

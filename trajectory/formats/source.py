@@ -126,8 +126,7 @@ def _content(path: Path) -> bytes:
     # Check before opening, because opening a pipe waits for a writer.
     if not stat.S_ISREG(path.stat().st_mode):
         raise FormatError(
-            f"{path} is no regular file (a device or a pipe, say); save what it gives to a file, "
-            "and name that"
+            f"{path} is not a regular file (a device or a pipe, say); save its output to a file"
         )
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)

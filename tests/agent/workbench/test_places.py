@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from autoresearch.layout import JOURNAL_FILE
         ((*"fcbead",), "(there is runs/a, runs/b, runs/c, runs/d, runs/e, …), or"),
     ],
 )
-def test_where_the_default_is_no_campaign_those_beside_it_are_named(
+def test_where_there_is_no_campaign_those_beside_it_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -27,14 +28,17 @@ def test_where_the_default_is_no_campaign_those_beside_it_are_named(
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / JOURNAL_FILE).touch()
     with pytest.raises(CampaignError) as refused:
-        existing_campaign(None, None)
+        existing_campaign(Path("runs/missing"))
     assert said in str(refused.value)
 
 
-def test_a_menu_s_campaign_has_its_file_s_name(
+def test_the_campaign_written_last_is_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "mine").mkdir(parents=True)
-    (tmp_path / "runs" / "mine" / JOURNAL_FILE).touch()
-    assert existing_campaign(None, "some/where/mine.toml") == Path("runs/mine")
+    for age_s, name in enumerate(("newest", "older", "oldest")):
+        journal = tmp_path / "runs" / name / JOURNAL_FILE
+        journal.parent.mkdir(parents=True)
+        journal.touch()
+        os.utime(journal, (1e9 - age_s, 1e9 - age_s))
+    assert existing_campaign(None) == Path("runs/newest")

