@@ -461,7 +461,7 @@ def divide_by_zero(trial_dir: Path) -> float:
 
 def report_error(trial_dir: Path, kind: str) -> None:
     kinds = {"SpecError": SpecError, "CorpusError": CorpusError, "MachineryError": MachineryError}
-    raise kinds[kind](f"a {kind}, seen by the trainer; mend it")
+    raise kinds[kind](f"a {kind}, seen by the trainer; fix it")
 
 
 def run_out_of_disk(trial_dir: Path) -> None:

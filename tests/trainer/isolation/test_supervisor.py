@@ -354,7 +354,7 @@ def test_errors_of_the_trainer_are_raised_here(
     executor: LocalExecutor, trial_dir: Path, error: type[Exception]
 ) -> None:
     hostile.arm(trial_dir, hostile.report_error, kind=error.__name__)
-    with pytest.raises(error, match=f"^a {error.__name__}, seen by the trainer; mend it$"):
+    with pytest.raises(error, match=f"^a {error.__name__}, seen by the trainer; fix it$"):
         executor.run(trial_spec(), trial_dir)
 
 
