@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from agent.commands.night.board import interval_text
 from agent.menu.files import menu_of
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import SettingsError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Frozen
 from autoresearch.words import changes_text
-from trainer.spec import BPB, Measure, difference
+from trainer.spec import BPB, difference
 from trajectory.journal import read_rows
 from trajectory.ranking import Ranked
 from trajectory.reading import Reading, read_campaign
@@ -163,7 +164,7 @@ class CampaignView:
         baseline = menu_of(row).baseline if row else None
         lines = "".join(
             f"<tr><td>{place}</td><td>{entry.iter or 'baseline'}</td><td>{entry.n}</td>"
-            f"<td>{measure.text(entry.objective)}</td><td>{_interval(entry, measure)}</td>"
+            f"<td>{measure.text(entry.objective)}</td><td>{interval_text(entry, measure)}</td>"
             f"<td>{html.escape(changes_text(difference(entry.config, baseline)))}</td></tr>"
             for place, entry in enumerate(self.top(5), start=1)
         )
@@ -173,9 +174,3 @@ class CampaignView:
             "<th>iteration</th><th>n</th><th>posterior</th><th>95 % interval</th>"
             f"<th>changes</th></tr></thead><tbody>{lines}</tbody></table>"
         )
-
-
-def _interval(entry: Ranked, measure: Measure) -> str:
-    if entry.objective_lo is None or entry.objective_hi is None:
-        return "unknown"
-    return measure.span(entry.objective_lo, entry.objective_hi)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
+from agent.commands.night.board import Board, noise_text, table
 from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
 from agent.workbench.places import (
@@ -29,16 +28,14 @@ from trainer.spec import BPB, AnyConfig, Measure, difference
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
-from trajectory.ranking import Noise, Ranked, Standing
+from trajectory.ranking import Noise, Ranked
 from trajectory.reading import Reading
 from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
 from trajectory.statistics.population import MIN_CONFIGS
-from trajectory.statistics.run_noise import RunNoise
 
 if TYPE_CHECKING:
     from trajectory.formats.imported import ImportedCampaign
 
-Entry: TypeAlias = Ranked | Standing[Any]
 AGAINST_BASELINE = (
     "against the baseline as believed, ± half its 95 % interval, "
     "* better by all of its 99 % interval"
@@ -73,7 +70,7 @@ def top(
     if board.entries:
         for text in board.confirmed:
             console.print(Text(text, style="bold"), soft_wrap=True)
-        for line in _lines(board):
+        for line in table(board):
             console.print(line, soft_wrap=True)
         console.print(Text(board.legend, style="dim"))
     else:
@@ -84,32 +81,6 @@ def top(
         console.print(Text(board.incumbent, style="dim"))
     for text in board.fidelity:
         console.print(Text(text), soft_wrap=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
-    """The output of ``top`` for a campaign of this tool or another."""
-
-    entries: Sequence[Entry]
-    described: Sequence[str]
-    """A description of each config: its difference from the baseline, or its name."""
-    costs: Sequence[str] | None
-    """Training time of each config; None if the campaign does not hold it."""
-    legend: str
-    nothing: str
-    """Message if nothing was measured."""
-    fields: dict[str, Any]
-    """The whole output as JSON fields."""
-    measure: Measure = BPB
-    note: str | None = None
-    unranked: str = ""
-    """Number of measured configs without a rank, and the reason; empty if there are none."""
-    incumbent: str | None = None
-    fidelity: Sequence[str] = ()
-    confirmed: Sequence[str] = ()
-    """Lines on the confirmation of the search's choice, or that there is none."""
-    fresh: Sequence[str] = ()
-    """The confirmation of each config; empty for a config without one."""
 
 
 # --- a campaign of this tool --------------------------------------------------------------------
@@ -248,7 +219,7 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
         return f"{text}; the noise is unknown: nothing was replicated"
     if few:
         text += f"; {UNSHRUNK}"
-    return f"{text}; {_noise_text(noise, measure)}"
+    return f"{text}; {noise_text(noise, measure)}"
 
 
 # --- a campaign of another tool -----------------------------------------------------------------
@@ -266,7 +237,7 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
     if found.noise is None:
         legend += "; the noise is unknown: no config was run twice, so the first may be luck"
     else:
-        legend += f"; {_noise_text(found.noise)}"
+        legend += f"; {noise_text(found.noise)}"
     left_out = provenance.skipped
     if left_out:
         legend += f"; {counted(len(left_out), 'line')} of the source left out, first line "
@@ -290,51 +261,3 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
             ],
         },
     )
-
-
-# --- a line -------------------------------------------------------------------------------------
-
-
-def _lines(board: Board) -> Iterator[Text]:
-    """Yield two lines per config, so that neither a narrow terminal nor a long difference breaks
-    them."""
-    width = 19 if board.costs is None else 17  # another tool's measure has more digits
-    cost = "" if board.costs is None else f" {'cost':>7}"
-    measure = board.measure
-    yield Text(
-        f"{'#':>3} {'iter':>5} {'n':>3} {'posterior':>10}   {'95 % interval':<{width}} "
-        f"{'mean':>8}   {'against the baseline':<{22 if cost else 0}}{cost}",
-        style="bold",
-    )
-    for place, entry in enumerate(board.entries, start=1):
-        versus, said = _versus(entry, measure), board.described[place - 1]
-        if board.costs is not None:
-            versus, cost = f"{versus:<22}", f" {board.costs[place - 1]:>7}"
-        yield Text.assemble(
-            f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} "
-            f"{measure.text(entry.objective):>10}   "
-            f"{_interval(entry, measure):<{width}} {measure.text(entry.mean_objective):>8}   ",
-            (versus, "green" if entry.beats_baseline else ""),
-            cost,
-        )
-        yield Text(f"{'':>14}{said}", style="cyan")
-        if board.fresh and board.fresh[place - 1]:
-            yield Text(f"{'':>14}{board.fresh[place - 1]}", style="bold")
-
-
-def _interval(entry: Entry, measure: Measure) -> str:
-    if entry.objective_lo is None or entry.objective_hi is None:
-        return "unknown"
-    return measure.span(entry.objective_lo, entry.objective_hi)
-
-
-def _versus(entry: Entry, measure: Measure) -> str:
-    delta = entry.delta_vs_baseline
-    if delta is None:
-        return ""
-    half = "" if entry.delta_hi is None else f" ± {measure.size(entry.delta_hi - delta)}"
-    return f"{measure.signed(delta)}{half}{' *' if entry.beats_baseline else ''}"
-
-
-def _noise_text(noise: RunNoise, measure: Measure = BPB) -> str:
-    return f"one run has sd {measure.size(noise.sigma)} ({noise.dof} degrees of freedom)"
