@@ -18,7 +18,7 @@ from agent.menu.scripts.tree import Names, calls, comments, last_name
 from agent.menu.scripts.unread import unread_libraries
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.given_file import read_given
-from autoresearch.words import counted, did_you_mean
+from autoresearch.words import did_you_mean
 from trainer.script.constants import assignments, constants
 from trainer.script.editing import script_tree
 
@@ -68,16 +68,13 @@ def read_script(path: Path, means: str | None = None) -> Script:
 
 
 def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module) -> str:
-    found = (
-        f"of its {counted(len(left), 'option')} none can be set ({left[0].name}: {left[0].left})"
-        if left
-        else "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
+    found = [f"{one.name}: {one.left}" for one in left[:1]] + unread_libraries(tree)[:1]
+    reasons = " and ".join(found) or (
+        "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
         "environment and no constants were found in it"
     )
     by = f" by {means}" if means else ""
-    if not left or all("config_file" in one.left for one in left):
-        found = next(iter(unread_libraries(tree)), found)
-    return f"{path} has no options to set{by}: {found}; write the menu's knobs by hand"
+    return f"{path} has no options to set{by} ({reasons}); write the menu's knobs by hand"
 
 
 MAX_MODULES = 20
