@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.containers import Engine, debian, give, why_not
+from tests.support.containers import Engine, debian, give
 from tests.support.places import ROOT
 
 STAND_IN = ROOT / "tests" / "docker" / "stand_in"
@@ -36,17 +36,6 @@ pytestmark = [
     pytest.mark.containers,
     pytest.mark.timeout(3600),
 ]
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    directory = tmp_path_factory.mktemp("engine")
-    reason = why_not(directory)
-    if reason is not None:
-        pytest.skip(reason)
-    engine = Engine(directory)
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,11 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.containers import Engine, debootstrap, why_not
+from tests.support.containers import Engine, debootstrap
 from tests.support.openai_server import OpenAIServer, says
 from tests.support.places import ROOT, python_3_12
 
@@ -39,17 +38,6 @@ LIMITS = "--user=1000:1000 --read-only --cap-drop=ALL --security-opt=no-new-priv
 PROPOSAL = '{"changes": {"lr": 0.003}, "reason": "a higher rate"}'
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3600)]
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    directory = tmp_path_factory.mktemp("engine")
-    reason = why_not(directory)
-    if reason is not None:
-        pytest.skip(reason)
-    engine = Engine(directory)
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="module")
