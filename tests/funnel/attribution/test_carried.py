@@ -1,4 +1,4 @@
-"""What became of each change: from the rows of an attribution to the plan's table."""
+"""The rows of an attribution determine how the launch plan reports each change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trajectory.rows import AttributionRow, dump_row
 
 MENU = load_menu("cpu-tiny")
 TRUTH: dict[str, float] = {"tie_embeddings": -0.15, "lr": 0.2, "d_model": 0.0}
-"""What each change of the winner's is worth."""
+"""True effect of each of the winner's changes."""
 WON: dict[str, Scalar] = {"tie_embeddings": False, "lr": 2e-3, "d_model": 192}
 STEPS = 1000
 
@@ -39,7 +39,8 @@ def winner() -> Config:
 
 @pytest.fixture(scope="module")
 def campaign(winner: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stressed campaign whose winner's changes were taken back, of three, one harms."""
+    """Return a stressed campaign whose attribution reverted three of the winner's changes; one is
+    harmful."""
     directory = stressed_campaign(tmp_path_factory.mktemp("attributed"), [winner])
     plan = AttributionPlan.of(
         MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=(999, 998, 997, 996)
@@ -90,7 +91,7 @@ def test_one_change_needs_no_run_of_its_own() -> None:
 
 
 def test_what_cannot_be_taken_back_alone_is_named() -> None:
-    """Sequences of 64 made room for 16 of them a step; without that they are too many tokens."""
+    """The shorter sequences allow a batch of 16. Without them the batch exceeds the token limit."""
     winner = MENU.apply(MENU.baseline, {"seq_len": 64, "batch_size": 16})
     plan = AttributionPlan.of(MENU, winner, budget=MENU.campaign.budget, steps=9, seeds=(1,))
 

@@ -1,4 +1,4 @@
-"""An attribution on several lanes: the same runs in the same order, and the same worths."""
+"""An attribution on several lanes has the same runs in the same order, and the same worths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worths say, against simulations that know the truth."""
+"""Estimated worths agree with simulations whose true effects are known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_by_hand() -> None:
     assert found.gain.value == pytest.approx(0.5)
     assert [worth.value for worth in found.changes if worth] == pytest.approx([0.3, 0.1])
     assert found.remainder.value == pytest.approx(0.1)
-    # The seeds explain all that the configs do not, so nothing is left to chance.
+    # The seeds explain everything that the configs do not, so no variance is left.
     assert found.gain.low == pytest.approx(0.5)
 
 
@@ -34,16 +34,17 @@ def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
 
     scatter = Scatter.of(scores)
 
-    # Two-way without interaction: the four residuals are a quarter of the interaction, 2, each.
+    # Two-way layout without interaction: each of the four residuals is a quarter of the
+    # interaction, 2.
     assert scatter is not None
     assert (scatter.variance, scatter.dof) == pytest.approx((4 * 0.25, 1))
     assert Scatter.of({"a": {0: 1.0}, "b": {0: 2.0}}) is None
 
 
 def test_a_gain_from_one_change_alone_is_given_to_that_one() -> None:
-    """The planted fault: of five changes one carries it all. It is told from zero nearly always,
-    its interval holds the truth as often as promised, and the others are told from zero no more
-    often than their intervals may."""
+    """One of five changes carries the whole gain. It differs significantly from zero in nearly
+    every run, and its interval covers the truth as often as promised. The other four are false
+    positives no more often than their intervals allow."""
     rng = random.Random(11)
     runs = 300
     found_it = held = false = remainders = 0
@@ -89,8 +90,8 @@ def test_intervals_hold_where_changes_interact() -> None:
 
 
 def test_two_changes_that_work_only_together_are_a_negative_remainder() -> None:
-    """Without either of them the other gains nothing, so each is worth the whole gain, and their
-    sum counts it twice: the remainder says so."""
+    """Without either change the other gains nothing, so each is worth the whole gain. Their sum
+    counts it twice, and the remainder shows that."""
     rng = random.Random(3)
     seen = 0
     for _ in range(100):

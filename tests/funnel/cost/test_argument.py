@@ -118,7 +118,7 @@ def test_every_figure_has_a_formula_and_the_report_is_json() -> None:
 
 
 def write_campaign(directory: Path, *, metered: bool) -> Path:
-    """Two baselines of 3.65 s, two iterations of 3.7 s, a long run of 20 s."""
+    """Write a campaign: two baselines of 3.65 s, two iterations of 3.7 s and a long run of 20 s."""
     directory.mkdir()
     other = config(lr=2e-3)
     energy_wh = 0.2 if metered else None

@@ -1,4 +1,4 @@
-"""What the command prints, and what it refuses."""
+"""The command prints the cost argument and refuses invalid settings."""
 
 from __future__ import annotations
 

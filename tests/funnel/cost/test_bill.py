@@ -1,4 +1,4 @@
-"""One bill, whoever reads it; and what pre-emption costs, against a simulation."""
+"""Every command reports the same bill, and the cost of preemption agrees with a simulation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ODD = {
     "PREEMPTIONS_PER_DAY": "2",
     "RESTART_HOURS": "0.5",
 }
-"""Nobody's defaults: whoever took a price from elsewhere would say another."""
+"""Rates that differ from every default, so that a price taken from elsewhere shows."""
 
 
 def run(home: Path, *arguments: str | Path) -> dict[str, Any]:
@@ -57,12 +57,12 @@ def test_cost_the_plan_and_the_report_name_one_price_for_each_thing(
     bill = cost["bill"]
     report = run(tmp_path, "report", "--campaign", stressed, "--out", tmp_path / "report")
     told = report["summary"]["bill"]
-    # Field by field: the source alone is named by its place.
+    # All fields are equal except the source, which names where the bill came from.
     assert bill["run"].pop("source") == "handoff/plan.json"
     assert money["run"].pop("source") == "this plan"
     assert bill == money
     assert told == money["search"]
-    # And by hand, from the odd rates.
+    # The same figures, computed by hand from the odd rates.
     hours = told["seconds"] / 3600
     assert told["electricity_usd"] == pytest.approx(told["kwh"] * 0.37)
     assert told["write_off_usd"] == pytest.approx(hours * 4321 / (1.5 * 8766))
@@ -117,8 +117,10 @@ def test_a_file_that_is_no_plan_is_one_sentence(tmp_path: Path, content: str) ->
 
 
 def simulated_hours(away: Preemption, hours: float, rng: random.Random) -> float:
-    """A run that is taken away at random moments, saves every so often, and begins again from what
-    it last saved. What is lost while it restarts can be taken away, too."""
+    """Simulate a run that is preempted at random and resumes from its last checkpoint.
+
+    A restart can be preempted, too.
+    """
     clock = done = saved = 0.0
     next_loss = rng.expovariate(away.per_day / 24)
     while done < hours:
@@ -138,8 +140,8 @@ def simulated_hours(away: Preemption, hours: float, rng: random.Random) -> float
 def test_preemption_costs_what_a_simulation_says(
     per_day: float, checkpoint_hours: float, restart_hours: float
 ) -> None:
-    """The formula is first order in losses an interval: within 1 % here, and too low by the second
-    loss that an interval may see."""
+    """The formula is first order in the number of losses per interval. It is within 1% here, and
+    low by the second loss that an interval may see."""
     away = Preemption(
         per_day=per_day, checkpoint_hours=checkpoint_hours, restart_hours=restart_hours
     )

@@ -8,7 +8,7 @@ from funnel.cost.ownership import cluster_view
 
 
 def cluster(gpu: str = "h100", gpus: int = 8, **changes: Any) -> tuple[dict[str, Any], bool]:
-    """The exact figures, and whether owning pays within the units' life."""
+    """Return the exact figures, and whether owning pays off within the units' life."""
     view = cluster_view(Rates(**changes), GPUS[gpu], gpus)
     (section,) = view.sections
     return {f.key: f.value for f in section.figures}, view.inputs["pays_within_life"]

@@ -24,7 +24,7 @@ def plans(
     units: int = 1,
     **rates: float,
 ) -> tuple[PhasePlan, ...]:
-    """The phases of a billion tokens."""
+    """Plan the phases of a run on a billion tokens."""
     planned = plan_timeline(
         "toy", model, speed, Rates(**rates), units=units, tokens=1e9, phases=phases
     )
@@ -54,7 +54,7 @@ def test_the_launch_plan_counts_the_same_products_and_the_attention_whole() -> N
 
 
 def test_the_published_speed_is_of_the_published_model() -> None:
-    # 354.6 M, to four digits, less the learned positions and the norms' gains.
+    # 354.6 M to four digits, less the learned positions and the norms' gains.
     weights = 354.6e6 - (1024 + 49) * 1024
     flops = 6 * weights + 6 * 24 * 1024 * 1024
     assert PUBLISHED_SPEED.flops_per_token == pytest.approx(flops, rel=2e-4)

@@ -92,7 +92,7 @@ def test_through_a_long_warm_up_the_high_edge_counts_learning_rates() -> None:
     _, _, high = BAND.quantiles(np.array([progress * OF.tokens_per_step]))
     assert at(long, tokens)[2] == pytest.approx(high[0] / math.log(2) / 2.5, rel=5e-3)
     assert at(long, tokens)[0] == pytest.approx(at(short, tokens)[0], rel=5e-3)
-    # Far beyond the warm-up nothing of it is left.
+    # Far beyond the warm-up its effect has vanished.
     assert at(long, 1.9e6)[2] == pytest.approx(at(short, 1.9e6)[2], rel=0.03)
     assert any("900 steps" in said for said in long.assumptions)
 

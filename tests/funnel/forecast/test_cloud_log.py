@@ -82,7 +82,7 @@ def test_a_table_of_runs_is_no_log(tmp_path: Path) -> None:
         read(tmp_path, f"{head}a,finished,2026,5000,1.5\nb,finished,2026,5000,0.5\n")
 
 
-# As megatron/training/training.py of core_v0.17.1 formats it.
+# The format of megatron/training/training.py in core_v0.17.1.
 MEGATRON = (
     " [2026-03-01 10:00:00.123456] iteration {step:8d}/  100000 | consumed samples: {samples:12d} |"
     " elapsed time per iteration (ms): 1234.5 | throughput per GPU (TFLOP/s/GPU): 390.1 |"
@@ -100,7 +100,7 @@ def test_megatrons_own_log_counts_tokens_by_its_samples(tmp_path: Path) -> None:
     assert pairs(read(tmp_path, text)) == [(6400, 4.9), (12_800, 4.8), (19_200, 4.7)]
 
 
-# What trainers, consoles and exports make of a loss of 6.0965 after 10 steps and 4.3 after 1,020.
+# Formats of trainers, consoles and exports for a loss of 6.0965 after 10 steps and 4.3 after 1,020.
 SAME = {
     "nanogpt": "step 0: train loss 9.1, val loss 9.2\n"
     "iter 10: loss 6.0965, time 500.10ms, mfu 40.1%\n"

@@ -1,4 +1,5 @@
-"""A ladder's forecast: what it says, what is caught with it, and when it is worthless."""
+"""A ladder's forecast holds its losses, detects departures and refuses to predict where it
+cannot."""
 
 from __future__ import annotations
 

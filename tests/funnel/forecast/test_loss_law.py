@@ -65,13 +65,14 @@ def test_one_run_will_do_and_the_same_seed_gives_the_same_band() -> None:
 def test_warm_up_and_the_end_of_the_cosine_are_left_out() -> None:
     fall = band(4).fall
     assert fall.from_tokens == (max(2 * OF.lr_warmup, 50) + 1) * OF.tokens_per_step
-    # A cosine from 1 to 0.1 passes four fifths before a third of the way.
+    # A cosine from 1 to 0.1 falls below four fifths before a third of the schedule.
     assert 250 < fall.to_tokens / OF.tokens_per_step < 350
 
 
 def test_what_annealing_gains_is_not_taken_for_the_recipes_progress() -> None:
-    """A tenth of a nat by the schedule's end, in proportion to how far the rate has fallen: down to
-    half of the peak's rate the bands hold the truth beyond the curve in half of the cases."""
+    """Annealing lowers the loss by a tenth of a nat at the end, in proportion to the fall of the
+    rate. Until the rate is half its peak, the bands cover the true loss beyond the curve in half of
+    the cases."""
     inside = []
     for seed in range(12):
         curves = [

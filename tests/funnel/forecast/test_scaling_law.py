@@ -11,7 +11,7 @@ CHINCHILLA = ScalingLaw(floor=1.8172, a=482.01, alpha=0.3478, b=2085.43, beta=0.
 
 
 def grid(noise: float, seed: int) -> list[FinishedRun]:
-    """Sizes and lengths that vary by themselves, as in a published grid."""
+    """Return runs whose sizes and lengths vary independently, as in a published grid."""
     rng = np.random.default_rng(seed)
     return [
         FinishedRun(
@@ -23,7 +23,7 @@ def grid(noise: float, seed: int) -> list[FinishedRun]:
 
 
 def rungs(noise: float, seed: int) -> list[FinishedRun]:
-    """A ladder: twenty tokens a parameter, two seeds on the smallest."""
+    """Return a ladder's runs: twenty tokens per parameter, two seeds at the smallest size."""
     rng = np.random.default_rng(seed)
     sizes = [(1e7, 0), (1e7, 1), (2e7, 0), (4e7, 0), (8e7, 0), (1.6e8, 0)]
     return [

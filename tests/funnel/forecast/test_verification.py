@@ -28,7 +28,7 @@ TOKENS = np.linspace(OF.tokens_per_step, FORECAST.points[-1].tokens, 2000).round
 
 
 def log_of(bpb: np.ndarray, tokens: np.ndarray = TOKENS, **changes: Any) -> CloudLog:
-    """A run with these bits per byte, in nats a token of the cloud's tokenizer."""
+    """Return a cloud log with these bits per byte, converted to nats per token."""
     points = tuple(
         CloudPoint(step=round(t / OF.tokens_per_step), tokens=int(t), loss=float(loss))
         for t, loss in zip(tokens, bpb * math.log(2) * BYTES, strict=True)
@@ -106,8 +106,8 @@ def stalled(forecast: Forecast) -> np.ndarray:
 
 
 def widened(factor: float) -> Forecast:
-    """FORECAST with a high edge that ends so many times as high as where a stalled run would be
-    told from it."""
+    """Return FORECAST with its high edge at ``factor`` times the level that detects a stalled
+    run."""
     edge = factor * FORECAST.points[0].middle_bpb / (1 + TOLERANCE)
     points = tuple(
         point.model_copy(update={"high_bpb": max(point.high_bpb, edge)})
@@ -182,7 +182,7 @@ def test_a_loss_too_good_to_be_true_is_broken() -> None:
 @given(st.lists(st.integers(0, 1999), max_size=25, unique=True), st.floats(2, 100))
 def test_single_points_however_high_are_no_departure(places: list[int], height: float) -> None:
     bpb = middle(0.02)
-    # A median of 33 points or so holds against spikes that are not next to each other.
+    # A median of about 33 points is robust to spikes that are not adjacent.
     spread = [place for place in sorted(places) if place % 8 == 0]
     bpb[spread] *= height
     assert verify(log_of(bpb), FORECAST, BYTES).verdict == "within"
@@ -244,7 +244,7 @@ def test_another_tokenizer_must_be_told() -> None:
 
 
 def test_false_alarms_are_rare() -> None:
-    """Proxy and cloud run drawn from one law, each with a level of its own and noise."""
+    """Proxy and cloud run are drawn from one law, each with its own level and noise."""
     alarms = 0
     trials = 60
     for seed in range(trials):

@@ -1,4 +1,4 @@
-"""``preflight --hosts`` on hosts that are network namespaces, each with the installed command."""
+"""The installed command runs ``preflight --hosts`` on hosts that are network namespaces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def finished(process: subprocess.Popen[str], timeout_s: float = 200) -> tuple[in
 
 
 def sentence(err: str) -> str:
-    """The one line that was said."""
+    """Return the only line of the error output."""
     lines = [line for line in err.splitlines() if line.strip()]
     assert len(lines) == 1, err
     return lines[0]
@@ -63,7 +63,7 @@ def layouts(answer: dict[str, Any]) -> list[tuple[str, bool]]:
 def test_two_hosts_train_alike_and_their_link_is_measured_at_what_it_is(
     wire: Wire, tmp_path: Path
 ) -> None:
-    wire.limit("200mbit")  # what two busy cores can fill
+    wire.limit("200mbit")  # a rate that two busy cores can saturate
     both = [
         wire.start(place, *COMMAND, "--hosts", wire.text, "--json", cwd=tmp_path)
         for place in (0, 1)
@@ -82,7 +82,7 @@ def test_two_hosts_train_alike_and_their_link_is_measured_at_what_it_is(
         ]
         control = answer["layouts"][-1]
         assert control["loss_difference"] > 1e-3, "the comparison can tell"
-        # Headers of Ethernet, IP and TCP are 4 to 6 % of 1500 bytes.
+        # Ethernet, IP and TCP headers are 4 to 6% of 1500 bytes.
         assert 0.17 < answer["link"]["bus_gbit_s"] < 0.2
         assert answer["link"]["share_of_a_port"] == pytest.approx(answer["link"]["bus_gbit_s"] / 96)
         assert "--device cuda" in answer["link"]["advice"][0]
@@ -92,9 +92,9 @@ def test_two_hosts_train_alike_and_their_link_is_measured_at_what_it_is(
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", [3], indirect=True)
 def test_a_host_that_is_killed_is_one_sentence_on_the_others(wire: Wire, tmp_path: Path) -> None:
-    """Three, so that the one must be named and not guessed."""
+    """With three hosts the message must identify the killed one; a guess would not do."""
     long = (*COMMAND[:2], "20", *COMMAND[3:])
-    wire.limit("20mbit")  # so that it is in the middle for a while
+    wire.limit("20mbit")  # slow enough that the transfer is still in progress
     three = [wire.start(place, *long, "--hosts", wire.text, cwd=tmp_path) for place in (0, 1, 2)]
     for line in iter(three[2].stdout.readline, ""):  # type: ignore[union-attr]
         if line.startswith("single process"):
@@ -112,7 +112,7 @@ def test_a_host_that_is_killed_is_one_sentence_on_the_others(wire: Wire, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_pulled_cable_is_a_lost_host_on_both_ends(wire: Wire, tmp_path: Path, gone: int) -> None:
-    """Nothing comes any more, not even that a connection is closed."""
+    """Neither end receives anything more, not even a closed connection."""
     long = (*COMMAND[:2], "20", *COMMAND[3:])
     wire.limit("20mbit")
     both = [wire.start(place, *long, "--hosts", wire.text, cwd=tmp_path) for place in (0, 1)]
@@ -138,7 +138,7 @@ def test_hosts_that_were_given_other_commands_do_not_begin(wire: Wire, tmp_path:
 
 
 def alone(place: int, *more: str, cwd: Path) -> tuple[int, str, str]:
-    """On the loopback, where a test needs no rights: one of two hosts, and nobody else."""
+    """Run one of two hosts on the loopback, which needs no privileges, and without its peer."""
     names = ("127.0.0.1", "127.0.0.2")
     command = ("preflight", "--hosts", ",".join(names), "--this-host", names[place])
     process = subprocess.Popen(

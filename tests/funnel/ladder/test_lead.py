@@ -1,4 +1,4 @@
-"""Whether a lead grows, holds or melts: what is claimed, how often, and what could be seen."""
+"""A lead grows, holds or melts: error rates of the verdict, and the smallest detectable change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_intervals_hold_what_they_say() -> None:
         ends += found.at_largest_low <= 0.1 <= found.at_largest_high
         low, _, high = found.at(1e15)
         beyond += low <= 0.06 <= high
-    # Four standard errors of 400 draws at 95 % are 4.4 %.
+    # Four standard errors of a proportion of 95% over 400 draws are 4.4%.
     for held in (slopes, ends, beyond):
         assert 0.906 < held / 400 < 0.994
 
@@ -64,7 +64,8 @@ def test_a_course_that_is_plain_is_said(per_tenfold: float, course: str) -> None
 
 def test_a_lead_that_stays_is_seldom_said_to_move() -> None:
     said = [fitted(0.1, 0.0, seed).course for seed in range(200)]
-    assert said.count("grows") + said.count("melts") <= 22  # 5 % of 200, and four sd
+    # 5% of 200, plus four standard deviations
+    assert said.count("grows") + said.count("melts") <= 22
     assert said.count("holds") > 100
 
 

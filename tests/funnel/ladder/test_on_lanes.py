@@ -1,4 +1,4 @@
-"""A ladder on several lanes: all that foretells the largest rung is in the journal before it."""
+"""On several lanes the journal holds every run of the prediction before the largest rung's runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ladder_plan() -> LadderPlanRow:
 
 @pytest.fixture(autouse=True)
 def every_run_survives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are no curves here, and what is made of them is of no matter."""
+    """Replace the verdict: these runs have no curves, and the tests do not depend on it."""
     verdict = StressVerdict(outcome="survives", explanation="")
     monkeypatch.setattr(long_runs, "judge_run", lambda *_curve, **_run: verdict)
 
@@ -58,8 +58,10 @@ def ladder(opened: Campaign, of: LadderPlanRow) -> Plan:
 
 
 def _in_order(made: Plan, of: LadderPlanRow) -> Iterator[LadderRow]:
-    """The largest rung's rows, which come after the prediction that they name; that comes after
-    every other run."""
+    """Yield the largest rung's rows, and check their order.
+
+    They follow the prediction that they name, and the prediction follows every other run.
+    """
     prediction: LadderPredictionRow | None = None
     others = 0
     for row in made.rows():

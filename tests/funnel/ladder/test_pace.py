@@ -1,4 +1,4 @@
-"""How long a shape should take, by the campaign's own runs of others."""
+"""The campaign's own runs of other shapes predict how long a shape takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rungs there are: within the time, equal for both recipes, and the same when asked again."""
+"""Rungs fit the time limit, are equal for both recipes, and are reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best rate of a rung, as a multiple of the rules': where it is, and when nobody can say."""
+"""A rung's best rate is a multiple of the rules' rate, or unknown if the data cannot locate it."""
 
 from __future__ import annotations
 

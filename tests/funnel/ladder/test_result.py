@@ -1,4 +1,4 @@
-"""A ladder read back from its journal: law, lead, prediction, and what was tampered with."""
+"""A ladder read from its journal yields its law, lead and prediction, and detects tampering."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ladder_plan() -> LadderPlanRow:
 
 @pytest.fixture(scope="module")
 def rows(ladder_plan: LadderPlanRow) -> list[Row]:
-    """A whole journal, as the command writes it."""
+    """Return a whole journal, as the command writes it."""
     trainer = Trainer(WORLD, ladder_plan, seed=3)
     log = LadderLog(plans=[ladder_plan])
     written: list[Row] = [campaign_row(), ladder_plan]
@@ -91,7 +91,8 @@ def test_the_law_the_lead_and_the_prediction(result: LadderResult) -> None:
 def test_the_rates_are_read_and_go_to_the_rules(result: LadderResult) -> None:
     assert [optimum.rung for optimum in result.rates] == [1, 2]
     for optimum in result.rates:
-        assert optimum.factor == pytest.approx(1.5, rel=0.15)  # the worlds' best
+        # the optimum in every simulated world
+        assert optimum.factor == pytest.approx(1.5, rel=0.15)
     for rate in result.support.best_rates:
         assert 0 < rate.lr < 1
 
@@ -162,7 +163,7 @@ def test_the_prediction_is_made_of_the_smaller_rungs_alone(
 
 
 def changed(rows: list[Row], what: str) -> list[Row]:
-    """The journal, tampered with in one way."""
+    """Return the journal after one kind of tampering."""
     at = place(rows)
     row = rows[at]
     assert isinstance(row, LadderPredictionRow)
@@ -202,7 +203,7 @@ def test_a_campaign_without_a_ladder_has_none(tmp_path: Path) -> None:
 def test_a_ladder_is_found_by_its_config_and_the_schedule_it_was_carried_from(
     ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path
 ) -> None:
-    """Whole ladders of one recipe and of another after it, whose runs are the same here."""
+    """The journal holds whole ladders of two recipes in succession, with the same runs."""
     other = ladder_plan.model_copy(update={"winner": ladder_plan.baseline})
     written = campaign(tmp_path / "two", [*rows, other])
     latest = read_ladder(written)

@@ -1,4 +1,4 @@
-"""Another size of the same architecture: as many parameters as asked, the ratios kept."""
+"""A shape at another size has the requested number of parameters and keeps the ratios."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_checkpoints_are_hourly_kept_daily_and_counted() -> None:
     saved = plan_checkpoints(booking(), schedule)
     assert saved.size_gb == pytest.approx(14 * TARGET.total_params / 1e9)
     assert saved.every_hours == pytest.approx(1, rel=0.02)
-    # Megatron-LM asserts it.
+    # Megatron-LM asserts this divisibility.
     assert saved.kept_every_steps % saved.every_steps == 0
     days = booking().compute.hours / 24
     assert saved.kept == pytest.approx(days + 2, abs=1.5)

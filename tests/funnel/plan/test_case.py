@@ -26,7 +26,7 @@ def test_it_counts_what_the_campaign_did(stressed: Path) -> None:
     assert [candidate.config.lr for candidate in case.candidates] == [2e-3, 1.5e-3, 8e-4]
     assert case.candidates[0].horizon_steps == 1000
     assert [len(curve) for curve in case.curves(case.candidates[0])] == [1000, 1000]
-    # The finalist's standard error is of a mean of two.
+    # The finalist's standard error is that of a mean of two runs.
     assert case.run_sd == pytest.approx(0.01 * 2**0.5 / 2.212)
     assert case.ranking_test is None
 
@@ -65,7 +65,7 @@ def test_where_nothing_survived_there_is_nothing_to_launch(tmp_path: Path) -> No
 
 
 def confirm(directory: Path, of: Config, *, gain: float = 0.3) -> None:
-    """Write a confirmation of ``of`` into the journal."""
+    """Append a confirmation of ``of`` to the journal."""
     runs, end = confirmation(500, load_menu("cpu-tiny").baseline, {1: of}, gain=gain)
     with (directory / "trajectory.jsonl").open("a") as file:
         file.writelines(dump_row(row) + "\n" for row in (*runs, end))

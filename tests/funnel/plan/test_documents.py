@@ -1,4 +1,4 @@
-"""What the plan says of documents within a sequence, of Megatron-Core's own model."""
+"""The plan's statement on documents within a sequence agrees with Megatron-Core's own model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``autoresearch handoff`` and ``autoresearch verify`` as a person runs them."""
+"""``autoresearch handoff`` and ``autoresearch verify`` run as a user runs them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(home: Path, *arguments: str | Path, **environment: str) -> subprocess.Co
 
 @pytest.fixture(scope="module")
 def home(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a launch plan lies in ``handoff``."""
+    """Return a directory that holds a launch plan in ``handoff``."""
     home = tmp_path_factory.mktemp("home")
     done = run(home, "handoff", "--target", "llama-7b", "--campaign", stressed, "--json")
     assert done.returncode == 0, done.stderr
@@ -47,8 +47,10 @@ def home(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_log(home: Path, name: str, *, since: float = 2.0, noise: float = 0.02) -> Path:
-    """The cloud's first day along the middle of the band; from the share ``since`` of it on the
-    loss rises."""
+    """Write a log of the cloud run's first day along the middle of the band.
+
+    From the share ``since`` of the day onward the loss rises.
+    """
     rng = random.Random(1)
     with (home / "handoff" / "forecast.csv").open() as file:
         points = list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""The written scripts, run by a real bash with stand-ins for what only a rented node has."""
+"""A real bash runs the written scripts, with stand-ins for what only a rented node has."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def two_nodes(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Node:
-    """A rented node with stand-ins for torchrun, nvidia-smi and the like in its PATH."""
+    """Rented node with stand-ins for torchrun, nvidia-smi and similar programs in its PATH."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -228,7 +228,8 @@ def test_fp8_is_compared_with_bf16(bundle: Path, node: Node) -> None:
 
 
 def test_of_several_nodes_the_last_one_judges(two_nodes: Path, node: Node) -> None:
-    """It alone has the losses: the others did their part, and have nothing to fail by."""
+    """Only the last node has the losses. The others did their part and must not fail for lack of
+    them."""
     node.stand_in("torchrun", "true")
     node.stand_in("autoresearch", f"touch {node.home}/verified")
     node.environment |= {"NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}
@@ -317,7 +318,7 @@ def test_recipes_are_there_for_every_finalist_and_a_restart(bundle: Path) -> Non
 
 
 def restarting(node: Node) -> list[str]:
-    """The flags of a launch that goes on from step 4512 of another run."""
+    """Return the flags of a launch that starts from step 4512 of another run."""
     other = node.home / "winner"
     (other / "iter_0004512").mkdir(parents=True, exist_ok=True)
     node.environment |= {"FROM_DIR": str(other), "FROM_STEP": "4512"}
@@ -342,7 +343,7 @@ def test_a_restart_at_half_the_rate_has_the_winners_flags_for_the_checkpoints_sa
     flags = dict(options(words[place + 1 :]))
     assert [flags.pop("--load"), flags.pop("--ckpt-step")] == [load[1:2], load[3:]]
     assert flags | {"--save": winners["--save"]} == winners
-    # Once it has checkpoints of its own, it goes on from them.
+    # Once the run has checkpoints of its own, it resumes from them.
     (node.home / "gentler/latest_checkpointed_iteration.txt").write_text("4700")
     assert node.run(script).returncode == 0
     own = dict(options(node.words()[place + 1 :]))
@@ -485,7 +486,7 @@ def test_a_ranking_that_may_be_chance_is_a_risk(
 def test_a_warm_up_that_fills_much_of_the_schedule_is_a_risk(
     stressed: Path, tmp_path: Path
 ) -> None:
-    """Ten steps of warm-up: 1 % of a thousand steps, 5 % of two hundred."""
+    """Ten steps of warm-up are 1% of a thousand steps and 5% of two hundred."""
     assert "the warm-up is" not in " ".join(plan_of(stressed).risks)
     plan = plan_of(stressed_campaign(tmp_path, [config(lr=2e-3)], steps=200))
     (risk,) = (risk for risk in plan.risks if risk.startswith("the warm-up is"))
@@ -499,7 +500,8 @@ def test_a_warm_up_that_fills_much_of_the_schedule_is_a_risk(
 
 
 def test_what_the_run_does_besides_training_is_a_risk(stressed: Path) -> None:
-    """8.03 B parameters of 14 bytes at 5 GB/s an hour; 20 batches in 1000, forward only."""
+    """A checkpoint holds 8.03 B parameters of 14 bytes, written hourly at 5 GB/s. Evaluation runs
+    20 batches, forward only, per 1000 steps."""
     risks = " ".join(plan_of(stressed).risks)
     assert "evaluation adds 0.7%" in risks
     assert "the GPUs wait 22 s for each 112 GB, 0.6% of the time" in risks
@@ -516,7 +518,7 @@ def test_sequences_longer_than_any_proxys_are_a_risk(stressed: Path, tmp_path: P
 def test_an_untied_head_starts_larger_where_the_rule_leaves_it_to_megatron_lm(
     stressed: Path, tmp_path: Path
 ) -> None:
-    """0.02² × 4096 / 2 nats; the proxy's logits have a deviation of 0.5."""
+    """The excess is 0.02² × 4096 / 2 nats; the proxy's logits have a standard deviation of 0.5."""
     campaign = stressed_campaign(
         tmp_path, [config(d_model=1024, n_head=8, tie_embeddings=False, positions="rotary")]
     )
@@ -530,7 +532,7 @@ def test_an_untied_head_starts_larger_where_the_rule_leaves_it_to_megatron_lm(
 
 
 def test_a_head_starts_as_much_larger_as_the_recipes_init_scale_says(tmp_path: Path) -> None:
-    """Half the deviation: a quarter of 0.02² × 4096 / 2 nats."""
+    """Half the standard deviation gives a quarter of 0.02² × 4096 / 2 nats."""
     shape = {"d_model": 1024, "n_head": 8, "tie_embeddings": False, "positions": "rotary"}
     campaign = stressed_campaign(tmp_path, [config(**shape, init_scale=0.5)])
     risks = " ".join(plan_of(campaign, lr_rule="sqrt_width").risks)
@@ -571,7 +573,7 @@ def test_on_a_single_gpu_nothing_is_compared_with_itself(stressed: Path, tmp_pat
     done = subprocess.run([script, "layout"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no other layout fits" in done.stderr
-    # One GPU holds no two ranks of NCCL.
+    # NCCL cannot run two ranks on one GPU.
     assert "--device cpu --ranks 2" in script.read_text()
 
 
@@ -594,7 +596,8 @@ echo "[Rank 4] (after 10 iterations) memory (MB) | allocated: 1.0 | max reserved
 def test_the_speed_is_measured_and_the_next_plan_goes_by_it(
     bundle: Path, stressed: Path, node: Node
 ) -> None:
-    """The slow start does not count; the stated 40 % ask for more than 10 s a step."""
+    """The measurement excludes the slow start. The stated 40% would imply more than 10 s per
+    step."""
     node.stand_in("torchrun", TIMED)
     done = node.run(bundle / "preflight.sh", "speed")
     assert done.returncode == 0, done.stderr

@@ -58,12 +58,13 @@ def gpt3_like(**changes: Any) -> TargetArchitecture:
 
 
 def test_activations_are_korthikantis_without_their_dropout_masks() -> None:
-    # Korthikanti et al. 2022: 34 h a token and layer; the masks of two dropouts are h each.
+    # Korthikanti et al. 2022: 34 h per token and layer; the masks of two dropouts are h each.
     assert layer_activation_bytes(gpt3_like()) == 32 * 4096
 
 
 def test_bytes_a_parameter_are_megatrons() -> None:
-    """``theoretical_memory_usage.py``: 18 plain, ``6 + 12 / DP`` with the distributed optimizer."""
+    """``theoretical_memory_usage.py``: 18 bytes plain, ``6 + 12 / DP`` with the distributed
+    optimizer."""
     target, gpu = load_target("llama-7b"), GPUS["h100"]
     params = target.total_params / 1e9
     plain = memory_use(target, layout(distributed_optimizer=False), gpu, fp8=False)
@@ -86,7 +87,7 @@ def test_logits_count_on_the_last_stage_and_activations_on_the_first() -> None:
     assert one.activations_gb == pytest.approx(
         8192 * 32 * layer_activation_bytes(target) / 1e9, rel=1e-9
     )
-    # The first of four stages has a quarter of the layers, for four micro-batches, and no logits.
+    # The first of four stages has a quarter of the layers, four micro-batches and no logits.
     small = target.model_copy(update={"vocab_size": 1024})
     first = memory_use(small, layout(pipeline=4, data=2, global_batch=16), gpu, fp8=False)
     assert first.logits_gb == 0
@@ -154,7 +155,7 @@ def test_a_pipeline_with_fewer_micro_batches_than_stages_is_not_taken() -> None:
         assert not use.is_usable
         assert use.layout.bubble >= 0.5
     assert suggest(uses, target, gpus).layout.pipeline == 1
-    # Sixteen sequences are four micro-batches for two stages.
+    # Two stages divide sixteen sequences into four micro-batches.
     chosen = suggest(layouts(target, gpus, 16, fp8=False), target, gpus).layout
     assert (chosen.pipeline, chosen.accumulation) == (2, 4)
 
@@ -205,8 +206,8 @@ def test_gpus_by_name_and_what_they_cost() -> None:
 
 
 def test_what_fits_unsharded_is_not_sharded() -> None:
-    """llama-1b's 18 bytes a parameter are 22 GB; llama-7b's 145, and on two of tensor parallel 72
-    beside its activations and logits."""
+    """At 18 bytes per parameter llama-1b needs 22 GB and llama-7b 145 GB. With a tensor parallelism
+    of two, llama-7b needs 72 GB in addition to its activations and logits."""
     small = layouts(load_target("llama-1b"), cluster(), 128, fp8=False)
     assert not small[0].layout.distributed_optimizer
     assert small[0].optimizer_gb == pytest.approx(12 * small[0].weights_gb / 2)

@@ -1,4 +1,4 @@
-"""Two nodes of two ranks each, as two torchruns on this machine."""
+"""Two torchruns on this machine act as two nodes of two ranks each."""
 
 from __future__ import annotations
 

@@ -26,8 +26,10 @@ CHECKPOINTS = Checkpoints(
 
 
 def known_options(lr_rule: LrRule = "mup") -> dict[str, tuple[str, list[str]]]:
-    """What the real parsers take, by name: how many values, and which. A plan by another rule than
-    ``mup`` is to do with the oldest release."""
+    """Return the options of the real parsers by name: how many values each takes, and which.
+
+    A plan with a rule other than ``mup`` must work with the oldest release.
+    """
     lines = OPTIONS.read_text("utf-8").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("#"))
     return {
@@ -101,7 +103,7 @@ def test_a_llama_is_told_apart_from_a_gpt() -> None:
     assert value(gpt, "--normalization") == "LayerNorm"
     assert value(llama, "--position-embedding-type") == "rope"
     assert "--rotary-base" not in gpt
-    # Megatron-Core raises where GELU is fused with a bias that is not there.
+    # Megatron-Core raises an error if GELU is fused with a missing bias.
     assert "--no-bias-gelu-fusion" in gpt
     assert "--no-bias-gelu-fusion" not in llama
     assert value(llama, "--ffn-hidden-size") == "14336"
@@ -176,7 +178,7 @@ def test_fp32_proxies_stand_for_a_bf16_run() -> None:
     assert launch_precision(projection) == "bf16"
 
 
-# --- what a winner may have besides --------------------------------------------------------------
+# --- further options of a winner -----------------------------------------------------------------
 
 
 def changed(target: TargetArchitecture, **changes: Any) -> TargetArchitecture:

@@ -20,13 +20,13 @@ def test_llama_3s_interruptions_come_out_again() -> None:
     assert interruptions_per_day(Terms(), LLAMA_3) * 54 == pytest.approx(419)
     assert interruptions_per_day(Terms(), NODE) < 0.01
     assert interruptions_per_day(SPOT, NODE) == pytest.approx(6, rel=0.01)
-    # Who does not rent on spot terms is not pre-empted.
+    # Without spot terms no interruptions are expected.
     assert interruptions_per_day(Terms(preemptions_per_day=6), NODE) < 0.01
 
 
 def test_the_interval_is_youngs_within_an_hour_and_two_saves() -> None:
     assert save_interval_h(Terms(), 112, NODE) == 1
-    # 112 GB at 5 GB/s, six interruptions a day.
+    # 112 GB at 5 GB/s, with six interruptions per day.
     young_s = (2 * 22.4 * 86_400 / interruptions_per_day(SPOT, NODE)) ** 0.5
     assert save_interval_h(SPOT, 112, NODE) == pytest.approx(young_s / 3600)
     often = Terms(spot=True, preemptions_per_day=1000, storage_gb_s=0.5)

@@ -1,4 +1,4 @@
-"""A curriculum: what each phase trains, where it fits, and how it is launched."""
+"""A curriculum defines what each phase trains, where it fits, and how it launches."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_tokens_are_shared_out_and_a_step_keeps_its_tokens(plan: Handoff) -> Non
 def test_each_phase_has_its_own_memory_time_and_layout(plan: Handoff) -> None:
     first, second = plan.phases
     assert not first.recipe.layout.is_sharded
-    # Attention over eight times the length, of a tenth of the tokens.
+    # Attention spans eight times the length, over a tenth of the tokens.
     assert first.hours / 9 < second.hours
     assert second.speed.mfu != first.speed.mfu
     for phase in plan.phases:
@@ -90,7 +90,7 @@ def test_each_phase_has_its_own_memory_time_and_layout(plan: Handoff) -> None:
 
 
 def test_where_the_memory_says_so_the_state_is_sharded_at_the_hand_over(stressed: Path) -> None:
-    """3.1 B parameters, 56 GB whole: no room for sequences of 32,768 beside it."""
+    """3.1 B parameters take 56 GB unsharded, which leaves no room for sequences of 32,768."""
     wider = target().model_copy(
         update={"d_model": 3072, "n_head": 48, "n_layer": 20, "params": 3_100_000_000}
     )
@@ -144,7 +144,8 @@ def test_a_rotary_base_that_no_flag_takes_is_refused(stressed: Path) -> None:
     [
         ("cosine", [0.5, 0.25 * (2 - 2**0.5), 0.0], ["cosine", "linear", "linear"]),
         ("linear", [0.5, 0.25, 0.0], ["linear", "linear", "linear"]),
-        # The last 0.4 of all: three eighths of the fall in the second phase, the rest in the third.
+        # The last 0.4 of the run: three eighths of the fall in the second phase, the rest in the
+        # third.
         ("wsd", [1.0, 0.625, 0.0], ["linear", "WSD", "linear"]),
     ],
 )
@@ -224,7 +225,7 @@ def test_the_scripts_are_whole_and_say_what_megatron_lm_takes(bundle: Path, tmp_
     assert flags["--lr-decay-style"] == ["linear"]
     assert float(flags["--min-lr"][0]) == 0
     assert int(flags["--lr-warmup-iters"][0]) > 0
-    # Its own checkpoints are gone on from, the others' only ever started from.
+    # The run resumes from its own checkpoints; the previous phase's are only a starting point.
     (tmp_path / "long/latest_checkpointed_iteration.txt").write_text("10")
     assert node.run(second).returncode == 0
     assert "--pretrained-checkpoint" not in flags_of(node)
@@ -247,7 +248,7 @@ def test_the_page_and_the_json_have_the_table(bundle: Path, plan: Handoff) -> No
 
 
 def test_gpus_that_are_kept_are_not_held_against_such_that_are_not(stressed: Path) -> None:
-    """A run of less than a day, on demand and on spot."""
+    """A run of less than a day is planned on demand and on spot."""
     kept = plan_of(stressed, load_target("llama-1b").model_copy(update={"token_budget": 10**9}))
     assert kept.money.run.undisturbed_usd < kept.money.run.day_usd
     page = handoff_files(kept, Path("handoff"))["README.md"].decode()

@@ -1,4 +1,4 @@
-"""What a launch plan makes of the campaign's ladder."""
+"""The campaign's ladder determines parts of the launch plan."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WISHES = Wishes(mfu=0.4, lr_rule="mup", batch=128, bytes_per_token=None)
 
 
 def ladder_of(case: LaunchCase, rungs: int) -> LadderResult:
-    """Of a few runs, whose curves are the long runs'."""
+    """Return a ladder of a few runs, whose curves are the long runs'."""
     best = case.candidates[0]
     points = tuple(
         LadderPoint(

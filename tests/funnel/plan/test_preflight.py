@@ -30,9 +30,9 @@ app = typer.Typer()
 app.command()(command)
 
 LLAMA = toy_config(plain_config(load_target("llama-7b")))
-"""Grouped queries, SwiGLU, RMSNorm, rotary positions, an untied head."""
+"""Config with grouped queries, SwiGLU, RMSNorm, rotary positions and an untied head."""
 GPT = toy_config(config(weight_decay=0.1))
-"""Full attention, GELU, LayerNorm, learned positions, a tied head."""
+"""Config with full attention, GELU, LayerNorm, learned positions and a tied head."""
 
 
 def check(results: list[Sameness]) -> None:
@@ -134,7 +134,7 @@ def test_the_command_prints_a_table_and_exits_one_where_a_layout_fails(tmp_path:
     refused = CliRunner().invoke(app, ["--target=llama-7b", "--recipe=x"])
     assert isinstance(refused.exception, SettingsError)
     (tmp_path / "recipe.json").write_text(config().model_dump_json())
-    # No process can be done in the least time that can be asked for.
+    # No process can finish within the shortest timeout that the option accepts.
     done = CliRunner().invoke(
         app, [f"--recipe={tmp_path / 'recipe.json'}", "--timeout=1", "--json"]
     )

@@ -1,4 +1,4 @@
-"""The files that Megatron-Core itself writes and reads are the measure of what is written here."""
+"""The prepared files equal those that Megatron-Core itself writes and reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from funnel.plan.scripts.prepare_data import main
 
-# Megatron-Core imports what PyTorch has deprecated.
+# Megatron-Core imports deprecated parts of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 TEXTS = ["The cat sat.", "A dog, and a cat.\nTwo lines.", "çedilla – ünïcode", "x"]
@@ -26,7 +26,7 @@ Prepare = Callable[..., int]
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Path:
-    """Bytes, and a token that ends documents."""
+    """Write a tokenizer of single bytes and an end-of-document token; return its path."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE({sign: n for n, sign in enumerate(alphabet)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -87,7 +87,7 @@ def test_the_files_are_those_of_megatron_cores_own_builder(
 def test_a_gpt_dataset_of_megatron_core_takes_its_samples_from_it(
     tmp_path: Path, tokenizer: Path, prepare: Prepare
 ) -> None:
-    """Every token of an epoch is in a sample, in runs that are those of documents."""
+    """Every token of an epoch is in a sample, and its runs of tokens are those of the documents."""
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
     from megatron.core.datasets.indexed_dataset import IndexedDataset
     from megatron.core.datasets.utils import Split
@@ -123,7 +123,7 @@ def test_a_gpt_dataset_of_megatron_core_takes_its_samples_from_it(
 
 
 class _Ends:
-    """What the dataset asks of a tokenizer."""
+    """Attributes that the dataset requires of a tokenizer."""
 
     def __init__(self, end: int) -> None:
         self.eod = end
@@ -171,7 +171,7 @@ def test_too_few_tokens_for_the_run_are_refused(
 def test_damage_is_found(
     tmp_path: Path, prepare: Prepare, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each of them loads in Megatron-LM without a word, or trains on nonsense."""
+    """Megatron-LM loads each damaged file without an error or trains on nonsense."""
     prefix = tmp_path / "data/corpus"
     binary, index = Path(f"{prefix}.bin"), Path(f"{prefix}.idx")
 

@@ -1,4 +1,4 @@
-"""Carrying a recipe: exact examples, and the laws that any width must obey."""
+"""Exact examples of carrying a recipe to a target, and laws that hold at any width."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def rule(projection: Projection, name: str) -> str:
 
 
 def test_a_proxy_a_quarter_as_wide() -> None:
-    """In round figures by hand: a quarter by width, a half by depth, (161 B / 16 M)^-0.3 by length
-    and sqrt(1.45 M / 16,384) by the batch."""
+    """The factors by hand: a quarter for width, a half for depth, (161 B / 16 M)^-0.3 for length
+    and sqrt(1.45 M / 16,384) for the batch."""
     projection = project(PROXY, TARGET, horizon_steps=1000)
 
     everywhere = (160_605_224_960 / 16_384_000) ** -0.3 * (177 / 2) ** 0.5
@@ -49,7 +49,7 @@ def test_a_proxy_a_quarter_as_wide() -> None:
     shortcut = project(PROXY, TARGET, horizon_steps=1000, lr_rule="sqrt_width")
     assert shortcut.config.lr == pytest.approx(3e-4 / 2 / 2 * everywhere)
     assert shortcut.base_lr == shortcut.config.lr
-    # 160,605,224,960 tokens are 20 a parameter; 0.58 times their power of 0.571 are 1.45 million.
+    # 160,605,224,960 tokens are 20 per parameter; 0.58 times their power of 0.571 is 1.45 million.
     assert (projection.config.batch_size, projection.tokens_per_step) == (177, 1_449_984)
     assert projection.steps == math.ceil(160_605_224_960 / 1_449_984) == 110_764
     assert projection.warmup_fraction == 0.005
@@ -88,7 +88,7 @@ def test_every_value_says_what_carried_it() -> None:
 
 
 def test_another_batch_carries_another_rate() -> None:
-    """Sixteen times the tokens a step: four times the rate, a sixteenth of the steps."""
+    """Sixteen times the tokens per step gives four times the rate and a sixteenth of the steps."""
     one = project(PROXY, TARGET, horizon_steps=1000, batch_size=8)
     other = project(PROXY, TARGET, horizon_steps=1000, batch_size=128)
 

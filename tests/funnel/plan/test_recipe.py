@@ -1,4 +1,4 @@
-"""The recipes of a plan: batch, steps, rates and decay are those of one run."""
+"""Each recipe of a plan takes its batch, steps, rates and decay from a single run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The restart loop and the signals, under the real torchrun and a trainer that is really killed."""
+"""The restart loop and the signals work under the real torchrun with a trainer that is killed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ save()
 
 @pytest.fixture(scope="module")
 def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of two GPUs, with a run of 300 steps."""
+    """Write a plan for two GPUs with a run of 300 steps; return its folder."""
     out = tmp_path_factory.mktemp("plan") / "handoff"
     wishes = Wishes(mfu=None, lr_rule="mup", batch=16, bytes_per_token=None)
     cluster = Cluster(nodes=1, gpus=2, gpu=GPUS["h100"])
@@ -85,7 +85,7 @@ def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Job:
-    """One script, started; its checkpoints and what it said."""
+    """One started script, with its checkpoints and its output."""
 
     def __init__(self, home: Path, bundle: Path) -> None:
         self.home, self.bundle = home, bundle
@@ -130,7 +130,7 @@ class Job:
         return int(path.read_text()) if path.exists() else 0
 
     def starts(self) -> list[int]:
-        """The steps that rank 0 was started from."""
+        """Return the steps that rank 0 started from."""
         path = self.home / "starts"
         lines = path.read_text().splitlines() if path.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith("0 ")]
@@ -162,8 +162,8 @@ def test_after_a_killed_worker_it_goes_on_from_the_latest_checkpoint(job: Job) -
 
 
 def test_at_a_signal_a_checkpoint_is_saved_and_the_next_run_goes_on(job: Job) -> None:
-    """A save of two seconds, and a step that is no multiple of five: the workers were told, and
-    waited for."""
+    """A save takes two seconds, and the step is no multiple of five. The script signals the workers
+    and waits for them."""
     process = job.start(STAND_IN_SAVE_S="2")
     wait_until(lambda: job.step() >= 10)
     process.send_signal(signal.SIGUSR1)
@@ -193,7 +193,7 @@ def test_a_notice_that_the_machine_is_taken_back_is_a_signal(job: Job) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_gets_no_further_is_given_up(job: Job) -> None:
-    """It crashes at step 8 whenever it comes there: the first start saved step 5, the others
+    """The run crashes whenever it reaches step 8. The first start saves step 5, the others save
     nothing."""
     job.start(STAND_IN_CRASH="8", MOST_FAILURES="2")
     code, said = job.ended()

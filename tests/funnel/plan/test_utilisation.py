@@ -1,4 +1,4 @@
-"""The step's arithmetic against published runs, and what is made of a measurement."""
+"""The step's arithmetic agrees with published runs, and a measurement replaces the estimate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def test_runs_that_nothing_was_fitted_to() -> None:
 
 
 def test_one_share_for_all_would_not_do() -> None:
-    """40 % of the peak for every row of the table is off by up to 19 %, the arithmetic by 8 %."""
+    """An assumed 40% of the peak is off by up to 19% over the table's rows, the arithmetic by
+    8%."""
     stated = [abs(0.40 * 989.4 / one.row.tflops - 1) for one in h100_rows()]
     assert max(stated) > 2 * max(abs(one.error) for one in h100_rows())
 
@@ -63,8 +64,8 @@ def seconds(**changes: object) -> dict[str, float]:
 
 
 def test_each_part_is_its_formula() -> None:
-    """By hand: two reductions of 8192 × 4096 bf16 a layer forward and two backward, half of twice
-    that for TP 2, 32 layers, 16 micro-batches, 80 % of 450 GB/s."""
+    """By hand: two reductions of 8192 × 4096 bf16 per layer forward and two backward. TP 2 moves
+    half of twice that, over 32 layers and 16 micro-batches, at 80% of 450 GB/s."""
     moved = 4 * 8192 * 4096 * 2 * 32 * 16
     assert seconds()["tensor parallel"] == pytest.approx(moved / (0.8 * 450e9))
     assert seconds(tensor=1, data=16)["tensor parallel"] == 0
@@ -80,7 +81,7 @@ def test_traffic_that_a_micro_batch_hides_is_not_counted() -> None:
     narrow = MACHINES["h100"].model_copy(update={"fabric_gb_s": 1.0})
     parts = dict(step_time(TARGET, LAYOUT, CLUSTER, narrow, Practice()).parts())
     assert hidden == 0
-    # A gigabyte a second between two nodes: 16 GB of gradients take seconds.
+    # Two nodes linked at one gigabyte per second need seconds for 16 GB of gradients.
     assert parts["data parallel, not hidden"] > 1
 
 

@@ -1,5 +1,4 @@
-"""How often sound runs whose neighbouring steps share their noise raise an alarm, and how often
-trouble in such runs is found."""
+"""Rates of false alarms and of detections in runs whose neighboring steps have correlated noise."""
 
 from __future__ import annotations
 
@@ -15,7 +14,8 @@ CURVES = 20
 
 
 def wandering(sigma: float, correlation: float, seed: int) -> Floats:
-    """[STEPS]: noise of this sd whose neighbours correlate."""
+    """Return noise [STEPS] with standard deviation ``sigma``, correlated between neighboring
+    steps."""
     rng = np.random.default_rng(seed)
     draws = rng.normal(size=STEPS + 200) * sigma * np.sqrt(1 - correlation**2)
     noise = np.zeros(STEPS + 200)
@@ -44,7 +44,8 @@ STEP = np.arange(1.0, STEPS + 1)
 def test_sound_runs_raise_few_alarms_whatever_their_steps_share(
     correlation: float, sigma: float
 ) -> None:
-    """At a correlation of 0.8 and sd 0.08 nine in ten such runs were called spiked or diverged."""
+    """At a correlation of 0.8 and sd 0.08 an earlier detector called nine in ten such runs spiked
+    or diverged."""
     assert outcomes(power_law()(STEP), sigma, correlation).count("survives") >= 0.85 * CURVES
 
 
@@ -56,7 +57,7 @@ def test_a_lasting_jump_is_found_all_the_same(correlation: float) -> None:
 
 @pytest.mark.parametrize(("sigma", "least"), [(0.01, 1.0), (0.02, 0.5)])
 def test_a_plateau_at_half_way_shows_on_a_calm_curve(sigma: float, least: float) -> None:
-    """At sd 0.08 it is found in 5 of 100; docs/stress.md has the power between."""
+    """At sd 0.08 the detector finds it in 5 of 100; docs/stress.md has the power in between."""
 
     def found(last: float) -> list[int]:
         curves = (
@@ -75,7 +76,7 @@ def test_a_plateau_at_half_way_shows_on_a_calm_curve(sigma: float, least: float)
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.02, 0.03])
 def test_a_stop_late_in_the_schedule_is_found(sigma: float) -> None:
-    """At 700 of 1000 steps; the slope of what follows alone finds 7 of 20 at sd 0.02."""
+    """Progress stops at step 700 of 1000. The slope after that alone finds 7 of 20 at sd 0.02."""
     steps = 1000
 
     def stops(last: float) -> list[int]:

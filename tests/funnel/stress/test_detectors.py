@@ -1,4 +1,4 @@
-"""Every failure is found, at its step; sound runs pass, however noisy their batches."""
+"""The detectors find every failure at its step and pass sound runs, however noisy the batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trainer.spec import TrialFailed
 STEPS = 400
 sigmas = st.floats(-3, -0.7).map(lambda exponent: 10**exponent)
 seeds = st.integers(0, 10_000)
-# What follows holds of nearly every curve and not of each, so no profile draws other cases;
-# how often a detector errs is measured elsewhere.
+# These properties hold for nearly every curve, not for each, so no profile draws other cases.
+# test_detector_rates.py measures how often a detector errs.
 
 
 def rise(at: int, height: float) -> Floats:
-    """[STEPS]: zero before ``at``, ``height`` from then on."""
+    """Return a step [STEPS]: zero before ``at``, ``height`` from then on."""
     return np.where(np.arange(1, STEPS + 1) >= at, height, 0.0)
 
 
@@ -52,7 +52,7 @@ def test_sound_runs_survive_any_noise(
 
 @pytest.mark.slow
 def test_false_alarms_are_rare_where_some_batches_are_much_harder() -> None:
-    """Five in a hundred batches are off by five times the others' noise."""
+    """Five in a hundred batches deviate by five times the noise of the others."""
     alarms = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Who gets long runs, on which seeds, in which order."""
+"""The plan selects the configs, seeds and order of long runs."""
 
 from __future__ import annotations
 

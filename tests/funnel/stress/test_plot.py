@@ -1,4 +1,4 @@
-"""The side-by-side plot is written whole, in both formats, the same from the same curves."""
+"""The side-by-side plot is complete in both formats and reproducible from the same curves."""
 
 from __future__ import annotations
 

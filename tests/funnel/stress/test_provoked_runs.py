@@ -1,4 +1,4 @@
-"""The verdicts on small runs that really fail, because they were told to."""
+"""Verdicts on small runs that really fail, because their configs provoke it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BROKEN = range(150, 153)
 
 
 class Broken(Batches):
-    """Sound ones, but for three in the middle."""
+    """Sound batches, except for three in the middle."""
 
     def __call__(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         tokens_BT, targets_BT = super().__call__(step)
@@ -42,7 +42,7 @@ class Broken(Batches):
 
 
 def run(seed: int = 1, **changes: Any) -> tuple[StressVerdict, list[CurvePoint]]:
-    """A full schedule on words."""
+    """Train a full schedule on words; return the verdict and the curve."""
     small = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 32}
     recipe = config(**{**small, "precision": "fp32", "lr": 3e-3, **changes})
     torch.manual_seed(seed)
@@ -81,9 +81,9 @@ def test_a_learning_rate_that_leaves_all_bounds_is_nonfinite() -> None:
 
 
 def test_betas_that_forget_the_gradients_size_go_wrong() -> None:
-    """With beta1 above the root of beta2 the momentum outlives what it is divided by, and steps
-    grow without bound when gradients shrink. Clipped and cooled down, some runs recover. When and
-    how is chaos, and another processor's: only that it goes wrong is certain."""
+    """With beta1 above the root of beta2 the momentum outlives its normalization, and steps grow
+    without bound as gradients shrink. Some runs recover once clipped and cooled down. The details
+    are chaotic and depend on the processor; only the failure is certain."""
     betas = {"beta1": 0.97, "beta2": 0.55, "lr": 1e-3, "lr_warmup": 20}
     runs = [run(seed, **betas, grad_clip=50.0, lr_min_ratio=0.0) for seed in range(1, 6)]
     assert sum(verdict.outcome != "survives" for verdict, _ in runs) >= 4
@@ -91,7 +91,7 @@ def test_betas_that_forget_the_gradients_size_go_wrong() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_few_broken_batches_are_a_spike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a damaged shard: three batches whose targets are noise, on a sound recipe."""
+    """Three batches of a sound recipe have noise as targets, as a damaged shard would produce."""
     monkeypatch.setitem(globals(), "Batches", Broken)
     verdict, curve = run(seed, grad_clip=UNCLIPPED)
     assert (verdict.outcome, verdict.step) == ("spikes", BROKEN.start)

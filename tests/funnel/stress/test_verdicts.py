@@ -1,4 +1,4 @@
-"""Verdicts on runs of a command, whose curve is what it prints."""
+"""Verdicts on a command's runs, whose curve is what the command prints."""
 
 from __future__ import annotations
 

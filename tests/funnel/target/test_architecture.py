@@ -1,4 +1,4 @@
-"""Target architectures: what is shipped is what it says, and what is not is refused."""
+"""Shipped target architectures have their published sizes, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_four_targets_are_shipped_under_their_own_names() -> None:
 @pytest.mark.parametrize(
     ("name", "total", "blocks"),
     [
-        # Meta's Llama 3.2 1B, Llama 3 8B and Llama 3 70B, as their checkpoints have them.
+        # Meta's Llama 3.2 1B, Llama 3 8B and Llama 3 70B, from their checkpoints.
         ("llama-1b", 1_235_814_400, 973_146_112),
-        # GPT-Neo 1.3B's 1,315,575,808 less its biases, which no backend here has.
+        # GPT-Neo 1.3B's 1,315,575,808 less its biases, which no backend here supports.
         ("gpt-1b", 1_315_180_544, 1_208_059_904),
         ("llama-7b", 8_030_261_248, 6_979_588_096),
         ("llama-70b", 70_553_706_496, 68_452_360_192),

@@ -1,4 +1,5 @@
-"""A target as a budget: what its ratios come to at so many parameters, tokens or dollars."""
+"""A target given as a number of parameters, tokens or dollars determines its shape by its
+ratios."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def own(*lines: str) -> TargetArchitecture:
 
 
 def test_the_published_shape_comes_of_its_ratios_and_its_parameters() -> None:
-    """Llama 3 8B has width 4096, 32 layers, 32 heads and 14,336."""
+    """Llama 3 8B has width 4096, 32 layers, 32 heads and d_ff 14,336."""
     target = own("params = 6_980_000_000", 'params_counted = "without_embeddings"')
 
     assert (target.d_model, target.n_layer, target.n_head, target.n_kv_head) == (4096, 32, 32, 8)
@@ -55,8 +56,9 @@ def test_tokens_alone_make_a_twentieth_in_parameters() -> None:
 
 
 def test_money_is_spent_on_twenty_tokens_a_parameter() -> None:
-    """By hand: $100,000 buy 40,000 hours of 400 TFLOP/s, 5.76e22 FLOPs; with 6 N D and D = 20 N
-    that is 21.9 B parameters, fewer where attention over 8,192 tokens and the head are paid too."""
+    """By hand: $100,000 buys 40,000 hours of 400 TFLOP/s, 5.76e22 FLOPs. With 6 N D and D = 20 N
+    that is 21.9 B parameters, or fewer once attention over 8,192 tokens and the head are paid
+    for."""
     target = own(MONEY.format(usd=100_000))
 
     per_token = TrainingFlops.of(target, vocab_size=128256, seq_len=8192).per_token

@@ -1,4 +1,4 @@
-"""The target's shape is the target's own with what the search changed, at the target's size."""
+"""The carried shape is the target's own with the search's changes, at the target's size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from trainer.spec import Config
 
 TARGETS = ("llama-7b", "llama-70b", "gpt-1b")
 SIZE_TOLERANCE = 0.02
-"""How far the blocks' parameters may be off the target's: whole layers, d_ff in steps of 128."""
+"""Tolerance of the blocks' parameters, relative to the target's: whole layers, d_ff in steps of
+128."""
 
 
 @cache
@@ -45,7 +46,7 @@ def menu_of(name: str, scale: Scale) -> ProxyMenu:
 
 
 def won(name: str, scale: Scale = GPU, **changes: Scalar) -> tuple[Config, Config]:
-    """A winner that changed this of the menu's baseline, and the baseline."""
+    """Return a winner with these changes to the menu's baseline, and the baseline."""
     menu = menu_of(name, scale)
     return menu.apply(menu.baseline, changes), menu.baseline
 
@@ -68,14 +69,14 @@ def test_the_baseline_carries_the_target_itself(name: str, scale: Scale) -> None
     assert carry_shape(baseline, target, baseline=baseline) == CarriedShape(
         target=target, ratios=()
     )
-    # What is no ratio is none of its business.
+    # Knobs that are not ratios leave the shape unchanged.
     other = baseline.model_copy(update={"lr": 0.5, "weight_decay": 0.3, "schedule": "wsd"})
     assert carry_shape(other, target, baseline=baseline).target is target
 
 
 def test_shared_heads_and_activation_are_paid_by_d_ff_as_in_the_proxy() -> None:
-    """By hand: 7 B with full heads has 4096 × (4 × 4096 + 3 F) in a block, the target's 2.5 and
-    3 × 14336; and two matrices of 3 / 2 the width weigh what three do."""
+    """By hand: with full heads a block of the 7 B has 4096 × (4 × 4096 + 3 F) parameters, the
+    target's 2.5 and 3 × 14336. Two matrices of 3 / 2 the width weigh as much as three."""
     assert numbers(carried("llama-7b", kv_group=1).target) == (4096, 32, 32, 32, 12288)
     relu2 = carried("llama-7b", activation="relu2").target
     assert numbers(relu2) == (4096, 32, 32, 8, 21504)
@@ -169,7 +170,7 @@ def test_what_harms_stays_behind_and_takes_the_depth_it_was_paid_with() -> None:
 
 
 def test_numbers_of_a_larger_winner_are_left_behind() -> None:
-    """The menu cpu-tiny turns sizes: its winner's shape may have won by being larger."""
+    """The menu cpu-tiny varies sizes, so its winner's shape may have won by being larger."""
     menu = load_menu("cpu-tiny")
     winner = menu.apply(menu.baseline, {"d_model": 192, "positions": "rotary"})
     target = load_target("gpt-1b")
@@ -192,7 +193,7 @@ def test_learned_positions_are_left_behind_where_the_targets_phases_want_rotary_
     assert not ratio.is_carried
     assert ratio.how == "left behind: the target's phases want rotary positions"
     assert found.target.positions == "rotary"
-    # Phases of one length ask for nothing of the kind.
+    # Phases of equal length require no rotary positions.
     even = asked.model_copy(update={"phases": (Phase(name="main", share=1.0),)})
     assert carry_shape(winner, even, baseline=baseline).target.positions == "learned"
 

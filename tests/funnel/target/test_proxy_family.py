@@ -44,7 +44,7 @@ def family_of(
 
 
 def target_like(**changes: object) -> TargetArchitecture:
-    """llama-7b with other numbers, declared as what they come to."""
+    """Return llama-7b with these changes, declared with its resulting parameter count."""
     base = load_target("llama-7b").model_dump() | changes
     shape = TargetArchitecture.model_construct(**base)
     return TargetArchitecture.model_validate(

@@ -1,5 +1,5 @@
-"""Menus of ratios: every config has the baseline's size, is read back as what it was made of, and
-few local proposals are refused."""
+"""In menus of ratios every config has the baseline's size and round-trips through its knobs. The
+rails refuse few local proposals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainer.spec import Config
 
 TARGETS = ("llama-7b", "llama-70b", "gpt-1b", "llama-1b")
 SIZE_TOLERANCE = {"spark-354m": 0.005, "cpu-tiny": 0.015}
-"""How far any config's size may be off the baseline's: half the grain of d_ff."""
+"""Tolerance of a config's size, relative to the baseline's: half the grain of d_ff."""
 EVERYDAY = [("llama-7b", GPU, "params"), ("gpt-1b", GPU, "flops"), ("llama-70b", CPU, "params")]
 CASES = [
     pytest.param(*each, marks=() if each in EVERYDAY else pytest.mark.slow)
@@ -56,7 +56,7 @@ def case(name: str, scale: Scale, equal: Equal) -> tuple[RatioFamily, ProxyMenu]
 
 
 def size_of(config: Config, family: RatioFamily) -> float:
-    """Counted here: weights of the blocks' matrices, or FLOPs a token over 6 (PaLM, appendix B)."""
+    """Count the weights of the blocks' matrices, or FLOPs per token over 6 (PaLM, appendix B)."""
     d, kv_width = config.d_model, config.d_model * config.kv_heads // config.n_head
     attention = 2 * d * d + 2 * d * kv_width
     weights = config.n_layer * (attention + (3 if config.gated else 2) * d * config.d_ff)
@@ -67,7 +67,7 @@ def size_of(config: Config, family: RatioFamily) -> float:
 
 @cache
 def shapes(name: str, scale: Scale, equal: Equal) -> tuple[tuple[dict[str, Any], Config], ...]:
-    """Every config of a menu that differs in shape and passes its constraints, with its knobs."""
+    """Return a menu's valid configs that differ in shape, each with its knobs."""
     _, menu = case(name, scale, equal)
     names = ("d_model", "head_dim", "kv_group", "ffn_ratio", "activation")
     found = []
@@ -131,7 +131,7 @@ def test_at_least_eight_ratios_each_say_why_they_transfer(name: str, scale: Scal
 
 @pytest.mark.parametrize(("name", "scale", "equal"), CASES)
 def test_local_proposals_mostly_pass_the_rails(name: str, scale: Scale, equal: Equal) -> None:
-    """From the baseline and from shapes far from it: a random proposal of up to three knobs."""
+    """Random proposals change up to three knobs, from the baseline and from distant shapes."""
     _, menu = case(name, scale, equal)
     rails = Rails(menu, budget=menu.campaign.budget)
     rng = Random(1)

@@ -1,4 +1,4 @@
-"""All rules together: what must hold whatever they say."""
+"""Invariants that hold for all rules together, whatever each rule's values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainer.spec import Config
 
 TARGET = load_target("llama-7b")
 SMALL = config(lr=2e-3, weight_decay=2.0, lr_warmup=20, batch_size=16)
-"""Its decay is felt: a time scale of a quarter of 1,000 steps."""
+"""Small config whose weight decay matters: its time scale is a quarter of 1,000 steps."""
 WIDE = SMALL.model_copy(update={"d_model": 512, "n_head": 16, "d_ff": 2048, "n_layer": 16})
 
 RULES = st.builds(
@@ -54,7 +54,7 @@ def test_a_recipe_at_its_own_size_and_length_is_itself(rules: RuleChoice) -> Non
 
 @given(rules=RULES, steps=st.integers(1001, 10**6))
 def test_two_leaps_are_one(rules: RuleChoice, steps: int) -> None:
-    """The rates; of a decay it holds where it was felt all along."""
+    """The rates are equal. The decay is equal if it matters throughout."""
     middle = at(SMALL, WIDE.model_copy(update={"d_model": 256, "n_head": 8}), 4000, rules=rules)
     twice = carry(
         middle.config,
@@ -90,7 +90,7 @@ def test_another_batch_re_derives_the_rest(rules: RuleChoice, factor: int) -> No
 
 
 def test_our_own_trainer_is_told_the_base_and_does_the_rest() -> None:
-    """Where the config says the parametrisation, its rate times base / width is the blocks'."""
+    """If the config states the parametrization, the blocks train at its rate times base / width."""
     said = at(SMALL, WIDE, 10**5, rules=RuleChoice(in_config=True))
     unsaid = at(SMALL, WIDE, 10**5, rules=RuleChoice(depth="complete_p"))
 
@@ -98,7 +98,7 @@ def test_our_own_trainer_is_told_the_base_and_does_the_rest() -> None:
     assert said.config.lr * 128 / 512 == pytest.approx(unsaid.config.lr)
     assert said.block_lr == unsaid.block_lr == unsaid.config.lr
     assert (unsaid.config.mup_base_width, unsaid.config.mup_base_depth) == (None, None)
-    # And on from there, the base stays.
+    # Carrying the result further keeps the base.
     on = carry(said.config, horizon_steps=said.steps, shape=WIDE, tokens=10**9,
                tokens_per_step=SMALL.tokens_per_step, rules=RuleChoice(in_config=True))  # fmt: skip
     assert (on.config.mup_base_width, on.config.mup_base_depth) == (128, 4)
@@ -153,7 +153,7 @@ def test_every_value_says_what_carried_it_and_what_else_could_have() -> None:
 
 
 def test_a_ladder_that_contradicts_the_default_changes_the_plan() -> None:
-    """Best rates at one width and batch that do not move with the tokens."""
+    """The best rates at one width and batch do not change with the tokens."""
     one = BestRate(d_model=128, params=1e6, tokens=1e6, tokens_per_step=2048, lr=2e-3, log_sd=0.1)
     support = LadderSupport(
         best_rates=tuple(one.model_copy(update={"tokens": t}) for t in (1e6, 1e7, 1e8))

@@ -1,7 +1,8 @@
-"""The rules in force against runs that others published: within twice, stated beforehand.
+"""The rules in force agree with published runs within a factor of two, stated beforehand.
 
-The ones that miss are named here and in docs/transfer.md; one that begins or ceases to miss fails.
-The rule of depth was chosen with these runs in view, so of that they are no independent test.
+The runs that miss are listed here and in docs/transfer.md; a run that begins or ceases to miss
+fails its test. The rule of depth was chosen with these runs in view, so they are no independent
+test of it.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from tests.support.published_runs import RUNS, STEP_LAW_GRID, Cell, PublishedRun
 from trainer.spec import Config
 
 MISSED_RATES = {"OLMo 2 13B"}
-"""Trained at three times the rate of the 7 B of its family."""
+"""Run trained at three times the rate of its family's 7 B."""
 MISSED_BATCHES = {"OLMo 2 7B"}
-"""By 7 %."""
+"""Run missed by 7%."""
 FACTOR = 2.0
 NAMED = [pytest.param(run, id=run.name) for run in RUNS]
 
 
 def hit(ratio: float) -> bool:
-    """Whether what a rule says over what was used is within the factor."""
+    """Return whether the ratio of a rule's value to the published one is within the factor."""
     return 1 / FACTOR <= ratio <= FACTOR
 
 
 def carried(
     cell: Cell, shape: Config, tokens: int, rules: RuleChoice, tokens_per_step: int | None = None
 ) -> float:
-    """The rate of one small run as the rules carry it to a large one."""
+    """Return the rate of one small run as the rules carry it to a large one."""
     plan = carry(
         cell.config,
         horizon_steps=cell.steps,
@@ -44,7 +45,7 @@ def carried(
 
 
 def rate(run: PublishedRun, rules: RuleChoice = DEFAULT_RULES) -> float:
-    """The rate carried from every cell of Step Law's grid over the one used, in the median."""
+    """Return the median ratio of the rate carried from Step Law's grid to the published rate."""
     return median(
         carried(cell, run.config, run.tokens, rules) / run.config.lr for cell in STEP_LAW_GRID
     )
@@ -63,8 +64,8 @@ def test_the_batch_is_within_twice_the_one_used(run: PublishedRun) -> None:
 
 
 def test_the_rules_in_force_are_not_beaten_by_a_factor_of_two_of_any_other_length() -> None:
-    """The rule of length is the one that published runs tell apart: without it, or by a law of the
-    tokens whose batch is not its own, most of them are missed."""
+    """Published runs distinguish the rule of length. Without it, or with a law of the tokens that
+    assumes another batch, most runs are missed."""
     hits = {}
     for horizon in ("delphi", "none", "step_law", "complete_d"):
         rules = DEFAULT_RULES.model_copy(update={"horizon": horizon})
@@ -74,7 +75,7 @@ def test_the_rules_in_force_are_not_beaten_by_a_factor_of_two_of_any_other_lengt
 
 
 def test_the_grids_own_optima_are_mostly_carried_from_each_other() -> None:
-    """272 pairs at the batches found best; 82 % were within twice when this was written."""
+    """Of 272 pairs at the best batches 82% were within a factor of two when this was written."""
     ratios = [
         carried(small, large.config, round(large.tokens), DEFAULT_RULES, large.tokens_per_step)
         / large.lr

@@ -1,4 +1,4 @@
-"""Each rule against the figures of its own paper, or of the code that its authors published."""
+"""Each rule reproduces the figures of its own paper, or of its authors' published code."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.support.published_runs import STEP_LAW_GRID
 
 
 def test_maximal_update_is_table_8() -> None:
-    """Adam's rate of a hidden matrix goes with 1 / fan_in."""
+    """Adam's rate of a hidden matrix is proportional to 1 / fan_in."""
     factors = [width_factor("mup", d_base=128, d_model=d, size_ratio=1) for d in (128, 256, 8192)]
     assert factors == [1, 1 / 2, 1 / 64]
 
 
 @pytest.mark.parametrize("depth_multiplier", [1, 2, 16, 64])
 def test_depth_is_the_published_code(depth_multiplier: int) -> None:
-    """EleutherAI/nanoGPT-mup, branch completep: ``depth_lr_scaling = m^(alpha - 1)``,
-    alpha 1 or 1/2."""
+    """EleutherAI/nanoGPT-mup, branch completep: ``depth_lr_scaling = m^(alpha - 1)`` with alpha 1
+    or 1/2."""
     layers = 2 * depth_multiplier
     for rule, alpha in (("complete_p", 1.0), ("depth_mup", 0.5)):
         assert depth_factor(rule, base=2, n_layer=layers) == pytest.approx(  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def test_delphi_is_the_published_code() -> None:
 
 
 def test_one_batch_ten_times_the_tokens() -> None:
-    """The exponents as their papers have them, at one batch."""
+    """The exponents at one batch are those of the papers."""
     factors = {rule: horizon_factor(rule, tokens_ratio=10) for rule in EXPONENTS}
     assert factors["microsoft"] == pytest.approx(0.479, abs=1e-3)
     assert factors["complete_d"] == pytest.approx(1 / math.sqrt(10))
@@ -63,8 +63,9 @@ def test_step_laws_length_is_its_own_with_its_own_batch() -> None:
 
 
 def test_step_law_is_the_mean_of_its_published_fits() -> None:
-    """Of the 1,004 bootstrap fits in step-law/steplaw: exp(0.5863) N^-0.7129 D^0.3075 and
-    exp(-0.5435) D^0.5709 tokens. 7 B parameters on 1.4 T tokens is the example of its README."""
+    """The rule is the mean of the 1,004 bootstrap fits in step-law/steplaw: exp(0.5863) N^-0.7129
+    D^0.3075, and exp(-0.5435) D^0.5709 tokens. Its README's example is 7 B parameters on 1.4 T
+    tokens."""
     n, d = 7e9, 1.4e12
     assert step_law_lr(n, d) == pytest.approx(
         math.exp(0.58631) * n**-0.71292 * d**0.30749, rel=0.02
@@ -80,7 +81,8 @@ def test_step_law_is_within_twice_its_grids_optima() -> None:
 
 
 def test_power_lines_batch() -> None:
-    """0.721 M tokens for 40 B, as others read the fit; its exponent, and the critical one's."""
+    """The fit gives 0.721 M tokens for 40 B, as others read it. The exponents of the optimal and
+    the critical batch are the published ones."""
     assert power_lines_batch(40e9) == pytest.approx(0.721e6, rel=0.005)
     assert power_lines_batch(2e10) / power_lines_batch(1e10) == pytest.approx(2**0.383)
     assert critical_batch(2e10) / critical_batch(1e10) == pytest.approx(2**0.462)
@@ -92,8 +94,8 @@ def test_a_batch_that_is_kept_is_kept() -> None:
 
 
 def test_the_time_scale_of_adamw() -> None:
-    """tau = B / (lr × weight_decay × D), as both papers have it; Power Lines' optimum of 20 tokens
-    a parameter is 1.084 × 20^-0.527."""
+    """Both papers define tau = B / (lr × weight_decay × D). Power Lines' optimum at 20 tokens per
+    parameter is 1.084 × 20^-0.527."""
     lr, decay, batch, tokens = 3e-4, 0.1, 2**22, 2e12
     assert timescale(lr, decay, tokens / batch) == pytest.approx(batch / (lr * decay * tokens))
     assert timescale(lr, 0.0, 1000) == math.inf
@@ -110,7 +112,7 @@ def test_a_time_scale_that_was_felt_is_carried_and_one_that_was_not_is_not() -> 
 
 
 def test_warm_up() -> None:
-    """Ma and Yarats: 2 / (1 - beta2), 2,000 steps at PyTorch's beta2."""
+    """Ma and Yarats: 2 / (1 - beta2), which is 2,000 steps at PyTorch's beta2."""
     assert warmup_steps("untuned", fraction=0.1, steps=10**6, beta2=0.999) == 2000
     assert warmup_steps("fraction", fraction=0.005, steps=110_764, beta2=0.95) == 554
     assert warmup_steps("untuned", fraction=0.1, steps=30, beta2=0.999) == 29

@@ -1,4 +1,4 @@
-"""A ladder's best rates choose among the rules, where they can."""
+"""A ladder's best rates select among the rules, if they can distinguish them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from funnel.transfer.support import BestRate, LadderSupport, RateRules
 from funnel.transfer.width import WIDTH_RULES, width_factor
 
 SIZES = ((64, 2, 1e6), (96, 3, 4e6), (128, 4, 8e6), (192, 6, 4e7), (256, 8, 3e8))
-"""Width, depth, tokens."""
+"""Width, depth and tokens of each rung."""
 DEFAULT = RateRules(width="mup", depth="depth_mup", horizon="delphi")
 
 
@@ -23,7 +23,7 @@ def params(d_model: int, n_layer: int) -> float:
 
 
 def ladder(rules: RateRules, *, log_sd: float, noise: float = 0.0, seed: int = 0) -> LadderSupport:
-    """Best rates that some rules make, with errors of ``noise``."""
+    """Return best rates that follow the given rules, with errors of ``noise``."""
     rng = np.random.default_rng(seed)
     d_base, l_base, t_base = SIZES[0]
     rates = []
@@ -54,7 +54,7 @@ def ladder(rules: RateRules, *, log_sd: float, noise: float = 0.0, seed: int = 0
 
 
 def overturned(ladders: int) -> int:
-    """How many of so many ladders that the default rules made say that they do not hold."""
+    """Return how many of so many ladders reject the default rules that generated them."""
     return sum(
         ladder(DEFAULT, log_sd=0.2, noise=0.2, seed=seed).choose(DEFAULT).decisive
         for seed in range(ladders)
@@ -97,7 +97,7 @@ def test_a_rule_that_was_asked_for_is_not_overturned() -> None:
 
 
 def test_rules_that_it_cannot_tell_apart_stay() -> None:
-    """A grid whose rates double says no more of a rate than half an octave."""
+    """A grid of doubling rates locates the best rate only to within half an octave."""
     made = ladder(DEFAULT.model_copy(update={"horizon": "microsoft"}), log_sd=0.35)
     verdict = made.choose(DEFAULT)
 
@@ -106,7 +106,7 @@ def test_rules_that_it_cannot_tell_apart_stay() -> None:
 
 
 def test_chance_rarely_overturns_rules_that_hold() -> None:
-    """Of 200 ladders: about one in twenty, and allowed is one in ten."""
+    """About one in twenty of 200 ladders rejects the rules; the test allows one in ten."""
     assert overturned(200) <= 20
 
 
