@@ -1,4 +1,4 @@
-"""Ways that rank better are found, ways that do not are not, and costs add up by hand."""
+"""Calibration finds proxy metrics that rank better, rejects others, and adds up costs correctly."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_way_that_ranks_better_is_advised_where_it_costs_no_more(truth: np.nda
 
 
 def test_what_only_seems_better_is_not_advised(truth: np.ndarray) -> None:
-    """All with noise of the same size."""
+    """All proxy metrics have noise of the same size."""
     own = Scored(noisy(truth, 1.0, 2), 1.0)
     others = {f"way{seed}": Scored(noisy(truth, 1.0, seed), 1.0) for seed in range(10, 22)}
     every = found(truth, own=own, **others)
@@ -98,7 +98,7 @@ def test_a_fit_uses_what_each_way_knows(truth: np.ndarray) -> None:
 
 
 def test_a_fit_does_not_see_the_config_that_it_predicts(truth: np.ndarray) -> None:
-    """From ways that know nothing, with many of them, it learns nothing."""
+    """A fit to many uninformative proxy metrics learns nothing."""
     rng = np.random.default_rng(11)
     ways = [rng.normal(size=N).tolist() for _ in range(20)]
     assert abs(spearman(fitted(ways, truth.tolist()), truth.tolist())) < 0.4
@@ -115,7 +115,7 @@ def test_what_each_further_gain_costs_by_hand() -> None:
     curve = [(0.5, rho(0.4)), (1.0, rho(0.5)), (2.0, rho(0.6)), (4.0, rho(0.58)), (8.0, rho(0.66))]
     costs = times_to_gain(curve)
     assert [level for level, _ in costs] == pytest.approx([0.55, 0.6, 0.65])
-    # Halfway to 2 on a logarithm, at 2, and five sixths of the way from 4 to 8.
+    # Halfway to 2 on a logarithmic scale, at 2, and five sixths of the distance from 4 to 8.
     assert [times for _, times in costs] == pytest.approx([2**0.5, 2, 4 * 2 ** (5 / 6)])
     assert times_to_gain([(1.0, rho(0.5)), (2.0, rho(0.4))]) == []
     assert times_to_gain([]) == []
@@ -123,8 +123,8 @@ def test_what_each_further_gain_costs_by_hand() -> None:
 
 @pytest.mark.parametrize(("n", "worlds"), [(14, 100), (40, 40)])
 def test_a_fit_to_noise_does_not_lean_against_the_truth(n: int, worlds: int) -> None:
-    """The mean of all others leans away from the one left out: told with it, nine ways of noise had
-    a mean correlation of −0.4 at 14 configs and −0.19 at 40."""
+    """The mean of all others is biased away from the config left out. With that bias nine metrics
+    of pure noise had a mean correlation of −0.4 at 14 configs and −0.19 at 40."""
     found = []
     for world in range(worlds):
         rng = np.random.default_rng([n, world])

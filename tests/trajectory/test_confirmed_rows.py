@@ -1,4 +1,4 @@
-"""A journal with a confirmation: what reads it tells it, and what ranks and judges passes it by."""
+"""Readers report a journal's confirmation; ranking and judging ignore it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_report_without_one_is_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_headline_of_another_config_than_the_best_is_none(tmp_path: Path) -> None:
-    """The search went on and found a better one: what was confirmed is not said of it."""
+    """The search continued and found a better config, to which the confirmation does not apply."""
     others = dict(list(FINALISTS.items())[1:])
     runs, end = confirmation(9_000, BASELINE, others)
     found = findings(tmp_path, [*SEARCH, *runs, end])

@@ -1,4 +1,4 @@
-"""Evidence grown a row at a time is the evidence of all the rows."""
+"""Evidence added one row at a time equals the evidence of all rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trajectory.statistics.exact import ExactSum
 CONFIGS = [config(lr=1e-4 * (1 + i)) for i in range(5)]
 
 Measurement: TypeAlias = tuple[Config, int, float | None]
-"""A config, a seed, and its val_bpb or None for a failure."""
+"""Config, seed, and its val_bpb or None for a failure."""
 
 measurement = st.tuples(
     st.sampled_from(CONFIGS), st.integers(0, 4), st.one_of(st.none(), st.floats(0.5, 9.0))
@@ -93,7 +93,7 @@ def test_a_simulated_campaign_restored_equals_itself() -> None:
 
 
 def test_sigma_does_not_drift_over_many_updates() -> None:
-    """Every update takes one config's sum of squares out and puts another in."""
+    """Every update removes one config's sum of squares and adds another."""
     rng = random.Random(0)
     evidence = Evidence([campaign_row()])
     for number in range(1, 4001):

@@ -1,4 +1,4 @@
-"""The journal keeps what it was given, whatever happens to the process, the power or the disk."""
+"""The journal keeps its rows when the process, the power or the disk fails."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_torn_last_line_is_passed_over_then_cut_away_and_kept(cut: int) -> Non
 @pytest.mark.parametrize("cut", [1, 2, 15, len(RECORD) - 2])
 @pytest.mark.parametrize("rest", [b"\0" * 40, b"\0" * 40 + b"\n"], ids=["zeros", "zeros-newline"])
 def test_a_last_line_of_zeros_is_torn_too(cut: int, rest: bytes) -> None:
-    """File systems extend a file before its data are on the disk."""
+    """File systems extend a file before its data reach the disk."""
     check_torn(RECORD[:cut] + rest)
 
 
@@ -120,7 +120,7 @@ def check_torn(torn: bytes) -> None:
 
 @pytest.mark.parametrize("left", [b"\n\n", b"\n  \r\n", b'{"torn\n\n\n'])
 def test_empty_lines_at_the_end_go_too(left: bytes) -> None:
-    """As an editor leaves them: a row that is appended would stand behind damage."""
+    """An editor leaves such lines, and an appended row would follow damage."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trajectory.jsonl"
         path.write_bytes(BEFORE + left)

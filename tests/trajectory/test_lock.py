@@ -1,4 +1,4 @@
-"""One writer per campaign, and the second is told who the first is."""
+"""A campaign has one writer, and the error names it to a second one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_second_is_told_who_holds_it_and_gets_it_once_the_first_is_killed(
             assert said in str(caught.value)
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-    assert str(holder.pid) in (tmp_path / LOCK_FILE).read_text()  # stale, and in nobody's way
+    assert str(holder.pid) in (tmp_path / LOCK_FILE).read_text()  # the stale entry blocks nobody
     with CampaignLock(tmp_path):
         assert str(os.getpid()) in (tmp_path / LOCK_FILE).read_text()
 

@@ -1,4 +1,4 @@
-"""What long runs add up to: worst verdicts, uncertainties, finalists, and the ranking's test."""
+"""Long runs yield worst verdicts, uncertainties, finalists and the test of the ranking."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OUT_OF_MEMORY = TrialFailed(status="oom", message="killed by the kernel's out-of
 
 
 def rows(*scores: tuple[object, dict[int, float]]) -> list[StressRow]:
-    """The newest first."""
+    """Return the rows of long runs, newest first."""
     made = [
         stress_row(100 + number, of, seed, score)  # type: ignore[arg-type]
         for number, (of, by_seed) in enumerate(scores)
@@ -138,7 +138,7 @@ def test_finalists_stand_best_first_whatever_they_were_run_for() -> None:
 
 
 def test_a_seed_s_luck_puts_no_finalist_before_another() -> None:
-    """One night has four seeds of a, the next two of b, and those two are easy ones."""
+    """One loop trains four seeds of a, the next two seeds of b, and those two are easy seeds."""
     a, b = CONFIGS[:2]
     effects = {900: -0.1, 901: -0.1, 902: 0.1, 903: 0.1}
     drawn = rows(

@@ -1,4 +1,4 @@
-"""What ``top`` promises, it keeps on average."""
+"""The guarantees of ``top`` hold on average."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANY = config()
 
 @dataclass(frozen=True)
 class Simulated:
-    """A campaign's configs and what each would score over all seeds there are."""
+    """A campaign's configs, with the score that each would have over all possible seeds."""
 
     evidence: Evidence
     truth: dict[str, float]
@@ -103,7 +103,7 @@ def test_the_winner_scores_what_its_posterior_mean_says(case: str) -> None:
     assert abs(fmean(promised)) < abs(fmean(raw)) + 0.1 * SIGMA
     assert fmean(covered) >= 0.85
     if case in {"as usual", "all nearly alike", "a short night"}:
-        assert fmean(raw) < -0.25 * SIGMA  # what the minimum would have promised
+        assert fmean(raw) < -0.25 * SIGMA  # the minimum's promise
 
 
 def test_the_best_ten_are_covered_as_promised() -> None:
@@ -127,13 +127,13 @@ def test_a_population_is_recovered_from_many_configs() -> None:
     found = Population.fit(entries, sigma)
     assert found is not None
     assert found.sd == pytest.approx(0.07, rel=0.25)
-    # Races run again what looked lucky, so replicates scatter by more: the cautious side.
+    # Races rerun lucky configs, so replicates scatter more, which is the conservative direction.
     assert 1 <= found.sigma / (SIGMA / math.sqrt(2)) < 1.35
     assert found.configs >= 490
 
 
 def test_ruinous_configs_do_not_undo_the_shrinkage() -> None:
-    """Were they of the population, its sd would be ten times as large and luck would win."""
+    """As part of the population they would make its sd ten times as large, and luck would win."""
     calm, wild = simulate(3, bad=0), simulate(3, bad=0)
     for number in range(30):
         entry = ConfigEvidence(ANY, f"bad {number}", 100 + number, scores={0: 5.5 + number})
@@ -158,7 +158,8 @@ def test_one_lucky_run_does_not_beat_four_good_ones() -> None:
 
 
 def test_an_easy_seed_is_no_merit() -> None:
-    """On seed 0 everything scores 0.2 lower: who ran on it alone gains nothing by it."""
+    """Everything scores 0.2 lower on seed 0, so a config that ran only there gains nothing from
+    it."""
     entries = []
     rng = random.Random(0)
     for number in range(20):
@@ -209,7 +210,8 @@ def test_few_configs_are_compared_by_their_means_with_students_t() -> None:
 
 
 def test_the_baseline_s_own_runs_say_how_surely_it_is_known() -> None:
-    """Its seeds are paired with the population's; a wild baseline makes every difference unsure."""
+    """The baseline's seeds are paired with the population's. A noisy baseline makes every
+    difference uncertain."""
     calm, wild = simulate(11), simulate(11)
     scores = wild.evidence.configs["0"].scores
     for seed, push in zip(scores, (0.4, -0.4, 0.4, -0.4, 0.0), strict=True):
@@ -228,7 +230,7 @@ def test_the_baseline_s_own_runs_say_how_surely_it_is_known() -> None:
     ("score", "beats"), [(4.25 - 0.225, True), (4.25 - 0.223, False), (4.25 + 0.3, False)]
 )
 def test_a_mark_needs_the_whole_interval(score: float, beats: bool) -> None:
-    """At 99 % t is 3.169 of ten degrees of freedom, the standard error 0.05 sqrt(2)."""
+    """At 99% t is 3.169 for ten degrees of freedom, and the standard error is 0.05 sqrt(2)."""
     noise = Noise(sigma=0.05, dof=10, sigma_d=0.05)
     baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.25})
     other = ConfigEvidence(B, B.config_hash, 1, scores={0: score})
@@ -274,7 +276,7 @@ def test_costs_are_those_of_every_run() -> None:
 
 
 def test_degrees_of_freedom_are_not_cut_to_whole_numbers() -> None:
-    """They would jump where a variance moves by next to nothing, and the interval with them."""
+    """Truncation would make the interval jump when a variance changes slightly."""
     posterior = Posterior(0.0, ((1.0, 4.0), (1.0, 9.0)))
     dof = 2**2 / (1 / 4 + 1 / 9)
     assert dof % 1 > 0.05

@@ -1,5 +1,5 @@
-"""A campaign is read from its journal where that is short, from the index where it is long: the
-answers are the same."""
+"""A campaign is read from its journal if that is short, else from the index, with the same
+result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row says what happened, and reads back as what was said."""
+"""A row records what happened and round-trips."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 EMA = Averaging(form="ema", steps=20)
 RHO = Correlation(value=0.7, lo=0.5, hi=0.8)
 
-anything = st.text(st.characters(codec=None, exclude_categories=()))  # lone surrogates too
+anything = st.text(st.characters(codec=None, exclude_categories=()))  # includes lone surrogates
 values = st.one_of(st.booleans(), st.integers(), st.floats(), anything)
 
 
@@ -96,7 +96,7 @@ def test_a_decision_cannot_hold_a_number_that_is_none() -> None:
 
 
 def test_every_rule_is_in_the_row_under_its_own_name() -> None:
-    """Rules are declared once: whatever is among them is written, and read back as it was."""
+    """Rules are declared once. Each is written, and read back unchanged."""
     other = Rules(**{name: rule.default + 1 for name, rule in Rules.model_fields.items()})
     for rules in (Rules(), other):
         decision = Decision(action="keep", rules=rules)

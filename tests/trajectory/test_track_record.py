@@ -1,4 +1,4 @@
-"""What became of each proposer's turns."""
+"""Outcomes of each proposer's iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Importing: recognised, whole or not at all, read back as written, exported and imported again."""
+"""An import recognizes a file's format, is all or nothing, and survives an export and a second
+import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""autoresearch.jsonl of pi-autoresearch."""
+"""Reading the autoresearch.jsonl of pi-autoresearch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""results.tsv of karpathy/autoresearch."""
+"""Reading the results.tsv of karpathy/autoresearch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeats, knobs and time of other tools' loops, against what was published of them."""
+"""Repeats, knobs and times of other tools' loops agree with their published figures."""
 
 from __future__ import annotations
 

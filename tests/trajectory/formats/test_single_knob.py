@@ -1,4 +1,4 @@
-"""JSONL of the single-knob loop: every stage, and every way to be malformed."""
+"""Reading the single-knob loop's JSONL: every stage, and every malformation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a file to import: what has no end is not begun, and lines keep their numbers."""
+"""An import refuses an endless file before it reads it, and lines keep their numbers."""
 
 from __future__ import annotations
 

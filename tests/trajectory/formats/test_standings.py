@@ -1,4 +1,4 @@
-"""The ranking of another tool's configs."""
+"""Ranking another tool's configs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def single_knob_standings(tmp_path: Path, lines: list[object]) -> Standings:
 
 @pytest.mark.timeout(20)
 def test_many_runs_of_one_config_are_summed_up_at_once() -> None:
-    """50,000 runs of one config took minutes where its mean was taken anew for each."""
+    """A mean recomputed for each of 50,000 runs of one config would take minutes."""
     run = {"line": 1, "iter": 1, "name": "a", "status": "measured", "score": 1.0}
     runs = [
         ForeignRun.model_validate(run | {"line": 1 + i, "score": 1 + i % 2}) for i in range(50_000)
@@ -43,8 +43,8 @@ def test_repeats_of_a_config_are_runs_of_it_and_give_the_noise(tmp_path: Path) -
 
 
 def test_a_lucky_run_is_shrunk_below_a_proven_config(tmp_path: Path) -> None:
-    """The single run scores 10.86 and the config run ten times 10.87 on average: the mean of one
-    puts the lucky one first, the posterior does not."""
+    """The single run scores 10.86, and the config with ten runs 10.87 on average. The mean ranks
+    the lucky single run first; the posterior does not."""
     proven = [10.85, 10.89, 10.86, 10.88, 10.87, 10.84, 10.9, 10.87, 10.86, 10.88]
     lines: list[object] = [HEADER]
     lines += [evaluated(i, "d_model", 768, score) for i, score in enumerate(proven, start=1)]

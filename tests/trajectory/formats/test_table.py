@@ -1,4 +1,4 @@
-"""Tables: what they say, as CSV and as Parquet, and what a spreadsheet would run."""
+"""Tables as CSV and Parquet keep their values, and no cell runs as a spreadsheet formula."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_another_tools_score_goes_by_its_measures_name(tmp_path: Path) -> None:
 
 
 def text_of(cell: str) -> str:
-    """The text that a text cell was written for."""
+    """Return the text that a text cell was written for."""
     return cell[1:] if cell.startswith("'") else cell
 
 
 def read_csv(table: Table) -> list[list[Cell]]:
-    """Written and read back, by the columns' kinds."""
+    """Write a table as CSV and read it back, by the kinds of the columns."""
     file = io.StringIO(newline="")
     write_csv(table, file)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""When trials ran, as trackers are told it."""
+"""Start and end times of trials, as reported to trackers."""
 
 from __future__ import annotations
 

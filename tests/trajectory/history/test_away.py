@@ -1,4 +1,4 @@
-"""A writer whose database dies, is away for some rows, and comes back with one past or another."""
+"""The index's database fails, misses rows and returns with one history or another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
 
 
 def as_it_was(_url: str, _journal: Path) -> None:
-    """Nobody touched it."""
+    """Leave the database unchanged."""
 
 
 def empty(url: str, _journal: Path) -> None:
@@ -40,7 +40,7 @@ def empty(url: str, _journal: Path) -> None:
 
 
 def emptied(url: str, journal: Path) -> None:
-    """Its tables were made again, as another campaign that goes on does."""
+    """Recreate the tables, as a resumed campaign of another journal does."""
     empty(url, journal)
     engine = sa.create_engine(url)
     with engine.begin() as connection:
@@ -49,7 +49,7 @@ def emptied(url: str, journal: Path) -> None:
 
 
 def older(url: str, journal: Path) -> None:
-    """A copy made some rows before."""
+    """Restore a copy that is some rows older."""
     empty(url, journal)
     copy = journal.with_name("older.jsonl")
     copy.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:9]))
@@ -57,12 +57,12 @@ def older(url: str, journal: Path) -> None:
 
 
 def ahead(url: str, journal: Path) -> None:
-    """What a write that was done and never acknowledged leaves, too."""
+    """Index the whole journal, as after a write that was completed but never acknowledged."""
     History.open(url, journal).close()
 
 
 class Writer:
-    """Of a campaign whose rows go into the journal and the index."""
+    """Writer of a campaign's rows to the journal and the index."""
 
     def __init__(self, journal: Path, record: Journal, history: History) -> None:
         self.journal = journal
@@ -78,7 +78,7 @@ class Writer:
         return list(read_rows(self.journal))
 
     def iterations(self) -> list[Row]:
-        """The newest first."""
+        """Return the iteration rows, newest first."""
         return [row for row in self.written() if isinstance(row, IterationRow)][::-1]
 
 
@@ -117,7 +117,7 @@ LESS = [empty, emptied, older]
 def test_a_server_back_with_less_between_two_rows_is_given_all_by_the_next(
     server: Server, writer: Writer, comes_back: Callable[[str, Path], None]
 ) -> None:
-    """No write fails: it is back before the next one."""
+    """No write fails, because the server is back before the next one."""
     writer.add(15)
     server.kill()
     server.start()

@@ -1,4 +1,4 @@
-"""What is particular to a history in a SQLite file: it can be lost, broken, and read by others."""
+"""A history in a SQLite file can be lost, damaged or open in another reader."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_reindex_mends_whatever_it_finds(
     sound = dump(where)
     damage(where)
     assert reindex(where, journal).iterations == 60
-    if damage is other_layout:  # whose tables, under other names, are left alone
+    if damage is other_layout:  # tables under other names remain
         assert set(sound) < set(dump(where))
     else:
         assert dump(where) == sound
@@ -241,12 +241,13 @@ with History.open(directory / "history.sqlite", directory / "trajectory.jsonl", 
 
 @pytest.mark.parametrize("left", ["nothing", "wal"])
 def test_a_directory_that_cannot_be_written_can_be_read(tmp_path: Path, left: str) -> None:
-    home = Path("/tmp") / f"archive-{os.getpid()}-{left}"  # pytest's own are closed to others
+    # other users cannot enter pytest's own directories
+    home = Path("/tmp") / f"archive-{os.getpid()}-{left}"
     home.mkdir()
     try:
         journal, where = home / "trajectory.jsonl", home / "history.sqlite"
         indexed(journal, where, 20)
-        if left == "wal":  # a log without its shared memory, as a crash and a copy leave them
+        if left == "wal":  # a log without its shared memory, as after a crash and a copy
             with sqlite3.connect(where) as writer:
                 writer.execute("CREATE TABLE extra (x)")
                 writer.commit()
@@ -350,7 +351,7 @@ def test_killed_at_random_moments_the_history_equals_a_rebuilt_one(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_row_costs_the_same_late_as_early(journal: Path, where: Path) -> None:
-    """Counted in SQLite's own steps rather than in time, which a busy machine stretches."""
+    """The cost is counted in SQLite's own steps, because a busy machine distorts times."""
     rows = list(Simulator(5).rows(3000))
     costs = []
     for length in (100, 3000):
@@ -364,7 +365,7 @@ def test_a_row_costs_the_same_late_as_early(journal: Path, where: Path) -> None:
 
 
 def steps_of(history: History, row: Row) -> int:
-    """Hundreds of virtual machine instructions that indexing this row takes."""
+    """Return how many hundred virtual machine instructions indexing this row takes."""
     steps = 0
 
     def tick() -> None:
@@ -391,15 +392,15 @@ def test_a_history_that_cannot_be_made_is_one_sentence(tmp_path: Path, journal: 
 
 
 def change(where: Path, statements: str) -> None:
-    """By another hand than the writer's."""
+    """Change the database as a process other than the writer."""
     with sqlite3.connect(where) as connection:
         connection.executescript(statements)
     connection.close()
 
 
 def test_an_index_that_lacks_rows_is_not_taken_for_whole(journal: Path, where: Path) -> None:
-    """As a version before left it where its server had come back empty: how far it should reach is
-    right, and what is there is not."""
+    """An earlier version left such an index if its server had come back empty. The recorded extent
+    is right, but rows are missing."""
     rows = indexed(journal, where, 20)
     for lost in ("FROM rows_v5 WHERE line IN (4, 5)", "FROM configs_v5 WHERE position < 3"):
         change(where, f"DELETE {lost}")
@@ -431,7 +432,7 @@ def test_what_could_not_be_settled_stays_in_doubt(journal: Path, where: Path) ->
 def test_a_row_that_does_not_go_with_the_index_is_held_against_the_journal(
     journal: Path, where: Path
 ) -> None:
-    """An index that does not know a config any more is no reason to call the journal damaged."""
+    """An index that has lost a config is no reason to call the journal damaged."""
     candidate, unknown = config(lr=2e-3), config(lr=3e-3)
     again = trial(3, config(), 1, ok(4.2), "reference")
     rows = [

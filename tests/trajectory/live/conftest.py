@@ -1,4 +1,4 @@
-"""A real headless Chromium, and a page in it that must not complain."""
+"""Provide a real headless Chromium, and a page in it that must not log errors."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def page(browser: Browser) -> Iterator[Page]:
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
     yield page
     context.close()
-    # A server that is away is said so by the browser itself.
+    # The browser itself reports a server that is unreachable.
     assert [fault for fault in faults if "ERR_" not in fault] == []

@@ -1,4 +1,4 @@
-"""What tests of the page look at."""
+"""Read the page's parts that the tests check."""
 
 from __future__ import annotations
 

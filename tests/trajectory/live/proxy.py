@@ -1,4 +1,4 @@
-"""A reverse proxy that strips a prefix, as Jupyter's does, and names the server as the host."""
+"""Reverse proxy that strips a prefix, as Jupyter's does, and names the server as the host."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def stripping_proxy(port: int) -> Iterator[tuple[str, list[str]]]:
                 while some := answer.read1():
                     self.wfile.write(some)
             except OSError:
-                pass  # the browser left, or the server ended
+                pass  # the browser disconnected, or the server stopped
             finally:
                 server.close()
 
         do_GET = do_POST = do_PUT = forward  # noqa: N815 (the base class names them)
 
         def log_message(self, *_: object) -> None:
-            """Keep the tests' output clean."""
+            """Discard the log, to keep the tests' output clean."""
 
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The installed command as a real server, over campaigns on disk."""
+"""Run the installed command as a real server over campaigns on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAND = Path(sys.executable).with_name("autoresearch")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running ``autoresearch serve``."""
+    """Running ``autoresearch serve``."""
 
     url: str
     process: subprocess.Popen[str]
@@ -37,7 +37,7 @@ class Server:
 
 @contextmanager
 def serving(*places: Path, port: int = 0, token: str | None = None) -> Iterator[Server]:
-    """A server on loopback; ended with SIGTERM."""
+    """Run a server on loopback, and end it with SIGTERM."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     environment.pop("AUTORESEARCH_SERVE_TOKEN", None)
     if token is not None:
@@ -61,7 +61,7 @@ def serving(*places: Path, port: int = 0, token: str | None = None) -> Iterator[
 
 
 def write_campaign(directory: Path, rows: list[Row]) -> Path:
-    """A campaign's journal; its path."""
+    """Write a campaign's journal; return its path."""
     directory.mkdir(parents=True, exist_ok=True)
     journal = directory / "trajectory.jsonl"
     journal.write_text("".join(dump_row(row) + "\n" for row in rows), "utf-8")
@@ -69,7 +69,7 @@ def write_campaign(directory: Path, rows: list[Row]) -> Path:
 
 
 def simulated(count: int, seed: int = 3) -> list[Row]:
-    """A campaign's rows, with a menu that can be read."""
+    """Return a campaign's rows, with a menu that can be read."""
     first, *others = Simulator(seed=seed).rows(count)
     return [first.model_copy(update={"menu_toml": load_menu("cpu-tiny").toml}), *others]
 

@@ -1,4 +1,4 @@
-"""Who is let in: the token, a session made with it, and nobody else."""
+"""Access requires the token, or a session opened with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures drawn by a process of their own, which does not outlive the album."""
+"""A separate process draws the figures and ends with the album."""
 
 from __future__ import annotations
 

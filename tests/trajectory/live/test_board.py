@@ -1,4 +1,4 @@
-"""Which campaigns are on the board."""
+"""The board lists the campaigns it finds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajectory.live.follower import Follower
 
 
 def look(board: Board) -> list[str]:
-    """Poll until campaigns were looked for again; their names."""
+    """Poll until the board searches for campaigns again; return their names."""
     for _ in range(FIND_EVERY):
         board.poll()
     return list(board.campaigns)

@@ -1,4 +1,4 @@
-"""Who knocks at the page's door otherwise than with a browser on this machine."""
+"""Requests to the page from anything but a browser on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def asked(server: Server, path: str = "/api/campaigns", **headers: str) -> httpx2.Response:
-    """With headers whose underscores are hyphens."""
+    """Request a path with these headers, whose underscores become hyphens."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx2.get(server.url + path, headers=named, timeout=40)
 
@@ -52,7 +52,7 @@ def test_no_host_header_opens_the_gate(runs: Path) -> None:
 def test_the_gate_does_not_look_at_what_the_host_header_makes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever version of Starlette makes of it."""
+    """The gate's verdict is independent of how the Starlette version interprets the header."""
     answers: list[int] = []
 
     async def send(message: dict[str, object]) -> None:
@@ -97,7 +97,7 @@ def test_no_page_from_elsewhere_begins_a_drawing(runs: Path) -> None:
         assert asked(server, figures).is_success, "a script says nothing of sites"
 
 
-# --- those who only begin to ask ---------------------------------------------------------------
+# --- incomplete requests -----------------------------------------------------------------------
 
 BEGUN = {
     "head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
@@ -108,9 +108,9 @@ BEGUN = {
 
 @pytest.mark.slow
 def test_slow_connections_do_not_silence_the_page(runs: Path) -> None:
-    """More of them than the server may open files."""
+    """There are more slow connections than files that the server may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the server's, which inherits it
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the server inherits this limit
     try:
         context = serving(runs)
         server = context.__enter__()

@@ -1,4 +1,4 @@
-"""A campaign followed from its files: what lands is seen, once, whatever happens to the journal."""
+"""Following a campaign's files shows every change exactly once, whatever happens to the journal."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> Non
 
 
 def test_an_older_trial_that_runs_on_beside_an_ended_one_is_seen(tmp_path: Path) -> None:
-    """Of several lanes any trial may end first."""
+    """With several lanes any trial may end first."""
     write(tmp_path, simulated(5))
     older = begin_trial(tmp_path, "t000010", 2)
     newer = begin_trial(tmp_path, "t000011", 1)
@@ -298,7 +298,7 @@ def test_a_trial_that_a_kill_left_is_not_at_work_for_ever(tmp_path: Path) -> Non
 
 
 def test_a_pipe_or_a_link_for_a_curve_is_not_read(tmp_path: Path) -> None:
-    """A trial's process owns its directory, and what it puts there keeps nobody waiting."""
+    """A trial's process owns its directory, so a file there must not block the reader."""
     write(tmp_path, simulated(5))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text(point(7).model_dump_json() + "\n", "utf-8")

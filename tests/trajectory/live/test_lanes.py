@@ -1,4 +1,4 @@
-"""What runs where, as the campaign says it and as the page shows it."""
+"""The campaign reports where each trial runs, and the page shows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trajectory.rows import IterationRow, Row
 
 
 def of_lanes(rows: list[Row], lanes: int) -> list[Row]:
-    """The same rows, as several lanes would have written them."""
+    """Return the same rows, as a campaign with several lanes would write them."""
     found: list[Row] = []
     for row in rows:
         if isinstance(row, IterationRow):
@@ -40,7 +40,7 @@ def of_lanes(rows: list[Row], lanes: int) -> list[Row]:
 
 
 def at_work(directory: Path) -> LaneTeller:
-    """A campaign with two trials on its lanes, one that waits, and a lane that is free."""
+    """Write a campaign with two trials on its lanes, one waiting trial and a free lane."""
     write_campaign(directory, of_lanes(simulated(25), 3))
     teller = LaneTeller(Onlooker(stop=Any), directory, 3)  # type: ignore[arg-type]
     for number, (role, lane) in enumerate([("candidate", "0"), ("reference", "1")]):

@@ -1,4 +1,4 @@
-"""The page behind a proxy that strips a prefix, and what one visitor can take from the others."""
+"""The page works behind a proxy that strips a prefix, and one visitor cannot exhaust it."""
 
 from __future__ import annotations
 

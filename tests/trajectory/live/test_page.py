@@ -1,4 +1,4 @@
-"""The page in a real headless Chromium."""
+"""Render the page in a real headless Chromium."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_hostile_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> N
             ),
         }
     )
-    # A directory's name is somebody's text too.
+    # A directory's name is untrusted text, too.
     directory = tmp_path / '<img src=x onerror="window.stolen=1">'
     write_campaign(directory, [*rows[:-1], hostile])
     with serving(tmp_path) as server:
@@ -162,7 +162,7 @@ def test_signing_in(page: Page, tmp_path: Path) -> None:
 
 def test_no_pause_is_offered_where_nothing_reads_the_file(page: Page, tmp_path: Path) -> None:
     journal = write_campaign(tmp_path / "c", simulated(8))
-    os.utime(journal, (1e9, 1e9))  # it ended long ago
+    os.utime(journal, (1e9, 1e9))  # the campaign ended long ago
     with serving(tmp_path) as server:
         shows(page, server)
         expect(page.locator("#pause")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""Whoever reads the page is shown all of it, and is not disturbed."""
+"""The page shows a reader everything, and updates do not disturb reading."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_why_the_pause_file_cannot_be_changed_stays_on_the_page(
 ) -> None:
     rows = simulated(8)
     journal = write_campaign(tmp_path / "c", rows[:-1])
-    (journal.parent / "pause").mkdir()  # no file that could be removed
+    (journal.parent / "pause").mkdir()  # not a file, so it cannot be removed
     with serving(tmp_path) as server, browser.new_context() as context:
         page = context.new_page()
         shows(page, server)
@@ -66,7 +66,7 @@ def test_an_opened_row_stays_while_others_land_and_opens_once(page: Page, tmp_pa
         assert rows_shown(page) == list(range(last, last - 100, -1))
         page.locator("#older").click()
         assert rows_shown(page) == list(range(last, 0, -1))
-        page.locator("#board button").click()  # the campaign that is shown already
+        page.locator("#board button").click()  # the campaign that is already shown
         assert page.evaluate("window.opened.isConnected")
         page.locator('#rows tr.row[data-iter="60"]').click()
         expect(more).to_have_count(0)

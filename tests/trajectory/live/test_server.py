@@ -1,4 +1,4 @@
-"""The real command as a real server, asked over HTTP."""
+"""The real command runs as a real server and answers over HTTP."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def wait_for(server: Server, name: str, iterations: int, **headers: str) -> None
 
 
 def test_the_best_are_told_by_what_they_are_and_not_by_their_last_change(tmp_path: Path) -> None:
-    candidate = config(lr=0.002, d_ff=256)  # d_ff was changed by an iteration before
+    candidate = config(lr=0.002, d_ff=256)  # an earlier iteration changed d_ff
     row = iteration_row(
         1, candidate, (trial(9, candidate, 0, ok(4.1)),), changes={"lr": 0.002, "n_layer": 4}
     )
@@ -204,7 +204,7 @@ def test_the_page_has_no_inline_script_or_style(server: Server) -> None:
 
 def test_other_sites_pages_get_nothing(server: Server, runs: Path) -> None:
     with server.client() as client:
-        # A name of theirs that they point at this machine.
+        # A name of the other site that resolves to this machine.
         assert client.get("/api/campaigns", headers={"Host": "evil.example"}).status_code == 400
         forged = client.put(
             "/api/campaigns/first/pause",
@@ -299,7 +299,7 @@ def test_what_another_tool_measured_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_form_that_never_ends_is_not_waited_for(server: Server) -> None:
-    """Whoever sends one has shown no token yet."""
+    """The sender has not shown a token yet."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(
             b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10000000000\r\n\r\n"
@@ -334,7 +334,7 @@ def test_a_damaged_campaign_does_not_take_the_others_down(tmp_path: Path) -> Non
 
 
 def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> None:
-    """Eight open streams, and the journal and history are written as if nobody looked."""
+    """Eight streams are open, and the journal and history are written without delay."""
     from contextlib import ExitStack
 
     from trajectory.history.store import History

@@ -1,4 +1,4 @@
-"""The page of a confirmed campaign on a phone and on a desktop, as a browser lays it out."""
+"""A browser lays out the page of a confirmed campaign, on a phone and on a desktop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ REACH = """(rule) => {
             reach = Math.max(reach, (i / 4) % width);
     return reach / width;
 }"""
-"""How far to the right pixels of a color reach, as a share of the chart's width."""
+"""Script that returns how far to the right pixels of a color reach, as a share of the chart's
+width."""
 RED, GREEN = "r - g > 60", "g - r > 50"
 
 

@@ -1,4 +1,4 @@
-"""What is drawn can be read: everything within its axes, every axis with its numbers."""
+"""Figures are legible: everything lies within the axes, and every axis has numbers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def visible(figure: Figure) -> list[Axes]:
 
 
 def numbers(axes: Axes) -> list[str]:
-    """The labels that the x axis shows."""
+    """Return the visible labels of the x axis."""
     return [t.label1.get_text() for t in axes.xaxis.get_major_ticks() if t.label1.get_visible()]
 
 
@@ -54,7 +54,7 @@ def test_every_ink_stands_out_from_paper(light: str) -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two ``#rrggbb``, by WCAG 2.2."""
+    """Return the contrast ratio of two ``#rrggbb`` colors, by WCAG 2.2."""
     bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 

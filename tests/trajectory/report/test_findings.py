@@ -1,4 +1,4 @@
-"""The numbers behind the figures, against the rows they come from."""
+"""The figures' numbers agree with the rows they come from."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_the_seconds_of_all_parts_are_the_wall_time(
 
 
 def test_trials_side_by_side_are_one_time_at_work(tmp_path: Path) -> None:
-    """As the cost of the night has it, and the hours it may take."""
+    """Concurrent trials count once, as in the loop's cost and its limit of hours."""
     one, other = config(lr=0.002), config(lr=0.003)
     rows: list[Row] = [*with_menu([campaign_row()]), *(baseline_row(n, 4.3, n) for n in range(2))]
     for number, of in enumerate((one, other), start=1):
@@ -202,7 +202,7 @@ def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: lis
 
 
 def planted(n: int, effect: float, seed: int = 0) -> list[Sample]:
-    """Scores that depend on lr alone, and on nothing where ``effect`` is 0."""
+    """Return samples whose scores depend on lr alone, or on nothing if ``effect`` is 0."""
     rng = random.Random(seed)
     found = []
     for _ in range(n):

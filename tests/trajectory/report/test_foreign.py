@@ -1,4 +1,4 @@
-"""A report on what another tool measured says no more than its file does."""
+"""A report on another tool's measurements states no more than its file does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a campaign whose score is to grow."""
+"""The page of a campaign that maximizes its score."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajectory.report.page import render
 def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> None:
     found = findings(tmp_path, simulated(30))
     ruler = Measure(unit="accuracy", direction="maximise")
-    # What was measured as 2.5, turned: as if the command had printed minus that.
+    # The measured 2.5, negated: as if the command had printed minus 2.5.
     about = replace(found.about, measure="accuracy", ruler=ruler)
     page = render(replace(found, about=about), (), (), datetime.now(UTC))
     best = found.best[0]

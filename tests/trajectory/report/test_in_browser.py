@@ -1,4 +1,4 @@
-"""The page in a real Chromium: it reads well, keeps still under hostile texts, fetches nothing."""
+"""In a real Chromium the page is legible, resists hostile texts and fetches nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Visit:
-    """A page, and everything that went wrong or out on it."""
+    """Loaded page, with its errors and its outgoing requests."""
 
     def __init__(
         self, browser: Browser, path: Path, *, scheme: str = "light", at: str = ""
@@ -251,7 +251,7 @@ def test_a_phone_gets_a_figure_and_cards_of_its_own_width(
 
 
 def _contrast(one: str, other: str) -> float:
-    """Of two ``rgb()`` colours, by WCAG 2.2."""
+    """Return the contrast ratio of two ``rgb()`` colors, by WCAG 2.2."""
     bright, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 

@@ -1,4 +1,4 @@
-"""Texts, intervals and values as a report writes them."""
+"""The report's format of texts, intervals and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a report: whole, self-contained, and never markup from others' texts."""
+"""A report's files are complete and self-contained, and never interpret others' texts as markup."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Elements(HTMLParser):
-    """Every element of a page with its attributes, and the text of scripts and styles."""
+    """Parser that collects a page's elements with their attributes, and the text of scripts and
+    styles."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def unpacked(page: str) -> list[dict[str, Any]]:
-    """The details of all iterations, as the script unpacks them."""
+    """Return the details of all iterations, unpacked as the page's script does it."""
     blocks = [text for attributes, text in Elements(page).raw if attributes.get("class")]
     return [one for block in blocks for one in json.loads(zlib.decompress(base64.b64decode(block)))]
 

@@ -1,4 +1,4 @@
-"""One order of figures, which the page and the files share, and nothing drawn before it must be."""
+"""The page and the files share one order of figures, and draw each figure only when needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resampled correlations begin with the plain one, and keep what two ways share."""
+"""Resampling starts with the plain correlation, and two proxy metrics share their resamples."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_scores_that_are_all_alike_have_no_correlation() -> None:
 
 
 def test_intervals_hold_about_as_often_as_they_say() -> None:
-    """Of 40 draws from a bivariate normal of correlation 0.7; the bench measures it closer."""
+    """Each case has 40 draws from a bivariate normal of correlation 0.7; the bench measures it more
+    precisely."""
     rng = np.random.default_rng(0)
     true_rho, worlds, held = 6 / math.pi * math.asin(0.35), 120, 0
     for world in range(worlds):

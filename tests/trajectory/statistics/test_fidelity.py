@@ -1,4 +1,4 @@
-"""Rank correlations agree with the books, and their intervals cover what they should."""
+"""Rank correlations agree with published values, and their intervals have the stated coverage."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_spearman_of_a_known_case_with_a_tie() -> None:
 
 
 def test_kendall_of_a_known_case_with_ties() -> None:
-    # The example of scipy.stats.kendalltau, by its variant b.
+    # The example of scipy.stats.kendalltau, variant b.
     assert kendall([12, 2, 1, 12, 2], [1, 4, 7, 1, 0]) == pytest.approx(-0.47140452079103173)
 
 
 def test_without_ties_tau_counts_pairs() -> None:
-    # One swap of neighbours among five: nine of ten pairs agree.
+    # One swap of neighbors among five: nine of ten pairs agree.
     assert kendall([1, 2, 3, 4, 5], [1, 3, 2, 4, 5]) == pytest.approx(0.8)
 
 
@@ -62,7 +62,7 @@ def test_a_perfect_order_of_a_few_is_no_proof() -> None:
 
 
 def test_where_configs_tie_the_share_is_of_the_pairs_that_do_not() -> None:
-    """Four of eight lost their numbers, and every pair that can be told is in the right order."""
+    """Four of eight configs diverged. Every pair that can be ordered is in the right order."""
     found = fidelity(range(8), [1, 2, 3, 4, *[math.inf] * 4])
     assert found is not None
     assert found.kendall.value < 0.9
@@ -105,8 +105,8 @@ def test_only_the_order_counts(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_the_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    """Of 12 draws from a bivariate normal of correlation 0.7, whose tau is 2/pi asin(0.7) and rho
-    6/pi asin(0.35)."""
+    """Each case has 12 draws from a bivariate normal of correlation 0.7, with tau 2/pi asin(0.7)
+    and rho 6/pi asin(0.35)."""
     rng = np.random.default_rng(0)
     true_tau, true_rho = 2 / math.pi * math.asin(0.7), 6 / math.pi * math.asin(0.35)
     covered = np.zeros(2)

@@ -1,4 +1,4 @@
-"""The axis of scores, alike in the report and on the live page."""
+"""The report and the live page draw the same axis of scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Student's quantile, held to the tables, to its own law and to other roads to it."""
+"""Student's quantile agrees with tables, with its own density and with independent computations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_one_and_two_degrees_have_closed_forms(p: float) -> None:
 
 @given(dof=st.floats(0.6, 300), p=st.floats(0.6, 0.995))
 def test_the_density_up_to_it_integrates_to_its_probability(dof: float, p: float) -> None:
-    """By Simpson's rule in ``u`` with ``t = sqrt(dof) sinh(u)``, which knows no beta function, and
-    in which the density has no pole however few the degrees are."""
+    """Simpson's rule integrates in ``u`` with ``t = sqrt(dof) sinh(u)``. It needs no beta function,
+    and the density has no pole there however few the degrees of freedom."""
     end = math.asinh(student_t(p, dof) / math.sqrt(dof))
     steps = 2000
     heights = [math.cosh(end * i / steps) ** -dof for i in range(steps + 1)]
