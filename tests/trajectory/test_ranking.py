@@ -103,7 +103,7 @@ def test_the_winner_scores_what_its_posterior_mean_says(case: str) -> None:
     assert abs(fmean(promised)) < abs(fmean(raw)) + 0.1 * SIGMA
     assert fmean(covered) >= 0.85
     if case in {"as usual", "all nearly alike", "a short night"}:
-        assert fmean(raw) < -0.25 * SIGMA  # the minimum's promise
+        assert fmean(raw) < -0.25 * SIGMA  # the lowest mean itself is optimistic
 
 
 def test_the_best_ten_are_covered_as_promised() -> None:

@@ -1,5 +1,5 @@
-"""A ladder's forecast holds its losses, detects departures and refuses to predict where it
-cannot."""
+"""A ladder's forecast covers a near target's run, detects departures and is worthless for a far
+target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the counter sees, on operators whose costs can be worked out by hand."""
+"""The counter agrees with hand calculation on operators of known cost."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_a_backward_pass_keeps_is_held_until_it_has_run() -> None:
     counts = counter.counts()
     matrix = 64 * 64 * 4
     assert counts.peak_bytes["forward"] == matrix + 2 * matrix + 512, "x; product, gelu; the sum"
-    # GELU's output is gone, x and the product are kept; the gradients of both and of the weight.
+    # GELU's output is freed, x and the product remain; gradients of both and of the weight.
     assert matrix * 3 < counts.peak_bytes["backward"] <= matrix * 4 + 2 * 512
 
 
@@ -119,7 +119,7 @@ def test_attention_is_counted_as_a_gpu_does_it_and_causal() -> None:
 
 
 def test_the_products_flops_are_those_that_torch_counts_when_it_runs() -> None:
-    """torch's own counter, on the step as a CPU runs it, without kernels of ours."""
+    """The reference is torch's own counter, on the step as a CPU runs it, without our kernels."""
     shape, vocab_size = config(n_layer=2, precision="fp32", batch_size=2), 320
     counts = count_step(shape, vocab_size)
     model = TorchGPT(shape, vocab_size, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Times from rates, by hand; and descriptions that cannot be."""
+"""Step times follow from rates by hand, and impossible device descriptions are refused."""
 
 from __future__ import annotations
 

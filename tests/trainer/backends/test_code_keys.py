@@ -1,4 +1,5 @@
-"""The compilers' keys: computed before the fork, found after it, and no device asked."""
+"""The compilers' cache keys are computed before the fork and valid after it, without a device
+query."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.supervisor import _imports
 from trainer.spec import makes_code
 
-# Runs in a process of its own: Triton and the compiler must be as a fork server finds them.
+# Runs in its own process, so that Triton and the compiler are in a fork server's state.
 SERVER = """
 import hashlib, os, sys
 
@@ -92,7 +93,7 @@ def test_the_cache_is_of_those_trials_alone() -> None:
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no wheel for this machine")
 @pytest.mark.parametrize("abi", [1, 2])
 def test_a_kernel_that_refuses_renames_keeps_compiled_code(tmp_path: Path, abi: int) -> None:
-    """A ruleset without the right to move files between directories is what ABI 1 enforces."""
+    """ABI 1 enforces a ruleset without the right to move files between directories."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.keep_code)
     spec = trial_spec(
         compile=True, backend="torch", compile_cache=str(tmp_path / "cache"), wall_s=120

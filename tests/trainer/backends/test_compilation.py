@@ -1,4 +1,4 @@
-"""Compiled blocks against the same as written, and what a trial finds of its predecessors'."""
+"""Compiled blocks agree with uncompiled ones, and a trial reuses its predecessors' code."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CPU = torch.device("cpu")
 TINY = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
 MISSING = missing_for(CPU)
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns of itself
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 
 needs_compiler = pytest.mark.skipif(MISSING is not None, reason=f"no {MISSING}")
 
 
 @pytest.fixture
 def fresh_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Dynamo's counters, nothing compiled before, and its cache in the test's own directory."""
+    """Yield Dynamo's counters, with nothing compiled and the cache in the test's own directory."""
     dynamo_utils = pytest.importorskip("torch._dynamo.utils")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     torch.compiler.reset()
@@ -66,7 +66,7 @@ def test_compiled_blocks_are_the_blocks_and_all_layers_share_one(
     fresh_compiler: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loss too, in two chunks."""
+    """The loss is compiled, too, in two chunks."""
     monkeypatch.setattr(linear_cross_entropy, "chunk_tokens", lambda tokens, *_: tokens // 2)
     stream_BT = torch.randint(257, (4, 17), generator=torch.Generator().manual_seed(1))
     results = []
@@ -162,7 +162,7 @@ def test_only_a_trial_that_makes_code_may_write_the_cache(
             trial_dir = tmp_path / "trials" / str(number)
             executor.run(spec, hostile.arm(trial_dir, hostile.write, path=str(planted)))
             assert planted.exists() == (number == 2)
-    # Torch's on a GPU cannot start without one; what opens the cache to it is this.
+    # torch on CUDA cannot start without a GPU; this property is what opens the cache to it.
     assert trial_spec(corpus, device="cuda", **kept).code_cache == str(cache)
 
 
@@ -181,7 +181,7 @@ def test_a_cache_that_would_open_other_trials_the_corpus_or_code_is_refused(
             attacked.run(spec, trial_dir)
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------------------------
 
 
 def test_a_cache_that_cannot_be_made_is_no_crash_of_the_config(

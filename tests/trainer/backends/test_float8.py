@@ -1,4 +1,4 @@
-"""Products in fp8, by torch's own kernel, which has a CPU form: the same arithmetic, no speed."""
+"""Products in fp8 by torch's own kernel, whose CPU form has the same arithmetic."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def relative_error(got: Tensor, wanted: Tensor) -> float:
 
 
 def test_a_product_and_its_gradients_are_right_to_the_digits_that_fp8_has() -> None:
-    """E4M3 has three bits of mantissa and E5M2 two: a rounding errs by 3.6 and 7.2 % at most, by
-    half of that or less in the mean, and sums of many errors average."""
+    """E4M3 has three bits of mantissa and E5M2 two, so a rounding errs by at most 3.6 and 7.2%. The
+    mean error is half of that or less, and sums average many errors."""
     x_NI, weight_OI = operands()
     upstream_NO = torch.randn(48, 32, generator=torch.Generator().manual_seed(5))
     y_NO = float8_linear(x_NI, weight_OI)
@@ -67,7 +67,7 @@ def test_a_model_learns_in_fp8_as_in_bf16() -> None:
     for precision in ("bf16", "fp8"):
         torch.manual_seed(0)
         model = TorchBackend().build(config(**SHAPE, precision=precision), 257, CPU)
-        sgd = torch.optim.SGD(model.parameters(), lr=0.2)  # at 0.5 it is chaos, in bf16 too
+        sgd = torch.optim.SGD(model.parameters(), lr=0.2)  # at 0.5 training is chaotic, in bf16 too
         for _ in range(20):
             sgd.zero_grad()
             loss = model(stream_BT[:, :-1], stream_BT[:, 1:])

@@ -1,4 +1,4 @@
-"""The model on kernels against the model as written: one function, half the traffic."""
+"""The model on kernels computes the same function as written, with half the memory traffic."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gradients(model: TorchGPT) -> tuple[float, dict[str, Tensor]]:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most 7 tokens' logits at once, of 48."""
+    """Limit the logits held at once to 7 tokens of 48."""
     for module in (fused, linear_cross_entropy):
         monkeypatch.setattr(module, "chunk_tokens", lambda tokens, *_: chunk_tokens(tokens, 1, 7))
 
@@ -141,7 +141,8 @@ def test_a_copy_follows_its_parameter_whoever_changes_it(precision: str) -> None
     shape = {"d_ff": 64, "batch_size": 4}
     model = build(True, precision=precision, **shape)
     with torch.inference_mode():
-        model.eval()(*batch())  # the copies' first use: training must be able to use them after it
+        # the first use of the copies; training must still be able to use them
+        model.eval()(*batch())
     model.train()
     before = model(*batch())
     before.backward()
@@ -204,12 +205,12 @@ def test_after_an_update_products_read_what_it_wrote(precision: str) -> None:
     assert model(*batch()).item() == fresh(*batch()).item() < losses[0]
 
 
-# --- what it is for ------------------------------------------------------------------------------
+# --- memory traffic and launches -----------------------------------------------------------------
 
 
 def test_a_step_of_spark_354m_moves_and_holds_what_it_should() -> None:
-    """The default CUDA path at 16 × 1024, uncompiled, which is what a campaign runs. 90.3 GB,
-    18.1 GiB and 24 unaligned products before there were kernels."""
+    """This is the default CUDA path at 16 × 1024, uncompiled, as a campaign runs it. Before there
+    were kernels a step moved 90.3 GB, held 18.1 GiB and had 24 unaligned products."""
     counts = count_step(gpu_plan("cuda", 1).config, 50_257)
     assert counts.elementwise_bytes < 46.5e9
     assert counts.kernels < 850

@@ -1,4 +1,4 @@
-"""The chunked loss against the whole one: a value, two gradients and a bound on what is held."""
+"""The chunked loss agrees with the whole one in value and gradients, and bounds its memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_chunks_are_of_one_size_where_that_is_possible() -> None:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """At most 8 tokens' logits at once, in training and in evaluation; and how many there were."""
+    """Limit the logits held at once to 8 tokens; return the list of chunk sizes seen."""
     seen: list[int] = []
 
     def eight(tokens: int, vocab_size: int, logits_at_once: int = 0) -> int:
@@ -79,7 +79,8 @@ def problem(tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 def test_a_loss_in_chunks_is_the_loss(tokens: int, dtype: torch.dtype, tolerance: float) -> None:
     x_ND, head_VD, targets_N = problem(tokens, dtype)
     loss = mean_loss(x_ND, head_VD, targets_N, loss_and_gradient)
-    gradients = torch.autograd.grad(3 * loss, (x_ND, head_VD))  # not only of the loss itself
+    # a multiple of the loss, so that the upstream gradient matters
+    gradients = torch.autograd.grad(3 * loss, (x_ND, head_VD))
     logits_NV = functional.linear(x_ND.double(), head_VD.to(dtype).double())
     expected = functional.cross_entropy(logits_NV, targets_N)
     wanted = torch.autograd.grad(3 * expected, (x_ND, head_VD))
@@ -147,14 +148,14 @@ def test_a_gpu_holds_what_the_memory_estimate_says() -> None:
     x_ND = torch.randn(tokens, width, device=device, dtype=torch.bfloat16, requires_grad=True)
     head_VD = (0.02 * torch.randn(vocab_size, width, device=device)).requires_grad_()
     targets_N = torch.randint(vocab_size, (tokens,), device=device)
-    mean_loss(x_ND[:16], head_VD, targets_N[:16], loss_and_gradient)  # cuBLAS's workspace
+    mean_loss(x_ND[:16], head_VD, targets_N[:16], loss_and_gradient)  # allocates cuBLAS's workspace
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     loss = mean_loss(x_ND, head_VD, targets_N, loss_and_gradient)
     held = torch.cuda.max_memory_allocated(device) - before
     assert loss.item() == pytest.approx(math.log(vocab_size), rel=0.1)
     chunk = chunk_tokens(tokens, vocab_size)
-    head = (2 + 4) * vocab_size * width  # its bf16 copy and its gradient
+    head = (2 + 4) * vocab_size * width  # the head's bf16 copy and its gradient
     expected = CHUNK_BYTES * chunk * vocab_size + head + 2 * tokens * width
     assert held == pytest.approx(expected, rel=0.2)
 
@@ -170,7 +171,7 @@ def test_evaluation_is_exact_from_the_logits_on(dtype: torch.dtype) -> None:
     torch.testing.assert_close(
         exact_nll_of_logits(logits_NV, targets_N), expected_N, rtol=1e-13, atol=1e-13
     )
-    near = 1e-5 if dtype is torch.float32 else 0.1  # a product of fewer rows may round otherwise
+    near = 1e-5 if dtype is torch.float32 else 0.1  # a product of fewer rows may round differently
     torch.testing.assert_close(nll_N, expected_N, rtol=0, atol=near)
     assert nll_N.mean().item() > math.log(VOCAB) / 2
 

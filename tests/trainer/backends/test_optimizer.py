@@ -1,4 +1,4 @@
-"""AdamW: the textbook's update, decay on matrices alone, and a stop that lasts."""
+"""AdamW makes the textbook's update, decays matrices only, and stops for good."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_nothing_is_updated_from_the_first_non_finite_step_on(broken: str) -> No
         first.grad[0, 0] = math.nan if broken == "gradient" else math.inf
     norm = optimizer.step(loss, lr=0.01)
     assert norm.isfinite() == (broken == "loss")
-    optimizer.step(backward(model), lr=0.01)  # finite again, too late
+    optimizer.step(backward(model), lr=0.01)  # finite again, but too late
     for now, then in zip(model.parameters(), before.parameters(), strict=True):
         assert torch.equal(now, then)
 

@@ -1,8 +1,8 @@
-"""Coordinate checks: what a few steps do to the numbers inside, at several widths and depths.
+"""Coordinate checks: how a few steps change the activations, at several widths and depths.
 
 After Yang et al. 2022 (arXiv 2203.03466, appendix D.1) and Dey et al. 2025 (arXiv 2505.01618,
-figure 7): where a parametrisation is right the change of every layer's output is as large in a wide
-or deep model as in a small one; in the standard parametrisation it grows.
+figure 7). Under a correct parametrization every layer's output changes as much in a wide or deep
+model as in a small one. Under the standard parametrization the change grows.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ def one_thread() -> Any:
 
 
 def changes_inside(seed: int, **changes: Any) -> dict[str, float]:
-    """Root mean square change of what the last block adds to, and of the logits, by training for a
-    few steps on one batch that repeats itself."""
+    """Return the root mean square change of the residual stream and the logits.
+
+    The model trains for a few steps on one repeated batch.
+    """
     of = config(
         **{
             "n_layer": 2, "d_ff": 4 * changes["d_model"], "n_head": changes["d_model"] // 16,
@@ -67,7 +69,7 @@ def changes_inside(seed: int, **changes: Any) -> dict[str, float]:
 
 
 def slopes(sizes: Sequence[int], runs: list[list[dict[str, float]]]) -> dict[str, float]:
-    """Of log change against log size."""
+    """Return the slopes of log change against log size."""
     return {
         name: float(
             np.polyfit(

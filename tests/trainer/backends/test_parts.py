@@ -1,4 +1,4 @@
-"""Parts of a recipe against numpy, and a start and rates against their papers' tables."""
+"""A recipe's parts agree with numpy; initialization and rates agree with the papers' tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(of: Config, *, kernels: bool = False) -> TorchGPT:
 
 @torch.no_grad()
 def stir(model: TorchGPT) -> TorchGPT:
-    """Far from the start, where attention is almost a mean and gains are 1."""
+    """Move a model far from its start, where attention is almost a mean and gains are 1."""
     torch.manual_seed(4)
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
@@ -67,7 +67,7 @@ def test_logits_are_those_of_the_formulas(changes: dict[str, Any], kernels: bool
 
 @pytest.mark.parametrize("changes", PARTS, ids=str)
 def test_every_part_changes_the_function(changes: dict[str, Any]) -> None:
-    """So that what the formulas confirm is not the same model twelve times."""
+    """Otherwise the formulas would confirm the same model twelve times."""
     with torch.no_grad():
         plain, other = (stir(build(recipe(**c))).logits(batch()[0]) for c in ({}, changes))
     assert (plain - other).abs().max() > 0.05 * plain.abs().max()
@@ -96,11 +96,14 @@ def test_bf16_is_close_to_fp32_with_and_without_kernels(changes: dict[str, Any])
         assert rounded != exact
 
 
-# --- the start -----------------------------------------------------------------------------------
+# --- initialization ------------------------------------------------------------------------------
 
 
 def spreads(**changes: Any) -> dict[str, float]:
-    """Standard deviations at the start, by the end of the name, of a model large enough to tell."""
+    """Return the initial standard deviations by the last part of the parameter's name.
+
+    The model is large enough for precise estimates.
+    """
     model = build(recipe(**{"d_model": 128, "d_ff": 512, **changes}))
     return {
         name.split(".")[-1]: p.std().item() for name, p in model.named_parameters() if p.dim() > 1
@@ -123,7 +126,8 @@ def test_the_start_has_the_base_s_variance_times_base_over_width() -> None:
 
 
 def test_the_start_does_not_depend_on_depth_where_the_branches_are_scaled_by_it() -> None:
-    """Table 1 of arXiv 2505.01618; without, what writes to the stream shrinks (GPT-2)."""
+    """Table 1 of arXiv 2505.01618. Without the scaling, layers that write to the stream shrink
+    (GPT-2)."""
     base, deep, plain = spreads(), spreads(n_layer=8, mup_base_depth=2), spreads(n_layer=8)
     for name in ("qkv_RD", "out_DD", "up_FD", "down_DF"):
         assert deep[name] == pytest.approx(base[name], rel=0.05)
@@ -160,7 +164,8 @@ def test_at_its_own_base_a_parametrisation_changes_nothing() -> None:
 def test_the_blocks_matrices_have_the_rates_of_the_papers_tables(
     changes: dict[str, Any], lr: float, eps: float, kernels: bool
 ) -> None:
-    """Against torch's AdamW with groups of its own, on gradients so small that epsilon tells."""
+    """The reference is torch's AdamW with its own groups, on gradients so small that epsilon
+    matters."""
     of = recipe(weight_decay=0.3, grad_clip=1e9, tie_embeddings=False, precision="bf16", **changes)
     ours = build(of, kernels=kernels)
     theirs = copy.deepcopy(dict(ours.named_parameters()))

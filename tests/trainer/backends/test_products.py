@@ -1,4 +1,5 @@
-"""Products of bf16 on a CPU that has none are those of one that has, but for rounding."""
+"""bf16 products on a CPU without bf16 support agree with those on a CPU with it, except for
+rounding."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from trainer.backends.torch_gpt import TorchBackend
 from trainer.spec import gpt
 
 HALF_ULP = 2.0**-8
-"""Of bf16, at most, as a share of the number: eight bits of mantissa with the hidden one."""
+"""Maximum relative rounding error of bf16, which has eight bits of mantissa with the hidden one."""
 
 
 @pytest.fixture
 def without_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a CPU before AVX-512, whatever this one is."""
+    """Emulate a CPU from before AVX-512, whatever this one is."""
     for module in (products, attention):
         monkeypatch.setattr(module, "cpu_multiplies_bf16", lambda: False)
 
@@ -41,7 +42,7 @@ def test_a_widened_product_and_its_gradients_are_rounded_once() -> None:
         (x.grad, exact(upstream, rounded)),
         (weight.grad, exact(upstream.t(), x)),
     ):
-        # One rounding to bf16, and fp32's sums beside it.
+        # One rounding to bf16, plus the error of fp32's sums.
         assert ((found.double() - wanted).abs() <= wanted.abs() * HALF_ULP + 1e-4).all()
 
 
@@ -54,7 +55,8 @@ def test_a_product_goes_where_it_is_asked_to() -> None:
 
 
 def test_the_model_trains_alike_on_either_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss and every gradient of the smallest menu's defaults, but for bf16's own coarseness."""
+    """For the smallest menu's defaults the loss and every gradient agree to within bf16's
+    precision."""
     baseline = gpt(load_menu("cpu-tiny").baseline)
     config = baseline.model_copy(update={"batch_size": 2, "seq_len": 32})
     assert config.precision == "bf16"

@@ -1,4 +1,4 @@
-"""The reference model: its start, its causality, its choices."""
+"""The reference model's initialization, causality and architecture options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHOICES = list(
 
 
 def build(vocab_size: int = 257, **changes: object) -> TorchGPT:
-    """A model of a small config with these changes."""
+    """Return a model of a small config with these changes."""
     torch.manual_seed(0)
     small = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 16}
     model = choose_backend("torch").build(config(**{**small, **changes}), vocab_size, CPU)
@@ -65,7 +65,7 @@ def test_first_loss_is_near_that_of_knowing_nothing(
 def test_first_loss_is_near_that_on_text_that_repeats_itself_too(
     activation: str, norm: str, positions: str, tied: bool, d_model: int
 ) -> None:
-    """Source code is full of runs of spaces, which a tied head gets right before it has learnt."""
+    """Source code is full of runs of spaces, which an untrained tied head predicts correctly."""
     model = build(
         d_model=d_model,
         d_ff=2 * d_model,
@@ -227,7 +227,7 @@ def test_fp8_is_refused_with_what_it_needs() -> None:
 
 @torch.no_grad()
 def written_out(grouped: TorchGPT) -> TorchGPT:
-    """The same function without groups: keys and values once for each head of queries."""
+    """Return the same function without groups: keys and values repeated for each query head."""
     config = grouped.config
     whole = TorchGPT(config.model_copy(update={"n_kv_head": None}), 257, CPU)
     each = config.n_head // config.kv_heads

@@ -1,4 +1,4 @@
-"""Commands run as trials: in the sandbox, by the executor, judged by what they print."""
+"""Commands run as trials: sandboxed, started by the executor and judged by their output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def executor() -> Iterator[LocalExecutor]:
 
 
 class Runs:
-    """Runs scripts as trials of one campaign."""
+    """Runner of scripts as trials of one campaign."""
 
     def __init__(self, executor: LocalExecutor, tmp_path: Path) -> None:
         self._executor = executor
@@ -125,7 +125,7 @@ def test_a_score_may_be_in_a_file(run: Runs, text: str, file: str, key: str, wan
     result = run(text, "{out}", score=ScoreRule(file=file, key=key))
     assert isinstance(result, CommandOk), result
     assert result.score == wanted
-    assert not (run.trial / "tmp").exists()  # its place goes with it
+    assert not (run.trial / "tmp").exists()  # the trial's temporary directory is removed, too
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,8 @@ def test_a_function_is_called_in_a_fork_that_has_its_imports_loaded(run: Runs) -
 def test_a_script_has_its_own_modules_where_this_product_has_some_called_like(
     run: Runs, tmp_path: Path
 ) -> None:
-    """Also such as the trial's process has loaded after the fork server looked for them."""
+    """This includes modules that the trial's process loaded after the fork server looked for
+    them."""
     script(tmp_path / "script", "WORD = 'its own'", "trainer.py")
     text = """
 import sys

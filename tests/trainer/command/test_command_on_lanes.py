@@ -1,4 +1,4 @@
-"""What a command is given of its lane: cores, threads, a GPU."""
+"""A command receives its lane's cores, threads and GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print("val loss 1.0")
 
 
 def seen(tmp_path: Path, device: str = "cpu", **of_spec: Any) -> dict[str, Any]:
-    """By the lane's name, what each of two runs at once sees."""
+    """Return what each of two concurrent runs sees, by its lane's name."""
     argv = (sys.executable, "train.py", "{threads}", "{device}")
     told = command(argv=argv, directory=str(script(tmp_path / "script", TELLS)))
     found = {}

@@ -1,4 +1,4 @@
-"""What a command is told of a trial."""
+"""A command's placeholders receive the values of a trial."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_values_stand_where_their_names_stand_in_braces() -> None:
 
 
 def test_a_truth_is_a_word_or_none() -> None:
-    """A switch that is off is no word at all, and not an empty one."""
+    """A switch that is off yields no word at all, rather than an empty one."""
     words = (
         "/bin/x",
         "{bias:--bias|--no-bias}",

@@ -1,4 +1,4 @@
-"""A script that was refused a file: what a person is told to do."""
+"""If the sandbox refuses a script a file, a hint tells the user what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.command.hints import refusal_hint
 
 @pytest.fixture
 def place(tmp_path: Path) -> tuple[Path, Path]:
-    """A script's directory, and the working directory of a trial of it."""
+    """Return a script's directory, and the working directory of one of its trials."""
     directory = script(tmp_path / "own", "print(1)")
     script(directory / "out", "x", "ckpt.pt")
     script(directory / "sub", "KEY=1", ".env")

@@ -1,4 +1,4 @@
-"""What of a script's directory is open to trials: computed here, attacked in test_privacy.py."""
+"""Computation of a script's paths that trials may read; test_privacy.py attacks them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_another_campaign_is_closed_however_deep(own: Path, mark: str) -> None:
 def test_small_files_that_hold_no_keys_split_no_folder(own: Path) -> None:
     script(own / "data", "*", ".gitignore")
     assert granted(own) == ["data", "train.py"]
-    script(own / "data" / ".keep", "KEY=1", "key")  # a folder of that name may hold anything
+    script(own / "data" / ".keep", "KEY=1", "key")  # a folder with that name may contain anything
     assert granted(own) == ["data/.gitignore", "train.py"]
 
 

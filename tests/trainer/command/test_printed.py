@@ -1,4 +1,4 @@
-"""Scores, curves and failures in what a command prints."""
+"""Scores, curves and failures are parsed from a command's output."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_line_without_end_is_cut() -> None:
 
 @pytest.mark.parametrize("pattern", [r"val loss ([0-9.]+)", r"^\s*val loss:?\s*(\S+)"])
 def test_what_holds_no_text_of_a_pattern_is_skipped(pattern: str) -> None:
-    """The lines that say the score or the end of memory are read from among a flood, colored or
-    not, and the last lines are kept."""
+    """Lines with the score or an out-of-memory error are found in a flood of output, colored or
+    not. The last lines are kept."""
     printed = Printed(command(score=ScoreRule(pattern=pattern), curve=None))
     lines, flood, seen = Lines(printed.wanted), b"x" * 99 + b"\n", 0
     says = [b"\x1b[1mval \x1b[0mloss 3.5\n", b"CUDA out of memory\n", b"val loss 3.2\n"]

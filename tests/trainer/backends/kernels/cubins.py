@@ -1,8 +1,8 @@
-"""Compiles every kernel, as it is called, for a GPU that is not there:
+"""Compile every kernel, as it is called, for a GPU that is not present:
 
     python -m tests.trainer.backends.kernels.cubins 90 121
 
-prints a line for each kernel and compute capability. Triton's wheel brings LLVM and ptxas.
+It prints a line per kernel and compute capability. Triton's wheel includes LLVM and ptxas.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPTIONS = ("num_warps", "num_stages")
 
 
 class Recorder:
-    """Takes the place of a launch."""
+    """Stand-in for a kernel launch that records its arguments."""
 
     def __init__(self) -> None:
         self.launched: dict[str, tuple[Any, ASTSource, dict[str, int]]] = {}
@@ -61,14 +61,14 @@ class Recorder:
 
 
 def type_of(value: object) -> str:
-    """As Triton's signatures have it."""
+    """Return a value's type as Triton's signatures write it."""
     if isinstance(value, Tensor):
         return "*" + TYPES[value.dtype]
     return "fp32" if isinstance(value, float) else "i32"
 
 
 def main(*capabilities: str, kernels: Sequence[str] = KERNELS) -> None:
-    """Compile and print."""
+    """Compile the kernels for these capabilities, and print a line for each."""
     recorder = Recorder()
 
     def run(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
@@ -86,7 +86,7 @@ def main(*capabilities: str, kernels: Sequence[str] = KERNELS) -> None:
 
 
 def compile_activations(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """A trial that trains nothing: it compiles a few kernels, for an H200."""
+    """Run a trial that does not train: it compiles a few kernels for an H200."""
     main("90", kernels=("activation",))
 
 

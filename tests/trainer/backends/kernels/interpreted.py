@@ -1,7 +1,8 @@
-"""Triton's kernels in Triton's interpreter, against the same written out.
+"""Triton's kernels in Triton's interpreter agree with their written-out forms.
 
-Run by tests/trainer/backends/kernels/test_kernels.py in a process whose environment says
-TRITON_INTERPRET=1: Triton looks at it when a kernel is defined, for good."""
+tests/trainer/backends/kernels/test_kernels.py runs this module in a process with
+TRITON_INTERPRET=1, because Triton reads that variable when it defines a kernel.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from trainer.backends.kernels import (
     written_out,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy's, of numbers that are none
+pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy warns of NaN
 
 
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that each goes through its loop more than once."""
+    """Use so few programs that each runs its loop more than once."""
     monkeypatch.setattr(triton_norm, "_PROGRAMS", 2)
     monkeypatch.setattr(triton_float8, "_PROGRAMS", 2)
     monkeypatch.setattr(triton_float8, "_BLOCK", 1024)
@@ -34,7 +35,7 @@ def test_a_kernel_computes_what_is_written_out(call: Call) -> None:
     module = importlib.import_module(f"trainer.backends.kernels.triton_{call.kernels}")
     got, wanted = call.of(module), call.of(written_out)
     if call.kernels == "float8":
-        # The interpreter loses a carry: 127.9 becomes 64 where 128 is the nearest. Those aside.
+        # The interpreter loses a carry: 127.9 becomes 64, though 128 is the nearest. Exclude those.
         for one, other in zip(got[:2], wanted[:2], strict=True):
             if one is not None and other is not None:
                 exponent = other.float().abs().log2()
@@ -75,7 +76,7 @@ def test_what_is_no_number_spoils_the_scale_and_so_the_product(broken: float) ->
 
 
 def test_exact_likelihoods_are_exact_to_eight_digits() -> None:
-    """Exponentials are fp32: a token errs by some 1e-7, and the mean of many by less."""
+    """Exponentials are fp32: a token errs by about 1e-7, and the mean of many tokens by less."""
     logits_CW = 3 * torch.randn(64, 4160, generator=torch.Generator().manual_seed(2))
     targets_C = torch.arange(64)
     got_C = triton_cross_entropy.exact_nll(logits_CW, targets_C, VOCAB)

@@ -1,4 +1,5 @@
-"""Builds and loads what Triton's driver compiles in C, as a trial that launches kernels would."""
+"""Build and load the C code that Triton's driver compiles, as a trial that launches kernels
+does."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ SIGNATURE = {0: "*fp32", 1: "*bf16", 2: "i32", 3: "fp32"}
 
 
 def build(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """Triton 3.6 has a launcher for every signature, and 3.7 one for all in its helper."""
+    """Build the helper, and the launcher that Triton 3.6 has per signature.
+
+    Triton 3.7 has one launcher for all signatures in its helper.
+    """
     del spec, born
     sys.setdlopenflags(os.RTLD_LAZY)  # the stand-in for libcuda has few of its functions
     driver = importlib.import_module("triton.backends.nvidia.driver")

@@ -1,4 +1,4 @@
-"""The kernels: what they compute against fp64, interpreted, compiled without a GPU, and on one."""
+"""Kernels agree with fp64 when interpreted, compile without a GPU, and run on one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_triton = pytest.mark.skipif(
 
 
 def in_another_process(tmp_path: Path, *arguments: str, **environ: str) -> str:
-    """What a Python command prints."""
+    """Return the output of a Python command."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -63,7 +63,7 @@ def test_triton_kernels_compile_for_an_h200_and_a_gb10_without_either(tmp_path: 
     kernels |= {"_loss_and_gradient", "_exact_nll", "_largest"}
     assert compiled == {(target, name) for target in ("sm_90", "sm_121") for name in kernels}
     assert all(int(size) > 1000 for _, size, *_ in lines)
-    # A form for each dtype and flag, and none for a shape.
+    # One form for each dtype and flag, independent of the shape.
     assert len(lines) == 2 * len({tuple(line[2:]) for line in lines})
 
 
@@ -74,7 +74,7 @@ def test_a_gpu_computes_what_is_written_out(call: Call) -> None:
     assert_same(call.of(operations, "cuda"), call.of(written_out))
 
 
-# --- what is written out, against autograd in fp64 ----------------------------------------------
+# --- written-out forms against autograd in fp64 -------------------------------------------------
 
 
 def normal(*shape: int) -> Tensor:

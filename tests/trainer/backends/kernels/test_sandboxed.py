@@ -1,4 +1,4 @@
-"""Triton compiles inside the sandbox of a trial, and the next trial finds what it compiled."""
+"""Triton compiles inside a trial's sandbox, and the next trial reuses the compiled code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) ->
         made = []
         for number in range(2):
             trial_dir = tmp_path / "campaign" / "trials" / str(number)
-            # On CUDA it would be for the device alone; here compile opens the same cache.
+            # On CUDA the device alone would open the cache; here ``compile`` opens the same one.
             spec = trial_spec(corpus, compile=True, compile_cache=str(cache), wall_s=200, threads=1)
             executor.run(spec, trial_dir)
             said = (trial_dir / "trainer.log").read_text()
@@ -46,7 +46,7 @@ def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) ->
 @pytest.mark.skipif(Layers.detect().landlock_abi < 5, reason="this kernel confines no CUDA trial")
 @pytest.mark.timeout(300)
 def test_a_trial_on_a_gpu_builds_and_loads_tritons_helper_and_launcher(tmp_path: Path) -> None:
-    """Under the rules of a trial on a GPU; Triton finds the stand-in for libcuda to link with."""
+    """The rules are those of a trial on a GPU. Triton links with the stand-in for libcuda."""
     for name in ("library", "machine"):
         (tmp_path / name).mkdir()
     machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")

@@ -1,6 +1,6 @@
-"""The Megatron-Core backend against the reference, on a CPU through Megatron-Core's own layers.
+"""The Megatron-Core backend agrees with the reference, on a CPU through Megatron-Core's own layers.
 
-What a CPU cannot show: TransformerEngine's layers, fp8, NVIDIA's generators, speed and memory.
+A CPU cannot test TransformerEngine's layers, fp8, NVIDIA's generators, speed or memory.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ pytestmark = [
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
-    # So little work a call that a second thread, on a busy machine, is only waited for.
+    # Each call does so little that on a busy machine a second thread only adds waiting.
     torch.set_num_threads(1)
     with stand_in(monkeypatch):
         yield
@@ -86,8 +86,10 @@ def build(recipe: Config, vocab_size: int = VOCAB) -> Any:
 
 
 def stirred(recipe: Config) -> TorchGPT:
-    """The reference far from its calm start, where attention is almost a mean, norms have unit
-    gains and mistakes look alike."""
+    """Return the reference with large random weights.
+
+    At the start attention is almost a mean and norms have unit gains, so errors would not show.
+    """
     torch.manual_seed(4)
     source = TorchBackend().build(recipe, VOCAB, CPU)
     with torch.no_grad():
@@ -134,7 +136,8 @@ def test_parts_that_megatron_s_layers_can_be_told_are_the_same_in_both(
 
 
 def agree(recipe: Config) -> None:
-    """To 2e-5 of the largest logit and 1e-4 of each gradient's largest entry, in fp32."""
+    """Check agreement within 2e-5 of the largest logit and 1e-4 of each gradient's largest entry,
+    in fp32."""
     source, model = stirred(recipe), build(recipe)
     load_from_torch(model.gpt, source)
     tokens_BT, targets_BT = batch()
@@ -184,8 +187,8 @@ def test_evaluation_is_of_the_logits_in_double_precision(length: int) -> None:
 def test_bf16_is_as_close_to_fp32_as_the_reference_s(
     activation: str, norm: str, positions: str, tied: bool
 ) -> None:
-    """Scores, and each gradient as a whole: within twice the reference's own rounding. Sequences of
-    32 are long enough for the fused softmax that Megatron-Core would ask Apex for."""
+    """Scores and whole gradients stay within twice the reference's own rounding error. Sequences of
+    32 are long enough for the fused softmax, for which Megatron-Core would require Apex."""
     exact_recipe = choice(activation, norm, positions, tied, seq_len=32)
     recipe = exact_recipe.model_copy(update={"precision": "bf16"})
     tokens_BT, targets_BT = batch(length=32)
@@ -199,7 +202,7 @@ def test_bf16_is_as_close_to_fp32_as_the_reference_s(
         if isinstance(model, TorchGPT):
             gradients = dict(as_megatron(model, fused_norms=False, gradients=True))
         else:
-            # Added up in fp32 buffers where the weights are bf16.
+            # Accumulated in fp32 buffers if the weights are bf16.
             gradients = {
                 n: getattr(p, "main_grad", p.grad) for n, p in model.gpt.named_parameters()
             }
@@ -289,14 +292,15 @@ def test_a_vocabulary_is_filled_up_to_a_multiple_of_128() -> None:
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("tied", [True, False])
 def test_words_that_no_text_has_are_in_the_matrices_and_in_no_number(tied: bool) -> None:
-    """Even where their rows would shout: a loss over them too would be far off."""
+    """Padding rows do not matter even if their weights are large: a loss over them would be far
+    off."""
     recipe = small(precision="bf16", tie_embeddings=tied, weight_decay=0.1)
     torch.manual_seed(0)
     model: Any = MegatronBackend().build(recipe, VOCAB, CPU)
     tables = [p for n, p in model.gpt.named_parameters() if n in WORD_TABLES]
     assert [table.shape for table in tables] == [(384, 32)] * (1 if tied else 2)
     filling = len(tables) * (384 - VOCAB) * 32
-    # What a result tells as its parameters.
+    # The parameter count that a result reports.
     assert parameter_count(recipe, VOCAB) == sum(p.numel() for p in model.parameters()) - filling
     tokens_BT, targets_BT = batch()
     quiet = model(tokens_BT, targets_BT), *_scores(model, tokens_BT, targets_BT)
@@ -348,7 +352,8 @@ def test_masking_is_slicing_on_the_way_there_and_back() -> None:
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
 def test_megatron_s_optimizer_takes_the_steps_of_ours() -> None:
-    """With the same gradients: clipped, decayed on matrices only, in fp32 behind bf16 weights."""
+    """On the same gradients the updates are equal: clipped, decayed on matrices only, with fp32
+    copies of bf16 weights."""
     recipe = small(precision="bf16", weight_decay=0.3, grad_clip=0.05)
     model = build(recipe)
     optimizer = optimizer_of(model, recipe)
@@ -379,7 +384,8 @@ def test_megatron_s_optimizer_takes_the_steps_of_ours() -> None:
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
 def test_megatron_s_optimizer_has_the_rates_of_a_parametrisation_too() -> None:
-    """Blocks' matrices at a quarter of the rate and the epsilon, on gradients where both tell."""
+    """The blocks' matrices train at a quarter of the rate and epsilon. The gradients are small
+    enough for epsilon to matter."""
     recipe = small(precision="bf16", weight_decay=0.3, mup_base_width=8, tie_embeddings=False)
     model = build(recipe)
     optimizer = optimizer_of(model, recipe)
@@ -421,7 +427,7 @@ def test_steps_below_bf16_s_grid_add_up() -> None:
         loss.backward()
         optimizer.step(loss, 2e-4)
         seen.append(gain.detach().clone())
-    # A gain of 1 moves by 2e-4 at most, and bf16's neighbours there are 0.0039 and 0.0078 off.
+    # A gain of 1 moves by 2e-4 at most; its neighbors in bf16 are 0.0039 and 0.0078 away.
     assert torch.equal(seen[0], torch.ones_like(gain))
     assert not torch.equal(seen[-1], torch.ones_like(gain))
 
@@ -478,7 +484,7 @@ def test_transformer_engine_s_names_are_those_of_norms_in_the_matrices_after_the
 
 
 class FusedNormLinear(nn.Module):
-    """As TransformerEngine's: reads its norm's bias whether or not anybody wants one."""
+    """Linear layer that, like TransformerEngine's, reads its norm's bias even if it has none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -553,7 +559,7 @@ def test_every_backend_has_the_name_that_chooses_it() -> None:
     assert [choose_backend(name).name for name in names] == list(names)
 
 
-# --- what is refused, and what is not imported ---------------------------------------------------
+# --- refusals and imports ------------------------------------------------------------------------
 
 
 def test_choosing_and_checking_import_nothing_of_megatron() -> None:
@@ -639,7 +645,7 @@ def test_the_fp8_recipe_reaches_megatron() -> None:
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
 def test_filling_up_a_sequence_for_fp8_changes_no_score() -> None:
-    """On this machine the products themselves are bf16; the filling up is the same."""
+    """On this machine the products are bf16; the padding is the same."""
     from trainer.backends.megatron.gpt import MixedMegatronGPT
 
     recipe = small(precision="fp8")

@@ -1,5 +1,8 @@
-"""The parity tests once more, under the versions of NVIDIA's container: Megatron-Core 0.17 and
-Python 3.12, where this machine has what they need."""
+"""Run the parity tests under the versions of NVIDIA's container: Megatron-Core 0.17 and Python
+3.12.
+
+The tests need both to be available on this machine.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ import pytest
 from tests.support.places import ROOT, python_3_12
 
 MEGATRON = "megatron-core==0.17.0rc0"
-"""As in nvcr.io/nvidia/nemo:26.04.00."""
+"""Version in nvcr.io/nvidia/nemo:26.04.00."""
 PARITY = "tests/trainer/backends/megatron/test_backend.py"
 WITHOUT_ITS_EXTRAS = ["pytest", "pytest-timeout", "psutil", "pydantic", "tokenizers", "landlockpy"]
-"""What the parity tests import, beside torch, numpy and Megatron-Core."""
+"""Packages that the parity tests import, in addition to torch, numpy and Megatron-Core."""
 
 pytestmark = [pytest.mark.versions, pytest.mark.timeout(3600)]
 
@@ -34,7 +37,7 @@ def pip(*arguments: str | Path, python: str = sys.executable) -> subprocess.Comp
 
 
 def parity(python: str, *options: str, **variables: str) -> str:
-    """The closing lines of the parity tests, which must pass."""
+    """Run the parity tests, which must pass; return the end of their output."""
     done = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=900", *options, PARITY],
         cwd=ROOT,
@@ -48,13 +51,13 @@ def parity(python: str, *options: str, **variables: str) -> str:
 
 
 def passed_with_megatron(told: str) -> bool:
-    """Whether the tests that need Megatron-Core ran, rather than were skipped."""
+    """Return whether the tests that need Megatron-Core ran, rather than were skipped."""
     return "is not installed" not in told and "passed" in told
 
 
 def test_parity_holds_under_megatron_core_0_17(tmp_path: Path) -> None:
-    """Its wheel is for Python 3.12, for the sake of a helper that prepares data sets; what is used
-    here is Python, and runs on this one too."""
+    """The wheel requires Python 3.12 only for a helper that prepares data sets. The parts in use
+    are pure Python and run on this version, too."""
     done = pip(
         *("download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.12"),
         *("--dest", tmp_path, MEGATRON),
@@ -75,13 +78,13 @@ def test_parity_holds_under_megatron_core_0_17(tmp_path: Path) -> None:
         check=True,
     )
     assert told.stdout.strip() == MEGATRON.partition("==")[2]
-    # A sandboxed trial reads this Python's own packages and no PYTHONPATH.
+    # A sandboxed trial reads this Python's own packages and ignores PYTHONPATH.
     told_too = parity(sys.executable, "-k=not sandbox", PYTHONPATH=environment["PYTHONPATH"])
     assert passed_with_megatron(told_too)
 
 
 def test_parity_holds_under_python_3_12(tmp_path: Path) -> None:
-    """In an environment of its own, as the container's: its Python and Megatron-Core."""
+    """The environment has the container's Python and Megatron-Core."""
     python = python_3_12()
     subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
     inside = str(tmp_path / "venv" / "bin" / "python")
@@ -93,8 +96,10 @@ def test_parity_holds_under_python_3_12(tmp_path: Path) -> None:
 
 
 def _without_cuda(python: str) -> str:
-    """torch as pip finds it in a folder of files; from the registry it would bring gigabytes of
-    CUDA, and pip downloads those even to tell what it would install."""
+    """Return the requirement of the torch wheel in a folder of files.
+
+    The registry's torch would add gigabytes of CUDA, which pip downloads even for a dry run.
+    """
     options = ["--dry-run", "--quiet", "--no-index", "--no-deps", "--report=-"]
     done = pip("install", *options, "torch", python=python)
     if done.returncode != 0:
