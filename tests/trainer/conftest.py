@@ -1,4 +1,4 @@
-"""What several modules of these tests share."""
+"""Provide fixtures that several of these modules share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.support.stub_cuda import StubMachine, build_stub, make_machine
 
 @pytest.fixture(scope="session")
 def gpu_machine(tmp_path_factory: pytest.TempPathFactory) -> StubMachine:
-    """Where a trial on a GPU gets as far as its own first instruction, and no further."""
+    """Return a machine on which a trial on a GPU reaches its first instruction and goes no
+    further."""
     library = build_stub(tmp_path_factory.mktemp("gpu-library"))
     return make_machine(library, tmp_path_factory.mktemp("gpu-machine"))

@@ -1,7 +1,7 @@
-"""Keys and scores that lie below a script's directory, attacked by the script itself.
+"""A script attacks keys and scores that lie below its own directory.
 
-Each way in is also tried without the sandbox, where it must lead to the secret: an attack that
-cannot work proves nothing.
+Each attack also runs without the sandbox, where it must reach the secret: an attack that cannot
+work proves nothing.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def unconfined() -> Iterator[LocalExecutor]:
 
 
 def strike(executor: LocalExecutor, place: Path) -> list[str]:
-    """What the script says of each of its tries."""
+    """Run the script as a trial; return what it prints about each of its attempts."""
     trial = place.parent / "campaign" / "trials" / "t000001"
     told = command(argv=(sys.executable, "train.py"), directory=str(place))
     result = executor.run(command_spec(command=told), trial).result
@@ -147,7 +147,8 @@ def test_a_function_of_a_script_sees_no_more(confined: LocalExecutor, place: Pat
 def test_what_one_trial_compiles_the_next_one_loads(
     confined: LocalExecutor, tmp_path: Path
 ) -> None:
-    """By the folder that torch.compile keeps its code in, and by no other of the campaign's."""
+    """The trials share only the folder in which torch.compile keeps its code, and no other of the
+    campaign's."""
     text = (
         "import os; from pathlib import Path\nkept = Path(os.environ['TORCHINDUCTOR_CACHE_DIR'])\n"
     )

@@ -1,4 +1,4 @@
-"""The program a command begins with: found, and seen through where it is a shim."""
+"""The program a command starts with is found, and resolved if it is a shim."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ BASE = Path(os.path.realpath(sys.executable))
 
 @pytest.fixture
 def shims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of shims, first on PATH; its manager means this Python's own base by ``usual``."""
+    """Return a folder of shims, first on PATH.
+
+    Its manager uses ``usual`` for this Python's own base.
+    """
     root = tmp_path / "manager"
     script(root / "versions", str(BASE), "usual")
     script(root, "usual", "version")
@@ -54,7 +57,7 @@ def test_trials_start_the_python_that_a_shim_means(shims: Path, tmp_path: Path) 
     result = ran(tmp_path / "a", program, own)
     assert isinstance(result, CommandOk), result
     assert result.score == 1.5
-    # The shim itself ends as it does for whoever starts it in there.
+    # The shim itself fails there, for whoever starts it.
     refused = ran(tmp_path / "b", shims / "python", own)
     assert isinstance(refused, TrialFailed)
 
@@ -83,7 +86,7 @@ def test_a_script_of_one_s_own_is_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_python_of_one_s_own_is_not_asked_who_it_is(tmp_path: Path) -> None:
-    """It may begin to train, and it may set what a plain Python would not."""
+    """Running it may start training, and it may set what a plain Python would not."""
     own = script(tmp_path / "own", "#!/bin/sh\ntouch began\n", "python_ddp.sh")
     script(own, "#!/bin/sh\ntouch began\n", "python3")
     for name in ("python_ddp.sh", "python3"):
@@ -95,14 +98,14 @@ def test_a_python_of_one_s_own_is_not_asked_who_it_is(tmp_path: Path) -> None:
 
 
 def test_a_link_to_a_manager_is_a_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As mise's, whose shims are links to itself."""
+    """The shims of mise are links to mise itself."""
     own = script(tmp_path / "own", "print(1)")
     manager = script(tmp_path, '#!/bin/sh\nexec "$(cat .version)" "$@"\n', "mise") / "mise"
     manager.chmod(0o755)
     (tmp_path / "shims").mkdir()
     for name in ("python", "torchrun"):
         (tmp_path / "shims" / name).symlink_to(manager)
-    (tmp_path / "shims" / "python3").symlink_to("/bin/true")  # no script, and no Python
+    (tmp_path / "shims" / "python3").symlink_to("/bin/true")  # neither a script nor a Python
     monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}{os.pathsep}{os.environ['PATH']}")
     script(own, str(BASE), ".version")
     assert find_program("python", own) == BASE
@@ -114,9 +117,10 @@ def test_a_link_to_a_manager_is_a_shim(tmp_path: Path, monkeypatch: pytest.Monke
 def test_no_program_below_the_script_s_directory_is_started_to_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither one that a menu names, nor a Python beside it, nor one that PATH or a link finds."""
+    """The rule covers a program that a menu names, a Python beside it, and one found through PATH
+    or a link."""
     own = script(tmp_path / "own", "#!/bin/sh\necho val loss 1", "run.sh")
-    binary = tmp_path / "made" / "python"  # no script: a link to a program that leaves a mark
+    binary = tmp_path / "made" / "python"  # not a script: a link to a program that leaves a mark
     script(tmp_path / "made", f"#!{sys.executable}\nopen('{tmp_path}/began', 'w')\n", "python")
     for name in ("run.sh", "python", "python3", "shims/python"):
         (own / name).parent.mkdir(exist_ok=True)
@@ -134,7 +138,7 @@ def test_no_program_below_the_script_s_directory_is_started_to_be_asked(
 
 
 def test_a_compiled_python_of_one_s_own_is_not_started(tmp_path: Path) -> None:
-    """Its environment is read from the files beside it; places of keys are no code."""
+    """Its environment comes from the files beside it, and directories of keys are not code."""
     own = script(tmp_path / "own/.venv", "home = /nowhere/bin", "pyvenv.cfg").parent
     packages = script(own / ".venv/lib/python3/site-packages", "", "a.py")
     added = script(tmp_path / "added", "", "b.py")

@@ -1,4 +1,4 @@
-"""What of a script's directory is hashed, and what a trial is given of it."""
+"""A script's directory is hashed in part, and a trial receives what it needs of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command's semaphores, worker processes and shared memory, in a real trial."""
+"""A command uses semaphores, worker processes and shared memory in a real trial."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ print("val loss", float(len(got)))
 
 
 def _is_to_be_had() -> bool:
-    """Ask in a process that ends: the mount is for good."""
+    """Return whether the mount works, tried in a child process because the mount is permanent."""
     asked = os.fork()
     if asked == 0:
         os._exit(0 if shared_memory.mount_own(0.1) else 1)

@@ -1,4 +1,4 @@
-"""What of a script's directory goes to other machines."""
+"""Selection of a script's files for other machines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def packed(own: Path, **changes: Any) -> bytes:
 
 
 def tree_of(own: Path, **changes: Any) -> dict[str, str]:
-    """What another machine has then: contents of files, and where links lead."""
+    """Return the tree on another machine: contents of files, and targets of links."""
     archive, tree = own.parent / "script.tar", own.parent / "there"
     archive.write_bytes(packed(own, **changes))
     unpack(archive, tree)
@@ -96,7 +96,7 @@ def test_what_the_menu_reads_stays_and_is_linked_to(own: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("spelt", ["linked/own/data", "own/../own/data", "own/sub/..", "data"])
 def test_what_the_menu_reads_may_be_spelt_in_any_way(own: Path, tmp_path: Path, spelt: str) -> None:
-    """By the user's home, say, which leads to another disk."""
+    """For example, the path may go through the user's home, which links to another disk."""
     (tmp_path / "linked").symlink_to(tmp_path)
     (tmp_path / "data").symlink_to("own/data")
     script(own / "data" / "sub", "1" * 50, "train.bin")

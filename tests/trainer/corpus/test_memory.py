@@ -1,4 +1,4 @@
-"""A preparation holds batches and hashes, never the text."""
+"""A preparation holds batches and hashes in memory, never the whole text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import pytest
 
 MIB = 1 << 20
 GROWTH_MIB = 96
-"""Allowed over a preparation of three files of 96 MiB, against one of 1 MiB in the same process. 50
-to 67 were seen, most of it what Arrow's reader keeps, which is the same for a Parquet file of half
-the size; one file held whole would add its 96."""
+"""Maximum growth over a preparation of three files of 96 MiB, against one of 1 MiB in the same
+process.
 
-# The peak of this process alone; rusage's would include what it was forked from.
+Measured were 50 to 67 MiB, mostly what Arrow's reader keeps, which is the same for a Parquet file
+of half the size. Holding one file whole would add its 96 MiB.
+"""
+
+# The peak of this process alone; rusage's would include its parent's before the fork.
 MEASURE = """
 import sys
 from pathlib import Path

@@ -90,7 +90,7 @@ def test_its_hashes_are_those_of_its_files(tmp_path: Path) -> None:
 def test_only_the_set_of_documents_matters(
     tmp_path_factory: pytest.TempPathFactory, seed: int, per_file: int
 ) -> None:
-    """Whatever the order, the names, the times, and the format the texts come in."""
+    """The order, names, times and format of the texts do not matter."""
     home = tmp_path_factory.mktemp("set")
     plain = prepare([str(write_folder(home / "a", TEXTS))], cache_dir=home / "1", name="c")
     rng = random.Random(seed)
@@ -224,7 +224,7 @@ def test_records_of_another_field(tmp_path: Path) -> None:
 
 
 def test_a_dataset_by_name(tmp_path: Path) -> None:
-    """A local folder goes the way of every dataset: ``datasets.load_dataset``, streamed."""
+    """A local folder takes the same path as every dataset: ``datasets.load_dataset``, streamed."""
     (tmp_path / "set").mkdir()
     write_jsonl(tmp_path / "set" / "train.jsonl", TEXTS)
     write_jsonl(tmp_path / "set" / "test.jsonl", make_texts(80, seed=1))

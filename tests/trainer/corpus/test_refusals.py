@@ -1,4 +1,4 @@
-"""Every input that cannot become a corpus: one sentence that names it, and nothing left behind."""
+"""Every invalid input yields one sentence that names it, and leaves no files behind."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_cache_that_cannot_be_written_is_the_machinerys_fault(tmp_path: Path) 
 
 
 def test_a_disk_that_refuses_half_way_leaves_nothing(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk; the write fails the same way."""
+    """A limit on the file size simulates the full disk; the write fails the same way."""
     folder = write_folder(tmp_path / "in", make_texts(400, size=1000))
     code = (
         "import resource, sys\n"
@@ -269,7 +269,7 @@ def test_a_disk_that_refuses_half_way_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["pyarrow", "datasets"])
 def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
-    """None in ``sys.modules`` is how Python itself marks a module that cannot be imported."""
+    """Python itself marks an unimportable module with None in ``sys.modules``."""
     source = parquet(tmp_path, pyarrow.array(["a"])) if module == "pyarrow" else "hf:some/set"
     extra = {"pyarrow": "parquet", "datasets": "huggingface"}[module]
     code = (
@@ -289,7 +289,7 @@ def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
     assert "CorpusError" in last_line
 
 
-# --- bombs ---------------------------------------------------------------------------------------
+# --- decompression bombs -------------------------------------------------------------------------
 
 PEAK = """
 import sys
@@ -310,7 +310,7 @@ print(rows, peak_mib() - before)
 
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_a_parquet_bomb_is_refused(tmp_path: Path, use_dictionary: bool) -> None:
-    """A few kilobytes that are gigabytes: many rows of one text of 16 MiB."""
+    """A few kilobytes expand to gigabytes: many rows of one text of 16 MiB."""
     bomb = tmp_path / "bomb.parquet"
     write_rows(bomb, "x" * (16 << 20), rows=128 if use_dictionary else 4, plain=not use_dictionary)
     assert bomb.stat().st_size < 1 << 16

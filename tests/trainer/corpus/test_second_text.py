@@ -1,4 +1,4 @@
-"""Texts that no trial of a search scored: whole documents, nobody's training text, exact counts."""
+"""A holdout split has whole documents that no trial scored or trained on, and exact counts."""
 
 from __future__ import annotations
 
@@ -67,14 +67,15 @@ def test_parts_hold_everything_and_are_few_and_alike(sizes: list[int]) -> None:
     assert len(parts) <= min(MOST_PARTS, len(sizes))
     assert sum(part.bytes for part in parts) == sum(sizes)
     assert sum(part.tokens for part in parts) == sum(sizes) + len(sizes)
-    # Each ends with the document that brings it to its share of the whole.
+    # Each part ends with the document that completes its share of the whole.
     for first, second in pairwise(np.cumsum([part.bytes for part in parts]).tolist()):
         assert second - first <= sum(sizes) / MOST_PARTS + 2 * max(sizes)
 
 
 @pytest.mark.parametrize("train", [documents(2, 40_000), documents(15, 1200), documents(40, 20)])
 def test_a_small_corpus_sets_nothing_aside(tmp_path: Path, train: list[bytes]) -> None:
-    """Of the first a tenth holds no document, of the second one, of the third too few bytes."""
+    """A tenth of the first corpus holds no document, of the second one, and of the third too few
+    bytes."""
     assert holdout_split(write_corpus(tmp_path / "small", train=train)) is None
 
 
@@ -95,7 +96,8 @@ def test_a_given_text_leaves_out_what_the_corpus_has(corpus: Corpus, tmp_path: P
     folder = tmp_path / "others"
     folder.mkdir()
     fresh = [prose(700, seed=500 + number) for number in range(5)]
-    known = [documents(60)[0], documents(60)[-1], prose(800, seed=4)]  # train twice, and held out
+    # training documents twice, and a held-out one
+    known = [documents(60)[0], documents(60)[-1], prose(800, seed=4)]
     for number, document in enumerate([*fresh, *known, fresh[0]]):
         (folder / f"{number}.txt").write_bytes(document)
     text = given_text(str(folder), corpus)

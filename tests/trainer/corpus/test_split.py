@@ -28,7 +28,7 @@ def test_it_ends_once_it_has_the_bytes_and_the_documents(
     assert bytes_before < target or documents_before < WANTED_DOCUMENTS
     passed_over = np.flatnonzero(~chosen)
     held = np.cumsum(np.where(chosen, array, 0))
-    for position in passed_over:  # only what did not fit, or what came after the end
+    for position in passed_over:  # only documents that did not fit, or came after the end
         fits = held[position] + sizes[position] <= sum(sizes) // 10
         taken = int(chosen[:position].sum())
         assert not fits or (held[position] >= target and taken >= WANTED_DOCUMENTS)

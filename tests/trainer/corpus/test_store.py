@@ -24,7 +24,7 @@ from trainer.corpus.workspace import BUILDING
 
 TEXTS = make_texts(120)
 
-# Says each stage on stdout and waits for a line before it goes on.
+# Prints each stage on stdout and waits for a line before the next one.
 STEPPING_PREPARE = """
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Backends side by side: what is measured, what is left out, and what is called a defect."""
+"""Comparing backends: what is measured, what is excluded, and what counts as a defect."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ TINY = config(n_layer=1, n_head=2, d_model=32, d_ff=64, batch_size=2, seq_len=16
 
 
 class Machine(InstantExecutor):
-    """An executor: megatron takes 8 ms a step and torch 10, after a first of one second."""
+    """Executor on which megatron takes 8 ms per step and torch 10, after a first step of one
+    second."""
 
     def __init__(self, **fails: TrialFailed | BaseException) -> None:
         self.fails = fails
-        """By backend."""
+        """Failure of each backend."""
         self.specs: list[TrialSpec] = []
         self.first_loss = EVEN
 

@@ -1,4 +1,4 @@
-"""The step of spark-354m, counted: what the kernels are worth, against the one by hand."""
+"""Counting the step of spark-354m shows the gain of the kernels over the step without them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 
 def shape(precision: str = "bf16", **changes: object) -> Config:
-    """The menu's baseline at 16 × 1024."""
+    """Return the menu's baseline at 16 × 1024, with these changes."""
     base = load_menu("spark-354m").baseline
     return base.model_copy(update={"batch_size": 16, "precision": precision, **changes})
 
@@ -41,13 +41,13 @@ def test_every_product_is_aligned_to_16_bytes(precision: str) -> None:
 
 
 def test_the_products_of_the_head_were_not_without_padding() -> None:
-    """The counter would see it: 50,257 columns make rows of 100,514 bytes."""
+    """The counter would show it: 50,257 columns make rows of 100,514 bytes."""
     assert {work.kind for work in ours(kernels=False).misaligned} == {"head"}
     assert {work.kind for work in by_hand().misaligned} == {"head"}
 
 
 def test_the_default_path_moves_at_most_55_gb_a_step() -> None:
-    """Between the products: what norms, activations, the loss, casts and additions move."""
+    """The traffic between the products: norms, activations, the loss, casts and additions."""
     assert ours().elementwise_bytes <= 55e9
     assert ours(kernels=False).elementwise_bytes == pytest.approx(90.3e9, rel=0.01)
     assert by_hand().elementwise_bytes == pytest.approx(111.7e9, rel=0.01)
@@ -60,14 +60,15 @@ def test_its_peak_is_at_most_half_of_the_one_by_hand() -> None:
 
 
 def test_a_step_launches_about_eight_hundred_kernels() -> None:
-    """34 a layer. A kernel of 100 µs and its launch of 5 µs: the host keeps ahead of the GPU."""
+    """There are 34 per layer. With kernels of 100 µs and launches of 5 µs the host stays ahead of
+    the GPU."""
     assert 600 <= ours().kernels <= 900
     assert ours().kernels < ours(kernels=False).kernels
     assert 1100 <= by_hand().kernels <= 1250
 
 
 def test_the_flops_are_those_of_the_formula() -> None:
-    """With half of the attention's squares, of which the backward pass makes one product again."""
+    """The formula counts half of the attention's squares; the backward pass repeats one product."""
     flops = TrainingFlops.of(shape(), vocab_size=VOCAB_SIZE, seq_len=1024)
     tokens = shape().tokens_per_step
     assert ours().flops_of("block") == 6 * 24 * block_weights(shape()) * tokens

@@ -1,4 +1,4 @@
-"""Points that survive an interruption, lines through them, and what they say fits."""
+"""Points survive an interruption, lines fit them, and the envelope predicts what fits."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_a_mean_of_the_weights_takes_four_bytes_a_parameter(tmp_path: Path) -> N
 def test_whichever_moments_are_largest_the_rail_keeps_the_estimates_proportions(
     backend: str, device: str
 ) -> None:
-    """Of a machine that takes a tenth more than the estimate, and half a GiB besides."""
+    """The machine takes a tenth more than the estimate, plus half a GiB."""
     analytic = AnalyticMemory(vocab_size=GB10_VOCAB, backend=backend, device=device, limit_gib=119)
 
     def peak_gib(shape: Config) -> float:
@@ -297,7 +297,7 @@ def test_a_precision_that_was_not_measured_is_estimated() -> None:
 
 
 def test_a_small_step_of_a_large_model_needs_room_for_the_update() -> None:
-    """Where gradients have no buffer of their own, and no other moment needs more."""
+    """This applies if gradients have no buffer of their own and no other phase needs more."""
     envelope = gb10_envelope()
     on_cpu = envelope.settings.model_copy(update={"backend": "torch", "device": "cpu"})
     envelope = envelope.model_copy(update={"settings": on_cpu})
@@ -458,7 +458,7 @@ def test_settings_leave_a_step_to_count() -> None:
 
 
 class Watched:
-    """Remembers what it was shown."""
+    """Observer that records the cells and points reported to it."""
 
     def __init__(self) -> None:
         self.cells: list[Cell] = []
@@ -472,11 +472,12 @@ class Watched:
 
 
 class Machine(InstantExecutor):
-    """An executor whose trials take 10 ms a step after a first of one second, without training."""
+    """Executor whose trials take 10 ms per step after a first step of one second, without
+    training."""
 
     def __init__(self, fails: dict[int, TrialFailed | BaseException] | None = None) -> None:
         self.fails = fails or {}
-        """By batch size."""
+        """Failure of each batch size."""
         self.specs: list[TrialSpec] = []
 
     def train(
@@ -606,7 +607,7 @@ def executor() -> Iterator[LocalExecutor]:
 
 
 def test_real_trials_on_random_tokens(tmp_path: Path, executor: LocalExecutor) -> None:
-    """A trial that is out of memory, one that no backend trains, and two that are measured."""
+    """One trial runs out of memory, no backend trains another, and two are measured."""
     asked = settings(memory_gib=1.0)
     large = asked.base.model_copy(update={"d_model": 512, "d_ff": 2048})
     asked = asked.model_copy(update={"base": large})
@@ -661,7 +662,7 @@ def test_a_tokenizer_files_vocabulary_counts_the_separator(tmp_path: Path) -> No
     assert vocabulary_of(f"file:{corpus.directory / 'tokenizer.json'}") == 300
 
 
-# --- laid out ---------------------------------------------------------------------------------
+# --- layout -----------------------------------------------------------------------------------
 
 
 def test_the_fp8_gain_is_the_published_one() -> None:

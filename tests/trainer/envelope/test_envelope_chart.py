@@ -1,4 +1,4 @@
-"""The envelope's picture shows every point, line and failure."""
+"""The envelope's chart shows every point, line and failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a machine whose GPU shares its memory a sweep stops before what would not fit."""
+"""If the GPU shares the machine's memory, a sweep stops before a config that would not fit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainer.envelope import Cell, EnvelopeSettings, Wall, cells, sweep
 
 
 def unified_settings(**changes: Any) -> EnvelopeSettings:
-    """Of the published GB10 envelope."""
+    """Return the settings of the published GB10 envelope."""
     named = {"menu": "spark-354m", "base": gb10_base(), "vocab_size": GB10_VOCAB}
     return settings(**{**named, "backend": "megatron", "device": "cuda", **changes})
 
 
 def test_a_sweep_stops_at_the_last_point_before_the_wall(tmp_path: Path) -> None:
-    """On a machine of 30 GiB the published GB10 points up to 25.65 GiB fit, and 49.24 do not."""
+    """On a machine of 30 GiB the published GB10 points up to 25.65 GiB fit, and 49.24 does not."""
     grid, machine = cells([2, 4, 8, 16], [2048], ["bf16"]), Machine()
     wall = Wall(unified_settings(), limit_gib=30)
     points = sweep(unified_settings(), grid, tmp_path, machine, Watched(), wall=wall)
@@ -25,14 +25,14 @@ def test_a_sweep_stops_at_the_last_point_before_the_wall(tmp_path: Path) -> None
     assert len(machine.specs) == 3, "the last was not run"
     assert "GiB are predicted and 30.0 can be had" in points[-1].message
     assert "--to-the-wall" in points[-1].message
-    # Asked to, it runs into it.
+    # With the option it runs past the limit.
     points = sweep(unified_settings(), grid, tmp_path, machine, Watched())
     assert [p.status for p in points] == ["ok", "ok", "ok", "ok"]
     assert len(machine.specs) == 4
 
 
 def test_the_wall_is_where_the_measured_line_says_if_that_is_nearer() -> None:
-    """A backend that takes more than the estimate, as a first try of a new one may."""
+    """A backend may take more than the estimate, as a first version of a new one may."""
     near, far = Cell("bf16", 1024, 8), Cell("bf16", 1024, 4)
     wall = Wall(unified_settings(), limit_gib=30)
     assert wall.why_beyond(near, ()) is None

@@ -1,4 +1,4 @@
-"""The memory and time that configs need by a measured envelope."""
+"""A measured envelope predicts the memory and time that configs need."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def test_a_measured_point_needs_what_was_measured() -> None:
 
 
 def test_a_vocabulary_counts_among_the_parameters_and_the_time() -> None:
-    """The published count is of GPT-2's 50,257; with 1,024 ids the same shape has 50 M fewer."""
+    """The published count is for GPT-2's 50,257 ids; with 1,024 ids the same shape has 50 M
+    fewer."""
     envelope = gb10_envelope()
     memory = FittedMemory(envelope, vocab_size=1024, limit_gib=119)
     (small,) = needs([gb10_base()], memory, envelope, 1024, flops_of)
@@ -67,7 +68,7 @@ def test_a_saved_envelope_answers_what_other_shapes_need(tmp_path: Path) -> None
     assert need["step_ms"] == pytest.approx(1148.5, rel=0.05)
     assert need["params"] == 354_551_808
     (wider,) = run(*asked, "--precision", "fp8", "--set", "d_model=1536")["needs"]
-    # Published of that shape: 607.4 M parameters, 1,720 ms, 29.4 GiB.
+    # Published for that shape: 607.4 M parameters, 1,720 ms, 29.4 GiB.
     assert wider["params"] == pytest.approx(607.4e6, rel=1e-3)
     assert wider["step_ms"] == pytest.approx(1720, rel=0.1)
     assert wider["peak_gib"] == pytest.approx(29.4, rel=0.1)

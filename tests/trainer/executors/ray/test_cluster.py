@@ -1,4 +1,5 @@
-"""Lanes on a real Ray cluster of this machine, and what becomes of trials when parts of it die."""
+"""Lanes run on a real Ray cluster on this machine, and parts of it are killed under their
+trials."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def opened() -> Iterator[Opened]:
 
 @pytest.fixture
 def lane(opened: Opened) -> Iterator[RayLane]:
-    """One on the first node."""
+    """Yield a lane on the first node."""
     lanes, refused = opened.cluster.open_lanes(2, entry=hostile.ENTRY, allow_unsandboxed=True)
     assert refused == {}
     assert [lane.place.lane for lane in lanes] == ["spark1:cpu0", "spark2:cpu0"]
@@ -74,7 +75,7 @@ def lane(opened: Opened) -> Iterator[RayLane]:
 
 
 def spread(lane: RayLane, folder: Path) -> tuple[Job, list[psutil.Process]]:
-    """A trial that is deaf to SIGTERM and has three descendants, once they are all there."""
+    """Start a trial that ignores SIGTERM and has three descendants; return once all of them run."""
     job = Armed(lane).submit(
         trial_spec(wall_s=600), hostile.arm(folder, hostile.spread, stay=True, deaf=True)
     )
@@ -84,7 +85,8 @@ def spread(lane: RayLane, folder: Path) -> tuple[Job, list[psutil.Process]]:
 
 
 def runs_again(lane: RayLane, folder: Path) -> None:
-    """The lane mends itself, and the same trial then has a result in the same directory."""
+    """Check that the lane recovers, and that the same trial then has a result in the same
+    directory."""
     assert lane.mend()
     spec = trial_spec(wall_s=600)
     text = trial_ok(spec).model_dump_json()
@@ -114,7 +116,7 @@ def test_a_killed_actor_loses_its_trial_and_leaves_nothing(
 def test_one_that_is_cut_off_is_lost_and_what_it_says_late_is_heard_by_nobody(
     opened: Opened, lane: RayLane, tmp_path: Path
 ) -> None:
-    """A stopped process answers as little as one behind a cut cable, and comes back likewise."""
+    """A stopped process answers no more than one behind a cut cable, and returns the same way."""
     folder = tmp_path / "t1"
     job, trial = spread(lane, folder)
     [actor] = opened.nodes.nodes["spark1"].actors()
@@ -166,7 +168,7 @@ time.sleep(600)
 def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
     opened: Opened, tmp_path: Path, how: signal.Signals
 ) -> None:
-    """One that is stopped is to Ray as alive as before: there the lease alone ends the trial."""
+    """Ray considers a stopped driver alive, so only the lease ends the trial."""
     told = [opened.nodes.address, str(opened.data_dir), str(tmp_path / "t1")]
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, *told], cwd=ROOT)
     pids = tmp_path / "t1" / "pids"

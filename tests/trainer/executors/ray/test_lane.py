@@ -1,4 +1,4 @@
-"""The driver's side of a lane: what comes back of a trial, without Ray between."""
+"""The driver's side of a lane returns a trial's result, here without Ray in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POINT = '{{"step": {step}, "tokens": {step}, "loss": 5.5, "lr": 0.1, "grad_norm"
 
 
 class Direct:
-    """A lane that is asked directly, and what it was asked."""
+    """Lane that is called directly and records its calls."""
 
     def __init__(self, data_dir: Path) -> None:
         told = LaneOrder(
@@ -48,7 +48,7 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
     text = trial_ok(SPEC).model_dump_json()
-    if is_large:  # the curve is several answers' worth, and so is the log
+    if is_large:  # both the curve and the log span several answers
         for module in ("node", "lane"):
             monkeypatch.setattr(f"trainer.executors.ray.{module}.PIECE_BYTES", 500)
     lines = [POINT.format(step=step) for step in range(1, 31)]

@@ -1,4 +1,4 @@
-"""Paths in a command's words, on a node where the script's directory lies elsewhere."""
+"""Paths in a command's words are valid on a node where the script's directory is elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def there(told: Command) -> Command:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """Reached by a link as well: ``linked/own``."""
+    """Return a script's directory, which is also reachable by the link ``linked/own``."""
     (tmp_path / "linked").symlink_to("real")
     return script(tmp_path / "real" / "own", "print(1)")
 

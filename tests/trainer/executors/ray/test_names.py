@@ -1,4 +1,4 @@
-"""What machines of a cluster are called, while they go and come back."""
+"""Names of a cluster's machines while they leave and return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.executors.ray.connection import Machine
 
 
 class Named:
-    """A cluster whose machines are what a test says."""
+    """Cluster whose machines a test determines."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.alive: list[Machine] = []
@@ -19,12 +19,13 @@ class Named:
         self.cluster = RayCluster()
 
     def now(self, **names: str) -> dict[str, str]:
-        """With these alive, by id: id by the name it is called by."""
+        """Set the machines that are alive, as id=name; return their ids by the names they are
+        given."""
         self.alive = [Machine(one, name, "10.0.0.1", 2, 0, 0) for one, name in names.items()]
         return {name: machine.id for name, machine in self.cluster.machines().items()}
 
     def used(self, name: str) -> None:
-        """A lane is opened on the machine of that name."""
+        """Open a lane on the machine with that name."""
         self.cluster._keep_name(name, self.cluster.machines()[name])
 
 
@@ -40,7 +41,7 @@ def test_machines_of_one_name_are_told_apart(named: Named) -> None:
 def test_a_machine_that_comes_back_has_its_name_once_its_former_self_is_known_to_be_gone(
     named: Named,
 ) -> None:
-    """Ray starts there again before the cluster has noticed that it had stopped."""
+    """Ray can restart there before the cluster has noticed that it stopped."""
     named.now(old="spark")
     named.used("spark")
     assert named.now(new="spark", old="spark") == {"spark": "old", "spark.2": "new"}
@@ -56,7 +57,7 @@ def test_a_machine_in_use_keeps_its_name_whoever_comes_and_goes(named: Named) ->
 
 
 def test_a_name_given_anew_is_nobody_elses(named: Named) -> None:
-    """A machine that was cut off, and counted as gone, may answer again."""
+    """A machine that was cut off and counted as gone may answer again."""
     named.now(old="spark")
     named.used("spark")
     named.now(new="spark")

@@ -1,4 +1,4 @@
-"""What a command needs on a node besides its script."""
+"""Requirements of a command on a node, besides its script."""
 
 from __future__ import annotations
 

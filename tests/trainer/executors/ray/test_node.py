@@ -1,4 +1,4 @@
-"""A lane's own side, without Ray: what it is told and tells, and that it outlives nobody."""
+"""A lane's own side, without Ray: its requests and answers, and its exit with its driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def order(directory: Path, token: str = "a" * 16, lease_s: float = 60) -> str:
 
 
 def ended(lane: NodeLane) -> tuple[Progress, bytes]:
-    """How it ended, and what stands behind that."""
+    """Watch a trial until it ends; return its end and the data after that."""
     while True:
         head, behind = apart(lane.watch(0, 5.0))
         progress = Progress.model_validate_json(head)
@@ -135,7 +135,7 @@ time.sleep(60)
 def test_nothing_is_left_where_nobody_asks_or_the_lane_is_killed(
     tmp_path: Path, is_killed: bool
 ) -> None:
-    """The trial is deaf to SIGTERM and has three descendants in sessions of their own."""
+    """The trial ignores SIGTERM and has three descendants in sessions of their own."""
     told = order(tmp_path, lease_s=60 if is_killed else 2)
     process = subprocess.Popen(
         [sys.executable, "-c", ALONE, told], cwd=ROOT, stdout=subprocess.PIPE, text=True

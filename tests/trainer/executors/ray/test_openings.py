@@ -1,4 +1,4 @@
-"""How many lanes of a node are opened at once."""
+"""The number of lanes that open on a node at once is limited."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from trainer.executors.ray.seats import Node, Seat
 
 
 class Slow(RayCluster):
-    """Of two nodes of two cores, with room for eight lanes each, whose openings take a while."""
+    """Cluster of two nodes with two cores and room for eight lanes each, whose openings take a
+    while."""
 
     def __init__(self, **cpus: str) -> None:
-        """
-        :param cpus: of nodes by name, where their processors differ.
+        """Take processors that differ from the default.
+
+        :param cpus: the processors of nodes, by name.
         """
         super().__init__()
         self._cpus = {"a": "a processor", "b": "a processor", **cpus}
@@ -52,7 +54,8 @@ def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_more_at_once_than_a_node_has_cores() -> None:
-    """Each starts a Python there: sixteen at once on two cores would not answer in time."""
+    """Each opening starts a Python there, and sixteen at once on two cores would not answer in
+    time."""
     cluster = Slow()
     lanes, refused = cluster.open_lanes(16)
     assert refused == {}
