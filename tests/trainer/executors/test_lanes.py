@@ -1,4 +1,4 @@
-"""Several places as one: who runs where, and what a lane that dies costs."""
+"""Several lanes act as one executor: the placement of trials, and the cost of a lane that dies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPEC = trial_spec()
 
 
 class Scripted(InstantExecutor):
-    """Its trials end as it is told, one after another."""
+    """Executor whose trials end as scripted, one after another."""
 
     def __init__(self, *ends: Exception | None) -> None:
         self._ends = list(ends)

@@ -1,4 +1,4 @@
-"""A lane that is lost for minutes, or for good, as the trials that wait for lanes see it."""
+"""Trials wait for lanes of which one is lost, for minutes or for good."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.spec import CurvePoint, Place, TrialSpec
 
 
 class Away(InstantExecutor):
-    """On a node that is gone, from its first trial on."""
+    """Executor on a node that is unreachable from its first trial on."""
 
     def __init__(self) -> None:
         self.back = False
@@ -32,7 +32,7 @@ class Away(InstantExecutor):
 
 
 class Mended(Lane):
-    """A lane that comes back once a test says so."""
+    """Lane that recovers once a test says so."""
 
     def __init__(self, name: str, executor: Away) -> None:
         super().__init__(Place(lane=name), executor)
@@ -41,14 +41,14 @@ class Mended(Lane):
         self.executor: Away = executor
 
     def mend(self) -> bool:
-        """Until the test says how it is."""
+        """Wait until the test says whether the lane recovers."""
         self.said.wait(10)
         self.executor.back = self.comes_back
         return self.comes_back
 
 
 def test_a_lane_whose_node_is_away_is_given_nothing_until_it_is_back(tmp_path: Path) -> None:
-    """Else it would take a trial's every chance within milliseconds."""
+    """Otherwise the lane would use up all of a trial's attempts within milliseconds."""
     lane = Mended("0", Away())
     with Lanes([lane]) as lanes:
         job = lanes.submit(trial_spec(), tmp_path / "t")
@@ -74,7 +74,7 @@ def test_where_every_lane_is_gone_for_good_what_waits_is_told(tmp_path: Path) ->
 
 
 class Held(InstantExecutor):
-    """Its trials run until the test lets them end."""
+    """Executor whose trials run until the test lets them end."""
 
     def __init__(self) -> None:
         self.end = threading.Event()
@@ -89,7 +89,7 @@ class Held(InstantExecutor):
 
 
 def test_a_lost_trial_waits_for_another_lane_than_the_one_that_lost_it(tmp_path: Path) -> None:
-    """A lane that loses all it is given would take its every chance while the other is at work."""
+    """A lane that loses every trial would use up all attempts while the other lane is busy."""
     busy, loses = Held(), Mended("1", Away())
     with Lanes([Lane(Place(lane="0"), busy), loses]) as lanes:
         threading.Thread(
@@ -117,7 +117,7 @@ def test_a_trial_goes_back_to_its_lane_where_the_others_are_away(tmp_path: Path)
 
 
 class Telling(InstantExecutor):
-    """Its trials have a curve."""
+    """Executor whose trials have a curve."""
 
     def train(
         self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]

@@ -1,4 +1,4 @@
-"""Trials whose end says nothing about their config: they run a second time, and once only."""
+"""A trial whose end says nothing about its config runs a second time, and only once."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ run_hostile = hostile.run
         ([(0.1, 0.1, False)] * 10, 9.0, 0.0),
         ([(25.0, 24.9, False)], 9.9, 24.9),  # the whole tree was stopped
         ([(25.0, 0.5, False)], -15.0, 0.0),  # the supervisor worked all the time
-        ([(0.5, 0.5, True)] * 10, 10.0, 5.0),  # the trial alone was
-        ([(1.0, 1.0, True)] * 30, -10.0, 10.0),  # and for as long as it likes
+        ([(0.5, 0.5, True)] * 10, 10.0, 5.0),  # only the trial was stopped
+        ([(1.0, 1.0, True)] * 30, -10.0, 10.0),  # and for as long as it wants
     ],
 )
 def test_time_in_which_nothing_ran_is_free(

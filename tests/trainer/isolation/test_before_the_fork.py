@@ -1,8 +1,8 @@
 """Nothing touches CUDA before a trial is forked: no child of a process that did can use it.
 
-A stand-in for libcuda notes every call, and a stand-in for TransformerEngine does what importing
-the real one has been seen to do (github.com/NVIDIA/TransformerEngine, issue 872): it starts CUDA.
-Triton is imported with the compiler where it is installed.
+A stand-in for libcuda records every call. A stand-in for TransformerEngine starts CUDA on import,
+as the real one has been seen to do (github.com/NVIDIA/TransformerEngine, issue 872). Triton is
+imported with the compiler if it is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def notes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environ(tmp_path: Path, notes: Path) -> dict[str, str]:
-    """Of a machine where all that starts CUDA when it is imported can be imported."""
+    """Return the environment of a machine where every package that starts CUDA can be imported."""
     for name in ENGINES:
         package = tmp_path / "packages" / name
         package.mkdir(parents=True)
@@ -53,7 +53,7 @@ def test_the_spy_sees_what_starts_cuda(environ: dict[str, str], notes: Path) -> 
 def test_the_fork_server_leaves_cuda_alone(
     backend: str, environ: dict[str, str], notes: Path, tmp_path: Path
 ) -> None:
-    """Neither what every trial imports, nor what a compiling one does, calls the driver."""
+    """Neither the imports of every trial nor those of a compiling one call the driver."""
     compiling = backend == "torch"
     asked = [*ENGINES, "trainer.training.child", "torch._inductor.compile_fx", "triton"]
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_imported, names=asked)
@@ -79,7 +79,7 @@ def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
     spec = trial_spec(device="cuda", compile=True, wall_s=120)
     entry = "tests.support.hostile_trainer:run"
     with LocalExecutor(entry=entry, environ=environ, allow_unsandboxed=True) as executor:
-        with contextlib.suppress(MachineryError):  # a torch without CUDA goes no further
+        with contextlib.suppress(MachineryError):  # a torch without CUDA stops here
             executor.run(spec, trial_dir)
         server = str(executor._server.pid)
     calls = notes.read_text().splitlines() if notes.exists() else []
@@ -88,7 +88,7 @@ def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
 
 @pytest.mark.skipif(Layers.detect().landlock_abi < 1, reason="this kernel has no Landlock")
 def test_no_trial_starts_a_process_to_find_the_c_library() -> None:
-    """It costs milliseconds, and what the fork server knows its trials know."""
+    """Starting a process costs milliseconds, and trials inherit what the fork server knows."""
     program = """
 import sys
 from trainer.isolation.kernel.sandbox import Layers, Sandbox

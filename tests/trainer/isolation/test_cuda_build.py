@@ -1,5 +1,7 @@
-"""The tests of how CUDA starts, under a CUDA build of torch 2.11 as NVIDIA's container has it: a
-build for CPUs calls no driver, so these tests cannot fail under it where a CUDA build does."""
+"""Run the tests of how CUDA starts under a CUDA build of torch 2.11, as NVIDIA's container has it.
+
+A build for CPUs never calls a driver, so under it these tests cannot fail as under CUDA.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""CUDA's driver started inside the sandbox of a real trial, by a library that makes the real calls.
+"""CUDA's driver starts inside the sandbox of a real trial, by a library that makes the real calls.
 
-The stand-in (tests/support/stub_libcuda.c) does for real what libcuda does to the system, so that
-what the sandbox refuses shows without a GPU.
+The stand-in (tests/support/stub_libcuda.c) makes the system calls of the real libcuda, so a refusal
+by the sandbox shows without a GPU.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def log_of(trial_dir: Path) -> str:
     return (trial_dir / "trainer.log").read_text()
 
 
-# --- it starts -----------------------------------------------------------------------------------
+# --- successful starts ---------------------------------------------------------------------------
 
 
 def test_libcuda_starts_in_a_trial(confined: LocalExecutor, tmp_path: Path) -> None:
@@ -79,15 +79,16 @@ def test_libcuda_starts_in_a_trial(confined: LocalExecutor, tmp_path: Path) -> N
     assert "stub libcuda" not in log_of(trial_dir)
     told = hostile.loot(trial_dir)
     assert told["loaded"], "the stand-in was started in the trial itself"
-    # The kernel drops entries of /proc that nobody holds, and a new one is not what the rule is
-    # about: after `echo 2 > /proc/sys/vm/drop_caches` the next thread's name was refused.
+    # The kernel drops unused entries of /proc, and the rule does not cover a new one: after `echo 2
+    # > /proc/sys/vm/drop_caches` the next thread's name was refused.
     assert f"/proc/{told['pid']}/task" in told["open"]
 
 
 def test_what_is_refused_stops_the_campaign_with_the_code(
     machine: StubMachine, tmp_path: Path
 ) -> None:
-    """The stand-in can fail: each of these is closed, and says so as the real library does."""
+    """The stand-in can fail: each of these paths is closed, and it reports that as the real library
+    does."""
     for number, told in enumerate(({"reads": "/proc/1/environ"}, {"writes": "/proc/self/comm"})):
         trial_dir = hostile.arm(tmp_path / str(number), hostile.tell_driver)
         with (
@@ -108,7 +109,7 @@ def test_a_trial_on_a_cpu_starts_no_driver(machine: StubMachine, tmp_path: Path)
     assert not hostile.loot(trial_dir)["loaded"]
 
 
-# --- it does not ---------------------------------------------------------------------------------
+# --- failed starts -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_every_known_code_has_a_name_and_a_way_out() -> None:
         assert len(mend) > 20
 
 
-# --- what the holes do not let through -----------------------------------------------------------
+# --- limits of the exceptions --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -228,7 +229,7 @@ def refused(loot: Any) -> bool:
 def test_the_names_of_threads_open_no_other_process(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Callable[..., Any]
 ) -> None:
-    """Nor anything of this one outside its threads."""
+    """The exception does not open anything else of this process outside its threads, either."""
     supervisor = f"/proc/{os.getpid()}/task/{os.getpid()}"
     assert attack(confined, hostile.rename_own_thread, name="mine") == "mine"
     for file in ("comm", "oom_score_adj", "mem", "clear_refs"):
@@ -236,10 +237,10 @@ def test_the_names_of_threads_open_no_other_process(
     for path in ("/proc/self/oom_score_adj", "/proc/self/comm", "/proc/self/mem"):
         assert refused(attack(confined, hostile.write, path=path)), path
     assert refused(attack(confined, hostile.read, path=f"{supervisor}/environ"))
-    # Making something there is not allowed, and the kernel could not do it.
+    # Creating a file there is not allowed, and the kernel could not do it.
     assert "errno" in attack(confined, hostile.write, path="/proc/self/task/new")
     score = f"{supervisor}/oom_score_adj"
-    # The text is none that the kernel takes, but the door was open.
+    # The kernel does not accept this text, but the file was writable.
     assert attack(unconfined, hostile.write, path=score)["errno"] == errno.EINVAL
     assert attack(unconfined, hostile.write_to_the_server)["errno"] == errno.EINVAL
     assert refused(attack(confined, hostile.write_to_the_server))
@@ -248,7 +249,8 @@ def test_the_names_of_threads_open_no_other_process(
 def test_a_trial_cannot_make_itself_safe_from_the_out_of_memory_killer(
     confined: LocalExecutor, attack: Callable[..., Any]
 ) -> None:
-    """The way to its threads leads there too, but the kernel lets nobody go below what he had."""
+    """The path to its threads allows it, but the kernel lets no process go below its previous
+    value."""
     assert refused(attack(confined, hostile.spare_oneself, score=-1))
 
 
@@ -261,7 +263,7 @@ def test_a_trial_on_a_cpu_names_no_threads(confined: LocalExecutor, tmp_path: Pa
 def test_the_drivers_files_open_no_others(
     machine: StubMachine, confined: LocalExecutor, attack: Callable[..., Any]
 ) -> None:
-    """What lies beside them stays closed, and what is read cannot be written."""
+    """Files beside them stay closed, and readable files cannot be written."""
     root = machine.root
     (root / "proc" / "driver" / "rtc").write_text("other")
     (root / "dev" / "sda").write_text("other")
@@ -282,7 +284,7 @@ def test_the_drivers_files_open_no_others(
 def test_a_program_in_memory_is_confined_like_the_trial(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The driver needs memfd_create, and Landlock lets a memory file be executed."""
+    """The driver needs memfd_create, and Landlock allows a memory file to be executed."""
     secret = tmp_path / "precious"
     secret.write_text("the secret")
     told = attack(confined, hostile.read_with_a_program_in_memory, path=str(secret))

@@ -1,5 +1,8 @@
-"""Trials in cgroups of their own, where this process was handed one: ``systemd-run --user --scope
--p Delegate=yes``, or a kernel booted for it (tests/docker/test_delegated.py)."""
+"""Trials run in cgroups of their own if this process has a delegated one.
+
+It has one under ``systemd-run --user --scope -p Delegate=yes``, or in a kernel booted for it
+(tests/docker/test_delegated.py).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def groups() -> Groups:
 
 @pytest.fixture
 def executor(groups: Groups) -> Iterator[LocalExecutor]:
-    """Without the rest of the sandbox, which would refuse a memfd on a CPU."""
+    """Yield an executor without the rest of the sandbox, which would refuse a memfd on a CPU."""
     layers = Layers(0, seccomp=False)
     with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
         assert ", one cgroup per trial, " in executor.describe()
@@ -55,7 +58,7 @@ def test_memory_in_no_process_counts(executor: LocalExecutor, trial_dir: Path) -
         held = [group.held_bytes for group in _groups_of(executor)]
         seen += held
         if held and held[0] > 280 * MIB:
-            # a look at the processes alone would have shown a tenth of it
+            # the processes alone would have shown a tenth of it
             server = executor._server
             usage = usage_below(server.pid)
             assert usage.weigh(None, on_gpu=False) < 200 * MIB
@@ -137,5 +140,5 @@ class TrialGroupCounts:
     def _figure(self, name: str) -> int:
         try:
             return int((self._directory / name).read_text())
-        except OSError:  # it has ended
+        except OSError:  # the group has ended
             return 0

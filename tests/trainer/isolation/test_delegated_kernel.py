@@ -1,8 +1,7 @@
-"""The isolation's tests again, in a kernel that delegates a cgroup: Debian's User Mode Linux, which
-boots in a second as a program and sees this machine's files.
+"""Run the isolation's tests in a kernel that delegates a cgroup: Debian's User Mode Linux.
 
-It stands in for a desk machine under systemd. It has no Landlock, and it is slow: what is tried is
-what the kernel counts and ends.
+It boots in a second as a program, sees this machine's files and stands in for a desktop machine
+under systemd. It has no Landlock and is slow, so the tests cover what the kernel counts and ends.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from tests.support.places import ROOT
 UML = "linux.uml"
 TESTS = ("test_delegated_cgroup.py", "test_supervisor.py", "test_weighing.py")
 LEFT_OUT = "page_tables or keeps_fleeing"
-"""It maps no 120 GiB, and forks too slowly for a process to flee twice in a fifth of a second."""
+"""Tests excluded there: it maps no 120 GiB, and forks too slowly for a process to flee twice in a
+fifth of a second."""
 MACHINE = "mem=3000M rootfstype=hostfs root=/ rw con=null con0=fd:0,fd:1"
 INIT = """#!/bin/bash
 mount -t proc proc /proc

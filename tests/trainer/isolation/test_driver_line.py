@@ -1,5 +1,4 @@
-"""The line on which a trial's process reports to the fork server: what is read from it, and that
-nothing a config decides can report more."""
+"""A trial's process reports to the fork server on one line, and a config cannot report more."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def test_no_process_waits_below_the_server_between_two_trials(tmp_path: Path) ->
 def test_what_a_config_decides_cannot_speak_of_the_driver(
     tmp_path: Path,
 ) -> None:
-    """Else its crash would be the machine's, and no evidence."""
+    """Otherwise a config's crash would count as the machine's, and not as evidence."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.say_everything)
     with open_executor() as executor:
         result = executor.run(trial_spec(), trial_dir).result

@@ -1,4 +1,4 @@
-"""The fork server: what its children inherit, and that nothing outlives whom."""
+"""The fork server: what its children inherit, and that no process outlives its parent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainer.isolation import forkserver
 
 
 def spread_out(trial_dir: Path) -> bool:
-    """All four processes of :func:`hostile.spread` are there."""
+    """Return whether all four processes of :func:`hostile.spread` exist."""
     noted = trial_dir / "pids"
     return noted.exists() and len(noted.read_text().split()) == 4
 
@@ -53,7 +53,8 @@ def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
         assert each["cuda_untouched"]
         assert each["threads"] == 1
         assert each["matmul"] == 2.0 * 512
-        # But for the line to say that it is over, and what keeps the rules on /proc.
+        # Except for the line that reports the end, and the descriptor that keeps the rules on
+        # /proc.
         assert each["open_files"] == [0, 1, 2]
 
 
@@ -73,7 +74,7 @@ def test_a_compiling_trial_finds_the_compiler_imported_and_nothing_of_it_running
 
 
 def test_the_supervisors_death_ends_everything(tmp_path: Path) -> None:
-    """kill -9, which lets it do nothing about it."""
+    """The signal is kill -9, so the supervisor cannot clean up."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True, deaf=True)
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "tests.support.lone_supervisor", str(trial_dir)],
@@ -105,7 +106,7 @@ def test_a_supervisor_that_is_killed_while_the_server_starts(tmp_path: Path) -> 
 
 
 def test_the_thread_that_started_the_server_may_end(tmp_path: Path) -> None:
-    """The kernel tells of a parent's death when the thread that forked ends, too."""
+    """The kernel signals a parent's death also when the thread that forked ends."""
     executors: list[LocalExecutor] = []
     thread = threading.Thread(target=lambda: executors.append(open_executor()))
     thread.start()
@@ -127,8 +128,8 @@ def test_the_servers_death_is_no_evidence_and_is_mended(
         looks: list[None] = []
 
         def kill_server() -> bool:
-            # a look after all four were there: what a SIGKILLed server leaves, the supervisor
-            # knows from its last look
+            # After all four exist: the supervisor knows what a SIGKILLed server leaves from its
+            # last poll.
             if spread_out(trial_dir):
                 looks.append(None)
             if len(looks) == 3:
@@ -151,19 +152,19 @@ def test_a_server_that_died_between_trials_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
-    """Whatever stopped it, the wall clock limit is kept and the trial's processes are ended."""
+    """Whatever stopped the server, the wall clock limit holds and the trial's processes end."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
     with open_executor() as executor:
         server = server_pid(executor)
 
         def freeze_server() -> bool:
             if spread_out(trial_dir):
-                with contextlib.suppress(ProcessLookupError):  # asked once more after its end
+                with contextlib.suppress(ProcessLookupError):  # called once more after its end
                     os.kill(server, signal.SIGSTOP)
             return False
 
         finished = executor.run(trial_spec(wall_s=1), trial_dir, should_stop=freeze_server)
-        assert finished.result.status == "timeout"  # of a second run, under a new server
+        assert finished.result.status == "timeout"  # that of a second run, under a new server
         noted = map(int, (trial_dir / "pids").read_text().split())
         wait_until(lambda left=(server, *noted): not any(map(alive, left)))
 
@@ -187,8 +188,8 @@ def test_a_cold_trial_that_cannot_import_is_no_evidence(tmp_path: Path) -> None:
 
 
 def test_a_start_and_an_end_take_milliseconds(tmp_path: Path) -> None:
-    """A cold import on the way would show as a second, on however busy a machine; what it takes on
-    a quiet one `python -m bench --only trial` measures."""
+    """A cold import would show as a second, even on a busy machine. `python -m bench --only trial`
+    measures the time on a quiet one."""
     begins, ends = [], []
     with open_executor() as executor:
         for number in range(12):

@@ -1,4 +1,4 @@
-"""What a trial writes is bounded where it enters: every number, every text, every size."""
+"""Every number, text and size that a trial writes is bounded where it is read."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_impossible_number_is_a_garbage_result(tmp_path: Path, changes: dict[
 
 @given(st.sampled_from(sorted(TrialOk.model_fields)), JSON_VALUES)
 def test_no_number_of_a_result_can_break_what_is_made_of_it(name: str, value: Any) -> None:
-    """Sums over a campaign, squares, quotients and dates: none overflows."""
+    """Sums over a campaign, squares, quotients and dates do not overflow."""
     spec = trial_spec()
     text = json.dumps({**trial_ok(spec).model_dump(), name: value})
     try:
@@ -142,7 +142,7 @@ def test_whatever_a_curve_holds_its_points_are_sound(changes: list[tuple[str, An
 
 @given(st.binary(max_size=3000), st.integers(1, 200))
 def test_any_bytes_are_a_curve_of_some_points(data: bytes, cut: int) -> None:
-    """Wherever the pieces are cut, the same points; and nothing is hoarded."""
+    """The points are the same wherever the data are cut, and little is buffered."""
     sound = point_line() + b"\n"
     whole = CurveLines().feed(data + b"\n" + sound)
     pieces, points = CurveLines(), []
@@ -224,18 +224,18 @@ def test_plain_text_is_printable_and_keeps_what_is(text: str) -> None:
     assert plain(plain(text)) == plain(text)
 
 
-# --- what lies under the names ---------------------------------------------------------------
+# --- files of other kinds --------------------------------------------------------------------
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A trial's directory, which a program that does not recurse removes."""
+    """Yield a trial's directory, and remove it with a program that does not recurse."""
     yield tmp_path / "trial"
     subprocess.run(["rm", "-rf", tmp_path / "trial"], check=True)
 
 
 def deep_tree(path: Path) -> None:
-    """Deeper than what removes it can follow."""
+    """Make a tree that is too deep for a recursive removal."""
     path.mkdir()
     before = os.open(path, os.O_RDONLY)
     for _ in range(2 * sys.getrecursionlimit()):
@@ -247,7 +247,7 @@ def deep_tree(path: Path) -> None:
 
 
 def closed_directory(path: Path) -> None:
-    """One whose content its owner, unless root, cannot list."""
+    """Make a directory that its owner, unless root, cannot list."""
     path.mkdir()
     (path / "inside").write_text("")
     path.chmod(0)
@@ -267,7 +267,7 @@ OBSTACLES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_what_lies_in_a_results_place_is_a_crash(place: Path, obstacle: Any) -> None:
-    """And neither the end of the loop nor a reason to free some space."""
+    """It neither ends the loop nor calls for more disk space."""
     spec = trial_spec()
     files = TrialFiles(spec, place)
     obstacle(place / RESULT_FILE)

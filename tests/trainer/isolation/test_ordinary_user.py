@@ -1,5 +1,5 @@
-"""What root is spared by its capabilities an ordinary user is not, and containers run as a user
-whom no file names."""
+"""An ordinary user lacks the capabilities that exempt root. Containers run as a user that no file
+names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def nobody() -> int:
 
 @pytest.fixture
 def trials() -> Iterator[Path]:
-    """Where every user may pass: pytest's own directories are closed to others."""
+    """Yield a directory that every user may enter; pytest's own directories are closed to
+    others."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         Path(directory).chmod(0o755)
         (Path(directory) / "trials").mkdir()

@@ -1,4 +1,4 @@
-"""What is asked of processes by their number."""
+"""Queries about processes by their number."""
 
 from __future__ import annotations
 

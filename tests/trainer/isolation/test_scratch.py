@@ -1,4 +1,4 @@
-"""Temporary files of trials that nobody was left to clear."""
+"""Cleanup of the temporary files of trials whose supervisor was killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_killed_trials_left_goes_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_folders_that_may_not_be_looked_into_go_too(tmp_path: Path) -> None:
-    """For root they always may; an ordinary user's rmtree stops at them."""
+    """Root may always list them; an ordinary user's rmtree fails on them."""
     folder = script(tmp_path / "tmp" / "a" / "b", "x", "x")
     precious = script(tmp_path / "precious", "x", "x")
     precious.chmod(0o500)

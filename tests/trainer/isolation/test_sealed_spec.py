@@ -1,4 +1,4 @@
-"""A trial that rewrites its own order gains nothing by it, now or when the campaign is resumed."""
+"""A trial that rewrites its own spec gains nothing by it, now or when the campaign is resumed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_who_says_that_nothing_was_measured_has_no_result_later(
 
 
 def leave(trial_dir: Path, result: str, then: Callable[[], object] = lambda: None) -> None:
-    """As a supervisor leaves a trial that ended before a row named it."""
+    """Write what a supervisor leaves of a trial that ended before a row named it."""
     files = TrialFiles(ASKED, trial_dir)
     files.write_result(parse_result(result))
     then()

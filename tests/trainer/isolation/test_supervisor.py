@@ -1,4 +1,5 @@
-"""The supervisor ends every trial on time, leaves nothing alive, and calls each end by its name."""
+"""The supervisor ends every trial on time, leaves nothing alive, and names the cause of each
+end."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def trial_dir(tmp_path: Path) -> Path:
 def fail(
     executor: LocalExecutor, trial_dir: Path, attack: Callable[..., Any], /, **arguments: Any
 ) -> TrialFailed:
-    """The failure that the attack ends in; limits go by their names."""
+    """Return the failure that the attack ends in; arguments named like limits set them."""
     limits = {name: arguments.pop(name) for name in list(arguments) if name in LIMITS}
     hostile.arm(trial_dir, attack, **arguments)
     result = executor.run(trial_spec(**limits), trial_dir).result
@@ -51,7 +52,7 @@ LIMITS = {"wall_s", "memory_gib", "log_bytes", "processes"}
 
 
 def pids(trial_dir: Path, count: int) -> list[int]:
-    """The processes that :func:`hostile.spread` noted."""
+    """Return the processes that :func:`hostile.spread` recorded."""
     noted = [int(line) for line in (trial_dir / "pids").read_text().split()]
     assert len(noted) == count
     return noted
@@ -64,7 +65,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-# --- the ordinary course -------------------------------------------------------------------------
+# --- normal operation ----------------------------------------------------------------------------
 
 
 def test_a_result_is_returned(executor: LocalExecutor, trial_dir: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_directory_with_a_result_is_refused(executor: LocalExecutor, trial_dir
 def test_an_interrupted_trial_can_be_run_again(
     executor: LocalExecutor, trial_dir: Path, tmp_path: Path
 ) -> None:
-    """What it left is cleared away, and links that it left are not followed."""
+    """The new run clears the old one's files and does not follow links among them."""
     outside = tmp_path / "outside"
     outside.write_text("kept")
     spec = trial_spec()
@@ -157,12 +158,12 @@ def test_an_error_in_a_callback_leaves_nothing(executor: LocalExecutor, trial_di
     assert again.status == "crash"
 
 
-# --- on time, and nothing left -------------------------------------------------------------------
+# --- deadlines and cleanup -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_the_wall_clock_limit_is_kept(executor: LocalExecutor, trial_dir: Path, deaf: bool) -> None:
-    """With descendants in other sessions that hold the log open, and one that is an orphan."""
+    """Descendants in other sessions hold the log open, and one of them is an orphan."""
     began = time.monotonic()
     result = fail(executor, trial_dir, hostile.spread, stay=True, deaf=deaf, wall_s=1)
     took_s = time.monotonic() - began
@@ -183,8 +184,8 @@ def test_nothing_outlives_a_trial_that_ends(executor: LocalExecutor, trial_dir: 
 def test_a_process_that_keeps_fleeing_is_caught(executor: LocalExecutor, trial_dir: Path) -> None:
     assert fail(executor, trial_dir, hostile.hop).status == "crash"
     assert of_trials(executor) == []
-    # Looking for it among the machine's processes would not do: it dodges a look as it dodges a
-    # signal. What it cannot hide is that it goes on.
+    # Searching for it among the machine's processes would not do: it evades a search as it evades a
+    # signal. It cannot hide that it keeps running.
     noted = (trial_dir / "pids").read_text().split()
     assert len(noted) > 1
     time.sleep(0.2)
@@ -230,7 +231,7 @@ def test_the_log_is_never_followed_through_a_link(
     assert outside.read_text() == "x" * 1000
 
 
-# --- the names of ends ---------------------------------------------------------------------------
+# --- causes of an end ----------------------------------------------------------------------------
 
 
 def test_exit_codes(executor: LocalExecutor, tmp_path: Path) -> None:
@@ -346,7 +347,7 @@ def test_no_result_outlives_what_ended_its_trial(
     assert result.status == status
 
 
-# --- what is no evidence -------------------------------------------------------------------------
+# --- ends that are no evidence -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [SpecError, CorpusError, MachineryError])

@@ -1,4 +1,4 @@
-"""The files of a trial, one by one."""
+"""Reading and writing the files of a trial."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_curve_is_read_as_it_grows(tmp_path: Path) -> None:
         curve.write(line[10:] + line.replace('"step":1', '"step":2') + line)
         curve.flush()
         second = point.model_copy(update={"step": 2})
-        assert tail.read() == [point, second]  # a step that was told already is none
+        assert tail.read() == [point, second]  # a step that was already reported is dropped
         assert tail.last == second
         assert tail.read() == []
     tail.close()

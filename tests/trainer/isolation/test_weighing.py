@@ -1,5 +1,4 @@
-"""Memory and threads that a trial hides from a look at its resident memory are counted all the
-same."""
+"""Memory and threads count even if a trial hides them from its resident memory."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 MIB = 1 << 20
 BACKENDS = {"cpu": "torch", "cuda": "megatron"}
-"""Of the two only megatron leaves torch, and so its own start on a GPU, to the trial."""
+"""Backend for each device: only megatron leaves the import of torch, and its start on a GPU, to the
+trial."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def executor() -> Iterator[LocalExecutor]:
 def executor_for(
     request: pytest.FixtureRequest, executor: LocalExecutor
 ) -> Iterator[Callable[[str], LocalExecutor]]:
-    """The executor for a device: on a GPU one that finds a driver."""
+    """Yield the executor for a device: on a GPU one that finds a driver."""
     with contextlib.ExitStack() as stack:
 
         def choose(device: str) -> LocalExecutor:
@@ -85,7 +85,7 @@ def end(
     ("attack", "arguments", "device"),
     [
         (doors.hold_without_main_thread, {"mib": 300}, "cpu"),
-        # several processes are weighed by the shares they have of their pages
+        # several processes are weighed by their shares of common pages
         (doors.hold_without_main_thread, {"mib": 300, "forks": 2}, "cpu"),
         (doors.hold_page_tables, {"gib": 120}, "cpu"),
         (doors.hold_memfd, {"mib": 300}, "cuda"),
@@ -153,7 +153,8 @@ def test_what_has_gone_weighs_nothing() -> None:
 
 
 def test_what_goes_during_a_look_takes_no_sharing_from_the_others() -> None:
-    """A worker that ends between two questions is no kernel that cannot tell what is shared."""
+    """A worker that ends between two queries does not mean that the kernel cannot report
+    sharing."""
     hoard = mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     hoard.write(b"x" * len(hoard))
     children = [forked() for _ in range(3)]
@@ -170,7 +171,7 @@ def test_what_goes_during_a_look_takes_no_sharing_from_the_others() -> None:
 
 
 def forked() -> int:
-    """A child that shares all this process holds, and waits."""
+    """Fork a child that shares all memory of this process, and waits."""
     child = os.fork()
     if child == 0:
         time.sleep(60)

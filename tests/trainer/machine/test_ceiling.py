@@ -1,4 +1,4 @@
-"""A ceiling is measured in a process of its own; no such device is one sentence."""
+"""A process of its own measures the ceiling, and a missing device yields one sentence."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def test_utilisation_is_of_the_fastest_product() -> None:
 
 
 def test_asking_loads_no_torch() -> None:
-    """Whoever asks holds no CUDA context, and does not even load torch."""
+    """The calling process holds no CUDA context, and does not even load torch."""
     code = "import sys, trainer.machine.ceiling; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

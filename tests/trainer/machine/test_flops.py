@@ -1,4 +1,4 @@
-"""A step's arithmetic against counts made by hand and against what torch counts."""
+"""A step's arithmetic agrees with counts by hand and with torch's counter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.memory.estimate import parameter_count
 
 
 def test_the_published_shape_by_hand() -> None:
-    """24 blocks of 4 D² + 2 D F, and the head; positions and gains are no product."""
+    """24 blocks of 4 D² + 2 D F, and the head; positions and gains are not products."""
     base = gb10_base()
     weights = product_weights(base, GB10_VOCAB)
     assert weights == 24 * (4 * 1024**2 + 2 * 1024 * 4096) + GB10_VOCAB * 1024
@@ -45,13 +45,14 @@ def test_a_gate_is_a_third_matrix_whatever_it_gates_with_and_norms_are_no_produc
 
 
 def test_shared_heads_count_whole_weights() -> None:
-    """Two elevenths of D² make no float exactly."""
+    """Two elevenths of D² are no exact float."""
     shared = config(n_layer=1, n_head=11, n_kv_head=1, d_model=880, d_ff=128)
     assert product_weights(shared, 1) == 2 * 880**2 + 2 * 880 * 80 + 2 * 880 * 128 + 880
 
 
 def test_torch_counts_the_same() -> None:
-    """Torch's counter sees every product, forward and backward. Its attention is whole squares."""
+    """Torch's counter sees every product, forward and backward. Its attention counts whole
+    squares."""
     shape = config(n_layer=2, n_head=2, d_model=32, d_ff=64, seq_len=16, precision="fp32")
     vocab, batch = 50, 3
     model = ReferenceGPT(shape, vocab)

@@ -1,4 +1,4 @@
-"""What nodes are sent: whole, by hash, and the same there."""
+"""Nodes receive parcels whole, by hash, and unpack them identically."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def received(parcel: Parcel, tmp_path: Path) -> Received:
-    """A lane's side, once Ray has sent a parcel."""
+    """Return a lane's side of a parcel that Ray has sent."""
     home = tmp_path / "node" / "lanes" / ("b" * 16)
     home.mkdir(parents=True)
     with parcel:
@@ -150,7 +150,7 @@ def test_one_that_was_damaged_there_trains_nothing(own: Path, tmp_path: Path, da
 
 @pytest.mark.skipif(Layers.detect().landlock_abi < 3, reason="this kernel cannot confine a trial")
 def test_a_trial_runs_of_what_came(own: Path, tmp_path: Path) -> None:
-    """With data that the menu reads, which is the node's own, in the script's folder and beside."""
+    """The menu reads data of the node's own, in the script's folder and beside it."""
     big = script(own / "big", "0.5", "part.txt")
     (own / "train.py").write_text(
         PRINTS + "\nprint('iter 1: loss', open('big/part.txt').read())\n"

@@ -1,6 +1,6 @@
-"""Which cgroup is taken for one's own, told from files like the kernel's.
+"""Recognition of one's own cgroup, on files like the kernel's.
 
-What the kernel does with it is tried where one is delegated: tests/docker/test_delegated.py boots a
+Tests of the kernel's behavior need a delegated cgroup: tests/docker/test_delegated.py boots a
 kernel that delegates one, and runs test_delegated_cgroup.py in it.
 """
 
@@ -18,7 +18,7 @@ MOUNT = "31 24 0:27 {root} /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 r
 
 
 class Machine:
-    """The files of /proc and /sys that are looked at."""
+    """The files of /proc and /sys that the code reads."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -108,15 +108,15 @@ def test_a_trials_limits(tmp_path: Path) -> None:
 
 
 def test_two_campaigns_in_one_place_leave_each_other_alone(tmp_path: Path) -> None:
-    """One has made its trial's group, which the trial is still to enter, when the other looks for
-    what killed campaigns left."""
+    """One campaign has made its trial's group, which the trial has not entered yet, when the other
+    looks for the remains of killed campaigns."""
     groups = Groups(tmp_path)
     mine = groups.make("t000001", trial_spec().limits)
     other = groups.make("t000001", trial_spec().limits)
     assert mine.directory != other.directory, "each has its first trial"
     assert not (mine.directory / "cgroup.kill").exists()
     for file in other.directory.iterdir():
-        file.unlink()  # as the kernel's own are gone with the directory
+        file.unlink()  # the kernel's own files disappear with the directory
     (tmp_path / "trial-999999999-t000001-x").mkdir()
     groups.sweep()
     assert other.directory.exists()
@@ -126,7 +126,7 @@ def test_two_campaigns_in_one_place_leave_each_other_alone(tmp_path: Path) -> No
 def test_a_place_that_cannot_be_made_ready_is_left_as_it_was(machine: Machine) -> None:
     control = machine.scope / "cgroup.subtree_control"
     control.unlink()
-    control.mkdir()  # refuses to be written
+    control.mkdir()  # writing to it fails
     assert Groups.take(machine.root) is None
     assert (machine.scope / "cgroup.procs").read_text().strip() == str(os.getpid())
 

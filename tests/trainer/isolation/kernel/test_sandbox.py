@@ -1,6 +1,6 @@
-"""Every promise of trainer.isolation.kernel.sandbox, attacked from inside a trial's process.
+"""Attacks from inside a trial's process on every promise of trainer.isolation.kernel.sandbox.
 
-Each attack is also run without the layer that should stop it, where it must succeed: an attack that
+Each attack also runs without the layer that should stop it, where it must succeed: an attack that
 cannot work proves nothing.
 """
 
@@ -45,7 +45,7 @@ def confined() -> Iterator[LocalExecutor]:
 
 @pytest.fixture(scope="module")
 def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
-    """The same where a GPU's driver starts."""
+    """Yield the same executor on a machine where a GPU's driver starts."""
     environ, root = gpu_machine.environ(), gpu_machine.root
     with LocalExecutor(entry=hostile.ENTRY, environ=environ, root=root) as executor:
         yield executor
@@ -53,7 +53,7 @@ def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
 
 @pytest.fixture(scope="module")
 def landlocked() -> Iterator[LocalExecutor]:
-    """Without the system call filter, to see what Landlock stops by itself."""
+    """Yield an executor without the system call filter, to show what Landlock stops by itself."""
     layers = Layers(HERE.landlock_abi, seccomp=False)
     with LocalExecutor(entry=hostile.ENTRY, layers=layers) as executor:
         yield executor
@@ -68,7 +68,7 @@ def unconfined() -> Iterator[LocalExecutor]:
 
 @pytest.fixture(params=["trainer", pytest.param("command", marks=pytest.mark.slow)])
 def door(request: pytest.FixtureRequest) -> str:
-    """How code comes to run in a trial: as the built-in trainer, or as the command of a menu."""
+    """Return how code gets to run in a trial: as the built-in trainer, or as a menu's command."""
     return str(request.param)
 
 
@@ -85,14 +85,14 @@ def attack(tmp_path: Path, door: str) -> Callable[..., Any]:
         texts: tuple[ScoredText, ...] = (),
         **arguments: object,
     ) -> Any:
-        # a directory of its own, as the trials of a campaign have
+        # a directory of its own, as a campaign's trials have
         trials = tmp_path / "campaign" / "trials"
         number = len(list(trials.iterdir())) if trials.exists() else 0
         trial_dir = hostile.arm(trials / str(number), what, **arguments)
         corpus = tmp_path / "corpus"
         corpus.mkdir(exist_ok=True)
         (corpus / "tokens").write_text("the corpus")
-        # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
+        # only megatron leaves the import of torch, and its start on a GPU, to the trial
         backend = "megatron" if device == "cuda" else "torch"
         spec = trial_spec(corpus, device=device, backend=backend, texts=texts)
         if door == "command" and not texts:
@@ -108,7 +108,7 @@ def attack(tmp_path: Path, door: str) -> Callable[..., Any]:
 
 @pytest.fixture
 def precious(tmp_path: Path) -> Path:
-    """A file of the user's that no trial should touch."""
+    """Return a file of the user's that no trial may touch."""
     path = tmp_path / "home" / "precious"
     path.parent.mkdir()
     path.write_text(SECRET)
@@ -144,7 +144,7 @@ def test_a_text_to_confirm_on_is_read_by_those_alone_that_are_to_score_it(
 def test_no_key_reaches_the_environment(
     confined: LocalExecutor, attack: Callable[..., Any], door: str
 ) -> None:
-    # What /proc says of a process is closed to those that a trial starts.
+    # A process that a trial starts cannot read what /proc says of a process.
     closed = attack(confined, hostile.read, path="/proc/self/environ")
     assert refused(closed) == (door == "command")
     ask = hostile.tell_variables if door == "command" else hostile.tell_environment
@@ -220,7 +220,7 @@ def test_the_users_files_are_out_of_reach(
 ) -> None:
     before = precious.stat()
     loot = attack(confined, strike, path=str(precious))
-    # a move or link across what may be written answers EXDEV, as if it were another disk
+    # a move or link across the writable area answers EXDEV, as if it were another disk
     assert refused(loot) or loot["errno"] == errno.EXDEV
     assert precious.read_text() == SECRET
     assert precious.stat().st_mode == before.st_mode
@@ -354,7 +354,7 @@ def test_no_unix_socket_outside(
     attack: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
-    """A socket file is how a session bus or a container daemon is reached."""
+    """Session buses and container daemons listen on socket files."""
     by_path = str(tmp_path / "socket")
     by_name = f"@autoresearch-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
@@ -410,7 +410,7 @@ def test_doors_into_the_kernel_are_shut(
 ) -> None:
     arguments = dict(zip(("x86_64", "aarch64"), numbers, strict=True))
     assert attack(confined, hostile.call_kernel, **arguments)["errno"] == errno.EPERM
-    if not privileged:  # the others fail without the filter too, for want of capabilities
+    if not privileged:  # the others fail without the filter too, for lack of capabilities
         answer = attack(unconfined, hostile.call_kernel, **arguments)
         assert answer == "called" or answer["errno"] != errno.EPERM
 
@@ -464,7 +464,7 @@ def test_no_core_dump(confined: LocalExecutor, tmp_path: Path) -> None:
     assert left == {"attack.json", "result.json", "spec.json", "trainer.log"}
 
 
-# --- where the kernel cannot ---------------------------------------------------------------------
+# --- kernels without support ---------------------------------------------------------------------
 
 
 def test_without_landlock_the_run_is_refused() -> None:

@@ -1,7 +1,8 @@
-"""The system call filter, attacked from inside a trial's process.
+"""Attacks from inside a trial's process on the system call filter.
 
-As in :mod:`tests.trainer.isolation.kernel.test_sandbox` each attack is also run without what should
-stop it, where it must succeed."""
+As in :mod:`tests.trainer.isolation.kernel.test_sandbox` each attack also runs without the layer
+that should stop it, where it must succeed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def confined() -> Iterator[LocalExecutor]:
 
 @pytest.fixture(scope="module")
 def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
-    """The same where a GPU's driver starts."""
+    """Yield the same executor on a machine where a GPU's driver starts."""
     environ, root = gpu_machine.environ(), gpu_machine.root
     with LocalExecutor(entry=doors.ENTRY, environ=environ, root=root) as executor:
         yield executor
@@ -59,7 +60,7 @@ def unconfined() -> Iterator[LocalExecutor]:
 
 @pytest.fixture(params=["trainer", pytest.param("command", marks=pytest.mark.slow)])
 def door(request: pytest.FixtureRequest) -> str:
-    """How code comes to run in a trial: as the built-in trainer, or as the command of a menu."""
+    """Return how code gets to run in a trial: as the built-in trainer, or as a menu's command."""
     return str(request.param)
 
 
@@ -73,7 +74,7 @@ def attack(tmp_path: Path, door: str) -> Strike:
         trials = tmp_path / "trials"
         number = len(list(trials.iterdir())) if trials.exists() else 0
         trial_dir = hostile.arm(trials / str(number), what, **arguments)
-        # of the two only megatron leaves torch, and so its own start on a GPU, to the trial
+        # only megatron leaves the import of torch, and its start on a GPU, to the trial
         backend = "megatron" if device == "cuda" else "torch"
         spec = trial_spec(tmp_path / "corpus", device=device, backend=backend, file_bytes=8 << 20)
         spec = by_command(spec) if door == "command" else spec
@@ -87,7 +88,7 @@ def attack(tmp_path: Path, door: str) -> Strike:
 
 @pytest.fixture
 def victim() -> Iterator[psutil.Process]:
-    """A process of the same user that is none of the trial's business."""
+    """Yield a process of the same user that is unrelated to the trial."""
     command = [sys.executable, "-m", "tests.support.bystander"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -102,7 +103,7 @@ def victim() -> Iterator[psutil.Process]:
 def test_no_limit_on_another_process(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike, victim: psutil.Process
 ) -> None:
-    """RLIMIT_CPU of 0 kills: it would end the supervisor, which ends trials."""
+    """An RLIMIT_CPU of 0 kills: it would end the supervisor, which ends trials."""
     before = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
     loot = attack(confined, doors.limit_processor_time, pid=victim.pid)
     assert loot["errno"] == errno.EPERM
@@ -141,8 +142,8 @@ def test_no_hand_on_the_scheduling_of_another_process(
 
 
 def test_no_hand_on_all_processes_of_the_user(confined: LocalExecutor, attack: Strike) -> None:
-    """Who may set the priorities of some is refused by the others' capabilities, where they have
-    any: see the same as an ordinary user."""
+    """The capabilities of the user's other processes may refuse the call anyway.
+    test_ordinary_user.py runs the attack as an ordinary user."""
     assert attack(confined, doors.set_priority_of_user)["errno"] == errno.EPERM
 
 
@@ -183,7 +184,7 @@ def test_no_namespace_and_with_it_no_capability(
 def test_doors_into_the_kernel_are_shut(
     call: str, error: int, confined: LocalExecutor, attack: Strike
 ) -> None:
-    """Without capabilities some are shut anyway; in a namespace they would not be."""
+    """Without capabilities the kernel refuses some anyway, but not inside a namespace."""
     assert attack(confined, doors.call, name=call)["errno"] == error
 
 
@@ -219,7 +220,7 @@ def test_a_trial_can_read_of_itself(
 def test_what_the_dynamic_loader_runs_is_confined_too(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike, tmp_path: Path, door: str
 ) -> None:
-    """It runs, which nothing here stops; but not outside."""
+    """Nothing here stops the program from running, but it cannot read files outside."""
     loaders = [*Path("/lib64").glob("ld-linux*"), *Path("/lib").glob("ld-linux*")]
     (tmp_path / "corpus").mkdir()
     for name in ("precious", "corpus/tokens"):

@@ -1,4 +1,4 @@
-"""The system call filter's programs, run for both processors; and its numbers, against headers."""
+"""The filter's programs run for both processors, and its system call numbers match the headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICES = ["cpu", "cuda:1"]
 
 
 def answer(machine: Architecture, device: str, call: str, *arguments: int) -> int:
-    """The errno a call gets, 0 where it is allowed."""
+    """Return a call's errno, or 0 if it is allowed."""
     number = machine.number(call)
     assert number is not None
     program = assemble(rules(device), machine)
@@ -66,7 +66,7 @@ CASES: list[tuple[str, tuple[int, ...], int, int]] = [
     ("fallocate", (3, 0), 0, 0),
     ("fallocate", (3, 1), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
     ("mmap", (0, 4096, 3, 0x22), 0, 0),  # private, anonymous
-    ("mmap", (0, 4096, 3, 0x01), 0, 0),  # of a file
+    ("mmap", (0, 4096, 3, 0x01), 0, 0),  # file-backed
     ("mmap", (0, 4096, 3, 0x21), errno.EPERM, 0),
     ("mmap", (0, 4096, 3, 0x4021), errno.EPERM, 0),
     ("memfd_create", (), errno.EPERM, 0),
@@ -124,7 +124,8 @@ def test_every_number_of_the_table_is_ruled_on() -> None:
 def test_a_rule_refuses_unless_all_its_conditions_hold(
     arguments: tuple[int, ...], conditions: list[Condition]
 ) -> None:
-    """Against what the words say, on arguments that meet the values now and then."""
+    """The program agrees with the rule's definition, on arguments that sometimes match the
+    values."""
     machine = ARCHITECTURES["aarch64"]
     arguments = tuple(value & 0x0000000300000003 for value in arguments)
     program = assemble([Rule("mmap", 5, tuple(conditions)), Rule("clone", 6)], machine)
