@@ -1,4 +1,4 @@
-"""What is asked about a GPU, by whoever must not hold a context on it."""
+"""Queries about a GPU, for a process that must not hold a context on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.training.readiness import check_elsewhere, check_trainable
 
 
 class Nothing(Frozen):
-    """An answer that nobody gives."""
+    """Answer that no process gives."""
 
     never: int
 
@@ -32,7 +32,7 @@ def test_a_verdict_and_whose_fault_it_is_cross_the_process() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
 def test_about_a_gpu_another_process_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So this one's ignorance of CUDA, or its knowledge, does not matter."""
+    """The calling process's own CUDA state therefore does not matter."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("asked here"))
     with pytest.raises(MachineryError, match="sees no CUDA device where the spec wants cuda"):
         check_trainable(config(), "torch", "cuda")
@@ -43,7 +43,7 @@ def test_about_a_gpu_another_process_is_asked(monkeypatch: pytest.MonkeyPatch) -
 def test_a_driver_that_fails_is_asked_for_its_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all of these torch says that there is no device."""
+    """In all of these cases torch only says that there is no device."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build_stub(tmp_path)))
     monkeypatch.setenv("CUDA_STUB_ENDS", "803")
     with pytest.raises(MachineryError, match=r"cuInit returned 803 .*restart the machine"):

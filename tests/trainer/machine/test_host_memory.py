@@ -1,6 +1,6 @@
-"""A GPU that shares the machine's memory: the machine is kept from what a trial takes.
+"""If a GPU shares the machine's memory, a trial's use of it cannot exhaust the machine.
 
-The machine's /proc/meminfo is a file here, kept up to date with what real processes hold.
+The machine's /proc/meminfo is a file here, updated with what real processes hold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainer.spec import TrialFailed
 
 MACHINE_GIB = 12.0
 SCALE = 100
-"""What each byte that a process holds counts for on the pretended machine."""
+"""Bytes of the simulated machine per byte that a process holds."""
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +42,19 @@ def machine(library: Path, tmp_path: Path) -> StubMachine:
 
 
 class Scales:
-    """Weighs real processes, and has the pretended machine's /proc/meminfo say what they leave."""
+    """Weigh real processes, and update the simulated machine's /proc/meminfo with what they
+    leave."""
 
     def __init__(self, root: Path, executor: LocalExecutor) -> None:
         self._root = root
         self._executor = executor
         self._begun: dict[int, int] = {}
         self.beside: set[int] = set()
-        """Other processes that hold some of it, from their start on."""
+        """Other processes that hold memory from their start on."""
         self.least_gib = MACHINE_GIB
 
     def weigh(self) -> bool:
-        """Called at every look of the supervisor."""
+        """Update the file; the supervisor calls this at every poll."""
         trials = [process.pid for process in of_trials(self._executor)]
         held = 0
         for pid in (*trials, *self.beside):
@@ -62,7 +63,7 @@ class Scales:
             except psutil.Error:
                 continue
             held += resident
-            if pid not in self.beside:  # what the trial brings along is no growth
+            if pid not in self.beside:  # the trial's initial memory is not growth
                 held -= self._begun.setdefault(pid, resident)
         left_gib = MACHINE_GIB - SCALE * held / 2**30
         self.least_gib = min(self.least_gib, left_gib)
@@ -97,7 +98,7 @@ def test_a_trial_is_ended_before_the_machine_is_full(machine: StubMachine, tmp_p
 
 
 def test_whatever_else_is_on_the_machine_counts(machine: StubMachine, tmp_path: Path) -> None:
-    """A model server that grows beside a trial which holds nothing."""
+    """A model server grows beside a trial that holds nothing."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.nap, s=60)
     code = "import time\nhoard = []\nfor _ in range(120):\n    hoard.append(b'x' * (1 << 20)); "
     with (
@@ -135,7 +136,7 @@ def test_a_machine_that_does_not_say_what_it_has_is_no_evidence(
         executor.run(on_gpu(), trial_dir)
 
 
-# --- the figures ---------------------------------------------------------------------------------
+# --- figures -------------------------------------------------------------------------------------
 
 
 def test_available_is_the_kernels_own_word() -> None:
@@ -167,7 +168,7 @@ def test_what_is_left_after_the_reserve_is_the_limit() -> None:
 
 
 class Allocator:
-    """As much of torch.cuda as setting a limit needs."""
+    """The part of torch.cuda that setting a limit needs."""
 
     def __init__(self, *, is_integrated: bool, gib: int) -> None:
         self._properties = SimpleNamespace(is_integrated=is_integrated, total_memory=gib << 30)

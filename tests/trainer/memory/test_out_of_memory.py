@@ -1,4 +1,4 @@
-"""What counts as out of memory: texts as the trackers of PyTorch, NCCL and Triton quote them."""
+"""Recognition of out-of-memory errors, on texts from the trackers of PyTorch, NCCL and Triton."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def test_a_cpu_does_not_say() -> None:
 @pytest.mark.parametrize(
     ("recipe", "limits", "told"),
     [
-        ({"d_model": 1 << 24, "n_head": 1 << 20}, {}, "out of memory on cpu: "),  # 3 PiB of matrix
+        # a matrix of 3 PiB
+        ({"d_model": 1 << 24, "n_head": 1 << 20}, {}, "out of memory on cpu: "),
         ({"batch_size": 2048}, {"memory_gib": 0.6}, "over the limit of 0.6 GiB"),
     ],
     ids=["refused", "killed"],

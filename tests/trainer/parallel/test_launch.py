@@ -1,4 +1,4 @@
-"""Real torchrun, real ranks, and what becomes of them when something goes wrong."""
+"""Real torchrun starts real ranks, and a failure of one ends all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def launcher(steps: int, timeout_s: float, device: DeviceKind = "cpu") -> Launch
 
 
 def workers() -> list[psutil.Process]:
-    """Ranks below this test's process, by what they were started as."""
+    """Return the ranks below this test's process, recognized by their command lines."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
@@ -39,7 +39,7 @@ def workers() -> list[psutil.Process]:
 
 @pytest.fixture
 def to_first_worker() -> Iterator[Callable[[signal.Signals], None]]:
-    """Sends a signal to the first rank that appears."""
+    """Yield a function that sends a signal to the first rank that appears."""
     threads = []
 
     def begin(number: signal.Signals) -> None:
@@ -58,7 +58,8 @@ def to_first_worker() -> Iterator[Callable[[signal.Signals], None]]:
 
 @pytest.mark.slow
 def test_every_part_of_a_recipe_trains_the_same_on_two_ranks() -> None:
-    """Gains that all heads share, norms at outputs, scaled branches, rates of the blocks' own."""
+    """The recipe has gains shared by all heads, norms at outputs, scaled branches and the blocks'
+    own rates."""
     of = config(
         n_layer=2, d_model=32, d_ff=64, seq_len=32, batch_size=4, precision="fp32", qk_norm=True,
         norm="rmsnorm", norm_place="sandwich", positions="rotary", activation="geglu",

@@ -1,4 +1,4 @@
-"""The modules that torch's parallel tools take, against the reference backend."""
+"""The modules that torch's parallel tools take agree with the reference backend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def small(**changes: Any) -> Config:
 
 @torch.no_grad()
 def reference_with(weights: ParallelGPT, of: Config) -> TorchGPT:
-    """The reference model with these weights, each KV head written out for every head it serves."""
+    """Return the reference model with these weights, each KV head repeated for every head it
+    serves."""
     repeats = of.n_head // of.kv_heads
     model = TorchBackend().build(of.model_copy(update={"n_kv_head": None}), VOCAB, CPU)
     named = dict(model.named_parameters())
@@ -111,7 +112,7 @@ def test_the_same_weights_give_the_same_loss_and_gradient(
     "changes",
     [
         {"activation": "swiglu", "positions": "rotary", "tie_embeddings": False},
-        # Written out for every head, grouped keys would train apart.
+        # Grouped keys, repeated for every head, would train apart.
         *({**changes, "n_kv_head": None} for changes in PARTS),
     ],
     ids=str,

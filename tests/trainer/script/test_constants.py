@@ -1,4 +1,4 @@
-"""Which assignment of a script is a constant, and what it says."""
+"""Recognition of constants among a script's assignments, and their values."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ model = Args(width=16)
 
 
 def test_a_name_over_names_is_computed() -> None:
-    """To write a number there would part it from what it follows."""
+    """A number in its place would separate it from the name that it follows."""
     assert found("lr = 1e-3\nmin_lr = lr / 10\n") == {"lr": 1e-3}
 
 

@@ -1,4 +1,4 @@
-"""A script's constants rewritten: those, and not a character besides."""
+"""Editing rewrites a script's constants and changes no other character."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_the_copy_runs_to_the_values(values: dict[str, float | str | bool], newl
 
 
 def test_lines_are_counted_as_python_counts_them() -> None:
-    """A form feed or a line separator in a text ends a line for str.splitlines, and none here."""
+    """A form feed or a line separator in a string ends a line for str.splitlines, but not in
+    Python."""
     source = 'A = "x\x0cy\x0b\u2028z"\nLR = 1\n'
     assert edited(source, {"LR": 2}) == 'A = "x\x0cy\x0b\u2028z"\nLR = 2\n'
 

@@ -1,4 +1,4 @@
-"""What a config is called does not change when there is more that it could say."""
+"""A config's hash stays the same when the schema gains fields."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LATER: dict[str, Any] = {
     "mup_base_width": 64,
     "mup_base_depth": 2,
 }
-"""The fields that have a default, each with another value."""
+"""Fields with a default, each with another value."""
 
 
 def test_hashes_of_older_configs_stand() -> None:
-    """As version 0.2.0 computed them."""
+    """The expected hashes are those of version 0.2.0."""
     assert (
         config().config_hash == "a18c54706faf6fad93cfe2add3038a9300dd5e93fa0d8e229527b47d6d23e9d3"
     )

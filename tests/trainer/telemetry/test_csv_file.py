@@ -1,4 +1,4 @@
-"""telemetry.csv over sittings, power cuts and versions."""
+"""telemetry.csv remains valid over sessions, power failures and versions."""
 
 from __future__ import annotations
 

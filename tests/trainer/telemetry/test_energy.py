@@ -1,4 +1,4 @@
-"""Energy, against sums done by hand."""
+"""Energy agrees with sums by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ J = 1 / 3600
 
 
 def meter(*samples: tuple[float, float | None, float | None], reach_s: float = 4) -> EnergyMeter:
-    """Of samples (time in s, power in W, counter in J)."""
+    """Return a meter with samples of (time in s, power in W, counter in J)."""
     made = EnergyMeter(reach_s)
     for at_s, power_w, counter_j in samples:
         counter_mj = None if counter_j is None else round(counter_j * 1000)

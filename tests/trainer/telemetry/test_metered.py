@@ -1,4 +1,4 @@
-"""Trials with the energy of their interval."""
+"""A trial's result includes the energy of its interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OK = trial_ok(trial_spec())
 
 
 def run(sampler: Sampler, result: TrialOk | TrialFailed) -> Finished:
-    """A trial that sleeps."""
+    """Run a trial that sleeps."""
     metered = begin_metering(sampler)
     time.sleep(0.1)
     return metered(Finished(result, 0.1))
@@ -30,7 +30,7 @@ def test_a_measured_trial_carries_its_energy() -> None:
         took_s = time.monotonic() - began_s
     assert isinstance(finished.result, TrialOk)
     assert finished.result.energy_wh is not None
-    assert 0.1 <= finished.result.energy_wh <= took_s  # 3600 W: one Wh a second
+    assert 0.1 <= finished.result.energy_wh <= took_s  # 3600 W: one Wh per second
     assert finished.result.model_copy(update={"energy_wh": None}) == OK
     assert finished.wall_s == 0.1
 

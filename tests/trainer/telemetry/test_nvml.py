@@ -1,4 +1,4 @@
-"""What devices answer, and what they do not."""
+"""Values that devices report, and values that they lack."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_every_function_of_the_fake_is_one_of_pynvmls() -> None:
         assert required == len(inspect.signature(getattr(FakeNvml, name)).parameters) - 1, name
 
 
-# --- which device ------------------------------------------------------------------------------
+# --- device selection --------------------------------------------------------------------------
 
 FIRST = h200("GPU-11110000-0000-0000-0000-000000000000")
 SECOND = h200("GPU-22220000-0000-0000-0000-000000000000", power=222_000)

@@ -1,4 +1,4 @@
-"""The sampler's thread, on devices that answer, dawdle and die."""
+"""The sampler's thread runs on devices that answer, stall and die."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 
 class Paced:
-    """A device whose counter and power follow a law of time, both known to the test."""
+    """Device whose counter and power follow a law of time that the test knows."""
 
     description = "paced"
 
@@ -74,7 +74,7 @@ def test_the_counter_is_read_at_both_ends_of_an_interval() -> None:
         since_s = sampler.mark()
         time.sleep(0.1)
         until_s = sampler.mark()
-        # Only samples taken on demand lie within these 60 s.
+        # Only samples taken on demand fall within these 60 s.
         expected_wh = 720 * (until_s - since_s) / 3600
         assert sampler.energy_wh(since_s, until_s) == pytest.approx(expected_wh, rel=1e-4)
         assert sampler.summary(0).samples >= 2
@@ -177,7 +177,7 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
             time.sleep(0.05)
             sampler.mark()
         sessions_s += time.monotonic() - began_s
-        time.sleep(0.2)  # between sittings nobody looks
+        time.sleep(0.2)  # nobody samples between sessions
     summary = sampler.summary(usd_per_kwh=1000)
     written = lines(path)
     elapsed = [float(row["elapsed_s"]) for row in written]
@@ -187,7 +187,7 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
     assert 0.1 <= summary.sampled_s <= sessions_s
     assert summary.kwh == pytest.approx(summary.sampled_s / 1000)
     assert summary.cost_usd == pytest.approx(summary.sampled_s)
-    # An interval is of this sitting alone.
+    # An interval covers this session alone.
     assert sampler.energy_wh(since_s - 1000, since_s) is None
 
 

@@ -1,4 +1,4 @@
-"""Means, peaks, energy and money, by hand."""
+"""Means, peaks, energy and money agree with calculations by hand."""
 
 from __future__ import annotations
 

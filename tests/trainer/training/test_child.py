@@ -1,4 +1,4 @@
-"""A whole trial: in this process, and as ``python -m trainer`` in one of its own."""
+"""A whole trial runs in this process, and as ``python -m trainer`` in one of its own."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_what_fails_in_the_first_step_is_no_evidence_and_its_traceback_is_in_the
     corpus: Corpus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     stream = corpus.directory / "train.bin"
-    stream.write_bytes(b"\xff\xff" * (stream.stat().st_size // 2))  # no such token
+    stream.write_bytes(b"\xff\xff" * (stream.stat().st_size // 2))  # an invalid token
     with pytest.raises(MachineryError) as failure:
         run_trial(spec_for(corpus), tmp_path)
     assert isinstance(failure.value.__cause__, IndexError)
@@ -246,7 +246,7 @@ def test_the_command_prints_the_result_and_measures_its_own_birth(
     result = parse_result((out / "result.json").read_bytes())
     assert parse_result(done.stdout) == result
     assert isinstance(result, TrialOk)
-    # Importing torch is part of it; the kernel notes a start in hundredths of a second.
+    # This includes importing torch; the kernel records a start in hundredths of a second.
     assert 0.1 < result.setup_s < took_s + 0.02
     assert not (tmp_path / "result.json").exists()
 

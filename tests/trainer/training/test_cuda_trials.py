@@ -1,4 +1,4 @@
-"""Real trials on a real GPU, confined as a campaign's are. Skipped where there is none."""
+"""Real trials run on a real GPU, confined as in a campaign. Skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 ROOM_GIB = 1.25
-"""What a trial gets that is to run out of it; a context and its libraries are not in it."""
+"""GPU memory of a trial that must run out of it, without the context and its libraries."""
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_first_loss_is_the_same_again(
 def test_a_compiled_trial(executor: LocalExecutor, corpus: Corpus, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     cache = tmp_path / "compiled"
-    for name in "ab":  # cold, and from what the first left
+    for name in "ab":  # cold, and with the first one's code
         spec = cuda_spec(corpus, compile=True, compile_cache=str(cache))
         result = executor.run(spec, tmp_path / name).result
         assert isinstance(result, TrialOk), result
@@ -99,7 +99,8 @@ def test_a_compiled_trial(executor: LocalExecutor, corpus: Corpus, tmp_path: Pat
 
 
 def test_a_trial_that_runs_out_of_memory(corpus: Corpus, tmp_path: Path) -> None:
-    """On purpose, under a small share; and the GPU is free again afterwards."""
+    """The trial runs out of memory by design, under a small limit, and the GPU is free again
+    afterwards."""
     spec = cuda_spec(corpus, config=config(batch_size=256, seq_len=1024, n_layer=8))
     if device_limit("cuda", reserve_gib=0).is_shared:
         limits = Limits(wall_s=240, reserve_gib=available_gib() - ROOM_GIB)

@@ -1,4 +1,4 @@
-"""Batches: drawn by seed, from the whole split, targets one to the right."""
+"""Batches are drawn by seed from the whole split, with targets one to the right."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_smaller_batch_reads_the_text_of_a_larger_one() -> None:
     small = batches(batch_size=4, seq_len=8)(5)[0]
     assert torch.equal(large[:4], small)
     longer = batches(batch_size=4, seq_len=16)(5)[0]
-    # The same relative starts in a split that has 8 fewer of them.
+    # The same relative starts, in a split that has 8 fewer of them.
     assert (longer[:, 0] - small[:, 0]).abs().max() <= 8
 
 

@@ -1,4 +1,4 @@
-"""The ruler, against a computation that shares nothing with it but the model."""
+"""The evaluation agrees with a computation that shares nothing with it but the model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_bits_per_byte_equal_an_independent_computation(seq_len: int) -> None:
 
 
 class Exact(nn.Module):
-    """A model in float64, for which the ruler's own arithmetic is all that can differ."""
+    """Model in float64, so that only the evaluation's own arithmetic can differ."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A step that comes out non-finite: told apart by repeating it on torch's own operators."""
+"""A non-finite step is diagnosed by repeating it on torch's own operators."""
 
 from __future__ import annotations
 

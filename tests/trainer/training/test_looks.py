@@ -1,4 +1,4 @@
-"""Looks and averages are what they say, and a trial without them is what it was."""
+"""Checkpoint evaluations and averages are exact, and do not change a trial's other results."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_loss_that_is_not_finite_at_a_look_is_a_failure(corpus: Corpus, tmp_pa
 
 
 class TestMeans:
-    """Of weights that are known: at step k every one is k."""
+    """Averages of known weights: at step k every weight is k."""
 
     def grown(self, averaging: Averaging, steps: int) -> tuple[nn.Linear, RunningAverage]:
         model = nn.Linear(2, 2)

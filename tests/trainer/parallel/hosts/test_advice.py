@@ -1,4 +1,4 @@
-"""Advice on links as they were published, and on the ways in which they were set up wrongly."""
+"""Advice on links agrees with published figures and detects known misconfigurations."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_bus_bandwidth_is_that_of_nccl_tests(hosts: int) -> None:
 
 
 def test_gradients_take_their_bytes_over_the_bus() -> None:
-    """354.6 M parameters in fp32 between two hosts at 96 Gb/s."""
+    """The case is 354.6 M parameters in fp32 between two hosts at 96 Gb/s."""
     assert speed(96).gradient_s(354.6e6) == pytest.approx(354.6e6 * 32 / 96e9)
 
 
@@ -81,7 +81,7 @@ def test_devices_of_two_ports_are_no_twins() -> None:
 
 
 def test_the_management_port_is_seen_through() -> None:
-    """The trap that NVIDIA's playbook sets: collectives on the 10 Gb/s port, without an error."""
+    """NVIDIA's playbook sets this trap: collectives use the 10 Gb/s port, without an error."""
     lines = advice(facts(9.4, nccl_network="Socket", interface="enP7s7", mtu=1500))
     assert (
         "NCCL sent by TCP although rocep1s0f1 can do RoCE; set NCCL_IB_HCA=rocep1s0f1" in lines[0]
@@ -118,7 +118,7 @@ def test_gloo_says_nothing_of_roce() -> None:
 
 
 def tree(root: Path, name: str, *, layer: str, state: str, interface: str | None) -> None:
-    """A device as the kernel lists it: drivers/infiniband/core/sysfs.c."""
+    """Write a device as the kernel lists it: drivers/infiniband/core/sysfs.c."""
     port = root / "infiniband" / name / "ports" / "1"
     port.mkdir(parents=True)
     (port / "link_layer").write_text(f"{layer}\n")

@@ -18,7 +18,7 @@ HOSTS = ("spark-1", "spark-2", "spark-3")
 
 @pytest.fixture
 def waiting() -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that says no more, and stays."""
+    """Yield a worker that stays silent and keeps running."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     yield process
     process.kill()
@@ -32,8 +32,8 @@ def test_the_first_hosts_giving_up_does_not_hide_who_was_lost(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The third host is lost and a collective fails here at once; the first host finds it lost and
-    ends its store before this one has, whose last look was ``silent_s`` after the loss."""
+    """The third host is lost, and a collective fails here at once. The first host notices and ends
+    its store before this host does, which polled last ``silent_s`` after the loss."""
     hosts = Hosts(names=HOSTS, addresses=HOSTS, this=1, interface="fast0", port=29400)
     now = 1000.0
     last_look = now + silent_s

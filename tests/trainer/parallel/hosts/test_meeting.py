@@ -7,7 +7,7 @@ from trainer.parallel.hosts.meeting import read_hosts
 
 
 def test_this_machine_is_the_host_whose_address_it_has() -> None:
-    hosts = read_hosts("198.51.100.1, 127.0.0.1")  # the first is nobody's (RFC 5737)
+    hosts = read_hosts("198.51.100.1, 127.0.0.1")  # the first address is unassigned (RFC 5737)
     assert hosts.this == 1
     assert hosts.addresses == ("198.51.100.1", "127.0.0.1")
     assert hosts.interface == "lo"

@@ -29,7 +29,7 @@ sys.exit(worker.main(Path(sys.argv[1])))
 def test_all_find_the_one_that_is_unlike_though_one_of_them_looks_seldom(
     slow: int, tmp_path: Path
 ) -> None:
-    """Two seconds apart: the first host's end takes the store with it."""
+    """The polls are two seconds apart, and the store ends with the first host."""
     port = free_port()
 
     def start(this: int, seed: int) -> subprocess.Popen[bytes]:
