@@ -1,4 +1,4 @@
-"""The learning rate of every step, and when training ends."""
+"""The learning rate of every step, and the end of training."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_a_cooldown_ends_every_schedule_on_a_line_to_nothing() -> None:
         assert [plain.lr(s, 0) for s in range(1, 52)] == [cooled.lr(s, 0) for s in range(1, 52)]
         falling = [cooled.lr(s, 0) / plain.lr(s, 0) for s in range(52, 61)]
         assert falling == pytest.approx([left / 10 for left in range(9, 0, -1)])
-    # One that is as long as the run begins to fall at once.
+    # A cooldown as long as the run starts to fall at once.
     assert schedule(5, cooldown=5, lr_warmup=0).lr(1, 0) == pytest.approx(1e-3 * 5 / 6)
 
 
-# --- the other forms -----------------------------------------------------------------------------
+# --- other schedules -----------------------------------------------------------------------------
 
 
 def test_a_line_falls_as_much_with_every_step() -> None:
@@ -131,7 +131,7 @@ def test_wsd_by_the_clock() -> None:
 @needs_megatron
 @pytest.mark.parametrize("form", ["cosine", "linear", "wsd"])
 def test_after_the_warm_up_rates_are_those_of_megatron_s_scheduler(form: str) -> None:
-    """Which the launch plan's flags name."""
+    """The launch plan's flags select that scheduler."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler

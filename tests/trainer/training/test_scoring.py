@@ -1,4 +1,4 @@
-"""Scoring more texts changes no other number, and what is held back is never trained on."""
+"""Scoring more texts changes no other number, and a holdout split is never trained on."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def test_scoring_more_changes_no_other_number(
 def test_a_text_is_scored_as_the_held_out_text_is(
     corpus: Corpus, aside: FreshText, tmp_path: Path
 ) -> None:
-    """A text of one part, the corpus' own held-out text, scores to the last bit what that does."""
+    """The corpus's own held-out text, as a text of one part, gets the same score to the last
+    bit."""
     heldout = FreshText(
         name="again",
         tokens=corpus.heldout,
@@ -94,8 +95,8 @@ def test_a_text_is_scored_as_the_held_out_text_is(
 def test_what_is_set_aside_is_not_trained_on(
     corpus: Corpus, aside: FreshText, tmp_path: Path
 ) -> None:
-    """Training on the first so many tokens is training on a corpus that ends there, bit for bit,
-    and is something else than training on the whole."""
+    """Training on a prefix of the tokens equals training on a corpus that ends there, bit for bit,
+    and differs from training on the whole."""
     shorter = write_corpus(tmp_path / "shorter", train=DOCUMENTS[: -aside.documents])
     held_back = trained(corpus, tmp_path / "a", train_tokens=aside.train_tokens)
     without = trained(shorter, tmp_path / "b")

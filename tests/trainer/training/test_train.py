@@ -1,4 +1,4 @@
-"""The step loop, on real models and real batches."""
+"""The step loop runs on real models and real batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def small(**changes: object) -> Config:
 
 
 class Run:
-    """One training run with everything it left."""
+    """One training run with all its output."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ def test_a_diverging_run_stops_before_the_update_that_would_break_the_weights() 
     assert reason.steps == len(run.points) < 30
     assert f"at step {reason.steps + 1}" in str(reason)
     assert "1e+38" in str(reason)
-    # Huge, but what the last finite step left: no NaN has reached them.
+    # Huge, but set by the last finite step: no NaN has reached them.
     assert not any(p.isnan().any() for p in run.model.parameters())
 
 
@@ -163,11 +163,11 @@ def test_a_hopeful_run_is_not_pruned() -> None:
     assert stopped(Run(small(), prune=PruneRule(at_step=5, window=3, max_loss=bound * 0.9999)))
 
 
-# --- not waiting for a device ---------------------------------------------------------------------
+# --- asynchronous devices -------------------------------------------------------------------------
 
 
 class Far:
-    """The mark of a device that comes so far when it is waited for, and not before."""
+    """Stand-in for a device's mark that is reached only once it is waited for."""
 
     def __init__(self, reached: bool = False) -> None:
         self.here = reached
@@ -209,7 +209,8 @@ def test_no_step_on_a_gpu_waits_for_it(precision: str) -> None:
     model = choose_backend("torch").build(recipe, VOCAB_SIZE, device)
     batches = Batches(byte_stream([prose(20_000)]), seed=1, batch_size=4, seq_len=16, device=device)
     points: list[CurvePoint] = []
-    torch.cuda.set_sync_debug_mode("error")  # every operator that waits is then an error
+    # every operator that waits for the device is then an error
+    torch.cuda.set_sync_debug_mode("error")
     try:
         schedule = Schedule(recipe, Budget(amount=12), 1000)
         train(model, batches, schedule, log_every=1, prune=None, report=points.append)
