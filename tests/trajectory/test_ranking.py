@@ -45,9 +45,9 @@ def simulate(
     tau: float = 0.05,
     shared: float = 0.5,
 ) -> Simulated:
-    """Config 0 is replicated on five seeds; the others race it on the same ones.
+    """Simulate config 0, replicated on five seeds, and configs that race it on the same ones.
 
-    :param shared: the part of a run's variance that is its seed's.
+    :param shared: the fraction of a run's variance that its seed causes.
     """
     rng = random.Random(seed)
     b = [rng.gauss(0, SIGMA * math.sqrt(shared)) for _ in range(5)]
@@ -133,7 +133,7 @@ def test_a_population_is_recovered_from_many_configs() -> None:
 
 
 def test_ruinous_configs_do_not_undo_the_shrinkage() -> None:
-    """As part of the population they would make its sd ten times as large, and luck would win."""
+    """Included in the population, they would make its sd ten times as large, and luck would win."""
     calm, wild = simulate(3, bad=0), simulate(3, bad=0)
     for number in range(30):
         entry = ConfigEvidence(ANY, f"bad {number}", 100 + number, scores={0: 5.5 + number})

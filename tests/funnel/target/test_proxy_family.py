@@ -162,7 +162,7 @@ def test_fp8_is_a_knob_where_asked_for() -> None:
     assert (knob.domain.ends, knob.default) == (("bf16", "fp8"), "bf16")
 
 
-# --- what breaks ------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------
 
 
 def refusal(target: TargetArchitecture, scale: Scale = GPU, params: int | None = None) -> str:

@@ -75,7 +75,8 @@ def test_the_rules_in_force_are_not_beaten_by_a_factor_of_two_of_any_other_lengt
 
 
 def test_the_grids_own_optima_are_mostly_carried_from_each_other() -> None:
-    """Of 272 pairs at the best batches 82% were within a factor of two when this was written."""
+    """When this was written, 82% of the 272 pairs at the best batches were within a factor of
+    two."""
     ratios = [
         carried(small, large.config, round(large.tokens), DEFAULT_RULES, large.tokens_per_step)
         / large.lr

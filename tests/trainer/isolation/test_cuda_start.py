@@ -79,8 +79,8 @@ def test_libcuda_starts_in_a_trial(confined: LocalExecutor, tmp_path: Path) -> N
     assert "stub libcuda" not in log_of(trial_dir)
     told = hostile.loot(trial_dir)
     assert told["loaded"], "the stand-in was started in the trial itself"
-    # The kernel drops unused entries of /proc, and the rule does not cover a new one: after `echo 2
-    # > /proc/sys/vm/drop_caches` the next thread's name was refused.
+    # The kernel drops unused entries of /proc, and the rule does not cover a new one. The next
+    # thread's name was refused after `echo 2 > /proc/sys/vm/drop_caches`.
     assert f"/proc/{told['pid']}/task" in told["open"]
 
 

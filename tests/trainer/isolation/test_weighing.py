@@ -1,4 +1,4 @@
-"""Memory and threads count even if a trial hides them from its resident memory."""
+"""Memory and threads count even if they do not show in a trial's resident memory."""
 
 from __future__ import annotations
 

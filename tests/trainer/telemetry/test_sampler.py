@@ -132,7 +132,7 @@ def test_a_driver_that_dies_ends_sampling_with_one_note(tmp_path: Path, error: s
         device.dead = pynvml.NVMLError(getattr(pynvml, f"NVML_ERROR_{error}"))
         wait_until(lambda: bool(notes))
         before = lines(path)
-        assert sampler.energy_wh(since_s, until_s) == 0  # the fake's counter stands still
+        assert sampler.energy_wh(since_s, until_s) == 0  # the fake's counter does not move
         assert sampler.energy_wh(time.monotonic() + 1) is None
     assert len(notes) == 1
     assert notes[0].startswith("telemetry ended: NVML answers")

@@ -1,4 +1,4 @@
-"""Checkpoint evaluations and averages are exact, and do not change a trial's other results."""
+"""Checkpoint evaluations and averages are exact and change no other number of a trial."""
 
 from __future__ import annotations
 

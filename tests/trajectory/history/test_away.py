@@ -40,7 +40,7 @@ def empty(url: str, _journal: Path) -> None:
 
 
 def emptied(url: str, journal: Path) -> None:
-    """Recreate the tables, as a resumed campaign of another journal does."""
+    """Recreate the tables, as another campaign does when it resumes."""
     empty(url, journal)
     engine = sa.create_engine(url)
     with engine.begin() as connection:

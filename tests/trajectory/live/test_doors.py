@@ -79,7 +79,7 @@ def test_the_gate_does_not_look_at_what_the_host_header_makes(
     assert answers == [401, 200, 401, 401, 401]
 
 
-# --- pages from elsewhere ----------------------------------------------------------------------
+# --- cross-site requests -----------------------------------------------------------------------
 
 
 def test_no_page_from_elsewhere_begins_a_drawing(runs: Path) -> None:

@@ -243,7 +243,7 @@ def test_nothing_can_be_created_outside(
     assert attack(unconfined, hostile.write, path=str(target)) == "written"
     for shared in ("/tmp", "/var/tmp"):
         assert refused(attack(confined, hostile.write, path=f"{shared}/autoresearch-{os.getpid()}"))
-    # A command may have a /dev/shm of its own: what it writes there is not in the machine's.
+    # A command may have a /dev/shm of its own: its writes do not reach the machine's.
     in_memory = Path(f"/dev/shm/autoresearch-{os.getpid()}")
     attack(confined, hostile.write, path=str(in_memory))
     assert not in_memory.exists()

@@ -32,7 +32,7 @@ CASES: list[tuple[str, tuple[int, ...], int, int]] = [
     # call, arguments, errno on a CPU, errno on a GPU
     ("prlimit64", (0, 7), 0, 0),
     ("prlimit64", (1, 7), errno.EPERM, errno.EPERM),
-    ("prlimit64", (2**32, 7), 0, 0),  # the kernel takes the lower half: oneself
+    ("prlimit64", (2**32, 7), 0, 0),  # the kernel takes the lower half: the process itself
     ("prlimit64", (2**32 + 5, 7), errno.EPERM, errno.EPERM),
     ("setpriority", (0, 0, 5), 0, 0),
     ("setpriority", (0, 77, 5), errno.EPERM, errno.EPERM),
