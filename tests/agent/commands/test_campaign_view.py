@@ -1,4 +1,4 @@
-"""The public Python interface shows what the commands show."""
+"""Check that the public Python interface shows what the commands show."""
 
 from __future__ import annotations
 

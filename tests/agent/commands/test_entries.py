@@ -1,4 +1,4 @@
-"""The list of commands says what the commands say, and loads none of them."""
+"""Check that the list of commands matches the commands' own help and imports none of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_command_has_one_line_in_the_list() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "loaded"),
-    [(["--help"], ""), (["--version"], ""), (["tpo"], " pydantic")],  # that one is typer's own
+    [(["--help"], ""), (["--version"], ""), (["tpo"], " pydantic")],  # typer's own import
 )
 def test_what_needs_no_command_loads_none(arguments: list[str], loaded: str) -> None:
     code = f"import sys\nfrom agent.cli import app\napp({arguments!r}, standalone_mode=False)\n"

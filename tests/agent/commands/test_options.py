@@ -1,4 +1,4 @@
-"""A command's options are the fields of the value it fills, with their bounds and help."""
+"""Check that a command's options are its settings' fields, with their bounds and help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def number_of(text: str) -> int:
 
 
 class Asked(Frozen):
-    """One field of each sort."""
+    """Hold one field of each kind."""
 
     count: Annotated[PositiveInt, Field(description="How many.")] = 3
     share: Annotated[
@@ -34,7 +34,7 @@ class Asked(Frozen):
     brisk: Annotated[bool, Field(description="Whether.")] = True
     page: Annotated[PositiveInt, Field(description="Where."), AsOption("--at", read=number_of)] = 1
     inner: int = 0
-    """Nobody is asked for it."""
+    """A field without an option."""
 
 
 def run(command: Any, *words: str) -> tuple[int, str]:
@@ -126,7 +126,7 @@ def test_help_shows_the_options_by_panel() -> None:
     assert code == 0
     places = [output.index(word) for word in ("First", "--brisk", "--colour")]
     assert places == sorted(places)
-    assert output.index("--count") < places[0]  # the panel of the rest is always the first
+    assert output.index("--count") < places[0]  # the panel of the other options always comes first
 
 
 def test_every_option_of_the_loop_is_in_one_panel() -> None:

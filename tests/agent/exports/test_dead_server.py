@@ -1,4 +1,4 @@
-"""A tracking server that does not answer holds no export."""
+"""Check that a tracking server that does not answer does not block an export."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trajectory.formats import mlflow_runs
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """It takes connections and never says a word."""
+    """Yield the URL of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""Studies, runs and training data made of campaigns."""
+"""Test the studies, runs and training data that are exported from campaigns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def own(directory: Path, rows: list[Row]) -> Subject:
 
 
 def rows_of(iterations: int) -> list[Row]:
-    """A campaign over a shipped menu."""
+    """Return the rows of a campaign over a shipped menu."""
     menu = load_menu("cpu-tiny")
     first = campaign_row().model_copy(update={"menu_toml": menu.toml, "menu_sha256": menu.sha256})
     rows: list[Row] = [first]
@@ -139,7 +139,7 @@ def test_optuna_dashboard_opens_the_study(subject: Subject, tmp_path: Path) -> N
 
 
 def _get(url: str) -> bytes:
-    """Once the server answers."""
+    """Return the page once the server answers."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Where an export may be written, and that it is there as a whole or not at all."""
+"""Check where an export may be written, and that it appears complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A logger that raises, hangs or falls behind, and the loop that does not notice."""
+"""Check that a logger that raises, hangs or falls behind never affects the loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POINT = CurvePoint(step=1, tokens=64, loss=5.0, lr=1e-3, grad_norm=1.0, elapsed_
 
 @dataclass
 class Fake:
-    """Keeps what it is told; ``on_log`` may raise or block."""
+    """Keep the events it receives; ``on_log`` may raise or block."""
 
     on_log: Callable[[], object] = lambda: None
     on_close: Callable[[], object] = lambda: None
@@ -91,7 +91,7 @@ def test_one_that_raises_is_given_up_with_what_it_said(
 def test_one_that_hangs_never_makes_the_loop_wait() -> None:
     never = threading.Event()
     logger = BackgroundLogger("x", lambda: Fake(on_log=never.wait), queue_events=50)
-    for _ in range(1000):  # would block for ever if anything did
+    for _ in range(1000):  # would block forever if the loop waited for the logger
         logger.log(ROW)
     assert logger.trouble is not None
     assert "50 events behind" in logger.trouble
@@ -131,14 +131,14 @@ def test_several_that_hang_at_the_end_share_one_wait() -> None:
     loggers.append(BackgroundLogger("fine", lambda: slow))
     began = time.monotonic()
     LoggingWatcher(Recorder(), loggers, troubles.append).close(1.5)
-    assert time.monotonic() - began < 100  # one after the other: 150
-    assert len(troubles) == 100  # the last had all of the wait to end in
+    assert time.monotonic() - began < 100  # one after the other, they would take 150
+    assert len(troubles) == 100  # the last one had the whole wait to finish in
     assert slow.closed.is_set()
     never.set()
 
 
 class Recorder:
-    """A watcher that keeps the names of what it was told."""
+    """Keep the names of the watcher's calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""Trackers whose own part is gone in the middle: one note, and nothing of theirs on the screen."""
+"""Check that a tracker that fails midway causes one note and prints nothing of its own."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def refusal(toml: str) -> str:
     return message
 
 
-# --- the menus that are shipped ---------------------------------------------------------------
+# --- shipped menus --------------------------------------------------------------------------------
 
 
 def test_two_menus_are_shipped_under_their_own_names() -> None:
@@ -175,7 +175,7 @@ def test_most_edits_of_a_shipped_baseline_meet_its_constraints(name: str) -> Non
     assert menu.satisfied_share(menu.campaign.budget, max_changes=3) > 0.7
 
 
-# --- what a menu is for -------------------------------------------------------------------------
+# --- what a menu is for ---------------------------------------------------------------------------
 
 
 def test_a_menu_keeps_its_text_and_order() -> None:
@@ -262,7 +262,7 @@ def test_the_satisfied_share_is_measured() -> None:
     menu = parse_menu(MENU.replace("n_layer <= 4", "False"), "small.toml")
     whole = parse_menu(MENU.replace("choices = [2, 4, 6]", "choices = [2, 4, 8]"), "small.toml")
 
-    # n_head 6 divides only 96 and 192 of seven widths, and half of the activations are refused.
+    # n_head 6 divides only 96 and 192 of the seven widths, and half of the activations are refused.
     assert menu.satisfied_share(STEPS_60) == pytest.approx((2 / 3 + 2 / 21) / 2, abs=0.04)
     assert menu.satisfied_share(STEPS_60) == menu.satisfied_share(STEPS_60)
     assert whole.satisfied_share(STEPS_60) == pytest.approx(1 - 1 / 2 * 2 / 5, abs=0.04)
@@ -326,11 +326,11 @@ def test_a_log_knob_draws_uniformly_on_its_scale() -> None:
     assert sum(draw < 10**-2.5 for draw in draws) / 2000 == pytest.approx(0.5, abs=0.04)
 
 
-# --- menus that cannot be used -----------------------------------------------------------------
+# --- invalid menus --------------------------------------------------------------------------------
 
 
 def with_knob(name: str, body: str) -> str:
-    """The menu with one knob's table replaced by ``body``."""
+    """Return the menu with one knob's table replaced by ``body``."""
     head, rest = MENU.split(f"[knobs.{name}]\n", 1)
     _, rest = rest.split("\n[", 1)
     return f"{head}[knobs.{name}]\n{body}\n[{rest}"
@@ -508,7 +508,7 @@ def test_the_baseline_is_a_config() -> None:
     assert isinstance(parse_menu(MENU, "small.toml").baseline, Config)
 
 
-# --- menus that would take for ever, or say more than they should -------------------------------
+# --- menus that would take forever or print too much ----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -537,7 +537,7 @@ def test_a_menu_that_would_take_for_ever_is_refused_at_once(old: str, new: str, 
 
 
 def test_a_wide_stepped_range_is_no_list() -> None:
-    """As a schema for a language model, and wherever else its values might be written out."""
+    """The values are too many to list in a schema for a language model, or anywhere else."""
     text = MENU.replace("low = 0\nhigh = 50\n", f"low = 1\nhigh = {1 + 2**40}\nstep = 16\n")
     text = text.replace("default = 5", "default = 17")
     menu = parse_menu(text, "a.toml")

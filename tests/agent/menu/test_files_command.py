@@ -24,7 +24,7 @@ def run_json(*arguments: str) -> Any:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """Writes no file yet: the path where a test puts its own menu."""
+    """Return the path for a test's own menu, where no file exists yet."""
     return tmp_path / "own.toml"
 
 
@@ -119,7 +119,8 @@ def test_validate_warns_where_the_defaults_stand_alone(own: Path) -> None:
         for name, value in SPARK.baseline.canonical().items()
         if name not in turned
     )
-    # Either all four at their defaults or all four above: no three changes lead from one to other.
+    # Either all four are at their defaults or all four are above them: no three changes lead from
+    # one state to the other.
     expr = " or ".join(
         " and ".join(f"{name} {operator} 0.5" for name in turned) for operator in ("==", ">")
     )

@@ -302,7 +302,7 @@ def test_a_budget_under_which_nothing_could_pass_is_refused_at_once() -> None:
 
 @dataclass(frozen=True)
 class PerToken:
-    """A device of 8 GiB on which a step takes so much per token, where that is known."""
+    """A device of 8 GiB on which a step takes this much memory per token, if known."""
 
     gib_per_token: float | None
     limit_gib: float = 8.0
@@ -416,7 +416,7 @@ def test_a_list_of_changes_is_read_as_an_object_is() -> None:
 
 
 def test_a_list_that_says_the_same_twice_says_it_once() -> None:
-    """Of ten replies of a real model of 135 M parameters two did, and nothing else was wrong."""
+    """Two of ten replies of a real model of 135 M parameters did this, with no other fault."""
     pairs = [{"knob": "lr", "value": 0.002}, {"knob": "lr", "value": 0.002}]
     checked = check(json.dumps({"reason": "x", "changes": pairs}))
     assert checked.proposal is not None
@@ -522,7 +522,7 @@ RAW = st.one_of(
 def test_no_reply_raises_and_what_is_allowed_is_inside_the_menu(raw: str) -> None:
     checked = check(raw)
 
-    # Whatever the verdict, it can be written down and read back.
+    # The verdict can be serialized and read back in every case.
     assert type(checked.verdict).model_validate_json(checked.verdict.model_dump_json())
     if checked.proposal is not None:
         assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal

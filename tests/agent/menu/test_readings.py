@@ -1,4 +1,4 @@
-"""Knobs that are no fields: what a config is made of can be read back from it, or is refused."""
+"""Test knobs that are not fields: they are read back from a config, or the menu is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_a_config_was_made_of_is_read_back() -> None:
 
     assert (config.n_head, config.d_ff, config.n_layer) == (4, 1024, 1)
     assert menu.knob_values(config) == changes
-    # 2.7 x 128 is 345.6: the whole 345 is read as what it was made of.
+    # 2.7 x 128 is 345.6: the integer 345 is read back as the factor it was made from.
     assert menu.baseline.d_ff == 345
     assert menu.knob_values(menu.baseline)["ffn_ratio"] == 2.7
 
@@ -95,7 +95,7 @@ def test_ratios_stay_when_another_knob_is_turned() -> None:
 def test_a_ratio_that_cannot_be_had_is_refused_with_the_one_that_would_be() -> None:
     menu = parse_menu(TOML, "ratios.toml")
 
-    # 96 // 64 is one head, and so 96 wide.
+    # 96 // 64 is one head, which gives a width of 96.
     wider = parse_menu(TOML.replace("[16, 32, 64]", "[16, 32, 64, 90]"), "x")
     with pytest.raises(SpecError, match=r"head_dim = 64 is impossible there: .* has 90"):
         wider.apply(menu.baseline, {"d_model": 96, "head_dim": 64})

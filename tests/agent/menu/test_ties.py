@@ -1,4 +1,4 @@
-"""Tied fields: what follows the knobs cannot leave them, whoever proposes."""
+"""Check that no proposer can separate a tied field from the knobs it follows."""
 
 from __future__ import annotations
 

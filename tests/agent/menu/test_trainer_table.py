@@ -1,4 +1,4 @@
-"""Menus that name a command."""
+"""Test menus that name a command."""
 
 from __future__ import annotations
 

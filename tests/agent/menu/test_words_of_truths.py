@@ -1,4 +1,4 @@
-"""What a menu's command may say of truths, and of constants that are edited besides."""
+"""Test a menu command's words for booleans, and the constants that it also edits."""
 
 from __future__ import annotations
 

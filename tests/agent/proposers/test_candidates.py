@@ -1,4 +1,4 @@
-"""What the sampler's model chooses among."""
+"""Test the candidates that the sampler's model chooses from."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ KNOBS = len(MENU.knobs)
 
 
 def width(config: Config) -> float:
-    """As though more weights were all that is wanted, which the menu's constraints are across."""
+    """Return a score that favors more weights only, which the menu's constraints oppose."""
     return 3.0 - 0.3 * math.log(config.n_layer * config.d_model**2 / 1e6)
 
 
 def rate(config: Config) -> float:
-    """As though the learning rate and beta2 were all that matters."""
+    """Return a score that depends on the learning rate and beta2 only."""
     rate, beta2 = math.log10(config.lr / 8e-3), math.log10((1 - config.beta2) / 0.02)
     return 3.5 + abs(rate) + abs(beta2)
 
 
 def told(score: Callable[[Config], float], iterations: int = 60) -> Memory:
-    """Near and far edits by chance, as far as the rails let them pass, and what they scored."""
+    """Return a memory of random near and far edits that pass the rails, with their scores."""
     rng, memory = Random(0), replace(fresh_memory(), max_changes=KNOBS)
     while memory.iter <= iterations:
         edits = Edits.of(memory)
@@ -72,7 +72,7 @@ def best_allowed(
 
 @pytest.mark.parametrize("memory", [WIDTH, RATE])
 def test_a_climb_ends_higher_than_the_draws_it_began_with(memory: Memory) -> None:
-    """Among what is allowed: where more weights are better, the way up leads out of the menu."""
+    """Only allowed configs count: where more weights score better, the climb leaves the menu."""
     promise, edits, allowed = promise_of(memory), Edits.of(memory), allowed_in(memory)
     better = []
     for seed in range(12):
@@ -86,7 +86,7 @@ def test_a_climb_ends_higher_than_the_draws_it_began_with(memory: Memory) -> Non
 
 
 def test_where_the_way_up_leads_out_of_the_menu_what_is_allowed_is_among_the_first() -> None:
-    """Led by all alike, a climb puts up to hundreds before the first that may be proposed."""
+    """A climb that ignores the rails ranks up to hundreds of refused configs first."""
     memory = told(width, 100)
     promise, edits, allowed = promise_of(memory), Edits.of(memory), allowed_in(memory)
     first: dict[bool, list[int]] = {True: [], False: []}

@@ -1,4 +1,4 @@
-"""How surely the model is told that one config differs from another."""
+"""Check how certain the model is that one config differs from another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who proposes when, and who stands in."""
+"""Check which proposer makes each proposal, and which one replaces it on failure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def llm_at(server: OpenAIServer) -> LlmProposer:
 def with_record(
     memory: Memory, turns: str, kind: str = "llm", latency_s: float = 0.0, trial_s: float = 0.0
 ) -> Memory:
-    """After these turns of one proposer: ``k`` for a keep, ``.`` for none."""
+    """Return the memory after these iterations of one proposer: ``k`` is a keep, ``.`` is none."""
     for number, turn in enumerate(turns):
         changed = MENU.apply(memory.reference, {"lr": 1e-3 * (1 + (memory.iter + number) / 1e4)})
         decision = Decision(action="keep" if turn == "k" else "discard")
@@ -104,7 +104,7 @@ def test_a_keep_earns_the_model_turns_until_it_is_kept_less_often_than_the_sampl
 
 @pytest.mark.parametrize(("latency_s", "earned"), [(0.0, 6), (10.0, 3), (50.0, 1), (90.0, 0)])
 def test_a_slow_model_has_to_be_kept_the_more_often(latency_s: float, earned: int) -> None:
-    """Beside a sampler kept in one turn of seven, with trials of ten seconds."""
+    """The sampler beside it is kept in one iteration of seven, and trials take ten seconds."""
     hybrid = HybridProposer(sampler(), Model(), share=0.01, warmup=0)
     memory = with_record(at(1), 4 * "......k", "scripted", trial_s=10.0)
     memory = with_record(memory, "k", latency_s=latency_s, trial_s=10.0)
@@ -133,7 +133,7 @@ def test_what_was_earned_long_ago_is_used_up() -> None:
 
 
 def test_turns_follow_from_the_rows_alone() -> None:
-    """A hybrid that was born this minute gives the turns that one gave that ran all night."""
+    """A new hybrid proposer makes the same choice as one that ran all night."""
     memory = with_record(with_record(at(1), 20 * ".", "scripted"), "k.")
     old = HybridProposer(sampler(), Model())
     old.propose(memory)

@@ -1,4 +1,5 @@
-"""Earlier campaigns in this menu's knobs: what is told, on which scale, and what is left out."""
+"""Check which values of earlier campaigns become priors in this menu's knobs, and on which
+scale."""
 
 from __future__ import annotations
 
@@ -33,12 +34,12 @@ from trajectory.formats.imported import import_campaign
 from trajectory.rows import Row
 
 TOY = parse_menu(MENU.format(corpus="stdlib"), "toy")
-"""Its knobs: lr, d_ff (32 … 128), n_layer (1 … 3), norm, activation, beta2."""
+"""A menu with the knobs lr, d_ff (32 … 128), n_layer (1 … 3), norm, activation and beta2."""
 
 
 def journal(path: Path, *changed: dict[str, Any], seeds: int = 3) -> Path:
-    """A campaign of other constants whose baseline scored 5.0 ± 0.1, each change 0.2 less than the
-    one before."""
+    """Write a campaign with other constants: its baseline scored 5.0 ± 0.1, and each change 0.2
+    less than the one before."""
     base = config(d_ff=64, n_layer=2)
     rows: list[Row] = [campaign_row()]
     rows += [baseline_row(s, 5.0 + 0.1 * (s - 1), s, base) for s in range(seeds)]
@@ -63,7 +64,7 @@ def test_a_gain_is_against_its_own_baseline_in_its_own_noise(tmp_path: Path) -> 
 
 
 def test_only_knobs_in_common_at_values_this_menu_allows(tmp_path: Path) -> None:
-    """The other campaign's d_model, batch size and so on are constants here, and its warm-up."""
+    """The other campaign's d_model, batch size, warm-up and so on are constants here."""
     path = journal(tmp_path / "t.jsonl", {"lr": 0.004})
     (prior,) = read_priors([path], TOY, tmp_path / "campaign")
     for entry in prior.configs:
@@ -83,7 +84,7 @@ def test_a_gain_that_this_menu_cannot_say_is_not_given_to_what_it_can(tmp_path: 
 def test_values_outside_this_menu_that_nothing_changed_are_dropped_and_counted(
     tmp_path: Path,
 ) -> None:
-    """Its baseline has 24 layers and d_ff 4096, more than the toy menu allows."""
+    """The prior's baseline has 24 layers and d_ff 4096, more than the toy menu allows."""
     lines = [HEADER, *(evaluated(i, "lr", 1e-3, 10.5 + 0.1 * i) for i in (1, 2))]
     (prior,) = read_priors([write_jsonl(tmp_path / "t.jsonl", lines)], TOY, tmp_path / "campaign")
     assert [set(entry.values) for entry in prior.configs] == [{"lr", "beta2"}] * 2

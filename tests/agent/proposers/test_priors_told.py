@@ -1,4 +1,4 @@
-"""Priors in the sampler and in the prompt, and nowhere else."""
+"""Check that priors reach the sampler and the prompt, and nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRIOR = prior_of(HERE)
 
 
 def judged(evidence: Evidence) -> tuple[object, ...]:
-    """All that the judge and the ranking go by."""
+    """Return everything that the judge and the ranking use."""
     return evidence.tally, Noise.of(evidence.tally), ranking.top(evidence, 1000)
 
 
@@ -89,8 +89,8 @@ def test_without_priors_nothing_is_drawn_otherwise() -> None:
 
 @pytest.mark.slow
 def test_a_good_prior_speeds_the_search_up_and_a_misleading_one_is_overcome() -> None:
-    """True val_bpb of the best config found, over a few searches, lower is better. The misleading
-    prior says that all that is good here is bad."""
+    """Each search yields the true val_bpb of its best config; lower is better. The misleading prior
+    rates everything bad that is good here."""
     seeds = range(4)
     alone = [search(HERE, 40, seed) for seed in seeds]
     good = [search(HERE, 40, seed, (prior_of(HERE),)) for seed in seeds]

@@ -1,4 +1,4 @@
-"""The sampler, and chance over the menu."""
+"""Test the sampler, and random proposals over the menu."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def test_near_and_far_are_tried_where_every_knob_may_be_turned() -> None:
 
 
 def test_far_draws_are_as_many_as_they_are_worth() -> None:
-    """As many as near ones before anything is known; hardly any where all of them are bad; most
-    where all of them are better."""
+    """The share is half before any result, hardly any when all far draws are bad, and most when all
+    of them are better."""
     assert far_share(fresh_memory()) == 0.5
     for off, expected in ((2.0, (LEAST_SHARE, 0.15)), (-0.3, (0.6, 0.9))):
         memory, rng = replace(fresh_memory(), max_changes=len(MENU.knobs)), Random(0)
@@ -158,7 +158,8 @@ def test_far_draws_are_as_many_as_they_are_worth() -> None:
 
 
 def test_what_a_model_makes_of_the_reference_is_no_far_draw() -> None:
-    """Five knobs of sixteen, level with the reference, beside far draws that are hopeless."""
+    """The model changes five knobs of sixteen and scores level with the reference, beside poor far
+    draws."""
     memory, rng = replace(fresh_memory(), max_changes=len(MENU.knobs)), Random(0)
     while memory.iter <= 60:
         count = (2, 5, 12)[memory.iter % 3]
@@ -179,7 +180,8 @@ def test_what_a_model_makes_of_the_reference_is_no_far_draw() -> None:
 def test_what_came_later_is_held_against_what_was_the_reference_by_then(
     moves: bool, above: float
 ) -> None:
-    """The last that was kept, or the baseline all along where races are against that."""
+    """The comparison is with the last config kept, or with the baseline when races are against
+    it."""
     memory = fresh_memory()
     start = memory.evidence.configs[MENU.baseline.config_hash].mean
     memory = remember(memory, {"lr": 5e-3}, start - 0.4)
@@ -194,8 +196,8 @@ def test_what_came_later_is_held_against_what_was_the_reference_by_then(
 
 
 def test_the_model_looks_for_gains_that_a_race_could_prove() -> None:
-    """With a margin it takes what it knows less of: what is level with the best for sure is worth
-    no run."""
+    """With a margin the model prefers uncertain configs: one surely level with the best is not
+    worth a run."""
     memory = replace(memory_of(60), max_changes=len(MENU.knobs), rules=Rules())
     promise = Promise.of(memory, Observed.of(memory.evidence), GaussianProcess.fit)
     assert promise.provable > 0
@@ -262,7 +264,8 @@ TWO_WAYS = {
 
 
 def small_menu(knobs: int) -> ProxyMenu:
-    """So many knobs of two values each, any of which go together."""
+    """Return a menu with this many knobs of two values each, in which all combinations are
+    allowed."""
     turned = dict(list(TWO_WAYS.items())[:knobs])
     lines = [
         f"knobs.{name} = "
@@ -282,7 +285,7 @@ def small_menu(knobs: int) -> ProxyMenu:
 def test_the_configs_of_a_small_menu_are_found_and_then_it_says_so(
     kind: type[SamplerProposer | RandomProposer], knobs: int
 ) -> None:
-    """Also where the far ones score badly, and what is left is far."""
+    """The search is exhaustive even when far configs score badly and only far ones remain."""
     menu = small_menu(knobs)
     proposer = kind(Rails(menu, budget=Budget()))
     memory = replace(fresh_memory(menu), max_changes=knobs)

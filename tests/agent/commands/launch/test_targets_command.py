@@ -93,7 +93,7 @@ def test_ratios_are_searched_unless_fixed_and_say_why_they_transfer(tmp_path: Pa
         assert ratio["knob"] in menu.knobs
         assert ratio["why"] in said
         assert ratio["source"] in said
-    # PaLM's count for 12 layers of width 1024, at its own 1024 tokens and 50,257 ids.
+    # PaLM's count for 12 layers of width 1024, at 1024 tokens and 50,257 token ids.
     weights = 12 * 12 * 1024**2 + 50257 * 1024
     assert report["amount"] == 6 * weights + 12 * 12 * 1024 * 1024
     assert run_json("validate", str(path))["warnings"] == []

@@ -1,4 +1,4 @@
-"""``autoresearch compare`` on a menu small enough to train in a second."""
+"""Test ``autoresearch compare`` on a menu small enough to train in a second."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
 
 
 def published() -> Comparison:
-    """The published comparison of a GB10, whose first column has a defect."""
+    """Return the published comparison of a GB10, whose first column has a defect."""
     torch = {
         "backend": "torch",
         "step_ms": 338.0,

@@ -14,7 +14,7 @@ from trainer.corpus import open_corpus
 
 
 class Home:
-    """A folder of text and the cache it is prepared into."""
+    """Hold a folder of text and the cache it is prepared into."""
 
     def __init__(self, path: Path) -> None:
         self.text = write_folder(path / "text", make_texts(120))

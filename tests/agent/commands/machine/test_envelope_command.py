@@ -1,4 +1,4 @@
-"""``autoresearch envelope`` on a menu small enough to sweep in seconds."""
+"""Test ``autoresearch envelope`` on a menu small enough to sweep in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``autoresearch envelope --dry``: a table without a trial."""
+"""Test ``autoresearch envelope --dry``, which prints a table without running a trial."""
 
 from __future__ import annotations
 

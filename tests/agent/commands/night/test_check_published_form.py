@@ -1,10 +1,11 @@
-"""Replies in the published loop's form, by the kinds of its published bench of 27 cases.
+"""Check replies in the published loop's form, one for each kind in its bench of 27 cases.
 
-Of that bench itself (github.com/manavsehgal/ai-field-notes, articles/
-guardrails-for-code-generation/evidence/cases.json) all 27 verdicts, and the rail of all 17
-refusals, are the published ones, under spark-354m with that loop's budget of 30 steps and its
-default of fp8, but for two kinds that are read here since: a number in quotes, and an object of the
-form beside one of another form. These are of the same kinds.
+The bench is at github.com/manavsehgal/ai-field-notes, articles/
+guardrails-for-code-generation/evidence/cases.json. Under spark-354m with that loop's budget of 30
+steps and its default of fp8, this product returns the published verdict in all 27 cases and the
+published rail in all 17 refusals. Two kinds of reply, refused there, are accepted here since: a
+number in quotes, and an object of the form next to one of another form. The cases below are of the
+same kinds.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CASES = (
     (said("lr", -1e-4), "range"),
     (said("n_head", 7), "range"),
     (said("n_layer", 200), "range"),
-    (said("lr", "0.0001"), None),  # loses nothing as a number
+    (said("lr", "0.0001"), None),  # a number in quotes keeps its value
     (said("lr", "0.0001x"), "range"),
     (said("lr_warmup", 30), "cross"),
     (said("lr_warmup", 26), "cross"),
@@ -60,7 +61,7 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def published_menu(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """spark-354m as the published loop ran it: 30 steps, and fp8 unless told otherwise."""
+    """Return spark-354m as the published loop ran it: 30 steps, and fp8 by default."""
     text = load_menu("spark-354m").toml
     before, after = text.split("[knobs.precision]")
     after = after.replace('default = "bf16"', 'default = "fp8"', 1)

@@ -1,4 +1,4 @@
-"""``autoresearch top``, as a person runs it."""
+"""Test ``autoresearch top`` as a person runs it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_of_a_few_configs_it_does_not_say_that_they_are_shrunk(toy: Toy) -> None
 
 
 def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
-    """A config that failed on its last seed, however well it scored on the others."""
+    """A config whose last seed failed is not ranked, however well its other seeds scored."""
     journal = toy.campaign / "trajectory.jsonl"
     rows = [json.loads(line) for line in journal.read_text().splitlines()]
     first = json.loads(toy.run("top", "--k=1", "--json", f"--campaign={toy.campaign}").stdout)
@@ -86,7 +86,7 @@ def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
 
 
 def test_a_history_that_cannot_be_used_is_named_where_it_is_needed(toy: Toy) -> None:
-    """A short journal is read itself, whatever became of its index."""
+    """A short journal is read directly, so an unusable index does not matter."""
     toy.environment["AUTORESEARCH_HISTORY_URL"] = "sqlite:////proc/nowhere/h.sqlite"
     done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
     assert (done.returncode, done.stderr) == (0, "")

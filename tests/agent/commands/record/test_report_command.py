@@ -1,4 +1,4 @@
-"""``autoresearch report``, as a person runs it."""
+"""Test ``autoresearch report`` as a person runs it."""
 
 from __future__ import annotations
 

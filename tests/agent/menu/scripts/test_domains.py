@@ -1,4 +1,4 @@
-"""How far an option may be turned, and what it is for."""
+"""Test the range and the purpose that a draft gives each option of a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A menu drafted from a script: it loads, says what the script says, and reaches the script."""
+"""Check that a menu drafted from a script loads, matches the script and reaches its options."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def refused(kind: type[AutoresearchError], *arguments: object) -> str:
 
 
 def drafted(script: Path, *arguments: object) -> tuple[ProxyMenu, dict[str, Any]]:
-    """The menu, as the loop would load it, and what the command reports."""
+    """Return the menu as the loop would load it, and the command's report."""
     menu = script.parent / "menu.toml"
     report = json.loads(run(script, "-o", menu, "--force", "--json", *arguments))
     return load_menu(str(menu)), report
@@ -129,7 +129,7 @@ def test_options_become_knobs_constants_and_what_is_given(
 
 
 def test_the_script_s_assertions_are_constraints(script: Path) -> None:
-    """What does not hold at the defaults, as of width here, is not one."""
+    """An assertion that fails at the defaults, as one on width does here, is not a constraint."""
     menu, _ = drafted(script)
     assert {one.expr for one in menu.constraints} == {
         "batch_size * 2 % 64 == 0",
@@ -255,7 +255,7 @@ def test_a_machine_without_a_python_on_its_path_has_autoresearch_s_own(
 
 
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
-    """What a script says lands in a TOML file and on a terminal."""
+    """Text from a script is written to a TOML file and a terminal, so it must be escaped."""
     script = tmp_path / "train.py"
     script.write_text(
         'LR = 0.1  # ]\u202e\x1b[31m """\n'

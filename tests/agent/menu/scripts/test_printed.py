@@ -1,4 +1,4 @@
-"""The lines a script prints, as patterns that find the number in what it really prints."""
+"""Test the patterns that find a number in the lines that a script prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.command.printed import Number
 
 
 def printed(source: str) -> str:
-    """What the line prints where every value is 7, 8, 9 … in order."""
+    """Return the line that is printed when the values are 7, 8, 9 … in order."""
     out = io.StringIO()
     names: dict[str, Any] = {
         "epoch": 7, "step": 7, "n": 1000, "loss": 0.125, "val_loss": 2.5, "ppl": 12.2, "acc": 0.75,

@@ -1,5 +1,7 @@
-"""Drafts from public trainers, read in their own checkouts: PUBLIC_TRAINERS names the folder that
-these lie in, autoresearch of karpathy among them. Skipped where there is none."""
+"""Test drafts from public trainers, karpathy's autoresearch among them, in their own checkouts.
+
+PUBLIC_TRAINERS names the folder of the checkouts. The tests are skipped without it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script lets a person set, by each of the means, without running it."""
+"""Check that every kind of option of a script is found without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said to a model, kept and found again by the hash in the journal."""
+"""Check that a conversation with a model is found again by the hash in the journal."""
 
 from __future__ import annotations
 

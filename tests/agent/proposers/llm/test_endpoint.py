@@ -1,4 +1,4 @@
-"""The endpoint against a real server that does what real servers do."""
+"""Test the endpoint against a real server that behaves as real servers do."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_parameters_that_a_hosted_model_refuses_by_name_are_replaced_or_left_out
     assert "temperature" not in last
 
 
-# --- what is tried again ------------------------------------------------------------------------
+# --- retries --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_what_never_passes_ends_at_the_deadline() -> None:
         endpoint = endpoint_at(server)
         endpoint.schema_mode  # noqa: B018
         hurried = endpoint_at(server, patience=patience, model="tiny")
-        # Before anything was answered the very first try may be cut short on a busy machine.
+        # Before the first answer, a busy machine may cut the very first try short.
         with pytest.raises(EndpointError, match=r"HTTP 502|did not answer within"):
             hurried.ask(CHAT, SCHEMA)
 
@@ -198,7 +198,7 @@ def test_nobody_there() -> None:
         endpoint.ask(CHAT, SCHEMA)
 
 
-# --- replies that are no answers ----------------------------------------------------------------
+# --- replies that are not answers -----------------------------------------------------------------
 
 CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
@@ -249,7 +249,7 @@ def test_thoughts_beside_an_answer_are_ignored() -> None:
 
 
 def test_ten_megabytes_of_white_space_are_not_read() -> None:
-    size = 64 << 20  # more than the buffers between two sockets take
+    size = 64 << 20  # more than the buffers between two sockets hold
     patience = Patience(timeout_s=60, deadline_s=60)
     with OpenAIServer([white_space(size)]) as server:
         reply = endpoint_at(server, patience=patience).ask(CHAT, SCHEMA)

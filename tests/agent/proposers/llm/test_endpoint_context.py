@@ -1,4 +1,4 @@
-"""How long a question may be, and what is said of one that was refused."""
+"""Test the limit on a question's length, and the error when a server refuses one as too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a server is made to answer in JSON: found out once, and only from what it says of that."""
+"""Check that the endpoint finds a server's JSON mode once, and only from relevant errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL_MODES = [mode.value for mode in SchemaMode if mode is not SchemaMode.NONE]
         (["guided_json"], [], "guided_json", 3),
         (["json_object.schema"], [], "json_object.schema", 4),
         (["json_object"], ["json_schema", "nvext.guided_json"], "json_object", 5),
-        # Accepts everything with HTTP 200 and does none of it.
+        # Accepts everything with HTTP 200 and applies none of it.
         ([], [], "none", 5),
         ([], ALL_MODES, "none", 6),
     ],
@@ -89,7 +89,7 @@ def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone() -> None:
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
 
-# --- what is no busy server: the modes' own refusals ----------------------------------------------
+# --- refusals of a mode, not of a busy server -----------------------------------------------------
 
 BROKEN = sends_json(
     {
@@ -103,11 +103,11 @@ BROKEN = sends_json(
     },
     500,
 )
-"""llama-cpp-python's, which takes a request that it cannot read for a fault of its own."""
+"""llama-cpp-python's answer, which reports a request it cannot read as its own fault."""
 
 
 def test_http_500_to_a_mode_is_that_modes_answer(tmp_path: Path) -> None:
-    """As llama-cpp-python's server answers to a json_schema: it knows only the last of these."""
+    """llama-cpp-python's server answers this way to json_schema: it supports only the last mode."""
     path = tmp_path / "modes.json"
     with OpenAIServer(
         [says(ANSWER)],

@@ -1,4 +1,4 @@
-"""How long a silent server is waited for, and how it gets back its good name."""
+"""Check how long the endpoint waits for a silent server, and when it trusts the server again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_silence_ends_at_the_deadline_and_then_costs_only_probation(silence: Tur
         server.looked_at = silence
         for within_s in ("2.5", "0.5"):
             is_silent(endpoint, within_s)
-        # One answer restores it: a fault is tried again.
+        # One answer restores trust: a fault is retried.
         server.script = [says(ANSWER)]
         assert endpoint.ask(CHAT, SCHEMA).error is None
         server.script = [refuses(503), says(ANSWER)]
@@ -40,7 +40,7 @@ def is_silent(endpoint: Endpoint, within_s: str) -> None:
 
 
 def test_a_server_that_looks_well_is_not_on_probation() -> None:
-    """Its model was loading, say: it needs longer than probation and is given it."""
+    """A server that loads its model, for example, needs longer than probation and gets the time."""
     with OpenAIServer([hangs(30)]) as server:
         endpoint = endpoint_at(server, model="tiny", patience=LOOKING)
         endpoint.schema_mode  # noqa: B018
@@ -72,8 +72,8 @@ def test_a_server_that_only_looks_well_gets_one_try_a_turn() -> None:
 
 
 def test_probation_is_as_long_as_the_slowest_answer_needs() -> None:
-    """The server answers one question at a time, the look at it too."""
-    needs_s = 0.8  # more than probation, less than a request may take
+    """The server answers one question at a time, the health check included."""
+    needs_s = 0.8  # more than probation, less than a request's limit
     with OpenAIServer([slowly(says(ANSWER), needs_s), hangs(30)]) as server:
         endpoint = endpoint_at(server, patience=SHORT)
         assert endpoint.ask(CHAT, SCHEMA).text == ANSWER

@@ -1,4 +1,4 @@
-"""What servers and models do in their own way, and how they are asked all the same."""
+"""Test the endpoint with servers and models that deviate from the protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROPOSAL = '{"reason": "faster", "changes": [{"knob": "lr", "value": "0.004"}]}'
 
 
 class Gemma(OpenAIServer):
-    """Knows no system role."""
+    """A server whose model has no system role."""
 
     refused_with = 400, "System role not supported"
 
@@ -72,7 +72,7 @@ def test_the_doctor_takes_no_value_that_the_loop_would_refuse(value: str) -> Non
 
 
 class Thinker(OpenAIServer):
-    """Thinks for so many tokens before each answer, where nothing stops it."""
+    """A server whose model thinks for this many tokens before each answer unless stopped."""
 
     needs = 3000
     stopped_by: dict[str, Any] | None = None
@@ -154,7 +154,7 @@ def test_an_answer_is_read_wherever_it_is(turn: Turn) -> None:
 
 
 class Page(OpenAIServer):
-    """Answers anything with one body."""
+    """A server that answers every request with one body."""
 
     body: bytes | None = b"<html><h1>Welcome</h1></html>"
 

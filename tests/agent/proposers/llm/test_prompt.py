@@ -1,4 +1,4 @@
-"""What the model is shown, and that it fits."""
+"""Check what the prompt contains, and that it fits the model's context."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def user_text(memory: Memory, tokens: int = 6000) -> str:
 
 
 def demo_memory() -> Memory:
-    """After the hundred iterations of the campaign that the documentation shows."""
+    """Return the memory after the hundred iterations of the campaign in the documentation."""
     rows = list(read_rows(DEMO))
     row = rows[0]
     assert isinstance(row, CampaignRow)
@@ -63,7 +63,7 @@ def ended(status: Any) -> TrialFailed:
 
 
 def huge_memory(configs: int) -> Memory:
-    """So many configs, built without rows for speed."""
+    """Return a memory of this many configs, built without rows for speed."""
     rng, memory = Random(1), fresh_memory()
     for number in range(1, configs + 1):
         changes: dict[str, Scalar] = {"lr": 1e-4 + 2e-6 * number, "lr_warmup": rng.randint(0, 30)}
@@ -152,7 +152,7 @@ def test_every_config_is_there_once_while_there_is_room() -> None:
 
 
 def test_a_hundred_iterations_leave_no_config_unshown() -> None:
-    """Of a real campaign, within the default budget; and no tokenizer makes more of it."""
+    """A real campaign fits the default token budget, and the estimate bounds every tokenizer."""
     memory = demo_memory()
     prompt = Prompter(Budget(), horizon_steps=1000).prompt(memory, {"lr": 0.0031})
     text = prompt.messages[1].content
@@ -198,11 +198,11 @@ def test_lines_are_differences_from_the_reference() -> None:
 
 
 def test_what_is_told_of_a_config_is_what_it_is() -> None:
-    """Read back from the lines alone: the reference's values, or those of the one it names."""
+    """Each config can be read back from its line: its base is the reference or one it names."""
     memory = demo_memory()
     told = {"": memory.menu.knob_values(memory.reference)}
     lines = re.findall(r"^- (#\d+|baseline) [^:]*: (.*)$", user_text(memory), re.MULTILINE)
-    # Those that name another come after it.
+    # A line that names another config comes after that config.
     assert sum(" but " in what for _, what in lines) > 50
     for name, what in lines:
         base, _, changes = what.rpartition(" but ")
@@ -248,7 +248,7 @@ def test_a_knobs_effect_is_read_from_configs_that_are_alike_otherwise() -> None:
     memory = fresh_memory()
     for changes, score in (
         ({"norm": "rmsnorm"}, 3.85),
-        # Much better, and not for its norm: no evidence about any one knob.
+        # Much better, but not because of its norm, so no evidence about any one knob.
         ({"norm": "rmsnorm", "lr": 0.006, "beta2": 0.99}, 3.0),
         ({"lr": 0.006}, 3.5),
         ({"norm": "rmsnorm", "lr": 0.006}, 3.48),
@@ -289,14 +289,14 @@ def test_a_suggestion_is_shown_only_where_there_is_one() -> None:
     assert "suggests" not in prompter.prompt(fresh_memory()).messages[1].content
 
 
-# --- the budget ---------------------------------------------------------------------------------
+# --- the token budget -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tokens", [1800, 2500, 6000, 30_000])
 def test_ten_thousand_configs_fit_in_the_budget_quickly(tokens: int) -> None:
     memory = huge_memory(10_000)
     prompter = Prompter(Budget(), tokens=tokens)
-    began = time.process_time()  # a busy machine's clock says nothing of the work
+    began = time.process_time()  # wall-clock time on a busy machine does not measure the work
     prompt = prompter.prompt(memory)
     assert time.process_time() - began < 10
     assert prompt.tokens <= tokens
@@ -349,7 +349,7 @@ def test_a_short_context_is_shared_out_and_goes_without_explanations() -> None:
 
 @pytest.mark.parametrize("menu", shipped_menus())
 def test_every_shipped_menu_fits_a_context_of_2048_tokens(menu: str) -> None:
-    """With the longest facts about it, a suggestion and long directions."""
+    """The prompt fits with the longest facts about the menu, a suggestion and long directions."""
     memory = replace(
         fresh_memory(load_menu(menu)), rules=Rules(), corpus=campaign_row().corpus, until=100
     )
@@ -385,7 +385,7 @@ def test_a_template_that_repeats_itself_still_fits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split_digits", [False, True], ids=["numbers whole", "by digit"])
 def test_the_estimate_errs_upwards(split_digits: bool) -> None:
-    """Against a byte-level BPE trained here; those of real models know more words."""
+    """The reference is a byte-level BPE trained here; those of real models know more words."""
     prompt = prompt_of(demo_memory())
     tokenizer = Tokenizer(models.BPE())
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -409,7 +409,7 @@ def test_no_text_is_more_tokens_than_bytes_or_fewer_than_none(text: str) -> None
     assert 0 <= estimate <= len(text.encode("utf-8", "replace"))
 
 
-# --- whose words --------------------------------------------------------------------------------
+# --- untrusted text -------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=3000))

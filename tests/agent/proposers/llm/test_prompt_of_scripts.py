@@ -1,4 +1,4 @@
-"""What the model is told of scores that are a script's own: unit, direction, precision."""
+"""Check that the prompt gives a script's own scores their unit, direction and precision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ default = 0.5
 
 
 def told(unit: str, more: str, reference: float, other: float) -> tuple[str, str]:
-    """The two messages, where the script printed these scores of the reference and one other."""
+    """Return the two messages for a script that printed these scores of the reference and
+    another."""
     menu: ProxyMenu = parse_menu(MENU.format(unit=unit, more=more), "own")
     objective = menu.measure.objective
     evidence = Evidence()

@@ -1,4 +1,4 @@
-"""The model's turn, against a real server: rails, repairs, records."""
+"""Test the language model's iterations against a real server: rails, repairs and records."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_request_is_the_prompt_and_the_menus_schema() -> None:
 def test_a_model_is_asked_for_three_knobs_or_for_the_limit_that_was_chosen(
     limit: int | None, asked: int
 ) -> None:
-    """No limit is one of all knobs; said as such it is no wish for so many from a model."""
+    """Without a chosen limit, a campaign allows all knobs, but the model is asked for three."""
     count = len(RAILS.menu.knobs)
     memory = replace(memory_of(20), max_changes=limit or count)
     with OpenAIServer([says(GOOD)]) as server:
@@ -203,11 +203,11 @@ def test_the_users_directions_reach_the_model() -> None:
     assert "Prefer rotary positions." in server.chats[0]["messages"][0]["content"]
 
 
-# --- as long as the server's context ------------------------------------------------------------
+# --- the length of the server's context -----------------------------------------------------------
 
 
 def too_long(context: int) -> Turn:
-    """As llama.cpp's server says it."""
+    """Return a refusal in the form of llama.cpp's server."""
     return sends_json(
         {"error": {"code": 400, "message": "request exceeds the context", "n_ctx": context}}, 400
     )
@@ -257,7 +257,7 @@ def test_a_server_too_short_for_the_menu_ends_the_turn_in_one_sentence() -> None
 
 
 def test_what_a_reply_restates_costs_it_nothing() -> None:
-    """As the smallest models do: all of the reference, and one change."""
+    """The smallest models reply this way: all of the reference's values, and one change."""
     memory = fresh_memory()
     everything = MENU.knob_values(memory.reference) | {"lr": 0.004}
     with OpenAIServer([says(raw(everything))]) as server:

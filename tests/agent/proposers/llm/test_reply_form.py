@@ -1,4 +1,4 @@
-"""The form a model is asked for, and the example it is given."""
+"""Test the reply form that a model is asked for, and the example in the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A person's own prompt templates: sandboxed, bounded, and every mistake a sentence."""
+"""Check that a person's prompt templates are sandboxed and bounded, with a clear error for each
+mistake."""
 
 from __future__ import annotations
 

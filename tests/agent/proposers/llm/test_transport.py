@@ -1,4 +1,4 @@
-"""What servers, proxies, certificates and names can do to one request."""
+"""Test one request against failures of servers, proxies, certificates and host names."""
 
 from __future__ import annotations
 

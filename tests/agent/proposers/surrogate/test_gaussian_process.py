@@ -1,4 +1,4 @@
-"""The process against the textbook's formulas, and what it finds out."""
+"""Check the Gaussian process against the textbook's formulas, and its fitted parameters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_triangle_is_inverted_by_halves(count: int) -> None:
 
 
 def test_a_triangle_of_all_but_equal_configs_is_inverted_as_well() -> None:
-    """A hundred points of which half lie on the others."""
+    """Half of the hundred points coincide with the others."""
     rng = np.random.default_rng(0)
     points_NP = np.tile(rng.random((50, 4)), (2, 1))
     apart_NN = np.linalg.norm(points_NP[:, None] - points_NP[None], axis=2)
@@ -79,7 +79,7 @@ def test_the_gradient_is_the_likelihoods() -> None:
         step = np.zeros(len(at))
         step[place] = 1e-5
         rise = _log_likelihood(data, at + step)[0] - _log_likelihood(data, at - step)[0]
-        # The level follows along, which changes nothing to first order.
+        # The level is refitted too, which changes nothing to first order.
         assert gradient[place] == pytest.approx(rise / 2e-5, rel=1e-4, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""What of a campaign a surrogate is told, and on which scale."""
+"""Check which results of a campaign the surrogate learns from, and on which scale."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def test_what_is_ruinous_is_drawn_in_but_stays_the_worst() -> None:
 
 
 def tally(within: float, race: float, dof: int = 40) -> Tally:
-    """Of runs with this sd within a config, and this sd of paired differences in races."""
+    """Return a tally with this sd of runs within a config and of paired differences in races."""
     return Tally(
         within_ss=(dof * within**2,), within_dof=dof, races_ss=dof * race**2, races_dof=dof
     )
 
 
 def test_how_much_configs_share_on_a_seed_is_read_off_the_races() -> None:
-    """Paired differences of independent runs have the root of two of a run's sd, of runs that go
-    together none."""
+    """Paired differences of independent runs have an sd of sqrt(2) times a run's sd. Those of fully
+    correlated runs have an sd of zero."""
     assert shared(Tally()) == 0
     assert shared(tally(0.05, 0.05 * math.sqrt(2))) == pytest.approx(0)
     assert shared(tally(0.05, 0.0)) == pytest.approx(40 / 44)
@@ -104,7 +104,7 @@ def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
 def test_failures_never_outnumber_results() -> None:
     entries = [entry(n, {0: 3.9}) for n in range(12)]
     entries += [entry(n, {}, failed=True) for n in range(12, 150)]
-    # Measured on one seed and failed on another: not a result to be led by.
+    # Measured on one seed and failed on another: not a result to learn from.
     entries.append(entry(150, {0: 1.0}, failed=True))
     observed = Observed.of(evidence_of(entries))
     assert [one.iter for one in observed.measured] == list(range(12))

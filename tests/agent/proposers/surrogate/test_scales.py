@@ -1,4 +1,4 @@
-"""Places in a domain."""
+"""Test the positions of values in a domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Menus as coordinates."""
+"""Test menus as coordinates."""
 
 from __future__ import annotations
 
