@@ -1,4 +1,4 @@
-"""Results as extreme as a trial may leave them spoil no screen and no report."""
+"""Check that the most extreme results a trial may report break no screen and no report."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ LOW: dict[str, Any] = {
 
 
 def with_lies(rows: list[Row], every: int, lies: dict[str, Any]) -> list[Row]:
-    """Every so many-th iteration's candidate says something else of itself."""
+    """Return the rows with these values in the result of every ``every``-th iteration's
+    candidate."""
     told: list[Row] = []
     for row in rows:
         if isinstance(row, IterationRow) and row.iter % every == 0:

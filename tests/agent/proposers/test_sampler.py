@@ -158,8 +158,7 @@ def test_far_draws_are_as_many_as_they_are_worth() -> None:
 
 
 def test_what_a_model_makes_of_the_reference_is_no_far_draw() -> None:
-    """The model changes five knobs of sixteen and scores level with the reference, beside poor far
-    draws."""
+    """The model changes five knobs of sixteen and scores level with the reference."""
     memory, rng = replace(fresh_memory(), max_changes=len(MENU.knobs)), Random(0)
     while memory.iter <= 60:
         count = (2, 5, 12)[memory.iter % 3]
@@ -180,8 +179,7 @@ def test_what_a_model_makes_of_the_reference_is_no_far_draw() -> None:
 def test_what_came_later_is_held_against_what_was_the_reference_by_then(
     moves: bool, above: float
 ) -> None:
-    """The comparison is with the last config kept, or with the baseline when races are against
-    it."""
+    """Results are compared with the last kept config, or with the baseline if races are."""
     memory = fresh_memory()
     start = memory.evidence.configs[MENU.baseline.config_hash].mean
     memory = remember(memory, {"lr": 5e-3}, start - 0.4)
@@ -264,8 +262,7 @@ TWO_WAYS = {
 
 
 def small_menu(knobs: int) -> ProxyMenu:
-    """Return a menu with this many knobs of two values each, in which all combinations are
-    allowed."""
+    """Return a menu of this many knobs with two values each, in any combination."""
     turned = dict(list(TWO_WAYS.items())[:knobs])
     lines = [
         f"knobs.{name} = "

@@ -1,5 +1,5 @@
-"""Asking beside the work: what is asked sees what was known then, and a slow answer holds up
-nobody."""
+"""Check that proposals asked for in the background use the memory of that moment and block
+nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RAILS = Rails(MENU, budget=Budget())
 
 
 class Slow:
-    """Answers when it is let."""
+    """A proposer that answers when the test allows it."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.may = threading.Event()

@@ -1,5 +1,7 @@
-"""Trials that end between two looks of the loop: their races go on one after another, each judged
-against what the one before has left standing."""
+"""Test several trials that end between two checks by the loop.
+
+Their races are decided one after another, each against the reference that the previous one left.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from trajectory.rows import IterationRow
 
 
 class Bunched(SimulatedExecutor):
-    """Several trials end while the loop is busy, as real ones do."""
+    """Let several trials end while the loop is busy, as real trials do."""
 
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
         for _ in range(self.places):

@@ -1,4 +1,5 @@
-"""A calibration of a made-up world finds what was put into it, and goes on where it was stopped."""
+"""Check that a calibration recovers the effects built into a synthetic world, and that it
+resumes."""
 
 from __future__ import annotations
 
@@ -49,13 +50,16 @@ NO_TEXT = FreshTexts(scored=(), train_tokens=None, lines=())
 
 
 class World(InstantExecutor):
-    """Long scores go by the learning rate's distance from a best one; short ones see the width
-    besides, the less the longer they are, and an average sees half as much of it."""
+    """Score long runs by the distance of the learning rate from its best value.
+
+    Short runs also depend on the width, less so the longer they are; averaged weights halve that
+    dependence.
+    """
 
     def __init__(self, dies_at: int | None = None, breaks: Sequence[int] = ()) -> None:
         self._left = dies_at
         self.breaks = breaks
-        """Lengths of run that a third of the configs does not come to the end of."""
+        """Run lengths in steps at which a third of the configs time out."""
         self.specs: list[TrialSpec] = []
 
     def train(
@@ -95,7 +99,7 @@ class World(InstantExecutor):
 
 
 class Silent:
-    """Shows nothing."""
+    """A watcher that shows nothing."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
     def trial_placed(self, trial_id: str, place: Place) -> None: ...
@@ -266,7 +270,7 @@ def test_other_horizons_and_cooldowns_change_one_thing(tmp_path: Path, cooldown:
 
 
 def test_every_config_is_measured_in_the_ways_of_the_baseline(tmp_path: Path) -> None:
-    """Under a budget in tokens, where a horizon may by chance be a config's own."""
+    """Under a budget in tokens, a horizon may coincide with a config's own length."""
     budget = f"{60 * gpt(load_menu('cpu-tiny').baseline).tokens_per_step} tokens"
     with campaign(tmp_path, budget=budget, horizon_steps=120) as opened:
         plan = CalibrationPlan(opened, NO_TEXT, configs=8, long_steps=1000, long_seeds=1)
@@ -289,7 +293,7 @@ def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def coarse(menu: ProxyMenu) -> AnyConfig:
-    """A config of eight times the baseline's tokens a step."""
+    """Return a config with eight times the baseline's tokens per step."""
     batch = {"batch_size": 8 * gpt(menu.baseline).batch_size}
     return gpt(menu.baseline).model_copy(update=batch)
 
@@ -305,7 +309,7 @@ def test_a_config_of_fewer_steps_than_the_cooldown_cools_down_over_all_of_them(
 
 
 def test_configs_of_too_few_steps_to_take_parts_of_are_passed_over(tmp_path: Path) -> None:
-    """Under a budget in tokens, where the batch decides how many a config takes."""
+    """Under a budget in tokens, the batch size decides how many steps a config takes."""
     world, menu = World(), load_menu("cpu-tiny")
     wide = tmp_path / "wide.toml"
     wide.write_text(menu.toml.replace("batch_size * seq_len <= 1024", "n_layer <= 64"))
@@ -337,7 +341,7 @@ def failed(result: TrialOk | TrialFailed) -> bool:
 
 
 class Narrow:
-    """Memory for narrow models alone."""
+    """A memory model in which only narrow models fit."""
 
     limit_gib = 1.0
 

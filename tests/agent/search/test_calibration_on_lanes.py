@@ -1,5 +1,7 @@
-"""A calibration on several lanes: the same configs, the same conclusion, and no more trained than
-one lane would but what was begun beside a run that failed."""
+"""Check that a calibration on several lanes measures the same configs and concludes the same.
+
+It trains no more than one lane would, except for runs already started when another run failed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from trajectory.statistics.bootstrap import Resampled
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conclusion is held against another of the same runs, so its intervals may be coarse."""
+    """Reduce the bootstrap draws: conclusions from the same runs are compared, so intervals may be
+    coarse."""
     monkeypatch.setattr(Resampled.__init__, "__defaults__", (100, 0))
 
 

@@ -1,4 +1,4 @@
-"""The settings a campaign is resumed with are those it was begun with."""
+"""Check that a campaign resumes with the settings it was created with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer.spec import Budget
 from trajectory.rows import CampaignRow, dump_row, parse_row
 from trajectory.rules import Rules
 
-# What a version wrote of its rules: in the first row, and besides in campaign.toml.
+# The rules a version wrote: in the first row, and also in campaign.toml.
 OF_0_2_0 = {"z_keep": 1.3, "max_runs": 4}
 TODAY = {"z_keep": 1.3, "max_runs": 4, "first_drop": 0.0, "z_drop": 0.5}
 
@@ -47,8 +47,8 @@ def test_a_campaign_goes_on_by_the_rules_that_it_was_begun_with(
     went_on: tuple[float, float, float, int],
     tmp_path: Path,
 ) -> None:
-    """campaign.toml says them, whole, in part, or not at all, and else the first row, whatever a
-    new campaign's are by now."""
+    """The rules come from campaign.toml, in whole or in part, and otherwise from the first row. A
+    new campaign's defaults, whatever they are now, do not apply."""
     menu = load_menu("cpu-tiny")
     written = json.loads(dump_row(campaign_row()))
     for name in Rules.model_fields:
@@ -84,7 +84,7 @@ def begun(directory: Path, **chosen: object) -> Path:
 def test_a_budget_by_the_clock_goes_on_with_the_cores_it_was_begun_with(
     asked: dict[str, int], tmp_path: Path
 ) -> None:
-    """Fewer cores take fewer steps in it, and races go on with the scores that are there."""
+    """Fewer cores take fewer steps in the same time, and races compare with the existing scores."""
     begun(tmp_path, budget="30 seconds", lanes=4)
     row = campaign_row().model_copy(update={"budget": Budget.parse("30 seconds")})
     first = next(iter(asked))
@@ -139,7 +139,7 @@ def test_a_command_that_is_told_the_horizon_has_one() -> None:
 
 
 def test_what_ended_before_its_first_row_is_gone_on_with(tmp_path: Path) -> None:
-    """A disk that was full then says to go on, and that is about the menu that was chosen."""
+    """The message for a full disk says to resume, which must keep the menu that was chosen."""
     assert begun_settings(tmp_path, {}) is None
     begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {"seed": 7, "menu": "cpu-tiny"})
     (tmp_path / "campaign.toml").write_text(begun.to_toml())

@@ -1,4 +1,4 @@
-"""What the five experiments share: runs that failed, orphaned trials, seeds, and lines."""
+"""Test what the five experiments share: failed runs, orphaned trials, seeds and lines."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_loss_that_was_not_finite_is_a_result_and_not_made_again(tmp_path: Pat
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_orphan_is_resumed_or_reported(threads: int, tmp_path: Path) -> None:
-    """With other settings its spec is not asked for any more."""
+    """With other settings the experiment no longer asks for the orphan's spec."""
     with campaign(tmp_path, threads=1) as opened:
         attribution(opened).stopped(3, after=2, kills=True)
         trials = opened.directory / "trials"
@@ -132,7 +132,7 @@ def test_an_orphan_is_resumed_or_reported(threads: int, tmp_path: Path) -> None:
     assert (resumed, orphans & reported) == ((orphans, set()) if threads == 1 else (set(), orphans))
 
 
-# --- a stress test whose first seed says who gets the others -------------------------------------
+# --- a stress test whose first seed decides which configs get the others --------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A campaign ends at the first of what was asked for, earlier sittings counted."""
+"""Check that a campaign ends at the first goal it reaches, counting earlier sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajectory.rows import Row
 
 
 def journal() -> Iterator[Row]:
-    """Two baseline runs and one iteration of two trials."""
+    """Yield two baseline runs and one iteration of two trials."""
     yield campaign_row()
     yield baseline_row(1, 4.2, 0)
     yield baseline_row(2, 4.3, 1)

@@ -1,4 +1,5 @@
-"""Every conclusion is a look, whatever text it is on, and so is what was watched and left."""
+"""Check that every conclusion, on any text, and every run that was watched and abandoned counts as
+an interim analysis."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def text(name: str) -> ScoredText:
 
 
 class Campaign:
-    """As much of one as a conclusion asks."""
+    """A stand-in with the parts of a campaign that a conclusion uses."""
 
     def __init__(self) -> None:
         rows = [
@@ -50,7 +51,7 @@ class Campaign:
     def watched(
         self, done: int, asked: int | None, name: str, choice: Config = CHOICE, rank: int = 1
     ) -> None:
-        """A confirmation on this text that was stopped after so many of its seeds."""
+        """Add a confirmation on this text that was stopped after ``done`` of its seeds."""
         campaign: Any = self
         plan = ConfirmPlan.of(campaign, top=1, seeds=asked or done)
         scored = text(name)
@@ -77,7 +78,7 @@ class Campaign:
                 )
 
     def looks(self, seeds: int, *names: str) -> int:
-        """Earlier ones of a confirmation on these texts, which is then told."""
+        """Return the number of earlier analyses of a confirmation on these texts, and record it."""
         campaign: Any = self
         plan = ConfirmPlan.of(campaign, top=1, seeds=seeds)
         texts = tuple(map(text, names))
@@ -106,7 +107,7 @@ class Campaign:
 
 
 def test_one_text_after_another_is_a_look_each() -> None:
-    """Six texts of which one will do are six chances, whatever they share."""
+    """Choosing the best of six texts gives six chances, whatever the texts share."""
     campaign = Campaign()
     assert [campaign.looks(6, f"text {n}") for n in range(6)] == [0, 1, 2, 3, 4, 5]
 
@@ -122,13 +123,13 @@ def test_what_was_asked_before_is_told_again_and_no_further_look() -> None:
 
 @pytest.mark.parametrize(("seen", "asked"), [(2, 6), (4, 6), (4, 12), (11, 12)])
 def test_whoever_ends_one_when_it_looks_good_has_looked(seen: int, asked: int) -> None:
-    """As many seeds are asked for as were seen: a choice by what was seen, made after any of them
-    but the first. (So bench/confirm_looks.py takes it.)"""
+    """Stopping early and asking for the seeds seen so far chooses by their scores. That choice
+    could follow any seed but the first. bench/confirm_looks.py makes the same assumption."""
     campaign = Campaign()
     campaign.watched(seen, asked, "own")
     assert campaign.looks(seen, "own") == seen - 1
     assert campaign.looks(seen, "own") == seen - 1
-    assert campaign.looks(asked, "own") == 1  # at what was told meanwhile; this is the one begun
+    assert campaign.looks(asked, "own") == 1  # the conclusion above; the runs are its own
 
 
 def test_ended_early_on_one_of_the_texts_it_counts_too() -> None:
@@ -151,7 +152,7 @@ def test_one_that_is_gone_on_with_is_no_further_look() -> None:
 
 
 def test_what_is_left_before_its_last_run_was_seen_as_well() -> None:
-    """Text after text, more seeds after few, and another choice after one that looked bad."""
+    """This covers a series of texts, more seeds after few, and another choice after a bad one."""
     texts = Campaign()
     for number in range(6):
         texts.watched(5, 6, f"text {number}")
@@ -173,7 +174,7 @@ def test_a_conclusion_on_another_text_is_a_look_of_its_own() -> None:
 
 
 def test_neither_the_baseline_nor_those_behind_the_first_are_looked_at() -> None:
-    """They are told with the interval that holds for all."""
+    """Their reported intervals already hold for all configs together."""
     campaign = Campaign()
     campaign.watched(4, 6, "own", choice=OTHER, rank=3)
     campaign.watched(4, 6, "own")

@@ -1,4 +1,4 @@
-"""A machine with a fault under a whole campaign: it stops at once, and no row blames a config."""
+"""Check that a machine fault stops a campaign at once, and that no row blames a config for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer.spec import TrialSpec
 
 
 class Faulty(LocalExecutor):
-    """Runs every trial on a machine with the same fault."""
+    """Run every trial on a machine with the same fault."""
 
     fault = ""
 

@@ -1,4 +1,4 @@
-"""No number of an iteration is given twice, whatever the index of the journal says."""
+"""Check that no iteration number is used twice, whatever the journal's index says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where trials run one after another a campaign writes what it wrote before there were lanes."""
+"""Check that a campaign on one lane writes the rows it wrote before lanes existed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.support.nights import rows_of
 from trajectory.rules import Rules
 
 BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
-"""Rows of the last version without lanes, but for their clocks."""
+"""Rows written by the last version without lanes, without their clocks."""
 
 
 def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
     before = [json.loads(line) for line in BEFORE.read_text("utf-8").splitlines()]
-    rows = rows_of(tmp_path, 30, rules=Rules(z_drop=1.0, first_drop=0.35))  # as they were shipped
+    rows = rows_of(tmp_path, 30, rules=Rules(z_drop=1.0, first_drop=0.35))  # as shipped then
     assert rows[0].pop("z_drop") == 1.0, "older first rows do not say it"
-    for first in (rows[0], before[0]):  # the shipped menu has since named its device
+    for first in (rows[0], before[0]):  # the shipped menu has named its device since then
         del first["menu_toml"], first["menu_sha256"]
     assert [row["kind"] for row in rows] == [row["kind"] for row in before]
     for ours, theirs in zip(rows, before, strict=True):

@@ -1,4 +1,4 @@
-"""The screen says when trials have become slow, once, and is silent otherwise."""
+"""Check that the screen reports slow trials once, and is silent otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was in flight is read back as far as it holds after a stop."""
+"""Check that iterations in flight are read back after a stop as far as they are still valid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TURN = PendingIteration(
 
 
 def test_another_sitting_reads_all_of_it_but_the_clock_it_began_by(tmp_path: Path) -> None:
-    """That clock is of the process that is gone, so the energy since then cannot be known."""
+    """That clock belongs to a process that is gone, so the energy since then is unknown."""
     PendingFiles(tmp_path).write(TURN)
     assert PendingFiles(tmp_path).read() == {7: TURN.model_copy(update={"began": None})}
     assert "began" not in json.loads((tmp_path / "in_flight" / "000007.json").read_text("utf-8"))
@@ -41,7 +41,7 @@ def test_what_cannot_be_read_was_not_in_flight(text: str, tmp_path: Path) -> Non
 
 
 def test_a_file_under_another_number_was_not_in_flight(tmp_path: Path) -> None:
-    """Copied by a person, say: one proposal is one iteration."""
+    """A person may have copied the file: one proposal is one iteration."""
     files = PendingFiles(tmp_path)
     files.write(TURN)
     folder = tmp_path / "in_flight"
@@ -61,7 +61,7 @@ def test_each_has_its_own_file_until_it_ended(tmp_path: Path) -> None:
 
 
 def former(directory: Path, text: str = TURN.model_dump_json(exclude={"prune"})) -> Path:
-    """As the version wrote it that knew of one iteration in flight."""
+    """Write the file as the version with a single iteration in flight wrote it."""
     file = directory / "in_flight.json"
     file.write_text(text, "utf-8")
     return file
@@ -81,7 +81,8 @@ def test_what_an_older_version_had_in_flight_is_one_of_several(tmp_path: Path) -
 
 @pytest.mark.parametrize("later", [True, False])
 def test_of_two_with_one_number_the_later_is_gone_on_with(later: bool, tmp_path: Path) -> None:
-    """Killed under this version, gone on with under the one before, and killed again."""
+    """This happens to a campaign killed under this version, resumed under the previous one and
+    killed again."""
     files = PendingFiles(tmp_path)
     files.write(TURN)
     file = former(tmp_path, TURN.model_copy(update={"wall_s": 99.0}).model_dump_json())

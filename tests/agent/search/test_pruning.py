@@ -1,4 +1,4 @@
-"""When a trial is hopeless enough to stop."""
+"""Test the rule that prunes a trial at its futility bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIXTY = Budget(unit="steps", amount=60)
 
 
 def curve(offset: float, steps: int = 60, noise: float = 0.0, seed: int = 0) -> list[CurvePoint]:
-    """Loss falls from 7 to about 4 as 1/step."""
+    """Return a curve whose loss falls from 7 to about 4 as 1/step."""
     rng = random.Random(seed)
     return [
         CurvePoint(
@@ -46,7 +46,7 @@ def test_the_margin_is_never_less_than_the_floor() -> None:
 
 
 def test_a_replicate_of_the_reference_is_never_hopeless() -> None:
-    """Of a thousand further seeds none comes near a margin of eight sds."""
+    """None of a thousand further seeds comes near a margin of eight sds."""
     rng = random.Random(3)
     references = [curve(rng.gauss(0, 0.05), noise=0.05, seed=n) for n in range(5)]
     rule = prune_rule(references, config(), config(), SIXTY)

@@ -1,4 +1,4 @@
-"""A trial that runs is worth finishing: a first signal, or a failure beside it, cuts none short."""
+"""Check that neither a first signal nor a failure beside it cuts a running trial short."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from trainer.spec import CurvePoint, TrialSpec
 from trajectory.rows import IterationRow, Row
 
 LOOKS = 6
-"""At a trial, until it has ended."""
+"""Polls of a trial until it has ended."""
 
 
 class LookedAt(Job):
-    """A trial that is over at the sixth look."""
+    """A trial that ends at the sixth poll."""
 
     def __init__(self, job: Job, trial_id: str, at_look: Callable[[str, int], None]) -> None:
         self._job = job
@@ -61,7 +61,7 @@ class LookedAt(Job):
 
 
 class Slow(Executor):
-    """One trial at a time, which somebody has to wait for."""
+    """Run one trial at a time, which takes several polls."""
 
     def __init__(self, world: World, at_look: Callable[[str, int], None]) -> None:
         self._executor = SimulatedExecutor(world)

@@ -1,4 +1,4 @@
-"""What a person is told while the index of a campaign cannot be written."""
+"""Test the notes to a person while the index of a campaign cannot be written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_that_the_index_lags_is_said_once_until_it_has_caught_up(tmp_path: Path)
             change(campaign, REFUSED)
             for why in ("a", "b", "c"):
                 scribe.record(EventRow(at="2026-01-05T22:02:13.000+00:00", event="note", why=why))
-                scribe.index()  # nothing new, and it lags as before
+                scribe.index()  # nothing new, and the index lags as before
             assert len(notes) == outage
             assert "the history lags behind the journal" in notes[-1]
             change(campaign, "DROP TRIGGER refusing")

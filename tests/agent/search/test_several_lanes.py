@@ -1,5 +1,7 @@
-"""Several turns at once, in a world whose clock is simulated: nothing is lost, doubled or judged
-against what does not stand any more."""
+"""Test several iterations at once with a simulated clock.
+
+Nothing may be lost, counted twice, or compared with a reference that has been replaced.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ KIND = "iteration"
 
 
 class Killed(BaseException):
-    """As much of SIGKILL as a test within one process has: nothing is tidied up."""
+    """Simulate SIGKILL within one process: nothing is cleaned up."""
 
 
 def iterations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -43,12 +45,12 @@ def trials(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def cut_short(directory: Path) -> list[str]:
-    """Why trials were lost."""
+    """Return the reasons why trials were interrupted."""
     return [row["why"] for row in written(directory) if row.get("event") == "interrupted"]
 
 
 def nothing_is_amiss(directory: Path, iters: int) -> None:
-    """Of a campaign at rest: its rows, its trials, its index."""
+    """Check the rows, trials and index of a campaign that no process works on."""
     rows = written(directory)
     numbers = [row["iter"] for row in iterations(rows)]
     assert sorted(numbers) == list(range(1, iters + 1)), "each number once, and none lost"
@@ -145,7 +147,7 @@ def test_trials_end_it_once_what_is_in_flight_has_landed(tmp_path: Path) -> None
 
 
 class Seeing(RandomProposer):
-    """Remembers what it was shown."""
+    """Keep what the proposer was shown."""
 
     seen: ClassVar[list[tuple[int, tuple[str, ...]]]] = []
 
@@ -210,7 +212,7 @@ def test_killed_at_any_moment_all_that_was_in_flight_is_gone_on_with(
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_killed_with_a_row_that_is_in_no_index_yet(lanes: int, tmp_path: Path) -> None:
-    """By then the lanes have trials of iterations that were proposed after it."""
+    """When the kill comes, the lanes run trials of iterations that were proposed after the row."""
     rng = Random(lanes)
     index, flying = Campaign.index, []
     for _ in range(8):
@@ -261,7 +263,7 @@ def test_with_fewer_lanes_than_were_in_flight_they_take_turns(tmp_path: Path) ->
 def test_finished_trials_of_an_older_version_in_flight_are_taken_up(
     lanes: int, tmp_path: Path
 ) -> None:
-    """It wrote one file in another place, and no rule of pruning."""
+    """The older version wrote one file in another place, without a pruning rule."""
     with pytest.raises(Killed):
         work(tmp_path, Goal(iterations=50), at_trial=kill_at(17))
     campaign = tmp_path / "campaign"
@@ -271,7 +273,7 @@ def test_finished_trials_of_an_older_version_in_flight_are_taken_up(
     (campaign / "in_flight.json").write_text(json.dumps(said), "utf-8")
     file.unlink()
     on_disk = {path.name for path in (campaign / "trials").glob("t*")}
-    for _ in range(2):  # killed again meanwhile: the rule stays what it was
+    for _ in range(2):  # killed again meanwhile: the rule does not change
         with pytest.raises(Killed):
             work(tmp_path, Goal(iterations=50), lanes=lanes, at_trial=kill_at(17))
     work(tmp_path, Goal(iterations=said["iter"] + 3), lanes=lanes)

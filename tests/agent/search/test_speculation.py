@@ -1,4 +1,5 @@
-"""Seeds of one race side by side: the decisions of one lane, sooner, and on idle lanes alone."""
+"""Check that speculative seeds of a race use only idle lanes and lead to the decisions of one lane,
+sooner."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ OF_LANES = {"place", "lanes", "trial_id", "trial_ids"}
 
 
 class Clocked(SimulatedExecutor):
-    """Adds up how long its trials took, by the clock of the lanes."""
+    """Add up the seconds of its trials by the lanes' clock."""
 
     total_s = 0.0
 
@@ -51,13 +52,14 @@ def without(value: Any) -> Any:
 
 
 def decided(directory: Path) -> list[dict[str, Any]]:
-    """The rows but for where and under which number trials ran."""
+    """Return the rows without the places and numbers of their trials."""
     rows = [row for row in written(directory) if row.get("event") != "not_needed"]
     return [without(row) for row in rows]
 
 
 def one_by_one(directory: Path, iterations: int, lanes: int) -> None:
-    """One race at a time, so that on every number of lanes each sees what the one before left."""
+    """Run one race at a time, so that each sees the previous one's result on any number of
+    lanes."""
     for done in range(1, iterations + 1):
         work(directory, Goal(iterations=done), lanes=lanes)
 
@@ -117,7 +119,7 @@ def test_what_ran_ahead_and_was_not_needed_counts_for_nothing(tmp_path: Path) ->
 
 
 class CloseWorld(RateWorld):
-    """Configs that are nearly alike, so that races are long, in trials of unlike length."""
+    """A world of nearly equal configs, so that races are long, with trials of different length."""
 
     def truth(self, config: Config) -> float:
         return 3.0 + 0.05 * Random(config.config_hash).random()
@@ -144,7 +146,7 @@ def test_a_reference_that_ran_ahead_is_shared_by_all_that_want_it(
 def test_what_ran_ahead_is_accounted_for_whenever_the_work_is_killed(
     last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right behind a row, and that the campaign's last but for nothing more to do."""
+    """The kill follows a row, which would have been the campaign's last."""
     written_rows, write = [0], Afterwards.write
 
     def killed(afterwards: Afterwards, row: IterationRow) -> None:
@@ -162,7 +164,7 @@ def test_what_ran_ahead_is_accounted_for_whenever_the_work_is_killed(
 
 
 class OnBoard(nights.Onlooker):
-    """Shows trials as a screen does."""
+    """Show trials as a screen does."""
 
     board: ClassVar[LaneBoard]
     given_up: ClassVar[list[str]]
@@ -195,5 +197,5 @@ def test_what_was_given_up_is_not_shown_as_waiting(
     spared = {one for row in rows if row.get("event") == "not_needed" for one in row["trial_ids"]}
     assert OnBoard.given_up
     assert set(OnBoard.given_up) <= spared
-    # Of what is shown still, all was on its way out as the night ended.
+    # Every trial that is still shown was being cancelled when the campaign ended.
     assert OnBoard.board.trials.keys() <= spared - set(OnBoard.given_up)

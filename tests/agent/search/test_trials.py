@@ -1,4 +1,4 @@
-"""A trial's directory is accounted for exactly when some row names it."""
+"""Check that a trial's directory is accounted for exactly when some row names it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
 
 
 class Instant(InstantExecutor):
-    """An executor whose trials are over at once, as real ones leave their directories."""
+    """An executor whose trials end at once and leave their directories as real ones do."""
 
     def train(
         self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
@@ -39,7 +39,7 @@ class Instant(InstantExecutor):
 
 
 class Silent:
-    """Shows nothing."""
+    """A watcher that shows nothing."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
     def trial_placed(self, trial_id: str, place: Place) -> None: ...
@@ -58,7 +58,8 @@ def runner(directory: Path, accounted: set[str]) -> TrialRunner:
 
 @pytest.fixture
 def trials(tmp_path: Path) -> Path:
-    """Three finished short trials on seeds 0 to 2, a finished long one, one cut short."""
+    """Return a folder of three finished short trials on seeds 0 to 2, a finished long one and one
+    cut short."""
     made = runner(tmp_path / "trials", set())
     for seed in range(3):
         made.run(config(), seed, "candidate")
@@ -73,7 +74,7 @@ def trials(tmp_path: Path) -> Path:
 
 
 def test_what_no_row_names_is_left_over_however_its_number_stands(trials: Path) -> None:
-    """A row about a later trial, of a baseline added on resumption say, hides no earlier one."""
+    """A row about a later trial, such as a baseline added on resumption, hides no earlier one."""
     again = runner(trials, {"t000001", "t000003"})
     found = again.orphaned
     assert {name for name, _ in found.finished.values()} == {"t000002", "t000004"}
@@ -106,7 +107,7 @@ def test_ids_go_on_after_the_greatest_on_disk_or_in_a_row(trials: Path) -> None:
 
 
 def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) -> None:
-    """The script is saved once more while four trials run, when the first has its row."""
+    """A person saves the script while four trials run, after the first has its row."""
     saved_again: list[str] = []
 
     def check() -> None:
@@ -127,7 +128,7 @@ def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) ->
 
 
 class FirstIsLong(RateWorld):
-    """Seed 0 takes ten times as long as any other."""
+    """A world in which seed 0 takes ten times as long as any other."""
 
     def __init__(
         self, *, fails_from: int = 100, asks_at: int = 100, stop: StopRequest | None = None

@@ -1,4 +1,5 @@
-"""Each setting is declared once: campaign.toml, the first row and the refusals follow from it."""
+"""Check that campaign.toml, the first row and the refusals follow from one declaration per
+setting."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ trial_wall_s = 300.0
 trial_memory_gib = 4.5
 prune = false
 """
-"""As 0.2.0 wrote it; a limit that is not set is left out."""
+"""Settings as 0.2.0 wrote them; a limit that is not set is left out."""
 OTHERS: dict[str, Any] = {
     "corpus": "elsewhere",
     "tokenizer": "bytes",
@@ -80,7 +81,7 @@ OTHERS: dict[str, Any] = {
     "trial_memory_gib": 5.0,
     "prune": True,
 }
-"""Another value of each setting than :data:`TOML` has."""
+"""A value for each setting that differs from the one in :data:`TOML`."""
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_the_first_row_holds_the_ruler_under_the_same_names() -> None:
 
 
 def test_a_campaign_on_several_kinds_of_device_is_read_and_not_resumed(tmp_path: Path) -> None:
-    """Versions between 0.2.0 and this one could begin such."""
+    """Versions between 0.2.0 and this one could create such campaigns."""
     said = campaign_row().model_dump(mode="json", by_alias=True)
     older = said | {"mixed_devices": True, "device_kinds": ["GB10", "H200"]}
     assert CampaignRow.model_validate(older) == campaign_row()
@@ -149,7 +150,7 @@ def test_a_campaign_on_several_kinds_of_device_is_read_and_not_resumed(tmp_path:
 
 
 def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path) -> None:
-    """Whatever the first row says comes back as it says it."""
+    """Every setting in the first row is restored with its original value."""
     begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {**OTHERS, "device": "cpu"})
     said = {name: getattr(begun, name) for name in CampaignSettings.in_first_row()}
     menu = load_menu("cpu-tiny").toml
@@ -217,7 +218,7 @@ def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(tmp_pa
 def test_the_environment_is_read_once_a_campaign(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once a trial it was a third of a simulated night."""
+    """Reading it once per trial took a third of a simulated campaign's time."""
     tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
     corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
     menu = load_menu("cpu-tiny")
@@ -229,7 +230,7 @@ def test_the_environment_is_read_once_a_campaign(
 
 
 def test_any_path_that_can_be_written_is_read_back(tmp_path: Path) -> None:
-    """Also a character beyond the first 65,536, and as 0.2.0 had written it."""
+    """Characters beyond the first 65,536 work too, also in the form that 0.2.0 wrote."""
     path = tmp_path / "campaign.toml"
     menu = load_menu("cpu-tiny")
     source = 'toy \N{GRINNING FACE} \x7f "quoted" \\ é.toml'

@@ -1,4 +1,4 @@
-"""What the environment's secrets become before anything uses them."""
+"""Check how the environment's secrets are cleaned before anything uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device of a new campaign where nobody named one."""
+"""Test the choice of a new campaign's device when no device is named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY = parse_menu(TINY.toml.replace('device = "cpu"\n', ""), "any")
 
 
 def chosen(menu: ProxyMenu, **asked: Any) -> tuple[str, str]:
-    """The device, and what was printed."""
+    """Return the device and the printed text."""
     console = Console(file=io.StringIO(), width=200)
     device = choose_device(menu, asked, console)
     return device, console.file.getvalue()  # type: ignore[attr-defined]

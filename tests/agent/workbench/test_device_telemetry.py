@@ -1,4 +1,4 @@
-"""What is asked of the devices that trials run on."""
+"""Check which devices' telemetry is used for a campaign's trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.telemetry import NoTelemetry
 
 
 def test_the_meter_of_one_gpu_does_not_speak_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its energy would stand in the report as that of the night."""
+    """The report would otherwise show one GPU's energy as that of the whole campaign."""
     asked: list[str] = []
 
     def choose(device: str, **_environment: str | None) -> NoTelemetry:

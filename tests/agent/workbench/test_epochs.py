@@ -1,4 +1,4 @@
-"""How often a corpus is gone through, told before a trial starts."""
+"""Check that the number of passes over a corpus is reported before a trial starts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_seconds_are_no_number_of_tokens_and_tokens_are() -> None:
 
 
 def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
-    """Muennighoff et al. 2023."""
+    """The thresholds are from Muennighoff et al. 2023."""
     corpus = campaign_row().corpus
     tokens = corpus.train_tokens
 

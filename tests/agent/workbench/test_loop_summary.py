@@ -1,4 +1,4 @@
-"""What ``loop --json`` says of a campaign's scores."""
+"""Check how ``loop --json`` reports a campaign's scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No row is written of a script other than the campaign's."""
+"""Check that no row is written for a script other than the campaign's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.spec import CurvePoint, TrialSpec
 
 
 class Saving(Instant):
-    """Meanwhile a person saves the script, from the second trial on."""
+    """Save the script during the run, from the second trial on."""
 
     def __init__(self, script: Path) -> None:
         super().__init__()

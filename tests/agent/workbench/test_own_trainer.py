@@ -1,4 +1,4 @@
-"""What a menu's command cannot be, said before anything runs."""
+"""Check that an invalid command in a menu is refused before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pace on the screen: iterations an hour by the clock, however many lanes work in it."""
+"""Test the pace on the screen: iterations per hour of wall time, on any number of lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.rows import iteration_row
 
 
 def test_a_refused_proposal_amid_long_races_does_not_hide_them() -> None:
-    """Four lanes: races of a minute, and at second 59 a proposal that the rails refuse."""
+    """Four lanes run races of a minute, and at second 59 the rails refuse a proposal."""
     campaign: Any = SimpleNamespace(evidence=SimpleNamespace(iterations=5))
     progress = Progress(campaign, Goal(hours=1.0))
     assert "an hour" not in progress.line()

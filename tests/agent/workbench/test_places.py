@@ -1,4 +1,4 @@
-"""Which campaign a command means, and what is said where there is none."""
+"""Check which campaign a command uses, and the message when there is none."""
 
 from __future__ import annotations
 

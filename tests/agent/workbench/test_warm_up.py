@@ -1,4 +1,4 @@
-"""The trial before a campaign's first on a GPU, whose result counts for nothing."""
+"""Test the warm-up trial before a campaign's first on a GPU, whose result is discarded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 
 class Recording(InstantExecutor):
-    """Keeps the specs it is given."""
+    """Keep the specs it receives."""
 
     def __init__(self, comes: Callable[[TrialSpec], Measured | TrialFailed] = trial_ok) -> None:
         self.ran: list[TrialSpec] = []

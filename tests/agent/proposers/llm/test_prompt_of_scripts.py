@@ -24,8 +24,8 @@ default = 0.5
 
 
 def told(unit: str, more: str, reference: float, other: float) -> tuple[str, str]:
-    """Return the two messages for a script that printed these scores of the reference and
-    another."""
+    """Return the messages for a script that printed these scores of the reference and one
+    config."""
     menu: ProxyMenu = parse_menu(MENU.format(unit=unit, more=more), "own")
     objective = menu.measure.objective
     evidence = Evidence()

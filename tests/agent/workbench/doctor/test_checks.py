@@ -1,4 +1,4 @@
-"""What the doctor says of Megatron-Core, of compiling and of the endpoint."""
+"""Test the doctor's checks of Megatron-Core, of compilation and of the endpoint."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_a_command_needs_no_corpus(tmp_path: Path) -> None:
 
 
 def doctor_on(machine: StubMachine, tmp_path: Path, **told: str) -> tuple[int, dict[str, Any]]:
-    """Run the command where the stand-in for libcuda is found; its exit code and device check."""
+    """Run the command where the stand-in for libcuda is found; return its exit code and device
+    check."""
     environ = {**machine.environ(**told), "AUTORESEARCH_DATA_DIR": str(tmp_path / "data")}
     command = [sys.executable, "-c", "from agent.cli import main; main()", "doctor", "--json"]
     ended = subprocess.run(
@@ -94,7 +95,7 @@ def doctor_on(machine: StubMachine, tmp_path: Path, **told: str) -> tuple[int, d
 def test_the_doctor_starts_cuda_in_the_sandbox(
     ends: str, state: str, found: str, tmp_path: Path
 ) -> None:
-    """Where the stand-in starts, torch is the last thing to stand in the way."""
+    """If the stand-in starts, torch is the only remaining obstacle."""
     (tmp_path / "library").mkdir()
     machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
     code, check = doctor_on(machine, tmp_path, ends=ends)

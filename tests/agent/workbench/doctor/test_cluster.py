@@ -1,4 +1,4 @@
-"""What the doctor says of a cluster's nodes, a line a fault."""
+"""Check that the doctor reports the faults of a cluster's nodes, one line per fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a screen says of lanes."""
+"""Test the lines that a screen shows about lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Trials side by side that may hold more than the machine has are told before they do."""
+"""Check that concurrent trials that may exceed the machine's memory are reported before they
+start."""
 
 from __future__ import annotations
 
