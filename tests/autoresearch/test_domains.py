@@ -1,6 +1,6 @@
-"""The contract of every kind of domain, and what is particular to each.
+"""Test the contract of every kind of domain, and the particulars of each.
 
-A new kind needs a strategy in KINDS_DRAWN, and no more, to be held to all of the contract.
+A new kind needs a strategy in KINDS_DRAWN, and nothing else, to be tested against the contract.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def whole_ranges(draw: st.DrawFn) -> Domain:
 
 @st.composite
 def wide_whole_ranges(draw: st.DrawFn) -> Domain:
-    """More values than a schema lists, counted from zero."""
+    """Draw a range with more values than a schema lists, each a multiple of the step."""
     step = draw(st.integers(1, 1000))
     low, count = step * draw(st.integers(-1000, 1000)), draw(st.integers(MAX_CHOICES, 2**30))
     return WholeRange(low=low, high=low + step * count, step=step)
@@ -83,7 +83,7 @@ RNGS = st.integers(0, 2**32).map(Random)
 
 @st.composite
 def domains_and_values(draw: st.DrawFn) -> tuple[Domain, list[Any]]:
-    """A domain, and values in it, just outside, and of any other type."""
+    """Draw a domain with values inside it, just outside it, and of other types."""
     domain = draw(DOMAINS)
     inside = domain.draw(draw(RNGS))
     near: list[Any] = [inside, *domain.ends]
@@ -180,7 +180,7 @@ def test_no_parameter_stands_for_a_value_outside(both: tuple[Domain, list[Any]])
 
 @given(DOMAINS, RNGS)
 def test_the_cells_part_the_domain(domain: Domain, rng: Random) -> None:
-    """Each value is in one of them, those of an order keep it, and nothing lies between."""
+    """Each value is in one cell, cells follow the domain's order, and nothing lies between them."""
     cells = domain.cells
     for value in (domain.draw(rng), *domain.ends):
         place = domain.place(value)
@@ -215,12 +215,12 @@ def test_a_value_beyond_the_ends_has_no_place(both: tuple[Domain, list[Any]]) ->
     assert domain.place(None) is None
 
 
-# --- the schema and the distributions, as others read them ----------------------------------------
+# --- the schema and the distributions, as other programs read them --------------------------------
 
 
 def accepts(schema: dict[str, Any], value: object) -> bool:
-    """What JSON Schema says of a value, but for 4.0, which it calls an integer: replies are read
-    literally, and no server that holds a model to a schema writes 4.0 for one."""
+    """Return whether JSON Schema accepts a value, except 4.0, which it calls an integer. Replies
+    are parsed literally, and no server that holds a model to a schema writes 4.0 for one."""
     types = {"boolean": (bool,), "integer": (int,), "number": (int, float), "string": (str,)}
     known = {"type", "enum", "minimum", "maximum", "multipleOf"}
     assert schema.keys() <= known, "teach this reader the new keyword"
@@ -236,7 +236,7 @@ def accepts(schema: dict[str, Any], value: object) -> bool:
 
 
 def _alike(one: object, other: object) -> bool:
-    """True is not 1 in JSON."""
+    """Return whether both values or neither are booleans: True is not 1 in JSON."""
     return isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -257,7 +257,7 @@ def drawn_from(distribution: BaseDistribution, rng: Random) -> Scalar:
     raise AssertionError(f"teach this reader {distribution}")
 
 
-# --- what is particular ---------------------------------------------------------------------------
+# --- particulars of each kind ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def drawn_from(distribution: BaseDistribution, rng: Random) -> Scalar:
     ],
 )
 def test_a_seed_draws_what_it_always_drew(domain: Domain, drawn: list[Scalar]) -> None:
-    """A campaign that resumes draws what one that ran through would have drawn."""
+    """A campaign that resumes must draw what an uninterrupted one would have drawn."""
     rng = Random(7)
     found = [domain.draw(rng) for _ in drawn]
     assert found == (pytest.approx(drawn) if isinstance(drawn[0], float) else drawn)
@@ -323,7 +323,8 @@ def test_a_real_number_is_proposed_to_four_digits_within_its_bounds() -> None:
 
 
 def test_a_schema_leaves_many_odd_steps_to_the_rails() -> None:
-    """No keyword says them and a list of them would be refused."""
+    """No JSON Schema keyword expresses these steps, and servers would refuse a list of the
+    values."""
     odd = WholeRange(low=5, high=100_005, step=100)
     assert odd.json_schema() == {"type": "integer", "minimum": 5, "maximum": 100_005}
     assert accepts(odd.json_schema(), 6)

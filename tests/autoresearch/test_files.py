@@ -1,4 +1,7 @@
-"""A file is replaced whole or not at all: whatever kills, refuses or rivals the one who does it."""
+"""Check that a file is replaced completely or not at all.
+
+This holds when the writer is killed, refused, or competes with another writer.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def in_a_child(act: Callable[[], None]) -> str:
-    """What ``act`` refuses with, in a process of its own; nothing where it does not."""
+    """Return the error that ``act`` raises in a child process, or an empty string."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -166,7 +169,7 @@ def test_what_lies_in_its_place_is_not_written_through(tmp_path: Path) -> None:
 
 
 def test_a_file_that_does_not_fit_leaves_the_old(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk; the write fails the same way."""
+    """A limit on file size replaces a full disk here; the write fails the same way."""
     path = tmp_path / "x"
     path.write_text("old")
 
@@ -214,7 +217,7 @@ def test_a_directory_that_is_closed_leaves_the_old_and_says_what_to_do(tmp_path:
 
     def act() -> None:
         os.chdir(place)
-        if os.geteuid() == 0:  # to whom every directory is open
+        if os.geteuid() == 0:  # root may open every directory
             os.seteuid(65534)
         with writing("x", instead="name another"):
             replace_file(Path("x"), "new")
@@ -234,7 +237,7 @@ def test_what_is_no_directory_cannot_be_seen_onto_the_disk(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_named_and_one_with_room_is_not(tmp_path: Path) -> None:
-    """No block of /proc is free, and it is a mount of its own."""
+    """The file system /proc has no free block, and it is a mount of its own."""
     for directory, names in ((Path("/proc/self"), True), (tmp_path, False)):
         with pytest.raises(MachineryError) as refused, naming_a_full_disk(directory):
             raise MachineryError("a trial could not be run")

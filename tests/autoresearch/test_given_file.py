@@ -1,4 +1,4 @@
-"""A file that somebody named is read whole, or refused at once."""
+"""Check that a file named by a person is read whole, or refused at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial is called, and what is no trial's name."""
+"""Test the names of trials, and names that are not valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every form of a secret is redacted, and ordinary text is not."""
+"""Check that every form of a secret is redacted, and that ordinary text is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, counts and names in words."""
+"""Test how numbers, counts and names are put into words."""
 
 from __future__ import annotations
 

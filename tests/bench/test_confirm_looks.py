@@ -1,4 +1,4 @@
-"""Null configs that are confirmed again and again."""
+"""Test null configs that are confirmed repeatedly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ def test_a_look_is_about_what_it_promises_and_later_ones_ask_for_more(
 ) -> None:
     monkeypatch.setattr(confirm_looks, "NULLS", 400)
     once, plain, product, ended, taken = (figure.value for figure in confirm_looks.run())
-    assert 0.5 < once < 5  # 2.5 % on the one side; a share of 400 has a standard error of 0.8
+    assert 0.5 < once < 5  # 2.5 % on one side; a share of 400 has a standard error of 0.8
     assert once <= product < plain
     assert once <= taken < ended

@@ -1,4 +1,4 @@
-"""``python -m bench.gpu``: its rehearsal on a CPU, and what it refuses."""
+"""Test ``python -m bench.gpu``: its rehearsal on a CPU, and its refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AGENT_ALONE = "typer rich optuna httpx2 sqlalchemy tenacity jinja2 matplotlib py
 
 @pytest.mark.slow
 def test_a_rehearsal_runs_every_line_without_the_agents_packages(tmp_path: Path) -> None:
-    """On a machine that has what bench.gpu names and nothing more."""
+    """The machine has only the packages that bench.gpu names."""
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({AGENT_ALONE.split()!r}))
@@ -146,7 +146,7 @@ def test_goals_are_judged_by_medians(
 
 
 def test_the_goals_are_about_what_a_campaign_runs_by_default(task: Task) -> None:
-    """And not about a variant that came out better in this race."""
+    """The goals ignore a variant that performed better in this race."""
     laps = [
         lap("torch bf16 compiled", "warm", 10.0, 50.0, 10.0),
         lap("torch bf16 eager", "warm", 18.0, 100.0, 16.0),

@@ -1,4 +1,4 @@
-"""The table of what is not yet measured: each prediction is what the accounting says today."""
+"""Check that each prediction in the results' table is the accounting's current value."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from bench.gpu_predictions import HEADING, RESULTS, lines, table, with_table
 
 
 def test_the_results_hold_the_predictions_of_today() -> None:
-    """A change of the backend that changes them has to change them there:
-    ``python -m bench.gpu_predictions --write``."""
+    """If a change of the backend changes the predictions, write them again:
+    ``python -m bench.gpu_predictions --write``.
+    """
     results = RESULTS.read_text("utf-8")
     assert results.count(HEADING) == 1
     assert with_table(results, table()) == results

@@ -1,4 +1,4 @@
-"""A night is the product's campaign, and its account is the truth."""
+"""Check that a simulated night runs the product's campaign and reports its true scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def scripted(*rates: float) -> MakeProposer:
 
 
 def test_what_it_keeps_what_it_drops_and_what_it_costs() -> None:
-    """A better rate, a worse one, one that fails and one outside the menu, without noise."""
+    """Without noise, the night tries a better rate, a worse one, one that fails and one outside the
+    menu."""
     found = night(RateWorld(), scripted(2e-3, 5e-4, 2.5e-2, 1.0), seed=1, iterations=4)
     truths = [stage.truth for stage in found.stages]
     assert truths == pytest.approx([4.0, 3.69897, 3.69897, 3.69897, 3.69897], abs=1e-4)
@@ -69,7 +70,7 @@ def test_pruning_saves_time_in_a_world_with_curves() -> None:
 
 
 def test_the_rules_are_those_of_the_product() -> None:
-    """A judge without a bar keeps noise; what it was told of it is no gain."""
+    """A judge without a bar keeps noise: it reports a gain, and the true gain is zero."""
     world = RateWorld(0.05)
 
     def change_nothing(_rails: Rails) -> Proposer:

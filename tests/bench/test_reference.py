@@ -1,4 +1,5 @@
-"""The hand-rolled reference computes what a trial computes, so that racing it means something."""
+"""Check that the hand-written reference computes what a trial computes, so that their race is
+fair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals of scores hold where all configs share what a seed does."""
+"""Check that intervals of scores hold when all configs share a seed's effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from trajectory.rules import Rules
 
 
 def test_intervals_hold_the_mean_effect_of_the_seeds() -> None:
-    """The same forty campaigns each time; without the effect's variance 91 % of scores' hold."""
+    """The forty campaigns are fixed; without the effect's variance 91 % of the scores' intervals
+    hold."""
     ended = nights(
         shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.iterations >= 12
     )

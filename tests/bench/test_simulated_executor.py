@@ -1,5 +1,7 @@
-"""What every executor promises, of the one that trains nothing: as far as there is a process to
-speak of, tests/contracts asks the others."""
+"""Test the executor contract on the simulated executor, which trains nothing.
+
+The parts about processes are tested on the other executors, in tests/contracts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optuna's TPE, which the sampler is compared with."""
+"""Test Optuna's TPE, which the sampler is compared with."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_the_study_is_told_what_is_being_raced_as_running() -> None:
 
 
 def test_what_is_told_is_not_copied() -> None:
-    """Optuna's study in memory copies trials to the last choice of a distribution: half an ask."""
+    """Optuna's in-memory study copies trials for each last choice of a distribution, half of an
+    ask's time."""
     memory = memory_of(20)
     study = study_of(memory, whom_to_tell(memory))
     first, *others = study.get_trials(deepcopy=False)

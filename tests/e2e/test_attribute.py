@@ -1,4 +1,4 @@
-"""A config's changes taken back alone, through the installed command with real trials."""
+"""Undo each of a config's changes alone, through the installed command with real trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far short runs rank as long ones do, through the installed command."""
+"""Measure how well short runs rank configs as long runs do, through the installed command."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_menu_is_calibrated_from_nothing_and_once(toy: Toy) -> None:
     scores = [(short[name].val_bpb or 0.0, long[name].val_bpb or 0.0) for name in long]
     by_hand = spearman([one for one, _ in scores], [other for _, other in scores])
     assert own["spearman"]["value"] == pytest.approx(by_hand)
-    # A run that only looks before its end scores there what a run that ends there does.
+    # A score taken at an earlier step equals the score of a run that ends at that step.
     baseline = [row for row in rows if row.config_hash == rows[0].config_hash]
     prefix = next(row.trial.result for row in baseline if row.run.steps == 24)
     (ended,) = [r.trial for r in baseline if r.run.texts]
@@ -95,7 +95,7 @@ def test_a_menu_is_calibrated_from_nothing_and_once(toy: Toy) -> None:
     assert said in again.stdout
     assert "what each further 0.05 takes" in again.stdout or "by length" in again.stdout
 
-    # It counts in no ranking: a loop begins as if there were none.
+    # Calibration runs count in no ranking: a loop starts as if there were none.
     assert toy.loop(1).returncode == 0
     ranked = json.loads(toy.run("top", "--json", f"--campaign={toy.campaign}").stdout)
     assert all(max(entry["seeds"]) < 700 for entry in ranked["configs"])
@@ -138,7 +138,7 @@ def count(toy: Toy) -> int:
 
 
 def ranks(found: dict[str, Any]) -> list[Any]:
-    """But for the seconds it took."""
+    """Return the rankings without their costs, which depend on the seconds that runs took."""
     return [{k: v for k, v in way.items() if k != "cost"} for way in found["ways"]]
 
 

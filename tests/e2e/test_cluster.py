@@ -1,4 +1,4 @@
-"""A campaign on a Ray cluster of two nodes, through the installed command, with real trials."""
+"""Run a campaign on a Ray cluster of two nodes, through the installed command with real trials."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def on(cluster: LocalCluster, *more: str) -> list[str]:
 
 def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path) -> None:
     toy = Toy(tmp_path)
-    # A person stands in his own checkout, which is no code of ours, and is not run unconfined.
+    # The current directory may be a person's checkout: its code is not ours and must not run
+    # unconfined.
     for name in ("trainer", "agent"):
         (toy.home / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
     done = toy.run("doctor", f"--executor=ray:{cluster.address}", "--json")
@@ -72,7 +73,7 @@ def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_p
     assert sorted(row["iter"] for row in toy.iterations()) == [1, 2, 3, 4]
     trials = [row["trial"] for row in rows if row["kind"] == "baseline"]
     trials += [trial for row in toy.iterations() for trial in row["trials"]]
-    # What was running as the driver was killed may end without anybody to say where.
+    # Trials that ran when the driver was killed may lack a record of their node.
     places = [trial["place"] for trial in trials if "place" in trial]
     assert len(trials) - len(places) <= 2
     assert {place["node"] for place in places} == {"spark1", "spark2"}
@@ -84,12 +85,12 @@ def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_p
 
 
 def ran_on(toy: Toy) -> list[str]:
-    """The node of every trial, in the order of the rows."""
+    """Return the node of every trial, in the order of the rows."""
     return [trial["place"]["node"] for row in toy.iterations() for trial in row["trials"]]
 
 
 def reached(toy: Toy, iterations: int, running: subprocess.Popen[str]) -> None:
-    """Wait until it has so many, which it must do by itself."""
+    """Wait until the campaign has this many iterations; fail if the loop ends first."""
     journal = toy.campaign / "trajectory.jsonl"
     wait_until(lambda: running.poll() is not None or (journal.exists() and done(toy) >= iterations))
     assert running.poll() is None, running.communicate()[0]

@@ -1,4 +1,4 @@
-"""What the command says when something is wrong, and about the machine."""
+"""Test the command's error messages, and its reports about the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def toy(tmp_path: Path) -> Toy:
 
 
 LONG = "x" * 300
-"""No file system has such a name."""
+"""A name that is too long for every file system."""
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_bad_input_is_one_plain_sentence(toy: Toy, arguments: tuple[str, ...], n
 def test_a_night_goes_on_whatever_its_menu_is_called_and_whatever_the_terminal_can_say(
     toy: Toy,
 ) -> None:
-    """An emoji in the path, and a terminal that knows no ellipsis."""
+    """The menu's path holds an emoji, and the terminal cannot encode an ellipsis."""
     toy.menu = toy.menu.rename(toy.home / "toy \N{GRINNING FACE}.toml")
     toy.environment["PYTHONIOENCODING"] = "ascii"
     for iterations in (2, 3):

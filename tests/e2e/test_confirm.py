@@ -1,4 +1,4 @@
-"""The best of a search on fresh seeds and fresh text, through the installed command."""
+"""Confirm the best of a search on fresh seeds and fresh text, through the installed command."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
         result = row.trial.result
         assert result.status == "ok"
         assert [text.sha256 for text in result.texts] == [found["texts"][0]["sha256"]]
-    # By hand, on the search's own text: the mean paired difference.
+    # The mean paired difference on the search's own text, computed by hand.
     by = {(row.config_hash, row.trial.seed): row.trial.val_bpb or 0.0 for row in runs}
     baseline = next(e["config_hash"] for e in before["configs"] if not e["vs_baseline"])
     chosen = found["configs"][0]
@@ -78,7 +78,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     differences = [by[chosen["config_hash"], seed] - by[baseline, seed] for seed in found["seeds"]]
     assert chosen["gains"][0]["delta"] == pytest.approx(sum(differences) / 6)
 
-    # It counts in no ranking, and the claim stands beside it.
+    # The confirmation counts in no ranking, and the search's claim is shown beside it.
     after = top(toy)
     strip = [{k: v for k, v in entry.items() if k != "confirmed"} for entry in after["configs"]]
     assert strip == [{k: v for k, v in e.items() if k != "confirmed"} for e in before["configs"]]
@@ -89,13 +89,14 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert "confirmed: iteration" in plain
     assert f"{chosen['gains'][1]['delta']:+.4f}" in plain
 
-    # Once is enough, also after the index is gone.
+    # A repeated command runs nothing again, even after the index is gone.
     rows = toy.rows()
     (toy.campaign / "history.sqlite").unlink()
     assert said(confirm(toy, "--json")) == found
     assert toy.rows() == rows
 
-    # Fewer seeds would be a choice among these, and more are another look, which asks for more.
+    # Fewer seeds would be a choice among these; more are another interim analysis, which widens the
+    # intervals.
     fewer = confirm(toy, "--seeds=3")
     assert fewer.returncode == 1
     assert "ask for --seeds 6 or more" in " ".join((fewer.stdout + fewer.stderr).split())
@@ -105,7 +106,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert "look 2 of this campaign" in toy.run("top", f"--campaign={toy.campaign}").stdout
     found, chosen = more, more["configs"][0]
 
-    # The page tells the confirmed gain.
+    # The page shows the confirmed gain.
     assert toy.run("report", f"--campaign={toy.campaign}").returncode == 0
     page = (toy.campaign / "report" / "report.html").read_text("utf-8")
     gain = f"{chosen['gains'][1]['delta']:+.4f}".replace("-", "\N{MINUS SIGN}")
@@ -140,7 +141,7 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) 
     scores = {(r.config_hash, r.trial.seed): r.trial.val_bpb for r in fresh_runs(toy)}
     assert scores == {(r.config_hash, r.trial.seed): r.trial.val_bpb for r in fresh_runs(twin)}
 
-    # The search goes on where it was, and does not mistake fresh runs for its own.
+    # The search resumes where it was, and does not use the fresh runs as its own.
     assert toy.loop(4).returncode == 0
     assert len(toy.iterations()) == 4
 
@@ -160,15 +161,15 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
     assert found["configs"][0]["gains"][2]["holds_for"] == "this text"
     runs = len(fresh_runs(toy))
 
-    # What was scored on more texts serves for fewer of them.
+    # Runs scored on more texts are reused for fewer of them.
     fewer = said(confirm(toy, "--top=1", "--seeds=2", "--json"))
     assert len(fresh_runs(toy)) == runs
     assert fewer["configs"][0]["gains"] == found["configs"][0]["gains"][:2]
 
-    # Whoever comes after others is told how often the text was looked at.
+    # Later confirmations report how many configs were scored on the text before.
     assert "looked at this text before" not in confirm(toy, "--top=1", "--seeds=2").stdout
     assert confirm(toy, "--top=4", "--seeds=2").returncode == 0
-    # Rank 1 and the incumbent, where that is another, are those that it is asked of again.
+    # The repeated confirmation covers rank 1, and the incumbent if that is another config.
     again = len(said(confirm(toy, "--top=1", "--seeds=2", "--json"))["configs"])
     others = len({row.config_hash for row in fresh_runs(toy)}) - again - 1
     assert others >= 1
@@ -229,7 +230,7 @@ def test_without_anything_to_confirm_it_says_so(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_corpus_too_small_for_a_second_text_is_told_of(toy: Toy) -> None:
-    """Twenty documents: a tenth is two, and a tenth of the others one, which is too few."""
+    """Of twenty documents, a tenth is two, and a tenth of the rest is one, which is too few."""
     small = toy.home / "small"
     small.mkdir()
     for number in range(20):
@@ -243,7 +244,7 @@ def test_a_corpus_too_small_for_a_second_text_is_told_of(toy: Toy) -> None:
     assert "on the text that the search scored too" in done.stdout
     assert ends(toy)[-1].found.texts == ()
 
-    # Killed after its last run had ended and before its row was written; then the search went on.
+    # A kill after the last run and before its row; then the search continues.
     journal = toy.campaign / "trajectory.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     assert '"kind":"confirmed"' in lines[-1]

@@ -1,4 +1,4 @@
-"""A campaign whose history is in PostgreSQL, and a server that dies in the middle."""
+"""Run a campaign with its history in PostgreSQL, and kill the server midway."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def iterations(toy: Toy) -> int:
 
 
 def indexed(database: Server) -> int:
-    """Rows of the journal that the database has."""
+    """Return the number of the journal's rows in the database."""
     return len(dump(database.url)[tables.rows.name])
 
 
 def test_a_server_that_dies_in_a_campaign_is_caught_up_once_it_is_back(
     toy: Toy, database: Server
 ) -> None:
-    running = toy.start(MANY, "--z=0")  # much is kept then
+    running = toy.start(MANY, "--z=0")  # many candidates are kept then
     try:
         wait_until(lambda: iterations(toy) >= 2)
         database.kill()

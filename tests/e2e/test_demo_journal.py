@@ -1,4 +1,4 @@
-"""Three trials of the demo's journal, run again: same spec, same number."""
+"""Run three trials of the demo's journal again: the same spec gives the same score."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trajectory.rows import BaselineRow, CampaignRow, IterationRow
 JOURNAL = ROOT / "docs" / "demo" / "trajectory.jsonl"
 ROWS = list(read_rows(JOURNAL))
 NEAR_BPB = 0.01
-"""Another processor rounds otherwise, and in 60 steps roundings grow; a change of what is computed
-shows in far more (the three below lie 0.2 to 0.4 apart)."""
+"""Tolerance in bits per byte: other processors round differently, and in 60 steps roundings grow. A
+change in the computation shows far more (the three trials below lie 0.2 to 0.4 apart)."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,8 +35,9 @@ def campaign() -> CampaignRow:
 
 
 def trials() -> Iterator[tuple[str, Config, Any]]:
-    """The first baseline, the first RMSNorm on learned positions and the last of the search, which
-    is SwiGLU on rotary ones: between them both forms of every choice."""
+    """Yield the first baseline, the first RMSNorm on learned positions and the last trial of the
+    search. The last is SwiGLU on rotary positions, so together they cover both forms of every
+    choice."""
     baseline = next(row for row in ROWS if isinstance(row, BaselineRow))
     yield "baseline", baseline.config, baseline.trial
     done = [row for row in ROWS if isinstance(row, IterationRow) and row.config and row.trials]
@@ -48,7 +49,7 @@ def trials() -> Iterator[tuple[str, Config, Any]]:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """The journal's corpus: the standard library of the Python it was made with."""
+    """Return the journal's corpus: the standard library of the Python it was made with."""
     told, settings = campaign().corpus, tomllib.loads(campaign().menu_toml)["campaign"]
     try:
         made = prepare(
@@ -72,12 +73,12 @@ def executor() -> Iterator[LocalExecutor]:
 
 
 def same_machine() -> str | None:
-    """None, or in what this machine is another than the journal's."""
+    """Return how this machine differs from the journal's, or None."""
     row, here = campaign(), hardware()
     for what in ("machine", "cpu", "cpus"):
         if row.hardware[what] != here[what]:
             return f"{what} {here[what]}, and the journal's was {row.hardware[what]}"
-    if not cpu_multiplies_bf16():  # the journal's did, under the same name
+    if not cpu_multiplies_bf16():  # the journal's CPU did, under the same name
         return "no instructions for bf16"
     torch = versions()["torch"]
     return None if row.versions["torch"] == torch else f"torch {torch}"

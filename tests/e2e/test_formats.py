@@ -1,4 +1,5 @@
-"""Trajectories in and out, and priors, as a person would: the installed command."""
+"""Export and import trajectories and use priors as a person would, through the installed
+command."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(toy: Toy, form: str) ->
         f"--out=full-{form}/x",
     ]
     done = subprocess.run(
-        # No file may grow beyond 4 KiB, which to a program is a disk without space.
+        # No file may grow beyond 4 KiB, which looks to a program like a full disk.
         ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *arguments],
         cwd=toy.home,
         capture_output=True,
@@ -138,7 +139,7 @@ def test_what_cannot_be_read_or_written_is_one_sentence(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_loop_with_priors_judges_as_one_without_and_says_so(toy: Toy) -> None:
-    """Random proposals are the same with and without priors; so must be all that is decided."""
+    """Random proposals do not depend on priors, so every decision must be the same."""
     campaigns = {}
     for name, more in {
         "alone": (),

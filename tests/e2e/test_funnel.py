@@ -1,4 +1,4 @@
-"""The documented walk through the whole funnel, in its short form."""
+"""Run the documented walk through the whole funnel, in its short form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SCRIPT = ROOT / "docs" / "funnel.sh"
 def test_the_documented_walk_ends_with_a_plan_and_a_larger_run_verified(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     short = {"ITERS": "3", "STEPS": "80", "TOP": "2", "SPREAD": "2", "SEEDS": "1"}
-    # No ladder: how small a one fits the time goes by the machine's pace; it has a test of its own.
+    # No ladder: the machine's pace decides how small a ladder fits, and the ladder has its own
+    # test.
     short |= {"RUNGS": "0", "LARGER": "0.5"}
     done = subprocess.run(
         ["bash", SCRIPT],

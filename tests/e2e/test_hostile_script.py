@@ -1,4 +1,5 @@
-"""A loop whose training script attacks the record: no act ends the campaign or forges a score."""
+"""Run a loop whose training script attacks the record: no act ends the campaign or forges a
+score."""
 
 from __future__ import annotations
 

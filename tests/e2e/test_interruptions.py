@@ -1,4 +1,4 @@
-"""What ends around a campaign does not harm it: its screen, its terminal, its Slurm allocation."""
+"""Check that a campaign survives the end of its screen, its terminal or its Slurm allocation."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def wait_for_file(path: Path, running: subprocess.Popen[str]) -> None:
 def test_what_announces_the_end_stops_the_loop_like_sigterm(
     toy: Toy, first: signal.Signals, second: signal.Signals
 ) -> None:
-    """One signal lets the trial finish, two end it."""
+    """One signal lets the trial finish, and two stop it."""
     running = start_long(toy, "t000001")
     running.send_signal(first)
     running.send_signal(second)

@@ -1,4 +1,5 @@
-"""A ladder through the installed command, with real trials: killed, resumed, tampered with."""
+"""Run a ladder through the installed command with real trials; kill it, resume it, tamper with
+it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ OPTIONS = ("--rungs=4", "--hours=0.1", "--tokens-per-param=2")
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
     toy = Toy(tmp_path)
-    # A baseline at a timid rate: the search beats it at once.
+    # A baseline with too low a learning rate: the search beats it at once.
     toy.menu.write_text(toy.menu.read_text().replace("default = 1e-3", "default = 2e-4"))
     return toy
 
@@ -92,7 +93,7 @@ def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
     assert read is not None and read.foretold is not None
     assert read.foretold.sha256 == found["foretold"]["sha256"]
 
-    # The short runs' ranking stands as it was, and the index is the journal's.
+    # The short runs' ranking is unchanged, and the index matches the journal.
     assert toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}").stdout == before
     assert toy.run("reindex", f"--campaign={toy.campaign}").returncode == 0
 
@@ -111,7 +112,7 @@ def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
 
 
 def _holds_the_order(toy: Toy) -> None:
-    """The prediction was on the disk before the largest rung's first trial had a spec."""
+    """Check that the prediction was on disk before the largest rung's first trial had a spec."""
     kinds = [(row["kind"], row.get("rung")) for row in toy.rows()]
     assert kinds.index(("ladder_prediction", None)) < kinds.index(("ladder", 4))
     (prediction,) = rows_of(toy, "ladder_prediction")

@@ -1,4 +1,4 @@
-"""Several trials at once, through the installed command, with real trials."""
+"""Run several trials at once, through the installed command with real trials."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def in_flight(toy: Toy) -> int:
 
 
 def affinities(pid: int) -> set[tuple[int, ...]]:
-    """Of the trials that run, and of the servers that they are forked by."""
+    """Return the CPU affinities of the running trials and of the servers that fork them."""
     found = set()
     for process in below(pid):
         try:
@@ -48,7 +48,7 @@ def affinities(pid: int) -> set[tuple[int, ...]]:
 
 
 def _disjoint(pid: int) -> list[tuple[int, ...]]:
-    """The sets of cores in use there; none where two of them overlap."""
+    """Return the sets of cores in use, or nothing if two of them overlap."""
     found = list(affinities(pid))
     cores = [core for one in found for core in one]
     return found if len(set(cores)) == len(cores) else []
@@ -57,7 +57,7 @@ def _disjoint(pid: int) -> list[tuple[int, ...]]:
 def test_each_lane_has_cores_of_its_own_and_rows_say_which_ran_what(toy: Toy) -> None:
     each = len(os.sched_getaffinity(0)) // 2
     running = toy.start(6, "--lanes=2", "--json")
-    # A server that has just been born has not bound itself yet.
+    # A new server has not bound itself to its cores yet.
     wait_until(lambda: [len(set(one)) for one in _disjoint(running.pid)] == [each, each])
     output, _ = running.communicate()
     assert running.returncode == 0, output
@@ -82,7 +82,7 @@ def kill_and_resume(toy: Toy, moments: int, seed: int) -> None:
     rng, iterations = random.Random(seed), 0
     for _ in range(moments):
         running = toy.start(iterations + 40, "--lanes=2")
-        if rng.random() < 0.8:  # else while it starts
+        if rng.random() < 0.8:  # otherwise during the start
             left = _begun(toy)
             wait_until(lambda: in_flight(toy) >= 2 and _begun(toy) - left)  # noqa: B023
         else:
@@ -134,7 +134,7 @@ def test_two_signals_stop_every_lane_at_once(toy: Toy) -> None:
         wait_until((toy.campaign / "trials" / trial / "curve.jsonl").exists)
     servers = below(running.pid)
     running.send_signal(signal.SIGTERM)
-    running.send_signal(signal.SIGINT)  # two alike could arrive as one
+    running.send_signal(signal.SIGINT)  # two equal signals could arrive as one
     output, _ = running.communicate()
     assert running.returncode == 130, output
     wait_for_all_gone(servers)
@@ -142,7 +142,7 @@ def test_two_signals_stop_every_lane_at_once(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_fork_server_that_dies_costs_no_trial(toy: Toy) -> None:
-    """The trial it took along runs again, on whichever lane is free."""
+    """The trial that died with the server runs again on whichever lane is free."""
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "150 steps"))
     running = toy.start(2, "--lanes=2")
     wait_until((toy.campaign / "trials" / "t000001" / "curve.jsonl").exists)

@@ -1,4 +1,4 @@
-"""A night with a language model behind a real endpoint, good and bad, through the command."""
+"""Run campaigns with a language model behind a real endpoint, good and bad, through the command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
     turns = [
         says(proposal(0.002)),
         says("I would raise the learning rate."),
-        says(proposal(0.002)),  # tried already: shown its verdict, it repairs
+        says(proposal(0.002)),  # tried already: it repairs the proposal after seeing the verdict
         says(proposal(0.003)),
     ]
     with OpenAIServer(turns) as server:
@@ -53,7 +53,7 @@ def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
-    """As the smallest models do: the whole reference, one of its values another."""
+    """The smallest models reply this way: the whole reference with one value changed."""
     defaults = {"d_ff": 64, "n_layer": 1, "norm": "layernorm", "activation": "gelu", "beta2": 0.95}
     turns = [
         says(json.dumps({"changes": {**defaults, "lr": lr}, "reason": "faster"}))
@@ -63,7 +63,7 @@ def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
         point_at(toy, server.url)
         done = toy.loop(1, "--proposer=llm", "--reference=baseline")
         assert done.returncode == 0, done.stderr
-        # As a journal that was begun by an older version, whose rows had no word for it.
+        # The journal looks like one started by an older version, whose rows had no field for it.
         journal = toy.campaign / "trajectory.jsonl"
         journal.write_text(journal.read_text().replace('"schema":4', '"schema":2', 1))
         done = toy.loop(2, "--proposer=llm")
@@ -78,7 +78,7 @@ def test_what_a_model_restates_is_dropped_and_the_row_says_so(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_night_with_a_server_of_2048_tokens_that_breaks_on_json_schema(toy: Toy) -> None:
-    """llama-cpp-python's server, as it answers by default."""
+    """llama-cpp-python's server answers this way by default."""
     broken = refuses(500, "Internal Server Error")
     too_long = "This model's maximum context length is 2048 tokens. However, you requested 4000"
     turns = [refuses(400, too_long), says(proposal(0.002)), says(proposal(0.003))]
@@ -96,7 +96,7 @@ def test_a_night_with_a_server_of_2048_tokens_that_breaks_on_json_schema(toy: To
 def test_the_hybrid_lets_the_model_override_after_its_warm_up(toy: Toy) -> None:
     with OpenAIServer([says(proposal(lr)) for lr in (0.002, 0.003, 0.004)]) as server:
         point_at(toy, server.url)
-        # More than three knobs would not be suggested to it.
+        # The hybrid suggests at most three knobs to the model.
         done = toy.loop(3, "--llm-warmup=1", "--llm-share=1", "--max-changes=3")
         asked = len(server.chats)
     assert done.returncode == 0, done.stderr

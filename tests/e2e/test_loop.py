@@ -1,4 +1,4 @@
-"""The night's work, through the installed command, with real trials."""
+"""Run the loop through the installed command, with real trials."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_two_signals_stop_at_once_and_lose_only_the_trial(toy: Toy) -> None:
     running = toy.start(5)
     wait_until((toy.campaign / "trials" / "t000001" / "curve.jsonl").exists)
     running.send_signal(signal.SIGTERM)
-    running.send_signal(signal.SIGINT)  # two alike could arrive as one
+    running.send_signal(signal.SIGINT)  # two equal signals could arrive as one
     output, _ = running.communicate()
     assert running.returncode == 130, output
 
@@ -193,9 +193,9 @@ def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> 
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         running = toy.start(5, f"--log=mlflow:http://127.0.0.1:{silent.getsockname()[1]}")
-        connection, _ = silent.accept()  # it has asked, and gets no answer
+        connection, _ = silent.accept()  # the tracker's client has asked, and gets no answer
         wait_until((toy.campaign / "trials" / "t000001" / "curve.jsonl").exists)
-        for number in (signal.SIGINT, signal.SIGTERM):  # two alike could arrive as one
+        for number in (signal.SIGINT, signal.SIGTERM):  # two equal signals could arrive as one
             running.send_signal(number)
         output, _ = running.communicate()
         connection.close()
@@ -308,7 +308,7 @@ def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(t
 
 @pytest.mark.slow
 def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
-    """Nothing else may be needed: it is the truth."""
+    """The journal is the source of truth, so resuming may need no other file."""
     assert toy.loop(2, "--z=2.5").returncode == 0
     kept = tomllib.loads((toy.campaign / "campaign.toml").read_text())
     journal = (toy.campaign / "trajectory.jsonl").read_bytes()
@@ -335,7 +335,7 @@ def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> None:
-    """As a kill before an iteration's row leaves it, and then another before it is made good."""
+    """A kill before an iteration's row leaves this state; a second kill precedes the repair."""
     assert toy.loop(2).returncode == 0
     journal = toy.campaign / "trajectory.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)

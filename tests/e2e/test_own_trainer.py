@@ -1,4 +1,4 @@
-"""The loop around a script of one's own, through the installed command."""
+"""Run the loop around a person's own script, through the installed command."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     first_config = best["configs"][0]
     assert first_config["score"] == first_config["objective"]
     assert first_config["score_lo"] < first_config["score"] < first_config["score_hi"]
-    # Going on needs nothing but the campaign.
+    # Resuming needs only the campaign.
     assert "8 iterations" in own.loop(8, "--no-confirm")
 
 
 @pytest.mark.slow
 def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     own = Own(tmp_path)
-    own.loop(14, "--seed=1")  # whose best one lasts for 200 steps
+    own.loop(14, "--seed=1")  # the best config of this seed survives 200 steps
     here = f"--campaign={own.campaign}"
     assert own.rows("confirmed")
     shown = json.loads(own("report", here, "--json"))["summary"]["best"]
@@ -92,7 +92,7 @@ def test_what_is_to_grow_grows(tmp_path: Path) -> None:
     own = Own(tmp_path, what="accuracy", unit="accuracy")
     own.loop(10)
     best = json.loads(own("top", "--json"))["configs"]
-    assert best[0]["objective"] <= best[-1]["objective"] < 0  # objectives: turned round
+    assert best[0]["objective"] <= best[-1]["objective"] < 0  # objectives: the sign is flipped
     assert 0 < best[0]["score_lo"] < best[0]["score"] < best[0]["score_hi"]
     summary = json.loads(own("report", "--json"))["summary"]
     assert (summary["unit"], summary["direction"]) == ("accuracy", "maximise")
@@ -141,7 +141,7 @@ def test_a_script_that_does_nothing_with_its_seed_is_seen_to(tmp_path: Path) -> 
 def test_runs_that_differ_are_confirmed_whatever_the_menu_tells(
     tmp_path: Path, *, told: bool
 ) -> None:
-    """A script that is told no seed and seeds nothing draws anew at every run."""
+    """A script that takes no seed and sets none gives different results at every run."""
     own = Own(tmp_path)
     menu = own.checkout / "own.toml"
     if not told:

@@ -1,5 +1,7 @@
-"""The loop around a script of one's own on a Ray cluster of two nodes, through the installed
-command."""
+"""Run the loop around a person's own script on a Ray cluster of two nodes.
+
+The tests use the installed command.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def node_dir(cluster: LocalCluster) -> Path:
-    """Where both nodes keep what they are sent, as each would in a place of its own."""
+    """Return the folder in which both nodes keep received files; real nodes have one each."""
     return cluster.data_dir
 
 
@@ -57,14 +59,14 @@ def test_a_script_trains_on_nodes_and_scores_as_by_hand(
     for trial in scored:
         assert trial["result"]["score"] == by_hand(own, trial["trial_id"])[1]
     assert not list((node_dir / "node" / "scripts").iterdir()), "a lane's copy goes with it"
-    # Baselines that trained here have the same scores to the bit.
+    # Baselines trained on this machine have the same scores to the bit.
     here = Own(tmp_path / "here")
     here.loop(0, "--threads=1", "--no-confirm")
     scores = [
         [row["trial"]["result"]["score"] for row in each.rows("baseline")] for each in (own, here)
     ]
     assert scores[0] == scores[1]
-    # Another script is another ruler, there as here.
+    # A changed script changes the evaluation, on a cluster as on one machine.
     script(own.checkout, TRAIN + "\n", "train.py")
     assert "put it back, or start another campaign" in own.loop(6, *on(cluster), code=1)
 

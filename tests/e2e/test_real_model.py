@@ -1,6 +1,6 @@
-"""A small real language model, behind the servers that people run at home.
+"""Test a small real language model behind the servers that people run at home.
 
-Skipped where they are not installed: see bench/small_model.py.
+The tests are skipped if the servers are not installed: see bench/small_model.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(1800)]
 PATIENT = Patience(timeout_s=600, deadline_s=1200)
 CONTEXT = 2048
 NIGHT = 5
-"""Iterations."""
+"""Iterations of the campaign."""
 MODES = {"llama-server": "json_schema", "llama-cpp-python": "json_object.schema"}
 
 
@@ -49,14 +49,14 @@ def served(
 
 
 def test_it_proposes_within_a_short_context(served: tuple[str, str], tmp_path: Path) -> None:
-    """Some turn comes to a proposal; which ones is the model's, and no two builds agree."""
+    """Some iteration leads to a proposal; which ones do depends on the model and its build."""
     name, url = served
     endpoint = Endpoint(url, patience=PATIENT, modes_path=tmp_path / "modes.json")
     proposer = LlmProposer(endpoint, RAILS, Prompter(Budget()))
     proposed = 0
     for iterations in (0, 10, 40):
         memory = memory_of(iterations)
-        # A server that has not said how much it holds, and refused nothing, may be filled.
+        # A server that has not reported its context, and refused nothing, may be filled.
         longest = CONTEXT if endpoint.context is None else CONTEXT - CONTEXT // 8
         try:
             offer = proposer.propose(memory)
@@ -103,7 +103,7 @@ def test_the_doctor_hears_its_proposal(served: tuple[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def night(served: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    """A campaign that the model proposed for, through the command."""
+    """Run a campaign in which the model proposes, through the command."""
     name, url = served
     toy = Toy(tmp_path_factory.mktemp("night"))
     toy.environment |= {"AUTORESEARCH_LLM_BASE_URL": url, "AUTORESEARCH_LLM_TIMEOUT_S": "600"}
@@ -115,7 +115,7 @@ def night(served: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def chats(night: Toy) -> Path:
-    """What the model said and the rails passed, for fine-tuning."""
+    """Export the model's accepted replies for fine-tuning."""
     out = night.home / "chat.jsonl"
     done = night.run("export", "--to=chat-jsonl", f"--campaign={night.campaign}", f"--out={out}")
     assert done.returncode == 0, done.stderr
@@ -123,7 +123,8 @@ def chats(night: Toy) -> Path:
 
 
 def test_a_campaign_trains_what_it_proposed(served: tuple[str, str], night: Toy) -> None:
-    """A turn without a usable reply is the sampler's: small models repeat what was refused."""
+    """The sampler replaces the model without a usable reply: small models repeat refused
+    proposals."""
     rows = night.iterations()
     assert len(rows) == NIGHT
     attempts = [attempt for row in rows for attempt in row["proposer"]["attempts"]]

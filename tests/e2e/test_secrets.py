@@ -1,5 +1,5 @@
-"""Secrets of the environment against a server that echoes every header it gets: nothing that the
-command prints or writes holds one."""
+"""Check that no output holds a secret of the environment, against a server that echoes every
+header."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def talks(handler: Handler) -> None:
 
 
 def spellings(core: str) -> list[bytes]:
-    """Return the core, and what the base64 form of any text around it holds."""
+    """Return the secret's core, and the characters that hold it in the base64 form of any text."""
     coded = [base64.b64encode(b"\0" * before + core.encode())[4:-4] for before in range(3)]
     return [core.encode(), *coded]
 

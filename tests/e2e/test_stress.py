@@ -1,4 +1,4 @@
-"""Long runs of the night's best, through the installed command, with real trials."""
+"""Give the search's best configs long runs, through the installed command with real trials."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_whole_test_its_rows_and_its_files(toy: Toy) -> None:
     assert "by the pace of the short runs" in shown
     assert "Spearman" in shown and "Kendall" in shown and "n = 5" in shown
 
-    # What the short runs said stands as it was, and the ranking's test is there from now on.
+    # The short runs' ranking is unchanged, and the test of the ranking is shown from now on.
     after = top(toy)
     assert after["configs"] == before["configs"]
     assert after["sigma"] == before["sigma"]
@@ -122,7 +122,7 @@ def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_the_best_of_the_first_seed_get_the_others(toy: Toy, lanes: int) -> None:
-    """Whoever the short runs put first, and whenever the first seed was run."""
+    """This holds for any ranking by short runs, and whenever the first seed ran."""
     assert toy.loop(6, "--lanes", str(lanes)).returncode == 0
     ranked = [entry["config_hash"] for entry in top(toy)["configs"]]
     baseline = next(row for row in toy.rows() if row["kind"] == "baseline")["config_hash"]
@@ -172,7 +172,7 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     kept = rows_of(toy, "stress")
     (lost,) = [t.name for t in trials.glob("t*") if not (t / "result.json").exists()]
 
-    # The loop may go on in between: it says what was cut short, and leaves long runs alone.
+    # The loop may run in between: it reports the trial that was cut short and ignores long runs.
     assert toy.loop(4).returncode == 0
     resumed = stress(toy, *options)
     assert resumed.returncode == 0, resumed.stderr
@@ -186,7 +186,8 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_long_run_that_finished_without_its_row_is_taken_up(toy: Toy) -> None:
-    """As a kill between the result and the row leaves it; the loop in between does not spend it."""
+    """A kill between the result and its row leaves this state; the loop in between keeps the
+    result."""
     assert toy.loop(3).returncode == 0
     options = ("--steps=50", "--seeds=1", "--no-baseline")
     assert stress(toy, "--top=1", *options).returncode == 0

@@ -1,4 +1,4 @@
-"""From a target to a search over its proxies, through the installed command."""
+"""Derive proxies from a target and search over them, through the installed command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel, installed into an empty environment away from the checkout, runs a loop."""
+"""Install the wheel into an empty environment away from the checkout, and run a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     kept = {
         name: value
         for name, value in os.environ.items()
-        # Where pip finds packages is the machine's business; everything else starts from nothing.
+        # The machine decides where pip finds packages; everything else starts from nothing.
         if name.startswith("PIP_") or name.lower().endswith("_proxy") or name == "PATH"
     }
     done = subprocess.run(
@@ -54,7 +54,7 @@ def test_a_wheel_in_an_empty_environment_runs_two_iterations(tmp_path: Path) -> 
     assert [row["iter"] for row in rows if row["kind"] == "iteration"] == [1, 2]
     assert "spark-354m" in run(command, "menu", "list", cwd=away)
 
-    # The prompts travel too: rendering one needs every shipped template.
+    # The prompts are packaged too: rendering one needs every shipped template.
     script = (
         "import importlib.resources as r;"
         "print(sorted(p.name for p in r.files('proposer_prompts').iterdir()))"
