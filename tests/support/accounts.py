@@ -1,4 +1,4 @@
-"""Whether a campaign's account of itself adds up, whatever was killed meanwhile."""
+"""Check that a campaign's records agree with each other, whatever was killed meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tables = dict[str, list[tuple[object, ...]]]
 
 
 def dump(where: str | Path) -> Tables:
-    """Every row of every table of a history, all of one moment."""
+    """Return every row of every table of a history, all of one moment."""
     engine = tables.connect(where, readonly=True)
     try:
         with engine.connect() as connection:
@@ -32,7 +32,8 @@ def dump(where: str | Path) -> Tables:
 
 
 def rebuilt(journal: Path, length: int | None = None) -> Tables:
-    """Every row of a history made anew of the journal's first so many bytes; None: of all."""
+    """Return every row of a history that is rebuilt from the journal's first ``length`` bytes. None
+    stands for the whole journal."""
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory, JOURNAL_FILE)
         copy.write_bytes(journal.read_bytes()[:length])
@@ -41,8 +42,11 @@ def rebuilt(journal: Path, length: int | None = None) -> Tables:
 
 
 def index_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
-    """What a history has otherwise than one that is made anew of as much of the journal: it may be
-    behind, but not wrong. The campaign's own, or the one at ``where``."""
+    """Return the differences between a history and one rebuilt from as much of the journal.
+
+    The history may lag behind the journal, but it may not be wrong. ``where`` is the history's
+    place, the campaign's own by default.
+    """
     where = where or campaign / HISTORY_FILE
     found = dump(where)
     if not found[tables.campaigns.name]:
@@ -54,7 +58,7 @@ def index_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
 
 
 def row_faults(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """What no journal may hold, of a campaign at work or at rest."""
+    """Return the faults that no journal may have, of an active or a finished campaign."""
     rows = list(rows)
     numbers = [row["iter"] for row in rows if row["kind"] == "iteration"]
     counted, dropped = _counted(rows), _dropped(rows)
@@ -67,7 +71,8 @@ def row_faults(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def rest_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
-    """All that a campaign at rest, which reached its last iteration, may not show."""
+    """Return the faults that a campaign may not have once it reached its last iteration and
+    stopped."""
     journal = campaign / JOURNAL_FILE
     rows = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
     numbers = {row["iter"] for row in rows if row["kind"] == "iteration"}
@@ -83,8 +88,10 @@ def rest_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
 
 
 def nothing_is_amiss(toy: Toy, iterations: int) -> None:
-    """A campaign at rest has its iterations up to this one, each trial in one row, and an index as
-    ``reindex`` makes it."""
+    """Check that a stopped campaign is complete: its iterations, its trials and its index.
+
+    Iterations run up to this one, each trial is in one row, and ``reindex`` yields an equal index.
+    """
     assert sorted(row["iter"] for row in toy.iterations()) == list(range(1, iterations + 1))
     assert rest_faults(toy.campaign) == []
     before = toy.run("top", "--k", "50", "--json", f"--campaign={toy.campaign}").stdout
@@ -94,7 +101,7 @@ def nothing_is_amiss(toy: Toy, iterations: int) -> None:
 
 
 def _counted(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Ids of trials that are evidence, or were none for a reason of their own."""
+    """Return the ids of trials in baseline and iteration rows, failed ones included."""
     of_rows = {"baseline": lambda row: [row["trial"]], "iteration": lambda row: row["trials"]}
     return [
         trial["trial_id"]
@@ -105,5 +112,5 @@ def _counted(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _dropped(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Ids of trials that count for nothing."""
+    """Return the ids of trials that count for nothing."""
     return [one for row in rows if row["kind"] == "event" for one in row["trial_ids"]]

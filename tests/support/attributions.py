@@ -1,5 +1,7 @@
-"""Scores of a winner, its baseline and the winner without each change, from a world whose truth is
-known and whose noise is as campaigns have it."""
+"""Simulated scores of a winner, its baseline and the winner without each change.
+
+The true effects are known, and the noise is like that of real campaigns.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import random
 from collections.abc import Iterator
 
 Scores = dict[str, dict[int, float]]
-"""By config and seed; ``W`` is the winner, ``B`` the baseline, ``0`` … the winner without each."""
+"""Scores by config and seed; ``W`` is the winner, ``B`` the baseline, ``0`` … the winner without
+each."""
 
 
 def simulated(
@@ -19,12 +22,14 @@ def simulated(
     seeds: int = 4,
     equal_noise: bool = False,
 ) -> Scores:
-    """Seeds move all configs, each by its own factor; the noise of a config is its own (0.014 bpb a
-    run for good ones, several times that for poor ones), and its tails are heavy.
+    """Draw scores in which a seed shifts all configs, each by its own factor.
 
-    :param alone: what each change is worth where the others are.
-    :param together: what the gain has beyond their sum.
-    :param equal_noise: one normal noise for all instead.
+    Each config has noise of its own with heavy tails: 0.014 bpb per run for good configs, several
+    times that for poor ones.
+
+    :param alone: effect of each change in the presence of the others.
+    :param together: the gain beyond the sum of these effects.
+    :param equal_noise: use one normal noise for all configs.
     """
     means = {"W": 2.5, "B": 2.5 + sum(alone) + together}
     means |= {f"{number}": 2.5 + worth for number, worth in enumerate(alone)}
@@ -45,15 +50,17 @@ def simulated(
 
 
 def _heavy(rng: random.Random) -> float:
-    """Student's t of four degrees of freedom, its variance one."""
+    """Draw from Student's t with four degrees of freedom, scaled to a variance of one."""
     return rng.gauss(0, 1) / math.sqrt(rng.gammavariate(2, 1))
 
 
 def worlds(
     rng: random.Random, count: int, *, seeds: int = 4, equal_noise: bool = False
 ) -> Iterator[tuple[list[float], float, Scores]]:
-    """Changes that help, harm and do nothing, and that interact: what each is worth alone, what
-    the gain has beyond that, and the scores."""
+    """Yield worlds in which changes help, harm, do nothing and interact.
+
+    Each is the effect of each change alone, the gain beyond their sum, and the scores.
+    """
     for _ in range(count):
         alone = [rng.choice([0.0, 0.0, 0.01, 0.03, 0.08, -0.03]) for _ in range(rng.randint(2, 7))]
         together = rng.gauss(0, 0.03)
@@ -62,5 +69,5 @@ def worlds(
 
 
 def names(count: int) -> list[str]:
-    """Of the configs without each change."""
+    """Return the names of the configs without one change each."""
     return [str(number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""The kernel's interpreter of seccomp programs, as far as :mod:`trainer.isolation.kernel.bpf`
+"""Interpret seccomp programs as the kernel does, as far as :mod:`trainer.isolation.kernel.bpf`
 writes them."""
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from trainer.isolation.kernel import bpf
 def run(
     program: Sequence[bpf.Instruction], *, audit: int, number: int, arguments: Sequence[int]
 ) -> int:
-    """What the program returns for a system call; arguments are 64-bit, those left out 0."""
+    """Return the program's result for a system call; arguments are 64-bit, and omitted ones are
+    0."""
     padded = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("<IIQ6Q", number, audit, 0, *(value % 2**64 for value in padded))
     accumulator = at = 0

@@ -1,4 +1,4 @@
-"""A real headless Chromium, the system's own."""
+"""Run the system's Chromium, headless."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 ARGUMENTS = (
-    "--no-sandbox",  # tests may run as root, where Chromium's own sandbox cannot
+    "--no-sandbox",  # tests may run as root, where Chromium's own sandbox does not work
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -23,7 +23,7 @@ ARGUMENTS = (
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The browser; the test is skipped, with the reason, where there is none."""
+    """Yield the browser; skip the test, with the reason, if there is none."""
     path = (
         shutil.which("chromium")
         or shutil.which("chromium-browser")

@@ -1,7 +1,7 @@
-"""A process of the same user, without capabilities, that does nothing: ``bystander``.
+"""Run a process of the same user that has no capabilities and does nothing: ``bystander``.
 
-Root's capabilities would protect it from a trial, which has given most of its own up; an ordinary
-user's processes have no such protection. Prints a line when it is there.
+Root's capabilities would protect it from a trial, which has dropped most of its own; an ordinary
+user's processes have no such protection. It prints a line once it is ready.
 """
 
 from __future__ import annotations

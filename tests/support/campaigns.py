@@ -1,4 +1,4 @@
-"""A campaign small enough for a test: a menu, a corpus, and the installed command."""
+"""Provide a campaign small enough for a test: a menu, a corpus, and the installed command."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ WORDS = "the loop proposes a change and trains a small model to see what it is w
 
 
 def write_text_corpus(folder: Path, documents: int = 60) -> Path:
-    """A folder of small text files, the same ones every time."""
+    """Write a folder of small text files, the same ones every time."""
     rng = random.Random(0)
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(documents):
@@ -97,7 +97,8 @@ def write_text_corpus(folder: Path, documents: int = 60) -> Path:
 
 
 class Toy:
-    """A directory with a menu and a corpus, where the installed command runs as for a person."""
+    """Hold a directory with a menu and a corpus, where the installed command runs as for a
+    person."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -121,7 +122,7 @@ class Toy:
             f"--campaign={self.campaign}",
             "--baseline-seeds=2",
             "--max-runs=2",
-            "--no-confirm",  # a test that is about it says --confirm
+            "--no-confirm",  # tests of the confirmation pass --confirm
             *more,
         ]
 

@@ -1,4 +1,4 @@
-"""Specs of trials that run a command, and scripts for them."""
+"""Provide specs of trials that run a command, and scripts for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CURVE = CurveRule(pattern=r"iter (\d+): loss ([0-9.]+)")
 
 
 def command(**changes: Any) -> Command:
-    """One whose score is in what it prints, with any field changed."""
+    """Return a command that prints its score, with any field changed."""
     fields: dict[str, Any] = {
         "argv": (sys.executable, "train.py"),
         "directory": "/nonexistent",
@@ -37,7 +37,7 @@ def command(**changes: Any) -> Command:
 def command_spec(
     *, values: dict[str, Any] | None = None, command: Command, **changes: Any
 ) -> TrialSpec:
-    """The spec of a trial of it; fields of its limits go by their names."""
+    """Return the spec of a trial that runs the command; fields of its limits are passed by name."""
     limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
     if "limits" not in changes:
         changes["limits"] = Limits(**{"wall_s": 600, **limits})
@@ -54,7 +54,7 @@ def command_spec(
 
 
 def script(directory: Path, text: str, name: str = "train.py") -> Path:
-    """A script in a directory of its own."""
+    """Write a script into a directory of its own."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / name).write_text(text)
     return directory

@@ -1,4 +1,4 @@
-"""A config to start from, with any field changed."""
+"""Provide a config to start from, with any field changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainer.spec import Config, make_config
 
 
 def config(**changes: Any) -> Config:
-    """About a million parameters, as the embedded default's baseline."""
+    """Return a config of about a million parameters, like the embedded default's baseline."""
     return make_config(
         {
             "n_layer": 4,

@@ -1,4 +1,4 @@
-"""A confirmation's rows, without training anything."""
+"""Provide a confirmation's rows without training anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRAIN_TOKENS = 8_737_000
 def told(
     config_hash: str, *found: FreshGain, claimed: float | None = None, trouble: str = ""
 ) -> ConfirmedConfig:
-    """What a confirmation says of the search's own choice."""
+    """Return a confirmation's statement about the search's own choice."""
     return ConfirmedConfig(
         config_hash=config_hash,
         iter=7,
@@ -45,11 +45,11 @@ def confirmation(
     *,
     gain: float = 0.3,
 ) -> tuple[list[ConfirmRow], ConfirmedRow]:
-    """Fresh runs and what they say.
+    """Return a confirmation's runs and its conclusion.
 
-    :param number: of the first trial.
+    :param number: the first trial's number.
     :param finalists: by the iteration that proposed each; the first is the search's own choice.
-    :param gain: of each over the baseline.
+    :param gain: each finalist's gain over the baseline.
     """
     rng = random.Random(number)
     rows: list[ConfirmRow] = []

@@ -1,10 +1,10 @@
-"""A container engine for a test alone: Debian's buildah and podman with storage of their own.
+"""Provide a container engine for one test: Debian's buildah and podman with their own storage.
 
-What a machine may lack is worked around where that changes nothing that is tested, and said here:
+These workarounds for missing features of a machine do not change what is tested:
 
 - no right to raise resource limits: containers get this process's own;
-- control groups of both versions at once, with which crun starts nothing: the engine runs in a
-  mount namespace where the second version's are out of sight, and the first's limit memory;
+- both versions of control groups at once, with which crun starts nothing: the engine runs in a
+  mount namespace where the second version's are hidden, and the first's limit memory;
 - a registry behind a certificate of its own: builds see the machine's certificates.
 """
 
@@ -37,7 +37,7 @@ PROGRAMS = {
     "iptables": ("/usr/sbin/iptables",),
 }
 ROOM_GB = 32
-"""What the images and what they are made of take at most, with some air."""
+"""Upper bound in GB on the images and the files they are made of, with some margin."""
 CAN = """
 iptables --wait --new-chain trial
 cd "$1" && mkdir -p trial/lower trial/upper trial/work
@@ -49,7 +49,7 @@ CERTIFICATES = Path("/etc/ssl/certs")
 
 
 def why_not(directory: Path) -> str | None:
-    """Why no container can be built and run in ``directory``; None where it can."""
+    """Return why no container can be built and run in ``directory``, or None."""
     if os.geteuid() != 0:
         return "containers are built and run as root only"
     missing = [name for name, at in PROGRAMS.items() if not any(Path(p).exists() for p in at)]
@@ -64,7 +64,8 @@ def why_not(directory: Path) -> str | None:
 
 
 def _what_the_kernel_refuses(directory: Path) -> str | None:
-    """What root may not do here, as in most containers: mounts, networks and their rules."""
+    """Return what the kernel refuses to root, as in most containers: mounts, networks, firewall
+    rules."""
     alone = ["unshare", "--mount", "--net", "--propagation=private"]
     tried = subprocess.run(
         [*alone, "sh", "-euc", CAN, "sh", directory], capture_output=True, text=True, check=False
@@ -75,7 +76,7 @@ def _what_the_kernel_refuses(directory: Path) -> str | None:
 
 
 class Engine:
-    """Images and containers under one directory, and the commands that work on them."""
+    """Hold images and containers under one directory, and run the commands that work on them."""
 
     def __init__(self, directory: Path) -> None:
         """:param directory: empty, on a file system with ``ROOM_GB``; ``close`` removes it."""
@@ -106,7 +107,7 @@ class Engine:
         )
         hide = f"umount {HYBRID}; " if HYBRID.is_mount() else ""
         self._rules = _rules()
-        # Ends with the tests, however they end.
+        # It ends with the tests, however they end.
         alone = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"]
         self._namespace = subprocess.Popen(
             [*alone, "sh", "-ec", f"{hide}echo; exec sleep infinity"],
@@ -165,12 +166,13 @@ class Engine:
         archive.unlink()
 
     def inspect(self, container: str) -> Any:
-        """What podman knows of a container."""
+        """Return podman's description of a container."""
         return json.loads(self("podman", "inspect", container).stdout)[0]
 
 
 def _rules() -> set[tuple[str, str]]:
-    """The rules and chains of Debian's netavark, which leaves some when its networks are gone."""
+    """Return the rules and chains of Debian's netavark, which leaves some when its networks are
+    gone."""
     found = set()
     for table in ("filter", "nat"):
         command = ["iptables", "--wait", "--table", table, "--list-rules"]
@@ -202,8 +204,8 @@ def debootstrap(root: Path, packages: str) -> None:
 def debian(root: Path) -> None:
     """Install Debian with its Python, marked as managed by Debian alone, into ``root``.
 
-    Skips the test where Debian's packages cannot be reached, or their Python is of another version
-    than this one, whose torch it is to be given.
+    Skip the test if Debian's packages cannot be reached, or if their Python differs in version from
+    this one, whose torch it receives.
     """
     debootstrap(root, "python3 python3-venv python3-pip ca-certificates curl libgomp1")
     here = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -213,7 +215,7 @@ def debian(root: Path) -> None:
 
 
 def give(target: Path, *names: str) -> None:
-    """Copy installed distributions, and all that they need, into the site-packages ``target``."""
+    """Copy installed distributions and all their dependencies into the site-packages ``target``."""
     wanted, seen = list(names), set()
     while wanted:
         name = re.split(r"[^A-Za-z0-9._-]", wanted.pop())[0].lower()
@@ -222,7 +224,7 @@ def give(target: Path, *names: str) -> None:
         seen.add(name)
         try:
             found = distribution(name)
-        except PackageNotFoundError:  # an optional part that this environment does without
+        except PackageNotFoundError:  # an optional dependency that this environment lacks
             continue
         for file in found.files or []:
             if ".." in file.parts or "__pycache__" in file.parts:

@@ -1,4 +1,4 @@
-"""Tiny corpora of bytes, written as the files that a trial reads."""
+"""Provide tiny corpora of bytes, written as the files that a trial reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VOCAB_SIZE = 257
 
 
 def byte_stream(documents: list[bytes]) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:
-    """Each document after a separator."""
+    """Return the token ids of the documents, each after a separator."""
     ids: list[int] = []
     for document in documents:
         ids += [SEPARATOR_ID, *document]
@@ -23,7 +23,7 @@ def byte_stream(documents: list[bytes]) -> np.ndarray[tuple[int], np.dtype[np.ui
 
 
 def prose(size: int, seed: int = 0) -> bytes:
-    """About ``size`` bytes of words that a model can learn something about."""
+    """Return about ``size`` bytes of words that a model can learn from."""
     rng = np.random.default_rng(seed)
     words = [b"the", b"loss", b"falls", b"when", b"rates", b"decay", b"slowly", b"over", b"steps"]
     chosen = rng.choice(len(words), size=size // 5)
@@ -33,7 +33,7 @@ def prose(size: int, seed: int = 0) -> bytes:
 def write_corpus(
     directory: Path, *, train: list[bytes] | None = None, heldout: list[bytes] | None = None
 ) -> Corpus:
-    """A prepared byte corpus in ``directory``."""
+    """Write a prepared byte corpus into ``directory``."""
     train = [prose(20_000, seed=1), prose(20_000, seed=2)] if train is None else train
     heldout = [prose(1_000, seed=3), prose(800, seed=4)] if heldout is None else heldout
     directory.mkdir(parents=True, exist_ok=True)

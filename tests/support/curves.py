@@ -1,4 +1,4 @@
-"""Learning curves, made up or really trained."""
+"""Provide learning curves, synthetic or from real training."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from trajectory.rows import StressVerdict
 
 Floats = NDArray[np.float64]
 Shape = Callable[[Floats], Floats]
-"""Steps [n] to losses [n]."""
+"""A function from steps [n] to losses [n]."""
 
 
 def power_law(floor: float = 3.0, height: float = 4.0, exponent: float = 0.3) -> Shape:
-    """How the loss of a sound run falls."""
+    """Return the shape of a sound run's loss."""
     return lambda step: floor + height * step**-exponent
 
 
 def points(
     loss: Sequence[float] | Floats, *, grad_norm: Floats | None = None, every: int = 1
 ) -> list[CurvePoint]:
-    """The curve that logs the first, every so many-th and the last step."""
+    """Return the curve that logs the first step, every ``every``-th step and the last one."""
     norms = np.ones(len(loss)) if grad_norm is None else grad_norm
     return [
         CurvePoint(
@@ -44,7 +44,7 @@ def points(
 def noisy(
     shape: Shape, steps: int, sigma: float, *, seed: int = 0, heavy_tailed: bool = False
 ) -> Floats:
-    """Losses of ``steps`` steps, of batches that differ by ``sigma``."""
+    """Return the losses of ``steps`` steps with noise of ``sigma`` per batch."""
     rng = np.random.default_rng(seed)
     draws = rng.standard_t(4, steps) if heavy_tailed else rng.normal(size=steps)
     return shape(np.arange(1.0, steps + 1)) + sigma * draws
@@ -57,6 +57,6 @@ def judged(
     steps: int | None = None,
     warmup: int = 10,
 ) -> StressVerdict:
-    """The verdict on a curve of a run that ended well."""
+    """Return the verdict on the curve of a run that ended well."""
     steps = steps or curve[-1].step
     return judge_run(curve, result or ok(4.0), steps=steps, warmup=warmup)

@@ -1,7 +1,7 @@
-"""Attacks on the kernel's side of the sandbox, besides those of :mod:`tests.support.hostile`.
+"""Attack the kernel's side of the sandbox, in addition to :mod:`tests.support.hostile`.
 
-Each returns what it got; an OSError becomes the loot. None can hurt the machine it runs on: each
-bounds itself.
+Each attack returns what it got; an OSError becomes the loot. None can hurt the machine it runs on:
+each bounds itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def call(trial_dir: Path, name: str) -> str:
-    """One system call with arguments that do nothing."""
+    """Make one system call with arguments that do nothing."""
     _call(name, 0, 0, 0, 0, 0, 0)
     return "called"
 
@@ -63,7 +63,8 @@ def set_priority(trial_dir: Path, pid: int) -> str:
 
 
 def set_priority_of_user(trial_dir: Path) -> str:
-    """Of all the processes of the user who asks; their own value, so that none suffers."""
+    """Set the priority of all processes of this user, to their present value, so that none
+    suffers."""
     os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0))
     return "done"
 
@@ -98,7 +99,7 @@ def set_io_priority(trial_dir: Path, pid: int) -> str:
 
 
 def enter_namespaces(trial_dir: Path) -> str:
-    """The capabilities of a child in a user namespace of its own."""
+    """Return the capabilities of a child in its own user namespace."""
     told = trial_dir / "capabilities"
     child = _call("clone", _CLONE_NEWUSER | _CLONE_NEWNS | signal.SIGCHLD, 0, 0, 0, 0)
     if child == 0:
@@ -109,7 +110,7 @@ def enter_namespaces(trial_dir: Path) -> str:
 
 
 def load_own_program(trial_dir: Path, loader: str, path: str) -> str:
-    """``cat path`` by a copy of cat that the dynamic loader runs without executing it."""
+    """Run ``cat path`` with a copy of cat that the dynamic loader runs without executing it."""
     program = trial_dir / "program"
     program.write_bytes(Path("/bin/cat").read_bytes())
     done = subprocess.run([loader, program, path], capture_output=True, text=True, check=False)
@@ -119,7 +120,7 @@ def load_own_program(trial_dir: Path, loader: str, path: str) -> str:
 
 
 def watch_directory(trial_dir: Path, path: str) -> str:
-    """The name of a file that somebody makes in a closed directory."""
+    """Try to see the name of a file that another process makes in a closed directory."""
     descriptor = _call("inotify_init1", os.O_NONBLOCK)
     _call("inotify_add_watch", descriptor, os.fsencode(path), 0x100)  # IN_CREATE
     return "watching"
@@ -152,7 +153,7 @@ def bind_path(trial_dir: Path) -> str:
 
 
 def talk_to_oneself(trial_dir: Path) -> str:
-    """What CUDA and multiprocessing need is left."""
+    """Use a socket pair, which CUDA and multiprocessing need and which stays allowed."""
     left, right = socket.socketpair()
     with left, right:
         left.sendall(b"x")
@@ -163,7 +164,7 @@ def talk_to_oneself(trial_dir: Path) -> str:
 
 
 def allocate_beyond_the_end(trial_dir: Path, size_bytes: int) -> int:
-    """The bytes on the disk of a file that says it is empty."""
+    """Return the bytes on disk of a file whose size is reported as 0."""
     with (trial_dir / "empty").open("wb") as file:
         _call("fallocate", file.fileno(), _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size_bytes))
         return os.fstat(file.fileno()).st_blocks * 512
@@ -176,14 +177,14 @@ def allocate_within(trial_dir: Path, size_bytes: int) -> int:
 
 
 def start_threads(trial_dir: Path, many: int) -> None:
-    """At most ``many``, each for at most ten seconds."""
+    """Start at most ``many`` threads, each for at most ten seconds."""
     threading.stack_size(1 << 16)
     for _ in range(many):
         threading.Thread(target=time.sleep, args=(10,), daemon=True).start()
     time.sleep(10)
 
 
-# --- memory out of sight --------------------------------------------------------------------------
+# --- memory that is hard to measure ---------------------------------------------------------------
 
 
 def _touch(memory: mmap.mmap, size_bytes: int) -> None:
@@ -196,7 +197,7 @@ def _private(size_bytes: int) -> mmap.mmap:
 
 
 def hold_without_main_thread(trial_dir: Path, mib: int, forks: int = 0) -> None:
-    """The main thread ends, so that /proc/PID/statm reads 0; another holds ``mib`` MiB."""
+    """End the main thread, so that /proc/PID/statm reads 0, while another holds ``mib`` MiB."""
 
     def hold() -> None:
         memory = _private(mib << 20)
@@ -234,7 +235,7 @@ def hold_in_sockets(trial_dir: Path, pairs: int) -> None:
 
 
 def hold_shared(trial_dir: Path, mib: int) -> str:
-    """Pages that no process maps any more, though the mapping stays."""
+    """Hold pages that no process maps any more, although the mapping remains."""
     memory = mmap.mmap(-1, mib << 20)
     _touch(memory, mib << 20)
     memory.madvise(mmap.MADV_DONTNEED)
@@ -243,7 +244,7 @@ def hold_shared(trial_dir: Path, mib: int) -> str:
 
 
 def hold_page_tables(trial_dir: Path, gib: int) -> None:
-    """One read in each 2 MiB: the page is the kernel's one page of zeros, the table is ours."""
+    """Hold page tables with one read in each 2 MiB: every page is the kernel's page of zeros."""
     memory = mmap.mmap(
         -1, gib << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ
     )
@@ -268,16 +269,16 @@ def lend_pages_to_pipe(trial_dir: Path) -> int:
 
 
 def take_private_memory(trial_dir: Path, gib: float) -> str:
-    """Address space alone: nothing is touched."""
+    """Reserve address space without touching it."""
     _private(int(gib * 2**30))
     return "mapped"
 
 
-# --- its own order --------------------------------------------------------------------------------
+# --- the attack's own spec ------------------------------------------------------------------------
 
 
 def rewrite_spec(trial_dir: Path, seed: int, result: str, exit_code: int) -> None:
-    """Leave the result of another seed, and the order to match."""
+    """Leave the result of another seed, and change the spec to match."""
     path = trial_dir / "spec.json"
     spec = json.loads(path.read_text())
     spec["seed"] = seed
@@ -288,6 +289,6 @@ def rewrite_spec(trial_dir: Path, seed: int, result: str, exit_code: int) -> Non
 
 
 def leave_result_and_report(trial_dir: Path, result: str) -> None:
-    """A result as a file, and the word that none could be had."""
+    """Leave a result as a file, and report that there is none."""
     (trial_dir / "result.json").write_text(result)
     raise MachineryError("no result")

@@ -1,4 +1,4 @@
-"""An endpoint at a server of a test's own, and something to ask it."""
+"""Provide an endpoint at a test's own server, and a question for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.support.openai_server import OpenAIServer
 KEY = "sk-very-secret-0123456789"
 QUICK = Patience(timeout_s=120, deadline_s=120, probation_s=120, wait=lambda _: 0.01)
 SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5, probation_s=0.5, health_check_s=0.5)
-"""Where silence is waited out."""
+"""Limits for tests that wait for a silent server."""
 LOOKING = replace(SHORT, health_check_s=5.0)
-"""A busy machine takes its time over a list of models."""
+"""Limits for tests of the health check: a busy machine needs time for a list of models."""
 CHAT = [Message("system", "be brief"), Message("user", "propose")]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 ANSWER = '{"a": 1}'

@@ -1,4 +1,4 @@
-"""Envelopes: one as it was published, and settings to measure a tiny one with."""
+"""Provide the published envelope, and settings to measure a tiny one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ GB10_TOKENS_PER_S = {
     "bf16": {1024: (11044, 12641, 12819, 13626), 2048: (12422, 12729, 13036, 13036)},
     "fp8": {1024: (11944, 13462, 13777, 14266), 2048: (12873, 13202, 13641, 13370)},
 }
-"""The published GB10 envelope: a 354.6 M GPT (24 layers, d_model 1024, d_ff 4096, 16 heads, tied
-embeddings, learned positions) in Megatron-Core 0.17.0rc0 with TransformerEngine 2.14, 30 steps of
-which 5 are not counted."""
+"""The published GB10 envelope in tokens per second, by precision, sequence length and batch size.
+
+The model is a 354.6 M GPT (24 layers, d_model 1024, d_ff 4096, 16 heads, tied embeddings, learned
+positions) in Megatron-Core 0.17.0rc0 with TransformerEngine 2.14. Each point took 30 steps, of
+which 5 are not counted.
+"""
 
 
 def gb10_base() -> Config:
-    """The model of the published envelope."""
+    """Return the model of the published envelope."""
     return config(
         n_layer=24,
         n_head=16,
@@ -39,7 +42,7 @@ def gb10_base() -> Config:
 
 
 def gb10_points() -> tuple[EnvelopePoint, ...]:
-    """The published numbers as the sweep would have recorded them."""
+    """Return the published numbers as the sweep would have recorded them."""
     return tuple(
         point(
             precision=precision,
@@ -58,7 +61,7 @@ def gb10_points() -> tuple[EnvelopePoint, ...]:
 
 
 def gb10_envelope(**changes: Any) -> Envelope:
-    """The published envelope on a machine of 119 GiB."""
+    """Return the published envelope on a machine of 119 GiB."""
     return Envelope.of(
         settings(
             menu="spark-354m",
@@ -74,7 +77,7 @@ def gb10_envelope(**changes: Any) -> Envelope:
 
 
 def point(**changes: Any) -> EnvelopePoint:
-    """A measured point, with any field changed."""
+    """Return a measured point, with any field changed."""
     fields: dict[str, Any] = {
         "batch_size": 2,
         "seq_len": 16,
@@ -92,7 +95,7 @@ def point(**changes: Any) -> EnvelopePoint:
 
 
 def failed(**changes: Any) -> EnvelopePoint:
-    """A point that ran out of memory, with any field changed."""
+    """Return a point that ran out of memory, with any field changed."""
     return point(
         **{
             "status": "oom",
@@ -108,7 +111,7 @@ def failed(**changes: Any) -> EnvelopePoint:
 
 
 def settings(**changes: Any) -> EnvelopeSettings:
-    """Of a sweep that takes a second a point."""
+    """Return the settings of a sweep that takes a second per point."""
     fields: dict[str, Any] = {
         "menu": "toy",
         "menu_sha256": "0" * 64,

@@ -1,4 +1,4 @@
-"""Executors that train nothing."""
+"""Provide executors that train nothing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from trainer.spec import CurvePoint, TrialSpec
 
 
 class InstantExecutor(Executor):
-    """One whose trials are over as soon as they are submitted."""
+    """An executor whose trials end as soon as they are submitted."""
 
     @abstractmethod
     def train(
         self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
-        """What comes of the trial, or the error that it ends in; ``tell`` is for its curve."""
+        """Return the trial's result or raise its error; ``tell`` receives its curve."""
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         points: list[CurvePoint] = []
@@ -31,7 +31,7 @@ class InstantExecutor(Executor):
         return "no trial runs"
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: no trial runs."""
 
 
 class _Ended(Job):
@@ -55,4 +55,4 @@ class _Ended(Job):
         return points
 
     def cancel(self) -> None:
-        """It has ended."""
+        """Do nothing: the trial has ended."""

@@ -1,4 +1,4 @@
-"""The built-in trainer on a machine with a fault, for an executor to run.
+"""Run the built-in trainer on a machine with a fault, for an executor.
 
 :func:`break_it` writes the fault's name into the trial's directory, and :func:`run` is the entry.
 """
@@ -24,25 +24,25 @@ from trainer.training import child
 ENTRY = "tests.support.faulty_trainer:run"
 FAULTS = ("memory cap", "megatron", "transformer engine", "build", "first kernel", "driver")
 BAD_KERNELS = ("norm", "activation", "cross_entropy", "adamw", "copies", "compiled blocks")
-"""Kernels that return NaN from the third step on, as the trainer's check names them; ``copies`` is
-AdamW's kernel too, whose weights are right."""
+"""Kernels that return NaN from the third step on, by the names of the trainer's check. ``copies``
+is AdamW's kernel too, with correct weights."""
 _FAULT, _ATTEMPTS = "fault.json", "attempts"
 
 
 def break_it(trial_dir: Path, fault: str, times: int = 9) -> Path:
-    """Have the first ``times`` runs of the trial in this directory meet the fault."""
+    """Make the first ``times`` runs of the trial in this directory meet the fault."""
     trial_dir.mkdir(parents=True)
     (trial_dir / _FAULT).write_text(json.dumps([fault, times]))
     return trial_dir
 
 
 def attempts(trial_dir: Path) -> int:
-    """How often the trial has run."""
+    """Return how many times the trial has run."""
     return len((trial_dir / _ATTEMPTS).read_bytes())
 
 
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed:
-    """The trial, its fault first."""
+    """Run the trial, after its fault."""
     with (trial_dir / _ATTEMPTS).open("ab") as file:
         file.write(b".")
     fault, times = json.loads((trial_dir / _FAULT).read_text())
@@ -74,7 +74,7 @@ def _inject(fault: str) -> None:
         TorchBackend.build = lambda *_: loads()  # type: ignore[method-assign]
     elif fault == "build":
         TorchBackend.build = _raising("CUDA error: an illegal instruction")  # type: ignore[method-assign]
-    elif fault == "driver":  # it started, and refuses the first context
+    elif fault == "driver":  # the driver started, and refuses the first context
         child.find_device = _raising("CUDA driver error: unknown error")
     elif fault in BAD_KERNELS:
         _break_kernel(fault)
@@ -89,7 +89,7 @@ def _inject(fault: str) -> None:
 
 
 def _pretend_to_have_a_gpu() -> None:
-    """One that shares the machine's memory, as far as a trial asks before it builds its model."""
+    """Simulate a GPU that shares the machine's memory, for the checks before the model is built."""
     child.find_device = lambda _name: torch.device("cuda", 0)
     torch.cuda.set_device = lambda _device: None  # type: ignore[misc, assignment]
     gpu = SimpleNamespace(is_integrated=True, total_memory=1 << 37)
@@ -102,7 +102,8 @@ def _cap_that_fails(*_: Any) -> None:
 
 
 def _run_on_kernels(broken: dict[str, dict[str, Any]]) -> None:
-    """Have models on this CPU run on kernels: torch's operators, but for the broken ones."""
+    """Run models on this CPU with the kernels' code path: torch's operators, except the broken
+    ones."""
     child.choose_backend = lambda *_, compile: TorchBackend(compile=compile, kernels=True)
     operations._has_kernels = lambda _tensor: True
     for kind in ("norm", "activation", "cross_entropy", "float8", "adamw"):
@@ -125,7 +126,7 @@ def _nan_from(call: int, real: Callable[..., Any], spoils: Callable[[Any, Any], 
 
 
 def _break_kernel(name: str) -> None:
-    """Each fault is one that the model of one block in tests/trainer/training meets in step 3."""
+    """Break one kernel that the one-block model of tests/trainer/training uses in step 3."""
     made = written_out
     if name == "norm":
         spoiled = _nan_from(9, made.norm_backward, lambda _, both: both[1].fill_(torch.nan))
@@ -137,7 +138,7 @@ def _break_kernel(name: str) -> None:
         spoiled = _nan_from(3, made.loss_and_gradient_, lambda args, _: args[0].fill_(torch.nan))
         _run_on_kernels({"cross_entropy": {"loss_and_gradient_": spoiled}})
     elif name in {"adamw", "copies"}:
-        place = 0 if name == "adamw" else 4  # of the parameter, and of its copy
+        place = 0 if name == "adamw" else 4  # in the parameter, and in its copy
         spoiled = _nan_from(9, made.adamw_, lambda args, _: args[place][0].fill_(torch.nan))
         _run_on_kernels({"adamw": {"adamw_": spoiled}})
     else:

@@ -1,8 +1,9 @@
-"""Two steps of supervised fine-tuning on a file of chats, as TRL's users begin with it.
+"""Run two steps of supervised fine-tuning on a file of chats, as TRL's users start with it.
 
-Run as a script, in a process of its own, with the file's path and a folder for what it writes. The
-model is tiny and random: what is tried is whether the file goes in as it is, and what is learned
-of it. Prints one JSON object: the losses of the steps, and the text that the first one is over.
+The module runs as a script, in its own process, with the file's path and a folder for its output.
+The model is tiny and random: the test checks that the file works unchanged, and which tokens are
+learned. It prints one JSON object: the losses of the steps, and the text that the first loss
+covers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CHAT_TEMPLATE = """\
 {%- endif %}
 {% endfor -%}
 """
-"""ChatML, which says where an assistant speaks."""
+"""ChatML that marks where the assistant speaks."""
 
 
 def _tokenizer(text: str) -> Any:
@@ -47,7 +48,7 @@ def _tokenizer(text: str) -> Any:
 
 
 def main(chats: Path, out: Path) -> None:
-    """Train, and say what came of it."""
+    """Train, and print the result."""
     from datasets import load_dataset
     from transformers import LlamaConfig, LlamaForCausalLM
     from trl import SFTConfig, SFTTrainer

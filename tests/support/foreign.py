@@ -1,4 +1,4 @@
-"""Trajectories as other tools write them."""
+"""Provide trajectories as other tools write them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SUMMARY = {"stage": "loop_complete", "iters_requested": 9, "best_val_bpb": 10.85
 
 
 def evaluated(iteration: int, knob: str, value: Any, val_bpb: float) -> dict[str, Any]:
-    """A line of the single-knob loop whose proposal was trained."""
+    """Return a line of the single-knob loop whose proposal was trained."""
     return {
         "iter": iteration,
         "ts": f"2026-04-25 12:{iteration % 60:02d}:00",
@@ -60,7 +60,7 @@ def evaluated(iteration: int, knob: str, value: Any, val_bpb: float) -> dict[str
 
 
 def blocked(iteration: int) -> dict[str, Any]:
-    """A proposal that its rails refused."""
+    """Return the line of a proposal that the loop's rails refused."""
     return {
         "iter": iteration,
         "ts": "2026-04-25 12:30:00",
@@ -76,7 +76,7 @@ def blocked(iteration: int) -> dict[str, Any]:
 
 
 def eval_failed(iteration: int) -> dict[str, Any]:
-    """A run that ended without a score."""
+    """Return the line of a run that ended without a score."""
     return {
         "iter": iteration,
         "ts": "2026-04-25 12:31:00",
@@ -92,7 +92,7 @@ def eval_failed(iteration: int) -> dict[str, Any]:
 
 
 def nim_error(iteration: int) -> dict[str, Any]:
-    """No proposal came."""
+    """Return the line of an iteration without a proposal."""
     return {
         "iter": iteration,
         "ts": "2026-04-25 12:32:00",
@@ -103,7 +103,7 @@ def nim_error(iteration: int) -> dict[str, Any]:
 
 
 def paused(iteration: int) -> dict[str, Any]:
-    """Somebody stopped the loop."""
+    """Return the line of a loop that a person stopped."""
     return {
         "iter": iteration,
         "ts": "2026-04-25 12:33:00",
@@ -115,7 +115,7 @@ def paused(iteration: int) -> dict[str, Any]:
 
 
 def single_knob_lines(iterations: int = 50, seed: int = 0) -> list[dict[str, Any]]:
-    """A night of the single-knob loop, most of it the same few proposals again."""
+    """Return a campaign of the single-knob loop, which mostly repeats the same few proposals."""
     rng = random.Random(seed)
     ideas = [
         ("d_model", 768, 10.87),
@@ -137,7 +137,7 @@ def single_knob_lines(iterations: int = 50, seed: int = 0) -> list[dict[str, Any
 
 
 def write_jsonl(path: Path, lines: list[Any]) -> Path:
-    """Lines as they are where they are text, else as JSON."""
+    """Write strings unchanged and everything else as JSON, one per line."""
     texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
     path.write_text("".join(text + "\n" for text in texts), "utf-8")
     return path

@@ -1,4 +1,4 @@
-"""What a rank on a host is told to do."""
+"""Provide the job of a rank on a host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.parallel.job import Layout, ParallelJob
 
 
 def host_job(hosts: Hosts, seed: int = 0) -> HostJob:
-    """Two steps of DDP over all of them."""
+    """Return a job of two steps of DDP over all hosts."""
     return HostJob(
         hosts=hosts,
         job=ParallelJob(

@@ -1,9 +1,9 @@
-"""Trials that misbehave, for the supervisor to survive and the sandbox to contain.
+"""Provide trials that misbehave, for the supervisor to survive and the sandbox to contain.
 
-A test writes the name of an attack and its arguments into the trial's directory (:func:`arm`); the
+A test writes the name of an attack and its arguments into the trial's directory (:func:`arm`). The
 trial's process runs it (:func:`run`, the executor's entry) and leaves what it got (:func:`loot`).
-An attack returns the good it got, or raises what stopped it. None can hurt the machine it runs on:
-each bounds itself.
+An attack returns its loot, or raises what stopped it. None can hurt the machine it runs on: each
+bounds itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ATTACK, _LOOT = "attack.json", "loot.json"
 
 
 def arm(trial_dir: Path, attack: Callable[..., Any], **arguments: object) -> Path:
-    """Have the trial of this directory run ``attack(trial_dir, **arguments)``."""
+    """Make the trial of this directory run ``attack(trial_dir, **arguments)``."""
     trial_dir.mkdir(parents=True, exist_ok=True)
     order = {"module": attack.__module__, "attack": attack.__name__, "arguments": arguments}
     (trial_dir / _ATTACK).write_text(json.dumps(order))
@@ -44,14 +44,14 @@ def arm(trial_dir: Path, attack: Callable[..., Any], **arguments: object) -> Pat
 
 
 def loot(trial_dir: Path) -> Any:
-    """What the attack returned, or what stopped it: ``{"stopped", "errno", "why"}``."""
+    """Return what the attack returned, or what stopped it: ``{"stopped", "errno", "why"}``."""
     return json.loads((trial_dir / _LOOT).read_text())
 
 
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed | None:
-    """The trial. Its result is for the attack to report.
+    """Run the trial. The attack reports its result.
 
-    A spec that names a command is run as one: the attack is then the script's to make.
+    A spec that names a command runs it: the script then makes the attack.
     """
     if spec.command is not None:
         from trainer.command.child import run_command
@@ -139,7 +139,7 @@ def change_mode(trial_dir: Path, path: str) -> str:
 
 
 def change_owner(trial_dir: Path, path: str) -> str:
-    os.chown(path, os.getuid(), os.getgid())  # what an owner may do, root or not
+    os.chown(path, os.getuid(), os.getgid())  # an owner may do this, root or not
     return "changed"
 
 
@@ -149,7 +149,7 @@ def set_attribute(trial_dir: Path, path: str) -> str:
 
 
 def execute_own_file(trial_dir: Path) -> str:
-    """Through a copy of a real program; mode bits cannot be changed, but open can give them."""
+    """Run a copy of a real program; mode bits cannot be changed, but open can set them."""
     program = trial_dir / "program"
     fd = os.open(program, os.O_WRONLY | os.O_CREAT, 0o755)
     os.write(fd, Path("/bin/true").read_bytes())
@@ -158,7 +158,7 @@ def execute_own_file(trial_dir: Path) -> str:
 
 
 def use_own_directory(trial_dir: Path) -> str:
-    """All that an honest trial does there."""
+    """Do everything that an honest trial does in its directory."""
     (trial_dir / "a" / "b").mkdir(parents=True)
     (trial_dir / "a" / "file").write_text("text")
     (trial_dir / "a" / "file").replace(trial_dir / "a" / "b" / "file")
@@ -200,7 +200,7 @@ def open_socket(trial_dir: Path, family: int, kind: int) -> str:
 
 
 def connect_unix(trial_dir: Path, address: str) -> str:
-    """``@name`` is an abstract address, anything else a path."""
+    """Connect to an abstract address if it starts with ``@``, or else to a path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(address.replace("@", "\0") if address.startswith("@") else address)
     return "connected"
@@ -215,7 +215,7 @@ def send_signal(trial_dir: Path, pid: int) -> str:
 
 
 def call_kernel(trial_dir: Path, x86_64: int, aarch64: int) -> str:
-    """One system call with arguments that do nothing; EPERM must come before they are looked at."""
+    """Make one system call with arguments that do nothing; EPERM must precede their check."""
     number = {"x86_64": x86_64, "aarch64": aarch64}[platform.machine()]
     if ctypes.CDLL(None, use_errno=True).syscall(number, 0, 0, 0, 0, 0, 0) == -1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -223,7 +223,7 @@ def call_kernel(trial_dir: Path, x86_64: int, aarch64: int) -> str:
 
 
 def call_x32(trial_dir: Path) -> str:
-    """getpid by the x32 numbers, under which a filter on x86_64's would not know a call again."""
+    """Call getpid by its x32 number, which a filter for x86_64 would not recognize."""
     ctypes.CDLL(None, use_errno=True).syscall(0x40000000 | 39)
     return "called"
 
@@ -236,7 +236,7 @@ def tell_capabilities(trial_dir: Path) -> dict[str, str]:
 
 
 def ask_for_capabilities(trial_dir: Path) -> dict[str, str]:
-    """The same by system calls, for a process that may not read what /proc says of it."""
+    """Ask for the capabilities by system calls, for a process that may not read them in /proc."""
     libc = ctypes.CDLL(None, use_errno=True)
     header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     assert libc.capget(header, data) == 0
@@ -275,7 +275,7 @@ def raise_open_files_limit(trial_dir: Path) -> str:
 
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 15, 1 << 15))
-    except ValueError as error:  # how Python tells EPERM here
+    except ValueError as error:  # Python's form of EPERM here
         raise PermissionError(1, str(error)) from error
     return "raised"
 
@@ -285,7 +285,7 @@ def dump_core(trial_dir: Path) -> None:
 
 
 def hold_memory(trial_dir: Path, mib: int, forks: int = 0) -> None:
-    """Touch ``mib`` MiB, and then fork so that all share them, and wait."""
+    """Touch ``mib`` MiB, then fork so that all children share them, and wait."""
     hoard = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for offset in range(0, mib << 20, mmap.PAGESIZE):
         hoard[offset] = 1
@@ -296,7 +296,7 @@ def hold_memory(trial_dir: Path, mib: int, forks: int = 0) -> None:
 
 
 def fork_many(trial_dir: Path, many: int) -> None:
-    """A bomb with a fuse: at most ``many`` processes, each for at most ten seconds."""
+    """Fork at most ``many`` processes, each for at most ten seconds: a bounded fork bomb."""
     for _ in range(many):
         if os.fork() == 0:
             os.setsid()
@@ -318,13 +318,14 @@ def flood_log(trial_dir: Path, size_bytes: int) -> None:
 
 
 def spread(trial_dir: Path, *, stay: bool, deaf: bool = False) -> None:
-    """Leave a child, a grandchild in another session, and an orphan; tell their ids in ``pids``."""
+    """Leave a child, a grandchild in another session, and an orphan; write their ids to
+    ``pids``."""
     if deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _fork_and(trial_dir, lambda: None)
     _fork_and(trial_dir, os.setsid)
     middle = os.fork()
-    if middle == 0:  # dies at once, so that what it forks is an orphan
+    if middle == 0:  # exits at once, so that its child is an orphan
         os.setsid()
         _fork_and(trial_dir, os.setsid)
         os._exit(0)
@@ -337,9 +338,9 @@ def spread(trial_dir: Path, *, stay: bool, deaf: bool = False) -> None:
 
 
 def hop(trial_dir: Path) -> None:
-    """Leave a process that replaces itself by its child every few milliseconds, for ten seconds.
+    """Leave a process that replaces itself with its child every few milliseconds, for ten seconds.
 
-    Each of them notes its process id in ``pids``.
+    Each of them writes its process id to ``pids``.
     """
     if os.fork() == 0:
         stop_at = time.monotonic() + 10
@@ -354,12 +355,13 @@ def hop(trial_dir: Path) -> None:
 
 
 def freeze(trial_dir: Path) -> None:
-    """Stop oneself: no signal but SIGKILL and SIGCONT will be acted on."""
+    """Stop this process: it reacts to no signal but SIGKILL and SIGCONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def say_everything(trial_dir: Path) -> None:
-    """Say that a GPU's driver starts, and much more of what only others may, and crash."""
+    """Report that a GPU's driver starts, with more that only privileged processes may say, and
+    crash."""
     line = _line()
     with contextlib.suppress(OSError):
         for _ in range(1000):
@@ -368,7 +370,7 @@ def say_everything(trial_dir: Path) -> None:
 
 
 def _line() -> int:
-    """What a trial may speak to its fork server by: the one socket that it has."""
+    """Return the trial's one socket, through which it talks to its fork server."""
     [line] = [fd for fd in range(3, 256) if _is_open(fd) and stat.S_ISSOCK(os.fstat(fd).st_mode)]
     return line
 
@@ -398,7 +400,7 @@ def _note(trial_dir: Path) -> None:
 
 
 def leave_result(trial_dir: Path, text: str) -> None:
-    """As the trainer does."""
+    """Leave the result as the trainer does."""
     report = b"r" + text.encode() + b"\n"
     while report:
         report = report[os.write(_line(), report) :]
@@ -477,7 +479,7 @@ def tell_first_instruction(trial_dir: Path) -> float:
 
 
 def tell_torch(trial_dir: Path) -> dict[str, Any]:
-    """What a fresh trial finds of itself and of torch."""
+    """Return what a new trial finds out about itself and torch."""
     imported_before = "torch" in sys.modules
     compiler_imported_before = "torch._inductor.compile_fx" in sys.modules
     threads = len(list(Path("/proc/self/task").iterdir()))
@@ -486,12 +488,12 @@ def tell_torch(trial_dir: Path) -> dict[str, Any]:
         try:
             where = str(Path(f"/proc/self/fd/{fd}").readlink())
         except FileNotFoundError:
-            continue  # it was the listing's own
+            continue  # the descriptor of the listing itself
         is_path = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
         (pinned if is_path and where.startswith("/proc/") else open_files).append(fd)
     with contextlib.suppress(OSError):
         os.read(pinned[0], 1)
-        open_files += pinned  # they can be read
+        open_files += pinned  # they are readable
     import torch
 
     product = torch.ones(512, 512) @ torch.full((512, 512), 2.0)
@@ -512,7 +514,7 @@ def tell_torch(trial_dir: Path) -> dict[str, Any]:
 
 
 def tell_driver(trial_dir: Path) -> dict[str, Any]:
-    """Whether the driver's library is loaded in this process, and what this process has open."""
+    """Return whether the driver's library is loaded in this process, and the files it has open."""
     files = []
     for fd in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -522,7 +524,7 @@ def tell_driver(trial_dir: Path) -> dict[str, Any]:
 
 
 def rename_own_thread(trial_dir: Path, name: str) -> str:
-    """As a library names a thread that another of its threads started."""
+    """Rename a thread from another one, as some libraries do."""
     leave = threading.Event()
     thread = threading.Thread(target=leave.wait)
     thread.start()
@@ -535,7 +537,7 @@ def rename_own_thread(trial_dir: Path, name: str) -> str:
 
 
 def write_to_the_server(trial_dir: Path) -> str:
-    """Reach for the process that forked this one, through its threads."""
+    """Write to the process that forked this one, through its threads."""
     server = os.getppid()
     Path(f"/proc/{server}/task/{server}/oom_score_adj").write_text("overwritten")
     return "written"
@@ -555,7 +557,7 @@ def read_with_a_program_in_memory(trial_dir: Path, path: str) -> str:
 
 
 def grow(trial_dir: Path, mib: int, pause_s: float) -> None:
-    """Hold ever more memory, a MiB at a time, each touched; then wait."""
+    """Allocate and touch memory one MiB at a time, then wait."""
     hoard = []
     for _ in range(mib):
         hoard.append(bytearray(b"x" * (1 << 20)))
@@ -564,12 +566,12 @@ def grow(trial_dir: Path, mib: int, pause_s: float) -> None:
 
 
 def tell_imported(trial_dir: Path, names: list[str]) -> list[str]:
-    """Which of these modules the fork server had imported."""
+    """Return which of these modules the fork server had imported."""
     return [name for name in names if name in sys.modules]
 
 
 def keep_code(trial_dir: Path) -> dict[str, object]:
-    """Put a kernel into Triton's cache twice, and try to move a file between directories."""
+    """Write a kernel to Triton's cache twice, and try to move a file between directories."""
     from triton.runtime.cache import get_cache_manager
 
     cache = get_cache_manager("ab")

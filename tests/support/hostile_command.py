@@ -1,5 +1,7 @@
-"""The attacks of :mod:`tests.support.hostile` and :mod:`tests.support.doors`, made by a script that
-a trial runs as its command: ``python hostile_command.py OUT``."""
+"""Make the attacks of :mod:`tests.support.hostile` and :mod:`tests.support.doors` in a script.
+
+A trial runs it as its command: ``python hostile_command.py OUT``.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def main() -> None:
-    # Its place lies among the trial's temporary files; the attacks are about the trial's directory.
+    # OUT lies among the trial's temporary files; the attacks use the trial's directory.
     trial_dir = Path(sys.argv[1]).parent.parent
     sys.path.insert(0, str(ROOT))
     from tests.support import doors, hostile
 
     os.chdir(trial_dir)
-    assert doors.ENTRY  # its attacks are among those that can be asked for
+    assert doors.ENTRY  # its attacks are among those that can be requested
     hostile.strike(trial_dir)
 
 

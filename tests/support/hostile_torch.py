@@ -1,4 +1,4 @@
-"""The entry of a trial that has torch, as the real one."""
+"""Provide the entry of a trial that has torch, like the real one."""
 
 from __future__ import annotations
 

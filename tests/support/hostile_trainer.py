@@ -1,4 +1,4 @@
-"""The entry of a trial whose fork server has imported what the real one imports."""
+"""Provide the entry of a trial whose fork server has imported the real trainer's modules."""
 
 from __future__ import annotations
 
