@@ -1,4 +1,4 @@
-"""Calls of every kernel, at sizes that no block divides, for whoever runs or compiles them."""
+"""Provide calls of every kernel, at sizes that no block divides, to run or compile."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import Tensor
 from trainer.spec import GATED_ACTIVATIONS, Activation
 
 VOCAB = 4099
-"""More than a block, and odd."""
+"""A vocabulary of more than one block, with an odd size."""
 DTYPES = (torch.bfloat16, torch.float32)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function of :mod:`trainer.backends.kernels.operations`, and arguments for it."""
+    """Hold a function of :mod:`trainer.backends.kernels.operations`, and arguments for it."""
 
     kernels: str
-    """The module after ``triton_``."""
+    """The module's name after ``triton_``."""
     function: str
     arguments: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +38,8 @@ class Call:
         return " ".join((self.function, *words))
 
     def of(self, module: Any, device: str = "cpu") -> list[Tensor | None]:
-        """What the module's function returns, and what it leaves in its arguments."""
+        """Return the results of the module's function, and the arguments that it may have
+        changed."""
         arguments = [
             a.to(device, copy=True) if isinstance(a, Tensor) else copy.copy(a)
             for a in self.arguments
@@ -50,7 +51,7 @@ class Call:
 
 
 def calls() -> Iterator[Call]:
-    """Every kernel in every form it is compiled in."""
+    """Yield every kernel in every form it is compiled in."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -87,8 +88,10 @@ def calls() -> Iterator[Call]:
 
 
 def assert_same(got: list[Tensor | None], wanted: list[Tensor | None]) -> None:
-    """Equal up to the order of sums in fp32 and, below fp32, roundings of what is added (which
-    Triton's interpreter cuts off) and of what is returned."""
+    """Assert equality up to the order of sums in fp32 and roundings below fp32.
+
+    Roundings occur in added values, which Triton's interpreter cuts off, and in returned values.
+    """
     assert len(got) == len(wanted)
     for one, other in zip(got, wanted, strict=True):
         if one is None or other is None:

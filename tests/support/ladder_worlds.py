@@ -1,10 +1,10 @@
-"""Ladders whose truth is known: a plan as the product makes it, and losses drawn by a law.
+"""Simulate ladders whose truth is known: a plan as the product makes it, and losses drawn by a law.
 
 The winner follows ``E + A N^-alpha + B D^-beta`` (the exponents of Hoffmann et al. 2022 as refitted
-by Besiroglu et al. 2024, arXiv 2404.10102), the baseline that plus a lead that may change with
-compute. Every run has luck of its own and shares some with the others of its seed; every size and
-length of a recipe has a fault of its own that no seed takes away, as rounded shapes and rates that
-fit one rung better than another have.
+by Besiroglu et al. 2024, arXiv 2404.10102). The baseline is worse by a lead that may change with
+compute. Every run has noise of its own and shares some with the other runs of its seed. Every size
+and length of a recipe has an error that no seed removes, like rounded shapes and rates that fit one
+rung better than another.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ PACE = Pace(
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The truth of one ladder, in bits per byte."""
+    """Hold the truth of one ladder, in bits per byte."""
 
     law: ScalingLaw = field(
         default_factory=lambda: ScalingLaw(floor=1.0, a=60.0, alpha=0.35, b=120.0, beta=0.37)
     )
     lead: float = 0.08
-    """At the largest rung."""
+    """The winner's lead at the largest rung."""
     per_tenfold: float = 0.0
-    """What is added to it with every tenfold of compute."""
+    """The change of the lead with every tenfold of compute."""
     luck: float = 0.005
     """Sd of one run."""
     shared_luck: float = 0.003
-    """Sd of what all runs of a seed share."""
+    """Sd of the noise that all runs of a seed share."""
     fault: float = 0.003
-    """Sd of one recipe's size and length."""
+    """Sd of the error of one recipe's size and length."""
 
     def melting(self, share: float) -> World:
-        """The same, losing this share of the lead with every tenfold of compute."""
+        """Return the world with this share of the lead lost for every tenfold of compute."""
         return replace(self, per_tenfold=-share * self.lead)
 
 
 def plan(rungs: int = 5, hours: float = 0.5, *, rates: int = 0) -> LadderPlanRow:
-    """A ladder of the two recipes on a machine of so many hours."""
+    """Return a ladder of the two recipes on a machine of this many hours."""
     asked = LadderAsked(rungs=rungs, hours=hours, seeds=2, tokens_per_param=20.0, rates=rates)
     planner = Planner(
         candidates=Candidates(WINNER, "search", BASELINE, 1000),
@@ -78,7 +78,7 @@ def plan(rungs: int = 5, hours: float = 0.5, *, rates: int = 0) -> LadderPlanRow
 
 
 class Trainer:
-    """Draws the runs of one ladder of a world."""
+    """Draw the runs of one ladder of a world."""
 
     def __init__(self, world: World, of: LadderPlanRow, seed: int) -> None:
         self._world = world
@@ -94,7 +94,7 @@ class Trainer:
         self._trials = 0
 
     def bpb(self, run: LadderRun, seed: int) -> float:
-        """What a run of it comes to."""
+        """Return the bits per byte of a run."""
         world = self._world
         loss = float(world.law.at(run.params, run.length))
         if run.recipe == "baseline":
@@ -109,7 +109,7 @@ class Trainer:
         )
 
     def row(self, run: LadderRun, seed: int, prediction_sha256: str | None = None) -> LadderRow:
-        """The row that a run of it leaves."""
+        """Return the row that a run leaves."""
         self._trials += 1
         return LadderRow(
             at=NOW,
@@ -135,9 +135,9 @@ class Trainer:
 
 
 def trained(world: World, of: LadderPlanRow, seed: int, *, largest: bool = True) -> LadderLog:
-    """The log of a whole ladder, without a prediction.
+    """Return the log of a ladder without a prediction.
 
-    :param largest: or all but its largest rung.
+    :param largest: whether the log includes the largest rung.
     """
     trainer = Trainer(world, of, seed)
     log = LadderLog(plans=[of])
@@ -148,13 +148,13 @@ def trained(world: World, of: LadderPlanRow, seed: int, *, largest: bool = True)
 
 
 def lead_span(of: LadderPlanRow) -> float:
-    """Tenfolds of compute from the smallest point of a plan to its largest."""
+    """Return the tenfolds of compute from the smallest point of a plan to its largest."""
     flops = [_flops(run) for run in of.runs]
     return math.log10(max(flops) / min(flops))
 
 
 def _flops(run: LadderRun) -> float:
-    # The winner's, as the product takes them for a pair; the two differ by a hair.
+    # The winner's FLOPs, which the product uses for a pair; the two recipes differ very little.
     return training_flops(run.config, run.length, VOCAB)
 
 

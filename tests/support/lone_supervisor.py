@@ -1,6 +1,6 @@
-"""A supervisor in a process of its own, to be killed: ``lone_supervisor TRIAL_DIR``.
+"""Run a supervisor in a process that a test may kill: ``lone_supervisor TRIAL_DIR``.
 
-Prints the process id of its fork server, then runs the trial that the directory is armed with.
+It prints the process id of its fork server, then runs the trial that the directory is armed with.
 """
 
 from __future__ import annotations

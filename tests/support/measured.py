@@ -1,4 +1,4 @@
-"""A campaign's rows from what its configs scored, and nothing else."""
+"""Build a campaign's rows from its configs' scores alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from trajectory.rows import Row
 
 
 def rows_of(scores: dict[Config, list[float | None]]) -> Iterator[Row]:
-    """The baseline first; each config on the first seeds, None where it failed."""
+    """Yield the rows, the baseline first; scores are those of the first seeds, None for a
+    failure."""
     yield campaign_row()
     number = 0
     for position, (of, values) in enumerate(scores.items()):

@@ -1,11 +1,15 @@
-"""What stands in for CUDA so that Megatron-Core's own layers run on a CPU.
+"""Replace CUDA so that Megatron-Core's own layers run on a CPU.
 
-Four things, all about the device and none about what is computed: ``torch.cuda.current_device``
-answers the CPU; the tracker of CUDA generators, from which dropout would draw, forks nothing (every
-dropout is 0); the backward pass of a matrix product, which remembers whether its forward pass
-was under CUDA's autocast, is under the CPU's where that was; and tensors that are asked to be on
-``cuda`` are on the CPU, where they say of their type what their like on CUDA would
-(:class:`CalledCuda`). :func:`run` is a trial with them, for an executor.
+Four replacements concern the device, and none what is computed:
+
+- ``torch.cuda.current_device`` returns the CPU;
+- the tracker of CUDA generators, from which dropout would draw, forks nothing: every dropout is 0;
+- the backward pass of a matrix product runs under the CPU's autocast if its forward pass did, as it
+  would under CUDA's;
+- tensors requested on ``cuda`` are on the CPU, and report the type that they would have on CUDA
+  (:class:`CalledCuda`).
+
+:func:`run` runs a trial with them, for an executor.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ needs_megatron = pytest.mark.skipif(
 
 
 class NoGenerators:
-    """Megatron-Core's CudaRNGStatesTracker where nothing is random."""
+    """Replace Megatron-Core's CudaRNGStatesTracker for models without randomness."""
 
     def is_initialized(self) -> bool:
         return True
@@ -52,8 +56,11 @@ class NoGenerators:
 
 
 class CalledCuda(TorchFunctionMode):
-    """Megatron-Core's optimizers ask for tensors on ``cuda`` by name, and tell an fp32 parameter
-    from a bf16 one by ``torch.cuda.FloatTensor``, which a tensor of the CPU is not called."""
+    """Put tensors for ``cuda`` on the CPU, and report CUDA's type names.
+
+    Megatron-Core's optimizers request tensors on ``cuda`` by name. They distinguish fp32 and bf16
+    parameters by ``torch.cuda.FloatTensor``, which is not the type name of a tensor on the CPU.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any | None = None
@@ -68,7 +75,7 @@ class CalledCuda(TorchFunctionMode):
 
 @contextlib.contextmanager
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """For as long as it is entered; skips the test where Megatron-Core is not installed."""
+    """Install the replacements while entered; skip the test if Megatron-Core is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         random = pytest.importorskip("megatron.core.tensor_parallel.random")
@@ -90,7 +97,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Measured(Frozen):
-    """What a trial found out."""
+    """Hold a trial's measurements."""
 
     loss_first: float
     loss_last: float
@@ -98,7 +105,7 @@ class Measured(Frozen):
 
 
 def measure(backend: Backend, spec: TrialSpec) -> Measured:
-    """Train and score as ``spec`` says, with the product's own loop and ruler."""
+    """Train and score as ``spec`` says, with the product's own loop and evaluation."""
     device = torch.device(spec.device)
     corpus = open_corpus(Path(spec.corpus_dir))
     recipe, vocab_size = spec.config, corpus.info.vocab_size
@@ -128,7 +135,7 @@ def measure(backend: Backend, spec: TrialSpec) -> Measured:
 
 
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
-    """A trial of the Megatron-Core backend; its measurements are left in the trial's directory."""
+    """Run a trial of the Megatron-Core backend; leave its measurements in the trial's directory."""
     with pytest.MonkeyPatch.context() as monkeypatch, stand_in(monkeypatch):
         measured = measure(MegatronBackend(), spec)
     (trial_dir / MEASURED).write_text(measured.model_dump_json())

@@ -1,4 +1,4 @@
-"""What a proposer is shown, after so many made-up iterations over a shipped menu."""
+"""Provide a proposer's memory after simulated iterations over a shipped menu."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RAILS = Rails(MENU, budget=Budget())
 
 
 def raw(changes: dict[str, Any], reason: str = "because") -> str:
-    """A reply that proposes these changes."""
+    """Return a reply that proposes these changes."""
     return json.dumps({"changes": changes, "reason": reason})
 
 
 def fresh_memory(menu: ProxyMenu = MENU) -> Memory:
-    """Before the first iteration, the baseline measured on five seeds."""
+    """Return the memory before the first iteration, with the baseline measured on five seeds."""
     evidence = Evidence()
     for seed in range(5):
         evidence.add(baseline_row(seed, 3.9 + 0.02 * seed, seed, menu.baseline))
@@ -37,13 +37,15 @@ def fresh_memory(menu: ProxyMenu = MENU) -> Memory:
 def remember(
     memory: Memory, changes: dict[str, Scalar], score: float | None, reason: str = "a guess"
 ) -> Memory:
-    """The memory one iteration later: these changes gave this val_bpb, or failed for None."""
+    """Return the memory one iteration later: these changes gave this val_bpb, or failed for
+    None."""
     config = memory.menu.apply(memory.reference, changes)
     return _one_later(memory, config, changes, score, reason)
 
 
 def memory_of(iterations: int, seed: int = 0, *, failing: float = 0.1) -> Memory:
-    """After so many iterations of chance, in which a learning rate near 6e-3 was best."""
+    """Return the memory after this many random iterations, with the best learning rate near
+    6e-3."""
     rng = Random(seed)
     memory = fresh_memory()
     while memory.iter <= iterations:

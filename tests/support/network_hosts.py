@@ -1,8 +1,8 @@
-"""Hosts for a test: network namespaces of the kernel, wired together through a bridge.
+"""Simulate hosts for a test: network namespaces of the kernel, connected by a bridge.
 
-Each has an interface, an address and a cable of its own, and reaches nothing but the others: what
-processes in them see of each other is what hosts see. Their processor and disk are one machine's.
-Root may make them, and a container's root often may not.
+Each has its own interface, address and cable, and reaches only the others, so its processes see the
+network as on a separate host. They share one machine's processor and disk. Root may create them,
+and a container's root often may not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NUMBERS = itertools.count()
 
 
 class Wire:
-    """So many hosts on one bridge."""
+    """Connect this many hosts to one bridge."""
 
     def __init__(self, count: int) -> None:
         self._names = [f"art{os.getpid()}-{next(_NUMBERS)}" for _ in range(count + 1)]
@@ -30,7 +30,7 @@ class Wire:
 
     @property
     def text(self) -> str:
-        """As --hosts takes them."""
+        """The addresses in the form of --hosts."""
         return ",".join(self.addresses)
 
     def make(self) -> None:
@@ -54,7 +54,7 @@ class Wire:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
     def limit(self, rate: str) -> None:
-        """What each host may send: ``1gbit``."""
+        """Limit each host's sending rate, for example to ``1gbit``."""
         for name in self.hosts:
             shaping = f"qdisc add dev fast0 root tbf rate {rate} burst 256kb latency 100ms"
             subprocess.run(
@@ -67,7 +67,7 @@ class Wire:
         _ip("-n", self.hub, "link", "set", f"port{place}", "down")
 
     def start(self, place: int, *arguments: str, cwd: Path) -> subprocess.Popen[str]:
-        """``autoresearch`` on a host."""
+        """Start ``autoresearch`` on a host."""
         inside = ["ip", "netns", "exec", self.hosts[place]]
         process = subprocess.Popen(
             [*inside, sys.executable, "-m", "autoresearch", *arguments],
@@ -91,7 +91,7 @@ def wired(count: int) -> Iterator[Wire]:
 
 
 def why_not() -> str | None:
-    """Why no namespaces can be had here; None where they can."""
+    """Return why network namespaces cannot be created here, or None."""
     if os.geteuid() != 0:
         return "network namespaces are made as root only"
     if shutil.which("ip") is None:

@@ -1,4 +1,4 @@
-"""A short campaign in a world where only the learning rate matters, and what it wrote down."""
+"""Run a short campaign in a world where only the learning rate matters, and read its rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trajectory.rules import Rules
 CLOCKS = frozenset(
     "at created_at id wall_s latency_s elapsed_s energy_wh versions hardware corpus_dir".split()
 )
-"""What differs from one run of the same campaign to the next."""
+"""Fields that differ from one run of the same campaign to the next."""
 
 
 class Onlooker(Account):
-    """Looks on, and does what it is told at a moment."""
+    """Watch the campaign, and call ``at_trial`` after every trial."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ def work(
     proposer: Callable[[Rails], Proposer] = RandomProposer,
     at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
 ) -> str:
-    """Begin the campaign in ``directory``, or go on with it, until the goal; what ended it."""
+    """Start or resume the campaign in ``directory`` until the goal; return why it ended."""
     directory.mkdir(parents=True, exist_ok=True)
     chosen = {"seed": seed, "max_changes": 2, "baseline_seeds": baseline_seeds}
     chosen |= dict(rules or {})
@@ -82,19 +82,19 @@ def work(
 def rows_of(
     directory: Path, iterations: int, *, lanes: int = 1, seed: int = 3, rules: Rules | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of a campaign in ``directory`` after so many iterations, without their clocks."""
+    """Return the rows of a campaign in ``directory`` after this many iterations, without clocks."""
     work(directory, Goal(iterations=iterations), lanes=lanes, seed=seed, rules=rules)
     return written(directory)
 
 
 def written(directory: Path) -> list[dict[str, Any]]:
-    """What its journal holds by now, without clocks."""
+    """Return the present rows of its journal, without clocks."""
     journal = (directory / "campaign" / "trajectory.jsonl").read_text("utf-8")
     return [without_clocks(json.loads(line)) for line in journal.splitlines()]
 
 
 def without_clocks(value: Any) -> Any:
-    """A row without what no two runs have in common."""
+    """Return a row without the fields that differ between runs."""
     if isinstance(value, dict):
         return {name: without_clocks(one) for name, one in value.items() if name not in CLOCKS}
     return [without_clocks(one) for one in value] if isinstance(value, list) else value

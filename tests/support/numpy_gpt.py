@@ -1,5 +1,7 @@
-"""The model once more, in numpy and fp64, one token's formulas at a time: written from the papers
-and sharing nothing with what it checks."""
+"""Compute the model in numpy and fp64, one token's formulas at a time.
+
+The code is written from the papers and shares nothing with the code that it checks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def logits(weights: Mapping[str, Array], config: Config, tokens_T: NDArray[np.int64]) -> Array:
-    """``logits_TV`` of one sequence; ``weights`` by the torch backend's names."""
+    """Return ``logits_TV`` of one sequence; ``weights`` have the torch backend's names."""
     x_TD = weights["embedding_VD"][tokens_T]
     if config.positions == "learned":
         x_TD = x_TD + weights["position_TD"][: len(tokens_T)]
@@ -78,7 +80,7 @@ def _attention(block: Mapping[str, Array], config: Config, x_TD: Array) -> Array
 
 
 def _turned(x_TK: Array, base: float) -> Array:
-    """Each pair (i, i + K/2) is a complex number, turned by position × base^(-2i/K)."""
+    """Rotate each pair (i, i + K/2), as a complex number, by position × base^(-2i/K)."""
     half = x_TK.shape[1] // 2
     angle_TP = np.outer(np.arange(len(x_TK)), base ** (-2 * np.arange(half) / x_TK.shape[1]))
     turned_TP = (x_TK[:, :half] + 1j * x_TK[:, half:]) * np.exp(1j * angle_TP)

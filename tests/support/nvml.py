@@ -1,8 +1,8 @@
-"""NVML in miniature: devices that answer as theirs would, for tests without a driver.
+"""Simulate NVML: devices that answer as real ones would, for tests without a driver.
 
-A :class:`FakeNvml` stands where the module ``pynvml`` would. Constants and exception classes are
-the real module's own; the functions answer from plain tables, and any function of a device can be
-made to raise, to hang or to be missing.
+A :class:`FakeNvml` replaces the module ``pynvml``. Constants and exception classes are the real
+module's own. The functions answer from plain tables, and any function of a device can be made to
+raise, hang or be missing.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ def not_supported() -> pynvml.NVMLError:
 
 @dataclass
 class FakeDevice:
-    """One device: what each function answers, by its name and what distinguishes its arguments.
+    """Hold each function's answer, by its name and the arguments that distinguish calls.
 
-    An answer that is an exception is raised."""
+    An answer that is an exception is raised.
+    """
 
     name: str
     uuid: str
     answers: dict[str, Any]
     dead: pynvml.NVMLError | None = None
-    """Once set, every query raises it: the driver died."""
+    """If set, every query raises it: the driver died."""
     asked: Counter[str] = field(default_factory=Counter)
     hang: threading.Event | None = None
-    """Once set, every query waits for this event."""
+    """If set, every query waits for this event."""
 
     def answer(self, key: str) -> Any:
         self.asked[key] += 1
@@ -48,7 +49,7 @@ class FakeDevice:
 
 
 def h200(uuid: str = "GPU-a1b2c3d4-0000-0000-0000-000000000001", **answers: Any) -> FakeDevice:
-    """A data-centre GPU under load: it answers everything."""
+    """Return a data-center GPU under load, which answers everything."""
     usual: dict[str, Any] = {
         "energy": 5_000_000_000,
         "power": 612_345,
@@ -63,7 +64,7 @@ def h200(uuid: str = "GPU-a1b2c3d4-0000-0000-0000-000000000001", **answers: Any)
 
 
 def gb10(**answers: Any) -> FakeDevice:
-    """A DGX Spark's GPU: no memory of its own and no memory clock to report."""
+    """Return a DGX Spark's GPU, which reports no memory of its own and no memory clock."""
     usual: dict[str, Any] = {
         "energy": not_supported(),
         "power": 55_800,
@@ -80,7 +81,7 @@ def gb10(**answers: Any) -> FakeDevice:
 
 
 class FakeNvml:
-    """The part of ``pynvml`` that telemetry uses."""
+    """Simulate the part of ``pynvml`` that telemetry uses."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class FakeNvml:
         self._init_error = init_error
         self._lacks = lacks
         self.open = 0
-        """nvmlInit calls that no nvmlShutdown has matched."""
+        """Number of nvmlInit calls without an nvmlShutdown."""
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml") and name in object.__getattribute__(self, "_lacks"):
@@ -103,7 +104,8 @@ class FakeNvml:
         return object.__getattribute__(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        """Constants and exceptions; a function that this fake has not is an error."""
+        """Return the real module's constants and exceptions; any other missing function is an
+        error."""
         if name.startswith(("NVML_", "NVMLError")):
             return getattr(pynvml, name)
         raise AttributeError(name)
@@ -125,7 +127,7 @@ class FakeNvml:
         return self._devices[index]
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> SimpleNamespace:  # noqa: N802
-        """Here a slice of the device that its UUID names: MIG-<the device's UUID>."""
+        """Return a slice of the device that its UUID names: MIG-<the device's UUID>."""
         for device in self._devices:
             if uuid == f"MIG-{device.uuid}":
                 return SimpleNamespace(parent=device)

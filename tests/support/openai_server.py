@@ -1,8 +1,8 @@
-"""A small server that speaks the OpenAI protocol on loopback and misbehaves on request.
+"""Provide a small server that speaks the OpenAI protocol on loopback and misbehaves on request.
 
-It stands for a model that does as its prompt says: a probe ("Reply with exactly this …") gets what
-it asks for, unless the schema is honoured and forces something else. Any other chat gets the next
-scripted turn; when the script has run out, the last turn again.
+It simulates a model that follows its prompt: a probe ("Reply with exactly this …") gets that text,
+unless the schema is honored and forces something else. Any other chat gets the next scripted turn,
+and after the script's end the last turn again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def says(
     finish_reason: str = "stop",
     **fields: Any,
 ) -> Turn:
-    """A well-formed completion; ``fields`` are the message's beside its content."""
+    """Answer with a well-formed completion; ``fields`` are more fields of its message."""
     message: Json = {"role": "assistant", "content": content, **fields}
     return sends_json(
         {
@@ -48,7 +48,7 @@ def sends_json(value: Json, status: int = 200, headers: Json | None = None) -> T
 
 
 def sends(body: bytes, status: int = 200, headers: Json | None = None) -> Turn:
-    """These very bytes, called JSON."""
+    """Answer with these very bytes, labeled as JSON."""
 
     def turn(handler: Handler) -> None:
         handler.answer(status, body, headers or {})
@@ -57,14 +57,15 @@ def sends(body: bytes, status: int = 200, headers: Json | None = None) -> Turn:
 
 
 def refuses(status: int, message: str = "no", *, param: str = "", **headers: str) -> Turn:
-    """An error in the protocol's own form; ``headers`` with ``_`` for ``-``."""
+    """Answer with an error in the protocol's form; in names of ``headers``, ``_`` stands for
+    ``-``."""
     error = {"message": message, "type": "error", "param": param or None, "code": None}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return sends_json({"error": error}, status, named)
 
 
 def hangs(seconds: float) -> Turn:
-    """No byte for this long (or until the server stops), then a dropped connection."""
+    """Send no byte for this long (or until the server stops), then drop the connection."""
 
     def turn(handler: Handler) -> None:
         handler.server.stopping.wait(seconds)
@@ -74,7 +75,7 @@ def hangs(seconds: float) -> Turn:
 
 
 def slowly(then: Turn, seconds: float) -> Turn:
-    """The same after this long."""
+    """Answer like another turn after this long."""
 
     def turn(handler: Handler) -> None:
         handler.server.stopping.wait(seconds)
@@ -84,7 +85,7 @@ def slowly(then: Turn, seconds: float) -> Turn:
 
 
 def drips(seconds: float, every_s: float = 0.02) -> Turn:
-    """A byte of white space now and then: no read ever times out, no reply ever ends."""
+    """Send a byte of white space now and then: no read times out, and no reply ends."""
 
     def turn(handler: Handler) -> None:
         handler.start(200, {"Connection": "close"})
@@ -97,7 +98,7 @@ def drips(seconds: float, every_s: float = 0.02) -> Turn:
 
 
 def white_space(size: int) -> Turn:
-    """A body of nothing but spaces, as long as the client goes on reading."""
+    """Send a body of spaces only, as long as the client reads."""
 
     def turn(handler: Handler) -> None:
         handler.start(200, {"Content-Length": str(size)})
@@ -109,7 +110,7 @@ def white_space(size: int) -> Turn:
 
 
 def drops_mid_body() -> Turn:
-    """Promises a hundred bytes, sends ten, hangs up."""
+    """Promise a hundred bytes, send ten, and close the connection."""
 
     def turn(handler: Handler) -> None:
         handler.start(200, {"Content-Length": "100"})
@@ -123,12 +124,12 @@ def drops_mid_body() -> Turn:
 
 
 class OpenAIServer:
-    """``with OpenAIServer([says("…")]) as server: … server.url``.
+    """Serve a script of turns: ``with OpenAIServer([says("…")]) as server: … server.url``.
 
     :param honours: schema modes that really constrain the output.
     :param rejects: schema modes that are refused; every other mode is accepted and ignored.
-    :param rejection: what such a request gets; None: HTTP 400.
-    :param tells: what the list of models says of each beside its id.
+    :param rejection: the answer to a request in a refused mode; None: HTTP 400.
+    :param tells: fields of each entry in the list of models, besides its id.
     """
 
     def __init__(
@@ -148,13 +149,13 @@ class OpenAIServer:
         self.models = tuple(models)
         self.tells = tells or {}
         self.looked_at: Turn | None = None
-        """What every GET gets instead of the list of models."""
+        """The answer to every GET, instead of the list of models."""
         self.chats: list[Json] = []
         """Bodies of the chat requests other than probes."""
         self.probes: list[str] = []
         """Schema modes probed."""
         self.probe_tokens: list[int] = []
-        """Longest answers that the probes asked for."""
+        """Limits on the answer's length in the probes' requests."""
         self.models_asked = 0
         self.authorizations: list[str | None] = []
         self._http = _Server(("127.0.0.1", 0), Handler)
@@ -167,7 +168,7 @@ class OpenAIServer:
 
     @property
     def bytes_sent(self) -> int:
-        """By :func:`white_space`."""
+        """Number of bytes that :func:`white_space` sent."""
         return self._http.bytes_sent
 
     def __enter__(self) -> Self:
@@ -202,7 +203,7 @@ class OpenAIServer:
 
 
 def mode_of(body: Json) -> str:
-    """The schema mode that a chat request asks for."""
+    """Return the schema mode that a chat request asks for."""
     if "response_format" in body:
         form = body["response_format"]
         return "json_object.schema" if "schema" in form else str(form["type"])
@@ -212,7 +213,7 @@ def mode_of(body: Json) -> str:
 
 
 def schema_of(body: Json) -> Json | None:
-    """The schema in a chat request, wherever it is."""
+    """Return the schema in a chat request, wherever it is."""
     form = body.get("response_format", {})
     wrapped = form.get("json_schema", form).get("schema")
     found: Json | None = wrapped or body.get("nvext", body).get("guided_json")
@@ -239,17 +240,17 @@ class _Server(ThreadingHTTPServer):
         self.bytes_sent = 0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is part of the test, not news."""
+        """Print nothing: a client that disconnects is part of the test."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Answer the requests of one connection."""
 
     protocol_version = "HTTP/1.1"
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
         owner = self.server.owner

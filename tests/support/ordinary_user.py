@@ -1,7 +1,7 @@
-"""A supervisor of a user whom no file names: ``ordinary_user UID TRIALS confined|unconfined``.
+"""Run a supervisor as an unprivileged user: ``ordinary_user UID TRIALS confined|unconfined``.
 
-Runs each attack on the scheduling and the limits of another process, which is this one, and prints
-what each got, as JSON. Started by root.
+No file of the system names the user. The module runs each attack on the scheduling and the limits
+of another process, which is this one, and prints the loot of each, as JSON. Root starts it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CAP_DAC_READ_SEARCH = 2
 
 
 def become(uid: int) -> None:
-    """That user, who may read what root may: Python itself may lie in root's home."""
+    """Become that user, who may read what root may: Python itself may lie in root's home."""
     check(libc().prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "PR_SET_KEEPCAPS")
     os.setgroups([])
     os.setgid(uid)
@@ -49,7 +49,7 @@ def main() -> None:
     layers = Layers.detect() if sys.argv[3] == "confined" else Layers(0, seccomp=False)
     got: dict[str, Any] = {}
     with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
-        # the priorities of all while they are equal: none may be raised
+        # The first attack comes while all priorities are equal, since none may be raised.
         for attack in (doors.set_priority_of_user, hostile.tell_capabilities, *ON_A_PROCESS):
             which = {"pid": os.getpid()} if attack in ON_A_PROCESS else {}
             trial_dir = hostile.arm(trials / attack.__name__, attack, **which)

@@ -1,5 +1,7 @@
-"""Write what the commands print of the shipped journals, for comparing two versions of the code:
-``python -m tests.support.outputs OUT``, in each version, and ``diff -r`` the two folders."""
+"""Write the commands' output for the shipped journals, to compare two versions of the code.
+
+Run ``python -m tests.support.outputs OUT`` in each version, and ``diff -r`` the two folders.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def write(out: Path) -> None:
 
 
 def _put(path: Path, text: str, folder: str) -> None:
-    """Write ``text`` without what differs between two runs of one version."""
+    """Write ``text`` without the parts that differ between two runs of one version."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = re.sub(r"20\d\d-\d\d-\d\d[T ][\d:.]+(\+00:00|Z| UTC)?", "TIME", text.replace(folder, ""))
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""The smallest menu whose trials are a command."""
+"""Provide the smallest menu whose trials run a command."""
 
 OWN_MENU = """
 name = "own"

@@ -1,4 +1,4 @@
-"""A checkout with a script that is no GPT, the menu beside it, and the installed command there."""
+"""Provide a checkout with a script that is not a GPT, its menu, and the installed command."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ budget = "100 steps"
 
 
 class Own:
-    """A checkout with a script, and the menu that a person wrote beside it."""
+    """Hold a checkout with a script, and the menu that a person wrote beside it."""
 
     def __init__(self, home: Path, *, what: str = "loss", unit: str = "nats per point") -> None:
         self.home = home
@@ -94,7 +94,7 @@ class Own:
         }
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """The command at work, which nobody listens to."""
+        """Start the command, with its output discarded."""
         nowhere = subprocess.DEVNULL
         return subprocess.Popen(
             [str(COMMAND), *words], cwd=self.checkout, env=self.env, stdout=nowhere, stderr=nowhere
@@ -122,7 +122,8 @@ class Own:
 
 
 def by_hand(own: Own, trial: str) -> tuple[list[tuple[int, float]], float]:
-    """What the script prints where a person starts it with the arguments of a trial."""
+    """Return the script's printed curve and score when a person runs it with a trial's
+    arguments."""
     order = own.campaign / "trials" / ".specs" / f"{trial}.json"
     spec = TrialSpec.model_validate_json(order.read_text())
     assert spec.command is not None

@@ -1,4 +1,4 @@
-"""Where the repository's own files are, and another Python, for tests that use them."""
+"""Provide the places of the repository's own files, and another Python, for tests that use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports of the loopback."""
+"""Provide ports of the loopback interface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """Return a port that no process listens on at present."""
     with socket.socket() as here:
         here.bind(("127.0.0.1", 0))
         return int(here.getsockname()[1])

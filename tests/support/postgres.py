@@ -1,4 +1,4 @@
-"""A real PostgreSQL server of a test's own, where the machine has its programs."""
+"""Provide a real PostgreSQL server for one test, if the machine has its programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 
 
 def programs() -> Path | None:
-    """The directory of initdb and pg_ctl; None where they are not installed."""
+    """Return the directory of initdb and pg_ctl, or None if they are not installed."""
     on_path = shutil.which("initdb")
     if on_path is not None:
         return Path(on_path).resolve().parent
@@ -26,7 +26,7 @@ def programs() -> Path | None:
 
 
 def why_not() -> str | None:
-    """Why no server can be started here; None where one can."""
+    """Return why no server can be started here, or None."""
     if programs() is None:
         return "PostgreSQL's initdb is not installed"
     if os.geteuid() == 0 and _server_user() is None:
@@ -35,13 +35,13 @@ def why_not() -> str | None:
 
 
 class Server:
-    """One on a socket in a directory of its own, which may be killed and started again."""
+    """Hold a server on a socket in its own directory, which may be killed and started again."""
 
     def __init__(self, home: Path) -> None:
         bin_dir = programs()
         assert bin_dir is not None
         self.url = f"postgresql+psycopg://lab:secret@/postgres?host={quote(str(home), safe='')}"
-        """SQLAlchemy's, of its database."""
+        """SQLAlchemy's URL of its database."""
         self._home = home
         self._data = home / "data"
         self._control = bin_dir / "pg_ctl"
@@ -53,13 +53,13 @@ class Server:
         self._call(initdb, "-D", self._data, "-U", "lab", "-A", "trust", "-E", "UTF8", "--no-sync")
 
     def start(self) -> None:
-        """Until it takes connections."""
+        """Start the server, and wait until it takes connections."""
         options = f"-c listen_addresses='' -c unix_socket_directories='{self._home}' -c fsync=off"
         log = self._home / "log"
         self._call(self._control, "-D", self._data, "-w", "-l", log, "-o", options, "start")
 
     def kill(self) -> None:
-        """As where its machine goes: every process of it at once, and nothing is tidied up."""
+        """Kill all its processes at once, as a power loss would: nothing is cleaned up."""
         doomed = self._processes()
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -68,7 +68,7 @@ class Server:
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Every process of it: its kernel goes on acknowledging, and it says no word."""
+        """Suspend all its processes: its kernel still acknowledges packets, and no answer comes."""
         stopped = self._processes()
         for process in stopped:
             process.suspend()
@@ -79,7 +79,7 @@ class Server:
                 process.resume()
 
     def stop(self) -> None:
-        """Where it runs."""
+        """Stop the server if it runs."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self._call(self._control, "-D", self._data, "-m", "immediate", "stop")
 
@@ -95,7 +95,7 @@ class Server:
 
 @contextmanager
 def running() -> Iterator[Server]:
-    """A server in a temporary directory."""
+    """Yield a server in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="pg-") as name:
         server = Server(Path(name))
         server.start()
@@ -107,7 +107,7 @@ def running() -> Iterator[Server]:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The SQLAlchemy URL of one that nobody kills."""
+    """Yield the SQLAlchemy URL of a server that no test kills."""
     with running() as one:
         yield one.url
 

@@ -1,4 +1,4 @@
-"""The processes that an executor's trials have."""
+"""List the processes that an executor's trials have."""
 
 from __future__ import annotations
 

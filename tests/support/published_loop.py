@@ -1,10 +1,11 @@
-"""The figures of a published night: 50 turns of the single-knob loop on a GB10, 25 April 2026.
+"""Provide the figures of a published campaign of the single-knob loop.
 
-Source: github.com/manavsehgal/ai-field-notes, articles/autoresearch-agent-loop/evidence/
-trajectory.jsonl. Of each turn the knob, its new value, the score that its file calls val_bpb, and
-seconds of the turn, of training and of proposing. Its own analysis (articles/
-trajectory-eval-is-the-agent-flailing/evidence/analysis.json) has 36 repeats of 50, 14 pairs, 6 of
-13 knobs; its article a turn of 88.1 s, of it 85.8 s training and 1.2 s proposing, 73.4 minutes.
+It ran 50 iterations on a GB10 on 25 April 2026. Source: github.com/manavsehgal/ai-field-notes,
+articles/autoresearch-agent-loop/evidence/trajectory.jsonl. Each entry has the knob, its new value,
+the score that the file calls val_bpb, and the seconds of the iteration, of training and of
+proposing. The source's own analysis (articles/trajectory-eval-is-the-agent-flailing/evidence/
+analysis.json) counts 36 repeats of 50, 14 pairs, and 6 of 13 knobs. Its article reports 88.1 s per
+iteration, of which training took 85.8 s and proposing 1.2 s, and 73.4 minutes in total.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ KEPT = (4, 6, 23, 31, 33, 43, 45, 46)
 
 
 def write_published_loop(path: Path) -> Path:
-    """The night as its file has it, its baseline first and its sum last."""
+    """Write the campaign as in its file, with the baseline first and the summary last."""
     lines = [dict(HEADER)]
     for number, (knob, value, score, wall_s, train_s, propose_s) in enumerate(TURNS, start=1):
         line = evaluated(number, knob, value, score)

@@ -1,6 +1,6 @@
-"""Runs that others trained and published, and what they set: the rules of transfer must come near.
+"""Provide published training runs and their settings, which the rules of transfer must come near.
 
-Where the batch was raised on the way, the last one stands, at which most tokens were trained.
+For runs whose batch grew, the entry has the last batch, at which most tokens were trained.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from trainer.spec import Config
 
 @dataclass(frozen=True, slots=True)
 class PublishedRun:
-    """One of them."""
+    """Hold one published run."""
 
     name: str
     config: Config
-    """Its shape, its rate, and its batch where that is published."""
+    """The run's shape, its rate, and its batch if that is published."""
     tokens: int
     tokens_per_step: int | None
-    """None where it is not published."""
+    """None if it is not published."""
     source: str
 
 
@@ -83,7 +83,7 @@ RUNS = (
 
 
 class Cell(NamedTuple):
-    """The best run of one size and length of Step Law's grid."""
+    """Hold the best run of one size and length of Step Law's grid."""
 
     d_model: int
     n_layer: int
@@ -121,11 +121,12 @@ class Cell(NamedTuple):
 
     @property
     def params(self) -> int:
-        """Without embeddings, as the grid counts them: 4 d_model² + 3 d_model d_ff a layer."""
+        """Parameters without embeddings, as the grid counts them: 4 d_model² + 3 d_model d_ff per
+        layer."""
         return self.n_layer * self.d_model * (4 * self.d_model + 3 * self.d_ff)
 
 
-# github.com/step-law/steplaw, data/dense_lr_bs_loss.csv at 32a8f4c: of each N and D the row with
+# github.com/step-law/steplaw, data/dense_lr_bs_loss.csv at 32a8f4c: for each N and D the row with
 # the lowest smooth loss, of 47 to 120. Rates and batches of the grid are a factor of 1.4 apart.
 STEP_LAW_GRID = (
     Cell(960, 7, 15, 9368, 4e09, 0.002762, 128),

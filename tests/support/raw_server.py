@@ -1,4 +1,5 @@
-"""A server on loopback that says raw bytes: what no HTTP library would let a test send."""
+"""Provide a server on loopback that sends raw bytes, which no HTTP library would let a test
+send."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from typing import Self, TypeAlias
 from autoresearch.closing import Closing
 
 Speech: TypeAlias = Callable[[socket.socket], None]
-"""Says its part after the head of one request; what follows is a hang-up."""
+"""A function that answers after the head of one request; then the server disconnects."""
 
 
 def repeats(first: bytes, again: bytes) -> Speech:
-    """The first bytes, then others as long as the client reads."""
+    """Send the first bytes, then others as long as the client reads."""
 
     def speak(connection: socket.socket) -> None:
         connection.sendall(first)
@@ -30,13 +31,13 @@ def says_once(said: bytes) -> Speech:
 
 
 class RawServer(Closing):
-    """``with RawServer(speech) as server: … server.port``; each connection gets the speech."""
+    """Answer each connection: ``with RawServer(speech) as server: … server.port``."""
 
     def __init__(self, speech: Speech) -> None:
         self._speech = speech
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.heads: list[bytes] = []
-        """What each connection was sent first."""
+        """The first bytes that each connection received."""
         self.port: int = self._listener.getsockname()[1]
 
     def __enter__(self) -> Self:

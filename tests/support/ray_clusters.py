@@ -1,4 +1,4 @@
-"""Ray clusters of several nodes on this machine, small ones, whose processes can be killed."""
+"""Provide small Ray clusters of several nodes on this machine, whose processes can be killed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 os.environ["RAY_AUTH_MODE"] = "token"
-os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # a driver has its parent's
-"""For drivers in this process and below it; Ray reads both once, when it first connects."""
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # a driver inherits its parent's
+"""The variables are for drivers in this process and below it; Ray reads both when it first
+connects."""
 _STORE_BYTES = 80_000_000
-"""The least that Ray takes is 75 MB."""
+"""Ray takes at least 75 MB."""
 _MARK = "LC_CLUSTER"
-"""In the environment of all that a cluster started, down to its trials: of a name like a locale's,
-which trials are let have."""
+"""A variable in the environment of all the cluster's processes, down to its trials. Its name looks
+like a locale's, so trials may have it."""
 
 
 class LocalNode:
-    """A node: everything that one ``ray start`` began."""
+    """Hold a node: everything that one ``ray start`` started."""
 
     def __init__(self, name: str, arguments: list[str], environ: dict[str, str], log: Path) -> None:
         self.name = name
@@ -57,7 +58,7 @@ class LocalNode:
         return "Ray runtime started" in self._log.read_text()
 
     def processes(self, word: str = "") -> list[psutil.Process]:
-        """Those below it that live, with ``word`` in what they are called."""
+        """Return the live processes below it, with ``word`` in their command lines."""
         found = []
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self._process.pid).children(recursive=True):
@@ -71,17 +72,17 @@ class LocalNode:
         return next(p for p in self.processes() if Path(p.cmdline()[0]).name == "raylet")
 
     def actors(self) -> list[psutil.Process]:
-        """Of lanes."""
+        """Return the processes of its lanes."""
         return self.processes("ray::NodeLane")
 
     def lose(self) -> None:
-        """As where its power goes: everything at once, and what trials left too."""
+        """Kill everything at once, as a power loss would, with the processes that trials left."""
         if self._process.poll() is not None:
             return
         doomed = [psutil.Process(self._process.pid), *self.processes()]
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()  # so that nobody has time to notice
+                process.suspend()  # so that no process has time to react
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -89,7 +90,7 @@ class LocalNode:
 
 
 class LocalCluster:
-    """A head without CPUs, and nodes that are added."""
+    """Hold a head without CPUs, and the nodes that are added."""
 
     def __init__(self, *, with_token: bool = True) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets: short paths
@@ -117,11 +118,11 @@ class LocalCluster:
 
     @property
     def data_dir(self) -> Path:
-        """Where its nodes keep what they are sent."""
+        """The folder in which its nodes keep received files."""
         return self._directory / "data"
 
     def add(self, name: str, cpus: int = 2) -> LocalNode:
-        """A node that has joined."""
+        """Add a node, and wait until it has joined."""
         return self._start(name, [f"--address={self.address}", f"--num-cpus={cpus}"])
 
     def _start(self, name: str, arguments: list[str]) -> LocalNode:
@@ -133,7 +134,8 @@ class LocalCluster:
         return node
 
     def begin_anew(self) -> None:
-        """End what is left of it, and start Ray again everywhere, at the same address."""
+        """End what is left of the cluster, and start Ray again on all nodes, at the same
+        address."""
         names = [name for name in self.nodes if name != "head"]
         for node in self.nodes.values():
             node.lose()
@@ -142,7 +144,7 @@ class LocalCluster:
             self.add(name)
 
     def trial_processes(self) -> list[psutil.Process]:
-        """Fork servers and what they have forked, wherever they are in the tree of processes."""
+        """Return fork servers and their descendants, wherever they are in the tree of processes."""
         return [p for p in self._processes() if "trainer.isolation.forkserver" in _command(p)]
 
     def close(self) -> None:
@@ -154,7 +156,7 @@ class LocalCluster:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _processes(self) -> list[psutil.Process]:
-        """All that it started and that lives, orphans too."""
+        """Return the live processes that the cluster started, orphans included."""
         mark, named = f"{_MARK}={self._directory}", str(self._directory)
         return [
             process
@@ -171,7 +173,7 @@ def _environ(process: psutil.Process) -> list[str]:
 
 
 def _command(process: psutil.Process) -> str:
-    """Empty of one that is gone, or that nobody has buried."""
+    """Return a process's command line, which is empty if it has ended or was not reaped yet."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
@@ -180,9 +182,9 @@ def _command(process: psutil.Process) -> str:
 
 @contextlib.contextmanager
 def local_cluster(*names: str, cpus: int = 2, with_token: bool = True) -> Iterator[LocalCluster]:
-    """One of a head and these nodes; skipped where Ray is not installed.
+    """Yield a cluster of a head and these nodes; skip the test if Ray is not installed.
 
-    :param with_token: whether it lets in only who has this process's token.
+    :param with_token: whether the cluster requires this process's token.
     """
     pytest.importorskip("ray", reason="Ray does not install here (pip install ray==2.60.0)")
     cluster = LocalCluster(with_token=with_token)

@@ -1,4 +1,4 @@
-"""What nodes say of themselves, without nodes."""
+"""Provide the facts that nodes report, without nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.executors.ray.values import NodeFacts
 
 
 def node_facts(**changes: Any) -> NodeFacts:
-    """Of a machine that will do, with any field changed."""
+    """Return a suitable machine's facts, with any field changed."""
     fields: dict[str, Any] = {
         "host": "spark",
         "code": code_identity(),

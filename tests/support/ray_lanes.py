@@ -1,4 +1,4 @@
-"""Lanes on a small Ray cluster of this machine, for trials that a test arms."""
+"""Provide lanes on a small Ray cluster of this machine, for trials that a test arms."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trainer.executors.ray.lane import RayLane
 from trainer.spec import TrialSpec
 
 _LEFT = ("pids", "loot.json")
-"""What attacks write, which a test reads in the trial's directory."""
+"""Files that attacks write, which a test reads in the trial's directory."""
 
 
 @dataclass
 class Opened:
-    """A cluster of two nodes, and this process's connection to it."""
+    """Hold a cluster of two nodes, and this process's connection to it."""
 
     nodes: LocalCluster
     cluster: RayCluster
@@ -32,7 +32,7 @@ class Opened:
 
 @contextmanager
 def opened_cluster(*names: str) -> Iterator[Opened]:
-    """A cluster of these nodes, all of them there."""
+    """Open a cluster of these nodes, once all of them have joined."""
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="node-")))
         nodes = stack.enter_context(local_cluster(*names))
@@ -42,8 +42,11 @@ def opened_cluster(*names: str) -> Iterator[Opened]:
 
 
 class Armed(Executor):
-    """A lane whose trials find, on their node, what the test has armed them with here; and what
-    they leave there is one file with the one here."""
+    """Run trials with the attacks that the test has armed them with.
+
+    The lane copies the order to the trial's node, and the files that attacks leave there are shared
+    with the trial's directory here.
+    """
 
     def __init__(self, lane: RayLane) -> None:
         self.lane = lane
@@ -73,12 +76,12 @@ class Armed(Executor):
 _shared = ExitStack()
 _found: list[Opened] = []
 _taken: set[str] = set()
-"""Nodes: a lane takes all that Ray has of one."""
+"""Names of nodes in use: a lane takes all of a node's resources."""
 
 
 @contextmanager
 def ray_lane() -> Iterator[Executor]:
-    """One lane, alone on its node, on a cluster of two that a module's tests share."""
+    """Yield one lane, alone on its node, on a cluster of two that a module's tests share."""
     if not _found:
         _found.append(_shared.enter_context(opened_cluster("spark1", "spark2")))
     free = next(name for name in ("spark1", "spark2") if name not in _taken)
@@ -92,6 +95,6 @@ def ray_lane() -> Iterator[Executor]:
 
 
 def close_shared_cluster() -> None:
-    """After the last of them; nothing where there was none."""
+    """Close the shared cluster after the last test, if there is one."""
     _found.clear()
     _shared.close()

@@ -1,4 +1,4 @@
-"""Recipes that have what not every recipe has, each alone and together with what it meets."""
+"""Provide recipes with rare parts, each alone and together with the parts it interacts with."""
 
 from __future__ import annotations
 

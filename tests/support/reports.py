@@ -1,4 +1,4 @@
-"""Campaigns to report on, without training anything."""
+"""Provide campaigns to report on, without training anything."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ HOSTILE = (
 
 
 def with_menu(rows: Iterable[Row], menu: str = MENU) -> Iterator[Row]:
-    """The rows, their campaign's menu one that can be read."""
+    """Yield the rows, with a menu that can be read in the campaign's row."""
     for row in rows:
         yield row.model_copy(update={"menu_toml": menu}) if isinstance(row, CampaignRow) else row
 
 
 def simulated(iterations: int, seed: int = 0) -> list[Row]:
-    """A campaign of the simulator's."""
+    """Return a campaign of the simulator's."""
     return list(with_menu(Simulator(seed).rows(iterations)))
 
 
@@ -68,14 +68,14 @@ def findings(
     read: CurveReader = lambda _: (),
     rates: Rates | None = None,
 ) -> Findings:
-    """What a report finds in these rows."""
+    """Return a report's findings in these rows."""
     folder.mkdir(parents=True, exist_ok=True)
     write_journal(folder / "trajectory.jsonl", iter(rows))
     return read_campaign(folder / "trajectory.jsonl", KNOBS, read, RatedMeter(rates or Rates()))
 
 
 def hostile_rows(texts: Iterable[str] = HOSTILE) -> Iterator[Row]:
-    """A campaign in which whoever may write a text writes one of these."""
+    """Yield a campaign in which every field that others may write holds one of these texts."""
     yield from with_menu(
         [campaign_row().model_copy(update={"menu_name": HOSTILE[0], "sandbox": HOSTILE[1]})]
     )
@@ -122,7 +122,7 @@ def _decision(text: str, *, measured: bool) -> Decision:
 
 
 def stress_rows(rows: Iterable[Row], configs: int = 6, steps: int = 1000) -> list[Row]:
-    """A campaign with a stress test behind it: its first configs, two seeds each, one diverging."""
+    """Add a stress test to a campaign: its first configs, two seeds each, of which one diverges."""
     kept = list(rows)
     measured = [
         row
@@ -158,5 +158,5 @@ def stress_rows(rows: Iterable[Row], configs: int = 6, steps: int = 1000) -> lis
 
 
 def long_reason(characters: int = 100_000) -> Proposal:
-    """A reason that goes on and on."""
+    """Return a proposal with a very long reason."""
     return Proposal(changes={"lr": 0.002}, reason="</p>" * (characters // 4))
