@@ -1,8 +1,8 @@
-"""How property tests draw their cases.
+"""Configure how property tests draw their cases.
 
-``make test`` and CI draw the same cases every time: whether an installation is sound must not hang
-on luck, nor on how busy the machine is. ``make explore`` draws new ones, more of them, from seeds
-that it prints. Both read and write nothing between runs, so that the command tells the whole story.
+``make test`` and CI draw the same cases every time, so that an installation's test result does not
+depend on luck or load. ``make explore`` draws new cases, more of them, from seeds that it prints.
+Neither keeps anything between runs, so the command alone determines the cases.
 """
 
 from __future__ import annotations

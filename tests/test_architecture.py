@@ -1,4 +1,4 @@
-"""The rooms and the arrows between them, checked on every import statement in the source."""
+"""Check the packages and the arrows between them on every import statement in the source."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.places import ROOT
 
 HOUSE = ("autoresearch", "agent", "funnel", "trainer", "trajectory")
 PLAIN = {"trainer.spec"}
-"""What ``trajectory`` may know of ``trainer``: data."""
+"""The parts of ``trainer`` that ``trajectory`` may import: data."""
 MOST_FILES = 16
-"""On one floor: more than a reader takes in at a glance."""
+"""Maximum number of files in one folder: more is hard to survey."""
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the product, by name; a package by its own."""
+    """Return every module of the product, by name; a package by its own name."""
     found = {}
     for room in HOUSE:
         for path in sorted((ROOT / room).rglob("*.py")):
@@ -36,7 +36,7 @@ MODULES = modules()
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The modules of the product that a file imports, wherever in it the import stands."""
+    """Yield the product's modules that a file imports, anywhere in the file."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
@@ -54,13 +54,13 @@ IMPORTS = {name: set(imported(path)) for name, path in MODULES.items()}
 
 
 def room_of(module: str) -> str:
-    """``agent.search`` for ``agent.search.loop``; the cellar is one room."""
+    """Return ``agent.search`` for ``agent.search.loop``; the base package is one unit."""
     parts = module.split(".")
     return parts[0] if parts[0] == "autoresearch" else ".".join(parts[:2])
 
 
 def circle(arrows: dict[str, set[str]]) -> list[str]:
-    """A way round that comes back to where it began; empty where there is none."""
+    """Return a cycle of imports, or an empty list."""
     try:
         TopologicalSorter(arrows).prepare()
     except CycleError as error:
@@ -79,7 +79,8 @@ def circle(arrows: dict[str, set[str]]) -> list[str]:
     ],
 )
 def test_rooms_import_only_along_the_arrows(house: str, may: set[str]) -> None:
-    """The commands alone look into the funnel; the door into the program alone into the agent."""
+    """Only the commands may import the funnel, and only the program's entry may import the
+    agent."""
     for module in (name for name in MODULES if name.split(".")[0] == house):
         allowed = may
         if room_of(module) == "agent.commands":
@@ -92,12 +93,12 @@ def test_rooms_import_only_along_the_arrows(house: str, may: set[str]) -> None:
 
 
 def test_no_circle_of_modules() -> None:
-    """Imports inside functions count too: a circle is one, whenever it is walked."""
+    """Imports inside functions count too, although they run later."""
     assert circle(IMPORTS) == []
 
 
 def test_a_room_imports_only_what_stands_above_it_in_the_table() -> None:
-    """The table is docs/architecture.md's, and every room has its line there."""
+    """The table is in docs/architecture.md, and every package has a line there."""
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     table = text.split("## Packages and imports")[1].split("\n## ")[0]
     order = re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)
@@ -123,8 +124,8 @@ def test_prompts_hold_no_python_logic() -> None:
 
 
 def test_the_environment_is_read_in_one_module() -> None:
-    """A child's process gets an allowlist of it, and a home that the sandbox sets; everything else
-    goes through agent.settings, and what is redacted is read where it is."""
+    """A child process gets an allowlist of the environment, and a home that the sandbox sets.
+    Everything else goes through agent.settings, and redacted values are read where they are."""
     readers = {
         name
         for name, path in MODULES.items()

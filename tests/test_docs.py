@@ -1,4 +1,4 @@
-"""The documentation is current: its command reference, its links, and the commands it shows."""
+"""Check that the documentation is current: its command reference, its links, and its commands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Links between pages, anchors included, and the order of pages in mkdocs.yml."""
+    """The build checks links between pages, anchors included, and the order of pages in
+    mkdocs.yml."""
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
         cwd=ROOT,
@@ -65,7 +66,7 @@ SHOWN = re.compile(
 
 
 def shown_commands(page: Path) -> list[list[str]]:
-    """The words after ``autoresearch`` in indented blocks."""
+    """Return the words after ``autoresearch`` in indented blocks."""
     lines = re.sub(r"\\\n\s+", "", page.read_text("utf-8")).splitlines()
     matches = (SHOWN.match(line) for line in lines)
     return [shlex.split(m[1].split(" < ")[0], comments=True) for m in matches if m]
@@ -73,12 +74,12 @@ def shown_commands(page: Path) -> list[list[str]]:
 
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
 PLAIN = [page for page in WRITTEN if page.parent != ROOT]
-"""Pages without a retired term; the changelog and the results say what was, as it was called."""
+"""Pages without a retired term; the changelog and the results keep the old names."""
 
 
 @pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
 def test_no_page_holds_a_retired_term(page: Path) -> None:
-    """tests/test_words.py has the terms, each with the word to use."""
+    """tests/test_words.py lists the terms, each with the word to use."""
     found = [str(term) for term in _terms(" ".join(page.read_text("utf-8").split()), 0)]
     assert not found
 

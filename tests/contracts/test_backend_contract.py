@@ -1,5 +1,7 @@
-"""What every backend promises, whatever it builds models of. On a CPU, with what stands in for CUDA
-where a backend knows nothing else."""
+"""Test the promises of every backend, whatever it builds models of.
+
+The tests run on a CPU, with CUDA's stand-in for a backend that supports nothing else.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,8 @@ def test_evaluation_gives_each_targets_in_double_precision(
 
 
 def test_all_words_together_are_certain(backend: Backend) -> None:
-    """A likelihood of every word after the same text: they add up to one, and none is another's."""
+    """The likelihoods of every word after the same text add up to one, and each word has its
+    own."""
     model = build(backend, small())
     tokens_BT, targets_BT = (each[:1].repeat(VOCAB, 1) for each in stream(1))
     targets_BT[:, -1] = torch.arange(VOCAB)
@@ -175,7 +178,7 @@ def test_steps_lower_the_loss_of_what_they_are_trained_on(backend: Backend, reci
     assert losses[-1] < losses[0] - 0.5
 
 
-# --- the one place that chooses ------------------------------------------------------------------
+# --- the one place that chooses a backend ---------------------------------------------------------
 
 
 def test_every_name_that_a_spec_may_have_is_a_backend() -> None:

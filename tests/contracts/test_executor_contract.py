@@ -1,4 +1,4 @@
-"""What every executor promises, wherever its trials run."""
+"""Test the promises of every executor, wherever its trials run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
 @pytest.fixture(params=PARAMS)
 def fresh(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    """One to be closed."""
+    """Yield an executor that the test may close."""
     with MAKERS[request.param]() as opened:
         yield opened
 
@@ -97,7 +97,7 @@ def submit(
 
 
 def spread(executor: Executor, trial_dir: Path, wall_s: float = 60) -> Job:
-    """A trial that is deaf to SIGTERM and has three descendants, once they are all there."""
+    """Return a trial that ignores SIGTERM, once it has three descendants."""
     hostile.arm(trial_dir, hostile.spread, stay=True, deaf=True)
     job = executor.submit(trial_spec(wall_s=wall_s), trial_dir)
     wait_until(lambda: (trial_dir / "pids").exists() and len(pids(trial_dir)) == 4)
@@ -116,11 +116,11 @@ def alive(pid: int) -> bool:
 
 
 def same(finished: Finished, result: TrialOk | TrialFailed) -> bool:
-    """But for what a meter adds."""
+    """Return whether the results are equal, except for the energy that a meter adds."""
     return finished.result.model_copy(update={"energy_wh": None}) == result
 
 
-# --- the ordinary course -------------------------------------------------------------------------
+# --- normal operation -----------------------------------------------------------------------------
 
 
 def test_a_job_is_there_before_its_trial_has_ended(executor: Executor, trial_dir: Path) -> None:
@@ -149,7 +149,7 @@ def test_each_job_has_its_own_result_and_starts_in_turn(executor: Executor, tmp_
     for job, result in reversed(list(zip(jobs, expected, strict=True))):
         assert same(job.result(), result)
     began = [(tmp_path / str(number) / "trainer.log").stat().st_mtime_ns for number in range(4)]
-    # Those that start at once may do so in either order.
+    # Trials that start at once may do so in either order.
     assert all(began[n] < began[n + executor.places] for n in range(4 - executor.places))
 
 
@@ -200,7 +200,7 @@ def test_a_directory_with_a_result_is_kept(executor: Executor, trial_dir: Path) 
 
 
 def test_what_goes_in_and_out_are_values(executor: Executor, trial_dir: Path) -> None:
-    """They would cross to another machine."""
+    """On a cluster they cross to another machine."""
     spec = pickle.loads(pickle.dumps(trial_spec()))
     hostile.arm(trial_dir, hostile.leave_result, text=trial_ok(spec).model_dump_json())
     finished = executor.submit(spec, trial_dir).result()
@@ -247,7 +247,7 @@ def test_who_waits_for_its_place_is_woken_once_by_the_time_it_has_ended(
 
 
 def test_a_place_that_is_free_takes_the_next(executor: Executor, tmp_path: Path) -> None:
-    """Before what came of the first is known, perhaps; and each result is its own trial's."""
+    """The next trial may start before the first one's result is known; each gets its own result."""
     jobs: list[Job] = []
     first = submit(executor, tmp_path / "first", hostile.nap, s=0.2)
 
@@ -363,7 +363,7 @@ def test_closing_does_not_wait_for_a_start(fresh: Executor, tmp_path: Path) -> N
         job.result(0)
 
 
-# --- the one place that chooses ------------------------------------------------------------------
+# --- the one place that chooses an executor -------------------------------------------------------
 
 
 def test_every_executor_that_can_be_chosen_is_held_to_this() -> None:

@@ -1,4 +1,4 @@
-"""Whatever database keeps the history, it is the journal's index: equal however it came about."""
+"""Check that every database's history is the journal's index, equal however it was built."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def write_both(journal: Path, where: Address, rows: Iterator[Row]) -> list[Row]:
 
 
 def named_trials(rows: list[Row]) -> set[str]:
-    """Of every row, as its JSON says."""
+    """Return the trial ids in every row's JSON."""
     text = "\n".join(dump_row(row) for row in rows)
     listed = re.findall(r'"trial_ids":\[([^]]*)\]', text)
     return set(re.findall(r'"trial_id":"(t\d+)"', text)) | set(re.findall(r"t\d+", str(listed)))
@@ -223,7 +223,7 @@ def test_a_journal_with_another_past_is_indexed_anew(
     text = journal.read_text("utf-8")
     if change == "shortened":
         journal.write_text("".join(text.splitlines(keepends=True)[:20]), "utf-8")
-    elif change == "edited":  # by one digit, the size unchanged, in a line far from the end
+    elif change == "edited":  # by one digit, with the size unchanged, in a line far from the end
         head, mark, tail = text.partition('"val_bpb":4.')
         edited = head + mark + ("3" if tail[0] != "3" else "4") + tail[1:]
         assert len(edited) == len(text) and edited != text

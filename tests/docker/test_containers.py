@@ -1,4 +1,4 @@
-"""The containers' files, held to what can be checked without an engine."""
+"""Check the containers' files as far as possible without an engine."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def test_what_is_not_installed_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_the_base_brought_in_another_version_is_asked_for_again(tmp_path: Path) -> None:
-    """pip then brings it into the range; torch's family stays, whatever its version."""
+    """pip then installs a version in range; torch and its companions stay, whatever their
+    version."""
     for name, number in (("fastapi", "0.121.0"), ("torch", "2.11.0a0")):
         record = tmp_path / f"{name}-{number}.dist-info" / "METADATA"
         record.parent.mkdir()
@@ -198,7 +199,7 @@ def test_the_python_that_has_torch_is_the_one_asked_for(tmp_path: Path, where: s
         path.chmod(0o755)
 
     on_path = tmp_path / "bin"
-    # One without torch, as a distribution's own: no site-packages.
+    # A base without torch, with its distribution's own Python: no site-packages.
     program(on_path / "python3", f"{sys.executable} -S")
     environment = {"PATH": f"{on_path}:/usr/bin:/bin"}
     if where == "on PATH":

@@ -1,8 +1,8 @@
-"""A night's first commands in an image like NVIDIA's: its versions, and the compose file's limits.
+"""Run a campaign's first commands in an image like NVIDIA's, with the compose file's limits.
 
 The base is Debian with Python 3.12, a CUDA build of torch 2.11, Megatron-Core 0.17.0rc0, and openai
-and fastapi as an image of April 2026 has them. ``doctor``, two iterations against a dummy endpoint
-and ``serve`` run as uid 1000 on a read-only root, without capabilities. There is no GPU.
+and fastapi in the versions of an image of April 2026. ``doctor``, two iterations against a dummy
+endpoint and ``serve`` run as uid 1000 on a read-only root, without capabilities. There is no GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PINNED = (
 )
 LIBRARIES = "ca-certificates gcc libc6-dev libbz2-1.0 libffi8 libgomp1 liblzma5 libreadline8"
 LIBRARIES += " libsqlite3-0 libssl3 zlib1g"
-"""What a copied Python and Triton's compiler need."""
+"""Libraries that a copied Python and Triton's compiler need."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IMAGE = "localhost/rehearsal"
 TOKEN = "not-a-secret-but-thirty-two-long"
@@ -54,7 +54,7 @@ def image(engine: Engine) -> str:
     installed = subprocess.run(pip, capture_output=True, text=True, check=False)
     if installed.returncode != 0:
         pytest.skip(f"the base's packages cannot be installed: {installed.stderr[-300:]}")
-    # A Python built with a shared library knows that by the path it was built for.
+    # A Python built with a shared library finds it by the path it was built for.
     (root / "etc" / "ld.so.conf.d" / "python.conf").write_text("/opt/python3.12/lib\n")
     subprocess.run(["chroot", root, "ldconfig"], check=True)
     engine.load(root, "localhost/rehearsal-base", f"/opt/python3.12/bin:{SYSTEM_PATH}")
@@ -64,7 +64,7 @@ def image(engine: Engine) -> str:
 
 
 class Rehearsal:
-    """Runs commands of the image and keeps what they print."""
+    """Run commands of the image, and keep their output."""
 
     def __init__(self, engine: Engine, endpoint: str) -> None:
         self.engine, self._endpoint = engine, endpoint

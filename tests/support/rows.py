@@ -1,4 +1,4 @@
-"""Journals as campaigns leave them, without training anything."""
+"""Provide journals as campaigns leave them, without training anything."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def stress_row(
     rank: int = 1,
     steps: int = 1000,
 ) -> StressRow:
-    """A long run; a number is its val_bpb."""
+    """Return the row of a long run; a number as its result is its val_bpb."""
     if isinstance(result, float):
         result = ok(result, steps=steps, tokens=steps * of.tokens_per_step)
     return StressRow(
@@ -188,7 +188,7 @@ def stress_row(
 
 
 class Simulator:
-    """Writes the rows of a campaign whose true scores it draws itself."""
+    """Write the rows of a campaign whose true scores it draws itself."""
 
     def __init__(
         self, seed: int = 0, *, tau: float = 0.05, bad: float = 0.15, sigma: float = SIGMA
@@ -196,11 +196,11 @@ class Simulator:
         self.rng = random.Random(seed)
         self.tau, self.bad, self.sigma = tau, bad, sigma
         self.truth: dict[str, float] = {}
-        """By config_hash."""
+        """True scores by config_hash."""
         self.trials = 0
 
     def rows(self, iterations: int, *, stress_every: int | None = None) -> Iterator[Row]:
-        """A campaign row, five baselines and so many iterations, with an event here and there.
+        """Yield a campaign row, five baselines and the iterations, with an event here and there.
 
         :param stress_every: iterations between stress tests of the baseline and the latest config;
             None for none.
@@ -326,14 +326,15 @@ class Simulator:
         )
 
     def _score(self, of: Config, seed: int) -> float:
-        """Half of the noise's variance is the seed's own, shared by every config."""
+        """Draw a score. Half of the noise's variance belongs to the seed and is shared by every
+        config."""
         shared = random.Random(f"seed {seed}").gauss(0, 1)
         own = self.rng.gauss(0, 1)
         return self.truth[of.config_hash] + self.sigma * (shared + own) / math.sqrt(2)
 
 
 def write_journal(path: Path, rows: Iterator[Row]) -> list[Row]:
-    """The rows as a journal, without a sync for each; the rows."""
+    """Write the rows as a journal, without a sync for each, and return them."""
     kept = list(rows)
     path.write_text("".join(dump_row(row) + "\n" for row in kept), "utf-8")
     return kept

@@ -1,19 +1,19 @@
-"""Published throughputs of whole training runs, and what the step's arithmetic makes of them.
+"""Provide published throughputs of whole training runs, and the step arithmetic's results for them.
 
 ``h100``: the weak-scaling table of Megatron-LM's README (images/model_table.png, Megatron-Core
 r0.8.0, July 2024): GPTs with untied tables of 131,072 tokens, sequences of 4,096, bf16, DP 48;
-model FLOPs. It does not say the micro-batch, nor the chunks of the pipeline. Taken is the fastest
-micro-batch that fits, and a chunk of one layer.
+model FLOPs. The table does not give the micro-batch or the chunks of the pipeline. The fastest
+micro-batch that fits is used, and a chunk of one layer.
 
 ``a100``: table 1 of Narayanan et al. 2021 (arXiv 2104.04473) with the settings of its run script
 (examples/academic_paper_scripts/sc21/run_table_1.sh): GPTs with tied tables of 51,200 tokens,
 sequences of 2,048, fp16, all layers recomputed, which its FLOPs count.
 
-``held_out``: other runs. Llama 3 405B on H100 (arXiv 2407.21783, table 4, bf16;
-its 126 layers are on 16 stages as if there were 128), and dense models of NVIDIA's
-Megatron-Bridge summary (docs/performance-summary.md and its archive, containers 25.11 and 26.02) on
-H100 in fp8, whose products are taken to be twice as fast as bf16's; nothing was fitted to them. The
-one on B200 is what B200's share is from.
+``held_out``: other runs, to which nothing was fitted. They are Llama 3 405B on H100 (arXiv
+2407.21783, table 4, bf16; its 126 layers are on 16 stages as if there were 128), and dense models
+of NVIDIA's Megatron-Bridge summary (docs/performance-summary.md and its archive, containers 25.11
+and 26.02) on H100 in fp8, whose products are assumed to be twice as fast as bf16's. The run on B200
+is the source of B200's share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainer.machine.flops import TrainingFlops
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A row of a table."""
+    """Hold a row of a table."""
 
     name: str
     heads: int
@@ -42,9 +42,9 @@ class Published:
     gpus: int
     batch: int
     tflops: float
-    """A GPU, as the table has it."""
+    """TFLOP/s per GPU, as in the table."""
     micro_batch: int | None = None
-    """None: not said."""
+    """None if the table does not give it."""
     chunks: int | None = None
 
 
@@ -75,20 +75,20 @@ PAPER_2021 = (
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A run of another table."""
+    """Hold a run of another table."""
 
     name: str
     gpu: str
     target: str
     layout: Layout
     tflops: float
-    """A GPU, the model's FLOPs."""
+    """TFLOP/s per GPU, counting the model's FLOPs."""
     fp8: bool
     chunks: int = 1
 
 
 def _run(name: str, gpu: str, target: str, shape: str, tflops: float, chunks: int = 1) -> HeldOut:
-    """``shape``: TP, PP, DP, micro-batch, global batch."""
+    """Return a run; ``shape`` lists TP, PP, DP, micro-batch and global batch."""
     tensor, pipeline, data, micro_batch, global_batch = map(int, shape.split())
     layout = Layout(
         tensor=tensor,
@@ -110,8 +110,8 @@ HELD_OUT = (
     _run("8B fp8, 8 B200", "b200", "llama-7b", "1 1 8 2 128", 1576),
 )
 IN_2024 = Practice(tensor_hidden=0.7, pipeline_hidden=True)
-"""Everything overlapped; ``--tp-comm-overlap`` is taken to hide all but the first and last pieces
-of what it sends."""
+"""Practice with everything overlapped. ``--tp-comm-overlap`` is assumed to hide all but the first
+and last pieces that it sends."""
 IN_2021 = Practice(
     fused_attention=False,
     sequence_parallel=False,
@@ -123,7 +123,7 @@ IN_2021 = Practice(
 
 
 def target_of(row: Published, *, seq_len: int, vocab_size: int, tied: bool) -> TargetArchitecture:
-    """The row's model."""
+    """Return the row's model."""
     values = {
         "name": row.name,
         "d_model": row.width,
@@ -146,7 +146,7 @@ def target_of(row: Published, *, seq_len: int, vocab_size: int, tied: bool) -> T
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A row, and what the arithmetic says of it."""
+    """Hold a row, and the arithmetic's result for it."""
 
     row: Published
     layout: Layout
@@ -155,12 +155,12 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Relative; above 0 where the arithmetic promises too much."""
+        """Return the relative error; above 0, the arithmetic predicts too much."""
         return self.tflops / self.row.tflops - 1
 
 
 def h100_rows(machine: Machine = MACHINES["h100"]) -> Iterator[Compared]:
-    """The README's table."""
+    """Yield the README's table."""
     for row in README_2024:
         target = target_of(row, seq_len=4096, vocab_size=131_072, tied=False)
         flops = TrainingFlops.of(target, vocab_size=131_072, seq_len=4096).per_token
@@ -174,10 +174,10 @@ def h100_rows(machine: Machine = MACHINES["h100"]) -> Iterator[Compared]:
 
 
 def a100_rows(machine: Machine = MACHINES["a100"]) -> Iterator[Compared]:
-    """The paper's table."""
+    """Yield the paper's table."""
     for row in PAPER_2021:
         target = target_of(row, seq_len=2048, vocab_size=51_200, tied=True)
-        # Their equation (3): 8 FLOPs a weight and token where 6 are the model's.
+        # The paper's equation (3): 8 FLOPs per weight and token where 6 are the model's.
         model = TrainingFlops.of(target, vocab_size=51_200, seq_len=2048)
         head = 6 * 51_200 * target.d_model
         flops = 4 / 3 * (model.per_token - head) + head
@@ -187,7 +187,7 @@ def a100_rows(machine: Machine = MACHINES["a100"]) -> Iterator[Compared]:
 
 
 def held_out() -> Iterator[tuple[HeldOut, float]]:
-    """Each run, and the arithmetic's relative error."""
+    """Yield each run with the arithmetic's relative error."""
     for run in HELD_OUT:
         target = _llama_405b() if run.target == "405b" else load_target(run.target)
         machine = MACHINES[run.gpu]

@@ -1,4 +1,4 @@
-"""The proposer of the tests: it says what it was told to say."""
+"""Provide a proposer that follows a script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trajectory.proposals import ProposerRecord
 
 
 class ScriptedProposer:
-    """Offers ``raws[iter - 1]``, whatever was offered before, so that a campaign can resume."""
+    """Offer ``raws[iter - 1]``, whatever was offered before, so that a campaign can resume."""
 
     def __init__(self, raws: Sequence[str]) -> None:
         self._raws = tuple(raws)
@@ -17,7 +17,7 @@ class ScriptedProposer:
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
-        :raises ProposerError: past the end of the script.
+        :raises ProposerError: if the script has ended.
         """
         if memory.iter > len(self._raws):
             raise ProposerError(

@@ -1,4 +1,4 @@
-"""Searches over a made-up objective, with and without earlier campaigns to learn from."""
+"""Run searches over a synthetic objective, with and without earlier campaigns to learn from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Objective = Callable[[Config], float]
 
 
 def objective(lr: float, beta2: float, d_ff: int) -> Objective:
-    """Best at one learning rate, beta2 and width; the baseline's place on it follows."""
+    """Return an objective with its optimum at one learning rate, beta2 and width."""
 
     def bpb(config: Config) -> float:
         return (
@@ -36,11 +36,11 @@ def objective(lr: float, beta2: float, d_ff: int) -> Objective:
 
 HERE = objective(lr=8e-3, beta2=0.99, d_ff=1024)
 ELSEWHERE = objective(lr=1e-4, beta2=0.85, d_ff=256)
-"""What is good here is bad there."""
+"""An objective under which the best values of the other one are bad."""
 
 
 def prior_of(bpb: Objective, configs: int = 60, seed: int = 0) -> Prior:
-    """A campaign that measured configs by chance, on a scale ten times this one's."""
+    """Return a campaign that measured random configs, on a scale ten times this one's."""
     rng = Random(seed)
     told: list[PriorConfig] = []
     start = bpb(MENU.baseline)
@@ -60,7 +60,7 @@ def prior_of(bpb: Objective, configs: int = 60, seed: int = 0) -> Prior:
 def search(
     bpb: Objective, iterations: int, seed: int, priors: tuple[Prior, ...] = ()
 ) -> list[float]:
-    """The true val_bpb of the best config found, after each iteration."""
+    """Return the true val_bpb of the best config found, after each iteration."""
     proposer = SamplerProposer(RAILS)
     rng = Random(seed)
     memory = replace(fresh_memory(), seed=seed, priors=priors)

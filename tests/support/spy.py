@@ -1,4 +1,4 @@
-"""A proposer that remembers what it was shown."""
+"""Provide a proposer that remembers what it was shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent.proposers.sampler import SamplerProposer
 
 
 class Spy:
-    """The sampler, and what it was shown."""
+    """Propose as the sampler does, and keep the memories it was shown."""
 
     def __init__(self, rails: Rails) -> None:
         self.seen: list[Memory] = []

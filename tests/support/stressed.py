@@ -1,5 +1,7 @@
-"""Campaigns that have been through a stress test, without training anything: their curves are
-drawn from a law that the test knows."""
+"""Provide campaigns after a stress test, without training anything.
+
+Their curves are drawn from a law that the test knows.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ from trajectory.rows import (
 )
 
 Loss = Callable[[float], float]
-"""Tokens to nats a token."""
+"""A function from tokens to nats per token."""
 
 
 def law(floor: float = 2.0, amplitude: float = 3.0, exponent: float = 0.3) -> Loss:
-    """``floor + amplitude × (tokens / 10,000)^-exponent``."""
+    """Return ``floor + amplitude × (tokens / 10,000)^-exponent``."""
     return lambda tokens: floor + amplitude * (tokens / 1e4) ** -exponent
 
 
@@ -40,7 +42,7 @@ def curve(
     noise: float = 0.05,
     level_sd: float = 0.0,
 ) -> list[CurvePoint]:
-    """A long run's, its noise and its run's own level drawn by ``seed``."""
+    """Return a long run's curve; ``seed`` determines its noise and the run's own level."""
     rng = random.Random(seed)
     level = math.exp(rng.gauss(0, level_sd))
     schedule = Schedule(of, Budget(unit="steps", amount=steps), None)
@@ -66,9 +68,9 @@ def stressed_campaign(
     seeds: int = 2,
     standing: int | None = None,
 ) -> Path:
-    """A campaign whose configs (the first is the best) were all given long runs.
+    """Write a campaign whose configs (the first is the best) all had long runs.
 
-    :param standing: how many of them are finalists; None: all.
+    :param standing: the number of finalists among them; None: all.
     """
     menu = load_menu("cpu-tiny")
     first = campaign_row().model_copy(

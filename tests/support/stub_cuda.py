@@ -1,4 +1,5 @@
-"""A machine with a GPU driver that drives nothing: its library, device nodes and /proc/driver."""
+"""Simulate a machine whose GPU driver drives nothing: its library, device nodes and
+/proc/driver."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ SOURCE = Path(__file__).with_name("stub_libcuda.c")
 NODES = "nvidiactl nvidia0 nvidia-uvm nvidia-uvm-tools nvidia-caps/nvidia-cap1".split()
 
 HAS_CUDA = torch.version.cuda is not None
-"""Whether torch here is a build with CUDA, as package indexes have it for most machines."""
+"""Whether torch here is a build with CUDA, the package indexes' build for most machines."""
 STARTED = "the CUDA driver starts, but torch " if HAS_CUDA else "is a build without CUDA"
-"""What is said where the library starts: no torch gets further with it."""
+"""The message once the library starts: no torch gets further with it."""
 
 
 def build_stub(folder: Path) -> Path:
-    """The folder with the stub as libcuda.so.1, compiled by the system's C compiler."""
+    """Compile the stub as libcuda.so.1 with the system's C compiler, and return the folder."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler to build the stand-in for libcuda with")
@@ -33,26 +34,26 @@ def build_stub(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class StubMachine:
-    """Where everything of it is. ``root`` takes the place of / for the driver's files."""
+    """Hold the machine's places. ``root`` replaces / for the driver's files."""
 
     library: Path
     root: Path
 
     def environ(self, **told: str) -> dict[str, str]:
-        """This process's environment with the stub found first; ``told``, without their prefix
-        CUDA_STUB_, say how it behaves."""
+        """Return this process's environment with the stub found first. ``told`` configures the
+        stub; the names are without their prefix CUDA_STUB_."""
         stub = {f"CUDA_STUB_{name.upper()}": value for name, value in told.items()}
         library_path = {"LD_LIBRARY_PATH": str(self.library)}
         return {**os.environ, **library_path, "CUDA_STUB_ROOT": str(self.root), **stub}
 
 
 def make_machine(library: Path, root: Path) -> StubMachine:
-    """Nodes that can be opened, mapped and controlled, and what /proc/driver says."""
+    """Create nodes that can be opened, mapped and controlled, and the files of /proc/driver."""
     for name in NODES:
         node = root / "dev" / name
         node.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # as /dev/zero
+            os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # like /dev/zero
             node.open("rb").close()
         except OSError:  # not root, or a file system without devices
             node.unlink(missing_ok=True)
@@ -66,7 +67,7 @@ def make_machine(library: Path, root: Path) -> StubMachine:
 
 
 def set_available(root: Path, gib: float) -> None:
-    """Have the machine's /proc/meminfo say that so much of 128 GiB is available."""
+    """Make the machine's /proc/meminfo report this much of 128 GiB as available."""
     meminfo = root / "proc" / "meminfo"
     meminfo.parent.mkdir(exist_ok=True)
     part = meminfo.with_suffix(".part")

@@ -1,4 +1,4 @@
-"""Texts for corpora: distinct, of known size, the same ones every time."""
+"""Provide texts for corpora: distinct, of known size, the same ones every time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _words() -> list[str]:
 
 
 def make_texts(count: int, *, size: int = 400, seed: int = 0) -> list[str]:
-    """``count`` distinct texts of about ``size`` characters each."""
+    """Return ``count`` distinct texts of about ``size`` characters each."""
     rng = random.Random(seed)
     vocabulary = _words()
     texts = []
@@ -26,7 +26,7 @@ def make_texts(count: int, *, size: int = 400, seed: int = 0) -> list[str]:
 
 
 def write_folder(folder: Path, texts: list[str]) -> Path:
-    """One file a text."""
+    """Write one file per text."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, text in enumerate(texts):
         (folder / f"{number:04d}.txt").write_text(text, "utf-8")

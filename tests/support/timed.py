@@ -1,4 +1,4 @@
-"""Plans of runs on several lanes, by a simulated clock: stopped and killed as nights are."""
+"""Run plans on several lanes by a simulated clock, with stops and kills as in real campaigns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trajectory.rows import EventRow, Role, Row, TrialRecord
 
 
 class Killed(BaseException):
-    """As much of SIGKILL as a test within one process has: nothing is tidied up."""
+    """Simulate SIGKILL within one process: nothing is cleaned up."""
 
 
 @dataclass
 class TimedWorld:
-    """Runs whose results say how long they took."""
+    """A world of runs whose results contain their duration."""
 
     result: Callable[[TrialSpec], TrialOk | TrialFailed]
     name: str = "timed"
@@ -35,14 +35,14 @@ class TimedWorld:
 
 @dataclass
 class Onlooker:
-    """Shows nothing; stops the work once so many trials have ended."""
+    """Show nothing, and stop the work once this many trials have ended."""
 
     stop: StopRequest
     stops_after: int | None = None
     kills: bool = False
     running: set[str] = field(default_factory=set)
     most: int = 0
-    """At once."""
+    """The most trials that ran at once."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         self.running.add(spec.trial_id)
@@ -70,17 +70,17 @@ class Onlooker:
 
 @dataclass
 class Plan:
-    """Some work on one campaign, begun and gone on with."""
+    """Hold work on one campaign that is started and resumed."""
 
     result: Callable[[TrialSpec], TrialOk | TrialFailed]
     work: Callable[[TrialRunner, Onlooker], Any]
-    """Makes the work and does it."""
+    """The function that does the work."""
     campaign: Campaign
 
     def done(
         self, lanes: int, *, stops_after: int | None = None, kills: bool = False
     ) -> tuple[Any, Onlooker]:
-        """What it came to, on so many lanes."""
+        """Do the work on this many lanes; return its result and its watcher."""
         stop = StopRequest()
         onlooker = Onlooker(stop, stops_after, kills)
         with SimulatedExecutor(TimedWorld(self.result), lanes) as executor:  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class Plan:
             return self.work(runner, onlooker), onlooker
 
     def stopped(self, lanes: int, *, after: int, kills: bool) -> None:
-        """Begun, and stopped after so many trials."""
+        """Start the work, and stop it after this many trials."""
         try:
             self.done(lanes, stops_after=after, kills=kills)
         except (Interrupted, Killed):
@@ -103,11 +103,11 @@ class Plan:
         raise AssertionError("it was not stopped")
 
     def rows(self) -> list[Row]:
-        """Its journal."""
+        """Return the journal's rows."""
         return list(read_rows(self.campaign.directory / "trajectory.jsonl"))
 
     def nothing_was_dropped(self) -> None:
-        """Every trial on disk stands in one row, and none in two."""
+        """Check that every trial on disk is in exactly one row."""
         rows = self.rows()
         told = [row.trial.trial_id for row in rows if hasattr(row, "trial")]
         lost = [one for row in rows if isinstance(row, EventRow) for one in row.trial_ids]

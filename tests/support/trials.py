@@ -1,4 +1,4 @@
-"""Specs and results of trials that train nothing."""
+"""Provide specs and results of trials that train nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from trainer.spec import Limits, TrialOk, TrialSpec
 
 
 def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:
-    """A spec for the executor, with any field changed; fields of its limits go by their names."""
+    """Return a spec for the executor, with any field changed; fields of its limits are passed by
+    name."""
     limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
     fields: dict[str, Any] = {
         "trial_id": "0001-s1",
@@ -28,7 +29,7 @@ def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> Trial
 
 
 def by_command(spec: TrialSpec) -> TrialSpec:
-    """The same trial, whose attack a script makes that it runs as its command."""
+    """Return the same trial with a script as its command, which makes the attack."""
     told = command(
         argv=(sys.executable, "tests/support/hostile_command.py", "{out}"),
         directory=str(ROOT),
@@ -43,13 +44,16 @@ def by_command(spec: TrialSpec) -> TrialSpec:
 
 
 def on_gpu(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:
-    """The same on a GPU, of the backend that leaves torch to the trial. For the other one the fork
-    server loads it, and a torch without CUDA is then the first thing the trial stumbles over."""
+    """Return the same trial on a GPU, of the backend that leaves torch to the trial.
+
+    For the other backend the fork server imports torch, and a torch without CUDA would be the
+    trial's first obstacle.
+    """
     return trial_spec(corpus_dir, device="cuda", backend="megatron", **changes)
 
 
 def trial_ok(spec: TrialSpec, **changes: Any) -> TrialOk:
-    """A result that a trial of ``spec`` could have, with any field changed."""
+    """Return a result that a trial of ``spec`` could have, with any field changed."""
     steps = spec.budget.steps(spec.config.tokens_per_step) or 1
     fields: dict[str, Any] = {
         "val_bpb": 4.25,

@@ -1,13 +1,13 @@
-"""Worlds whose laws are known, in which ladders and large runs are made: what a forecast from the
-ladder says of the run, and what ``verify`` says of runs with planted faults.
+"""Simulate worlds with known laws, in which ladders and large runs are made.
 
-No world is made by the law that is fitted, but for one end law in three. Ends: Besiroglu et al.
+Tests compare the ladder's forecast with the run, and the output of ``verify`` with planted faults.
+No world follows the law that is fitted, except for one end law in three. Ends: Besiroglu et al.
 2024 (arXiv 2404.10102, table 1), Kaplan et al. 2020 (arXiv 2001.08361, equation 1.5 with the
-constants of its table 2: no floor, size and data coupled) and a coupled law with a floor. Ways
-down: the multi-power law (arXiv 2503.12811) with its authors' constants, and annealing with
-momentum in the form of Tissue et al. (arXiv 2408.11029, lambda 0.999), both in steps and real
-learning rates. Runs differ by luck, wander with their text and have noise that neighbouring steps
-share.
+constants of its table 2: no floor, size and data coupled) and a coupled law with a floor. Curves
+towards the end: the multi-power law (arXiv 2503.12811) with its authors' constants, and annealing
+with momentum in the form of Tissue et al. (arXiv 2408.11029, lambda 0.999), both in steps and real
+learning rates. Runs have individual offsets, drift with their text, and have noise that neighboring
+steps share.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from trainer.spec import CurvePoint
 Array = NDArray[np.float64]
 
 BYTES = 4.0
-"""Of a token."""
+"""Bytes per token."""
 LOGGED = 4000
-"""Losses of a run, at most."""
+"""Maximum number of logged losses in a run."""
 KINDS = (
     "sound", "spikes", "x1.02", "x1.05", "x1.10", "x1.40", "stop 5 %", "stop 50 %", "half size",
     "drift",
@@ -58,7 +58,7 @@ ENDS: dict[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True)
 class World:
-    """One truth, one ladder in it, one target."""
+    """Hold one truth, one ladder in it, and one target."""
 
     seed: int
     end: str
@@ -71,11 +71,11 @@ class World:
     leap: float
     """The target's parameters over the largest rung's."""
     kind: str
-    """Of schedule."""
+    """The kind of learning-rate schedule."""
 
     @classmethod
     def of(cls, seed: int) -> World:
-        """The world of a number."""
+        """Return the world with this seed."""
         rng = np.random.default_rng([seed, 5])
         return cls(
             seed=seed,
@@ -91,13 +91,13 @@ class World:
         )
 
     def ladder(self) -> list[RungRun]:
-        """Rungs of doubling size, two seeds on the smallest."""
+        """Return rungs of doubling size, with two seeds on the smallest."""
         rng = np.random.default_rng([self.seed, 6])
         sizes = [1e7 * 2.0**k for k in range(self.rungs)]
         return [self._rung(size, rng) for size in [sizes[0], *sizes]]
 
     def target(self) -> tuple[PlannedRuns, ScheduleShape]:
-        """What is planned."""
+        """Return the planned run and its schedule."""
         n = 1e7 * 2.0 ** (self.rungs - 1) * self.leap
         schedule, batch = self._schedule(n)
         text = Text(tokenizer="bpe", vocab_size=50_000, bytes_per_token=BYTES)
@@ -119,13 +119,13 @@ class World:
         return both, schedule
 
     def end_bpb(self) -> float:
-        """The sound target's, without its luck."""
+        """Return the final bits per byte of a sound target run, without its individual offset."""
         both, _ = self.target()
         end = ENDS[self.end](both.target_params, both.total_tokens)
         return end / math.log(2) / BYTES
 
     def log(self, kind: str, draw: int) -> CloudLog:
-        """A target's run of one of KINDS."""
+        """Return the log of a target's run of one of KINDS."""
         both, schedule = self.target()
         rng = np.random.default_rng([self.seed, 7, draw])
         n = both.target_params / (2 if kind == "half size" else 1)
@@ -207,7 +207,8 @@ class World:
 
 
 def settling(rates: Array, sums: Array, _: int) -> Array:
-    """LD of the multi-power law with the constants of the authors' fit to 100 M parameters."""
+    """Return LD of the multi-power law with the authors' constants for their fit to 100 M
+    parameters."""
     fall = np.maximum(rates[:-1] - rates[1:], 0.0)
     since = np.maximum(sums[:, None] - sums[None, 1:], 0.0)
     x = np.maximum(rates[1:], 1e-7) ** -0.655 * since
@@ -215,7 +216,7 @@ def settling(rates: Array, sums: Array, _: int) -> Array:
 
 
 def _momentum(rates: Array, _: Array, steps: int) -> Array:
-    """C S2 of annealing with momentum, with a C by which a whole cosine gains 0.1 nats."""
+    """Return C S2 of annealing with momentum; C makes a whole cosine gain 0.1 nats."""
     keep = 0.999 ** (steps / GRID)
     area, held = np.zeros(len(rates)), 0.0
     for k in range(1, len(rates)):

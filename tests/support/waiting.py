@@ -1,4 +1,4 @@
-"""Waiting for what a test has started."""
+"""Wait for things that a test has started."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import psutil
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Poll until ``condition`` holds. The suite's own timeout ends a wait in vain, so that no
-    test fails because a machine is busy."""
+    """Poll until ``condition`` holds.
+
+    The suite's own timeout ends a wait in vain, so no test fails because a machine is busy.
+    """
     while not condition():
         time.sleep(0.01)
 

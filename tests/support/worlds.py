@@ -1,4 +1,4 @@
-"""Worlds small enough to know all about."""
+"""Provide worlds that are small enough to know completely."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ STEPS = 60
 
 
 class RateWorld(SimulatedWorld):
-    """Only the learning rate matters, best at 1e-2, and from 2e-2 on nothing trains."""
+    """A world where only the learning rate matters: it is best at 1e-2, and nothing trains from
+    2e-2 on."""
 
     def __init__(self, sigma: float = 0.0, *, curves: bool = False) -> None:
         self.name = "rate"

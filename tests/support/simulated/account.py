@@ -1,4 +1,5 @@
-"""What no campaign can know of itself: how good its reference truly is, and what that took."""
+"""Record facts that no campaign can know: its reference's true score, and the cost of reaching
+it."""
 
 from __future__ import annotations
 
@@ -13,20 +14,20 @@ from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 
 class Stage(Frozen):
-    """How far a night had come after an iteration; 0 for the baseline."""
+    """Hold the state of a night after an iteration; 0 is the baseline."""
 
     iteration: int
     runs: int
-    """Trials so far, the baseline's among them."""
+    """Trials so far, the baseline's included."""
     train_s: float
-    """Simulated seconds that those took."""
+    """Simulated seconds of these trials."""
     truth: float
-    """Of the reference, without noise."""
+    """The reference's true score, without noise."""
 
 
 @dataclass(slots=True)
 class Account:
-    """A watcher of the loop (:class:`agent.search.watcher.Watcher`)."""
+    """Watch the loop (:class:`agent.search.watcher.Watcher`) and record its progress."""
 
     world: World
     campaign: Campaign
@@ -40,34 +41,34 @@ class Account:
     train_s: float = 0.0
 
     def note(self, text: str) -> None:
-        """Nobody reads it."""
+        """Ignore the note."""
 
     def proposing(self, iteration: int) -> None:
-        """Nobody waits for it."""
+        """Ignore the proposal: it takes no simulated time."""
 
     def assessed(self, assessment: Assessment) -> None:
-        """Nobody asks."""
+        """Ignore the assessment."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        """It has ended by now."""
+        """Ignore the start: only ended trials count."""
 
     def trial_placed(self, trial_id: str, place: Place) -> None:
-        """Nor where it ran."""
+        """Ignore the trial's place."""
 
     def trial_point(self, trial_id: str, point: CurvePoint) -> None:
-        """Nobody draws it."""
+        """Ignore the point: no curve is drawn."""
 
     def trial_given_up(self, trial_id: str) -> None: ...
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self.runs += record.wall_s > 0  # what was remembered took no time and is no run
+        self.runs += record.wall_s > 0  # a remembered result took no time and is no run
         self.train_s += record.wall_s
         if isinstance(record.result, TrialFailed):
             status = record.result.status
             self.failures[status] = self.failures.get(status, 0) + 1
 
     def baseline_measured(self, row: BaselineRow) -> None:
-        """The night begins where all of its seeds are measured."""
+        """Start the record once all of the baseline's seeds are measured."""
         self.stages[:] = [self._stage(0)]
 
     def iteration_ended(self, row: IterationRow) -> None:
@@ -96,7 +97,7 @@ class Account:
         return otherwise if known is None else self._truth(gpt(known.config))
 
     def _truth(self, config: Config) -> float:
-        """Of a config that was trained, which therefore has one."""
+        """Return the true score of a config that was trained, which therefore has one."""
         truth = self.world.truth(config)
         assert truth is not None, f"{config.config_hash} was kept and cannot be trained"
         return truth

@@ -1,4 +1,4 @@
-"""The product's seam for running trials, with a world in place of a trainer."""
+"""Implement the product's interface for running trials, with a world in place of a trainer."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from trainer.spec import CurvePoint, Place, TrialOk, TrialSpec
 
 
 class SimulatedExecutor(Executor):
-    """Trials that take no time, and say how long they would have taken.
+    """Run trials that take no real time, and report the simulated time they take.
 
-    With one place a trial is over as soon as it is submitted. With several they are over in the
-    order in which they would be: whoever waits (:meth:`wait`) moves the clock on to the end of the
-    next.
+    With one place a trial ends as soon as it is submitted. With several, trials end in the order of
+    their simulated end times: a call of :meth:`wait` advances the clock to the next end.
 
-    Each leaves the files that a real one leaves, so that curves are read and interrupted nights
-    resumed as ever.
+    Each trial leaves the files of a real one, so that curves are read and interrupted nights
+    resumed as usual.
     """
 
     def __init__(self, world: World, places: int = 1) -> None:
         self.places = places
         self.now_s = 0.0
-        """The clock, where there are several places."""
+        """The simulated clock, used if there are several places."""
         self._world = world
         self._door = threading.Lock()
         self._closed = False
@@ -77,7 +76,7 @@ class SimulatedExecutor(Executor):
             job.cancel()
 
     def _gives_up(self, job: SimulatedJob) -> None:
-        """It was cancelled: its lane is free at once."""
+        """Free the lane of a cancelled trial at once."""
         left = [one for one in self._running if one[2] is not job]
         if len(left) < len(self._running) and not self._closed:
             heapq.heapify(left)
@@ -112,7 +111,7 @@ class SimulatedExecutor(Executor):
 
 
 class SimulatedJob(Job):
-    """A trial. A :class:`SimulatedExecutor` alone makes them."""
+    """A trial. Only a :class:`SimulatedExecutor` creates one."""
 
     def __init__(
         self,
@@ -131,7 +130,8 @@ class SimulatedJob(Job):
         self._callbacks: list[Callable[[], None]] = []
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """See :meth:`Job.wait`. It has ended, or ends when the executor's clock says so."""
+        """See :meth:`Job.wait`. The trial has ended, or ends when the executor's clock reaches its
+        end."""
         return self._outcome is not None
 
     def result(self, timeout_s: float | None = None) -> Finished:
@@ -167,10 +167,10 @@ class SimulatedJob(Job):
             self.end()
             self._gives_up(self)
 
-    # --- for its executor ------------------------------------------------------------------------
+    # --- for its executor -------------------------------------------------------------------------
 
     def start(self, place: Place | None) -> float:
-        """Run it; the simulated seconds it takes."""
+        """Run the trial, and return the simulated seconds it takes."""
         self._place = place
         self.lane = "" if place is None else place.lane
         try:
@@ -182,7 +182,7 @@ class SimulatedJob(Job):
         return finished.wall_s
 
     def end(self) -> None:
-        """Its time is over."""
+        """Publish the result once its time is over."""
         if self._outcome is None:
             self._outcome = self._to_come
             for callback in self._callbacks:

@@ -1,8 +1,8 @@
-"""One night: a campaign of the product, in a world whose truth is known.
+"""Run one night: a campaign of the product, in a world whose truth is known.
 
-Campaign, loop, race, judge, rails, journal and history are the product's own, on disk as ever (in
-memory where /dev/shm is, so that no sync is waited for). Only the executor is simulated, and the
-night says what no campaign can know: how good its reference truly is.
+Campaign, loop, race, judge, rails, journal and history are the product's own, on disk as usual (in
+memory if /dev/shm exists, so that syncs do not wait). Only the executor is simulated. The night
+also reports what no campaign can know: its reference's true score.
 """
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ SHM = Path("/dev/shm")
 
 
 class Night(Frozen):
-    """What came of one night."""
+    """Hold the outcome of one night."""
 
     world: str
     seed: int
     best: float
-    """Best known truth of the world."""
+    """Best known true score in the world."""
     stages: tuple[Stage, ...]
     keeps: int
     false_keeps: int
-    """Kept and truly no better than the reference of that iteration."""
+    """Number of kept configs that are truly no better than the reference of that iteration."""
     refused: int
-    """Proposals that the rails refused."""
+    """Number of proposals that the rails refused."""
     failures: dict[str, int]
     """Trials that ended without a score, by status."""
     told_gain: float | None
-    """Over the baseline, as ``top`` tells it of the incumbent; positive is better."""
+    """The incumbent's gain over the baseline, as ``top`` reports it; positive is better."""
     ask_ms: float
-    """Median of what proposing took."""
+    """Median milliseconds per proposal."""
     seconds: float
-    """That the night itself took."""
+    """Real seconds that the night took."""
 
     @property
     def true_gain(self) -> float:
-        """Of the last reference over the baseline; positive is better."""
+        """True gain of the last reference over the baseline; positive is better."""
         return self.stages[0].truth - self.stages[-1].truth
 
     @property
     def runs(self) -> int:
-        """Trials, the baseline's among them."""
+        """Trials, the baseline's included."""
         return self.stages[-1].runs
 
     def regret(self, iteration: int) -> float:
-        """Truth of the reference after so many iterations, less the best known."""
+        """Return the reference's true score after this many iterations, less the best known one."""
         return [one for one in self.stages if one.iteration <= iteration][-1].truth - self.best
 
 
@@ -90,11 +90,11 @@ def night(
 ) -> Night:
     """Search in this world.
 
-    :param seed: the campaign's: of what is proposed, and of its trials. Nights of one seed see the
-        same noise on the same configs, whoever proposes.
-    :param rules: of the judge; None: those the product ships with.
-    :param settings: the campaign's that are not to be the product's defaults.
-    :param runs: also end once so many trials were run.
+    :param seed: the campaign's seed, for proposals and trials. Nights with one seed see the same
+        noise on the same configs, whichever proposer they use.
+    :param rules: the judge's rules; None: those the product ships with.
+    :param settings: the campaign's settings that differ from the product's defaults.
+    :param runs: also end after this many trials.
     """
     began = time.monotonic()
     rules = Rules() if rules is None else rules
@@ -128,7 +128,7 @@ def put_together(
     watcher: Account,
     stop: StopRequest | None = None,
 ) -> Loop:
-    """The loop at work on this campaign."""
+    """Return the loop that works on this campaign."""
     rails = Rails(
         campaign.menu,
         budget=campaign.settings.budget,
@@ -157,7 +157,7 @@ def put_together(
 
 @contextmanager
 def scratch_campaign(world: World, chosen: Mapping[str, Any]) -> Iterator[Campaign]:
-    """A campaign in a directory that is gone afterwards."""
+    """Yield a campaign in a directory that is deleted afterwards."""
     shared = SHM if SHM.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="autoresearch-night-", dir=shared) as scratch:
         directory = Path(scratch)
@@ -173,7 +173,7 @@ def scratch_campaign(world: World, chosen: Mapping[str, Any]) -> Iterator[Campai
 
 
 def no_corpus(directory: Path) -> Corpus:
-    """One token to train on and one held out, which nobody reads."""
+    """Return a corpus of one training token and one held-out token, which no trial reads."""
     info = CorpusInfo(
         name="simulated",
         sha256="0" * 64,
@@ -198,7 +198,7 @@ def no_corpus(directory: Path) -> Corpus:
 
 
 class _NoMeter:
-    """Simulated trials draw nothing."""
+    """Report no energy: simulated trials use none."""
 
     def mark(self) -> float:
         return 0.0

@@ -1,7 +1,7 @@
-"""What a world is: a menu, the truth about every config of it, and what a trial would show of that.
+"""Define a world: a menu, the truth about each of its configs, and the result of a trial.
 
-A world knows one budget, that of its menu: what a run of another length would have scored is not in
-the runs it was made of, so such a spec is refused.
+A world knows one budget, that of its menu. It refuses a spec with another budget, since its runs do
+not contain the score of a run of another length.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ Outcome = tuple[TrialOk | TrialFailed, tuple[CurvePoint, ...]]
 
 
 class World(Protocol):
-    """Somewhere to search, where the truth is known."""
+    """Define a search space whose true scores are known."""
 
     @property
     def name(self) -> str: ...
     @property
     def menu(self) -> ProxyMenu:
-        """The product's own; its baseline is where a night starts."""
+        """The product's own menu; a night starts at its baseline."""
         ...
 
     @property
     def best(self) -> float:
-        """The best noise-free score that is known of any config of the menu."""
+        """The best known noise-free score of any config of the menu."""
         ...
 
     @property
     def failure_s(self) -> float:
-        """Seconds that a failed trial takes, where it leaves no curve to tell."""
+        """Seconds that a failed trial takes if it leaves no curve."""
         ...
 
     def truth(self, config: Config) -> float | None:
-        """The score without noise; None where the config cannot be trained."""
+        """Return the score without noise, or None if the config cannot be trained."""
         ...
 
     def outcome(self, spec: TrialSpec) -> Outcome:
-        """What a trial would leave: the same at every call for the same config, seed and budget.
+        """Return a trial's result: the same at every call for the same config, seed and budget.
 
-        :raises SpecError: where the budget is not the menu's.
+        :raises SpecError: if the budget is not the menu's.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One simulated run, before anybody looked at it."""
+    """Hold one simulated run before its conversion into a result."""
 
     train_s: float
     score: float | None
-    """None where it failed."""
+    """None if it failed."""
     losses: Sequence[float] = ()
-    """Training loss of each step, nats per token; empty where the world has no curves."""
+    """Training loss of each step, nats per token; empty if the world has no curves."""
     status: FailureStatus = "nonfinite"
-    """Of one that failed."""
+    """Status of a failed run."""
 
 
 class SimulatedWorld(ABC):
-    """What all worlds have in common: from a run to the results and curves of the product."""
+    """Convert runs into the product's results and curves, as all worlds do."""
 
     name: str
     menu: ProxyMenu
@@ -91,7 +91,7 @@ class SimulatedWorld(ABC):
 
     @abstractmethod
     def run(self, config: Config, seed: int) -> Run:
-        """What this config would come to with this seed."""
+        """Return the run of this config with this seed."""
 
     def outcome(self, spec: TrialSpec) -> Outcome:
         """See :class:`World`."""
@@ -129,7 +129,7 @@ def _points(spec: TrialSpec, run: Run, steps: int) -> tuple[CurvePoint, ...]:
 
 
 def _pruned(rule: PruneRule | None, points: Sequence[CurvePoint]) -> TrialFailed | None:
-    """What the trainer does of a rule (:func:`trainer.training.train.train`)."""
+    """Apply a pruning rule as the trainer does (:func:`trainer.training.train.train`)."""
     if rule is None or len(points) < rule.at_step:
         return None
     mean = fmean(point.loss for point in points[rule.at_step - rule.window : rule.at_step])
@@ -143,7 +143,7 @@ def _pruned(rule: PruneRule | None, points: Sequence[CurvePoint]) -> TrialFailed
 
 
 def _measured(spec: TrialSpec, run: Run, score: float, steps: int) -> TrialOk:
-    """A result of which the score, the time and the ends of the curve mean something."""
+    """Return a result whose score, time and ends of the curve are meaningful."""
     tokens = steps * spec.gpt.tokens_per_step
     losses = run.losses or (score * log(2),) * 2
     train_s = max(run.train_s, 1e-3)
