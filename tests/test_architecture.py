@@ -79,8 +79,7 @@ def circle(arrows: dict[str, set[str]]) -> list[str]:
     ],
 )
 def test_rooms_import_only_along_the_arrows(house: str, may: set[str]) -> None:
-    """Only the commands may import the funnel, and only the program's entry may import the
-    agent."""
+    """Only commands may import the funnel, and only the program's entry may import the agent."""
     for module in (name for name in MODULES if name.split(".")[0] == house):
         allowed = may
         if room_of(module) == "agent.commands":

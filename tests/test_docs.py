@@ -45,8 +45,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """The build checks links between pages, anchors included, and the order of pages in
-    mkdocs.yml."""
+    """The build checks links between pages, anchors included, and the order in mkdocs.yml."""
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
         cwd=ROOT,

@@ -57,8 +57,7 @@ LOW: dict[str, Any] = {
 
 
 def with_lies(rows: list[Row], every: int, lies: dict[str, Any]) -> list[Row]:
-    """Return the rows with these values in the result of every ``every``-th iteration's
-    candidate."""
+    """Return the rows with these values in every ``every``-th iteration's candidate."""
     told: list[Row] = []
     for row in rows:
         if isinstance(row, IterationRow) and row.iter % every == 0:

@@ -323,8 +323,7 @@ def test_a_real_number_is_proposed_to_four_digits_within_its_bounds() -> None:
 
 
 def test_a_schema_leaves_many_odd_steps_to_the_rails() -> None:
-    """No JSON Schema keyword expresses these steps, and servers would refuse a list of the
-    values."""
+    """No JSON Schema keyword expresses these steps, and a list of the values would be refused."""
     odd = WholeRange(low=5, high=100_005, step=100)
     assert odd.json_schema() == {"type": "integer", "minimum": 5, "maximum": 100_005}
     assert accepts(odd.json_schema(), 6)

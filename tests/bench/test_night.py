@@ -25,8 +25,7 @@ def scripted(*rates: float) -> MakeProposer:
 
 
 def test_what_it_keeps_what_it_drops_and_what_it_costs() -> None:
-    """Without noise, the night tries a better rate, a worse one, one that fails and one outside the
-    menu."""
+    """There is no noise; the rates are better, worse, failing and outside the menu."""
     found = night(RateWorld(), scripted(2e-3, 5e-4, 2.5e-2, 1.0), seed=1, iterations=4)
     truths = [stage.truth for stage in found.stages]
     assert truths == pytest.approx([4.0, 3.69897, 3.69897, 3.69897, 3.69897], abs=1e-4)

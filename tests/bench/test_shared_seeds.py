@@ -11,8 +11,7 @@ from trajectory.rules import Rules
 
 
 def test_intervals_hold_the_mean_effect_of_the_seeds() -> None:
-    """The forty campaigns are fixed; without the effect's variance 91 % of the scores' intervals
-    hold."""
+    """The campaigns are fixed; without the effect's variance 91 % of scores' intervals hold."""
     ended = nights(
         shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.iterations >= 12
     )

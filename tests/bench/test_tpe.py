@@ -38,8 +38,7 @@ def test_the_study_is_told_what_is_being_raced_as_running() -> None:
 
 
 def test_what_is_told_is_not_copied() -> None:
-    """Optuna's in-memory study copies trials for each last choice of a distribution, half of an
-    ask's time."""
+    """Optuna's in-memory study deep-copies trials, which would take half of an ask's time."""
     memory = memory_of(20)
     study = study_of(memory, whom_to_tell(memory))
     first, *others = study.get_trials(deepcopy=False)

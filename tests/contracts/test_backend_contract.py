@@ -105,8 +105,7 @@ def test_evaluation_gives_each_targets_in_double_precision(
 
 
 def test_all_words_together_are_certain(backend: Backend) -> None:
-    """The likelihoods of every word after the same text add up to one, and each word has its
-    own."""
+    """The likelihoods of all words after the same text add up to one; each word has its own."""
     model = build(backend, small())
     tokens_BT, targets_BT = (each[:1].repeat(VOCAB, 1) for each in stream(1))
     targets_BT[:, -1] = torch.arange(VOCAB)

@@ -273,7 +273,7 @@ def test_what_is_made_ready_may_run_or_not(executor: Executor, tmp_path: Path) -
     assert same(job.result(), trial_ok(spec))
 
 
-# --- on time, and nothing left -------------------------------------------------------------------
+# --- time limits, and no processes left behind ----------------------------------------------------
 
 
 def test_limits_are_kept_though_nobody_asks(executor: Executor, trial_dir: Path) -> None:

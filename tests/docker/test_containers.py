@@ -141,8 +141,7 @@ def test_what_is_not_installed_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_the_base_brought_in_another_version_is_asked_for_again(tmp_path: Path) -> None:
-    """pip then installs a version in range; torch and its companions stay, whatever their
-    version."""
+    """pip then installs a version in range; torch and its companions stay in any version."""
     for name, number in (("fastapi", "0.121.0"), ("torch", "2.11.0a0")):
         record = tmp_path / f"{name}-{number}.dist-info" / "METADATA"
         record.parent.mkdir()

@@ -230,7 +230,7 @@ def test_without_anything_to_confirm_it_says_so(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_corpus_too_small_for_a_second_text_is_told_of(toy: Toy) -> None:
-    """Of twenty documents, a tenth is two, and a tenth of the rest is one, which is too few."""
+    """A tenth of twenty documents is two, and a tenth of the rest is one, which is too few."""
     small = toy.home / "small"
     small.mkdir()
     for number in range(20):

@@ -123,8 +123,7 @@ def chats(night: Toy) -> Path:
 
 
 def test_a_campaign_trains_what_it_proposed(served: tuple[str, str], night: Toy) -> None:
-    """The sampler replaces the model without a usable reply: small models repeat refused
-    proposals."""
+    """The sampler replaces a model without a usable reply: small models repeat refused ones."""
     rows = night.iterations()
     assert len(rows) == NIGHT
     attempts = [attempt for row in rows for attempt in row["proposer"]["attempts"]]

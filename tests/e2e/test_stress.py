@@ -186,8 +186,7 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_long_run_that_finished_without_its_row_is_taken_up(toy: Toy) -> None:
-    """A kill between the result and its row leaves this state; the loop in between keeps the
-    result."""
+    """A kill between a result and its row leaves this state; the loop in between keeps it."""
     assert toy.loop(3).returncode == 0
     options = ("--steps=50", "--seeds=1", "--no-baseline")
     assert stress(toy, "--top=1", *options).returncode == 0

@@ -71,8 +71,7 @@ def row_faults(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def rest_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
-    """Return the faults that a campaign may not have once it reached its last iteration and
-    stopped."""
+    """Return the faults that a campaign may not have after its last iteration."""
     journal = campaign / JOURNAL_FILE
     rows = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
     numbers = {row["iter"] for row in rows if row["kind"] == "iteration"}

@@ -1,5 +1,4 @@
-"""Interpret seccomp programs as the kernel does, as far as :mod:`trainer.isolation.kernel.bpf`
-writes them."""
+"""Interpret the seccomp programs of :mod:`trainer.isolation.kernel.bpf` as the kernel does."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from trainer.isolation.kernel import bpf
 def run(
     program: Sequence[bpf.Instruction], *, audit: int, number: int, arguments: Sequence[int]
 ) -> int:
-    """Return the program's result for a system call; arguments are 64-bit, and omitted ones are
-    0."""
+    """Return the program's result for a system call; arguments are 64-bit, 0 if omitted."""
     padded = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("<IIQ6Q", number, audit, 0, *(value % 2**64 for value in padded))
     accumulator = at = 0

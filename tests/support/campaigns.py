@@ -97,8 +97,7 @@ def write_text_corpus(folder: Path, documents: int = 60) -> Path:
 
 
 class Toy:
-    """Hold a directory with a menu and a corpus, where the installed command runs as for a
-    person."""
+    """Hold a directory with a menu and a corpus, in which the installed command runs."""
 
     def __init__(self, home: Path) -> None:
         self.home = home

@@ -64,8 +64,7 @@ def why_not(directory: Path) -> str | None:
 
 
 def _what_the_kernel_refuses(directory: Path) -> str | None:
-    """Return what the kernel refuses to root, as in most containers: mounts, networks, firewall
-    rules."""
+    """Return what root may not do here, as in most containers: mounts, networks, firewall rules."""
     alone = ["unshare", "--mount", "--net", "--propagation=private"]
     tried = subprocess.run(
         [*alone, "sh", "-euc", CAN, "sh", directory], capture_output=True, text=True, check=False
@@ -171,8 +170,7 @@ class Engine:
 
 
 def _rules() -> set[tuple[str, str]]:
-    """Return the rules and chains of Debian's netavark, which leaves some when its networks are
-    gone."""
+    """Return the rules and chains of Debian's netavark, which leaves some behind."""
     found = set()
     for table in ("filter", "nat"):
         command = ["iptables", "--wait", "--table", table, "--list-rules"]

@@ -63,8 +63,7 @@ def set_priority(trial_dir: Path, pid: int) -> str:
 
 
 def set_priority_of_user(trial_dir: Path) -> str:
-    """Set the priority of all processes of this user, to their present value, so that none
-    suffers."""
+    """Set the priority of all this user's processes, to their present value."""
     os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0))
     return "done"
 

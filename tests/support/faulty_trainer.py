@@ -102,8 +102,7 @@ def _cap_that_fails(*_: Any) -> None:
 
 
 def _run_on_kernels(broken: dict[str, dict[str, Any]]) -> None:
-    """Run models on this CPU with the kernels' code path: torch's operators, except the broken
-    ones."""
+    """Run models on the kernels' code path: torch's operators, except the broken ones."""
     child.choose_backend = lambda *_, compile: TorchBackend(compile=compile, kernels=True)
     operations._has_kernels = lambda _tensor: True
     for kind in ("norm", "activation", "cross_entropy", "float8", "adamw"):

@@ -318,8 +318,7 @@ def flood_log(trial_dir: Path, size_bytes: int) -> None:
 
 
 def spread(trial_dir: Path, *, stay: bool, deaf: bool = False) -> None:
-    """Leave a child, a grandchild in another session, and an orphan; write their ids to
-    ``pids``."""
+    """Leave a child, a grandchild in another session and an orphan; write their ids to ``pids``."""
     if deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _fork_and(trial_dir, lambda: None)
@@ -360,8 +359,7 @@ def freeze(trial_dir: Path) -> None:
 
 
 def say_everything(trial_dir: Path) -> None:
-    """Report that a GPU's driver starts, with more that only privileged processes may say, and
-    crash."""
+    """Report that a GPU's driver starts, and more than a trial may report, and crash."""
     line = _line()
     with contextlib.suppress(OSError):
         for _ in range(1000):

@@ -1,4 +1,4 @@
-"""Simulate ladders whose truth is known: a plan as the product makes it, and losses drawn by a law.
+"""Simulate ladders whose truth is known: the product plans them, and a law draws the losses.
 
 The winner follows ``E + A N^-alpha + B D^-beta`` (the exponents of Hoffmann et al. 2022 as refitted
 by Besiroglu et al. 2024, arXiv 2404.10102). The baseline is worse by a lead that may change with

@@ -1,5 +1,4 @@
-"""Simulate a machine whose GPU driver drives nothing: its library, device nodes and
-/proc/driver."""
+"""Simulate a machine with an idle GPU driver: its library, device nodes and /proc/driver."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from trainer.spec import Limits, TrialOk, TrialSpec
 
 
 def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:
-    """Return a spec for the executor, with any field changed; fields of its limits are passed by
-    name."""
+    """Return a spec for the executor, with any field changed, those of its limits included."""
     limits = {name: changes.pop(name) for name in list(changes) if name in Limits.model_fields}
     fields: dict[str, Any] = {
         "trial_id": "0001-s1",

@@ -207,8 +207,7 @@ class World:
 
 
 def settling(rates: Array, sums: Array, _: int) -> Array:
-    """Return LD of the multi-power law with the authors' constants for their fit to 100 M
-    parameters."""
+    """Return LD of the multi-power law with the authors' constants for 100 M parameters."""
     fall = np.maximum(rates[:-1] - rates[1:], 0.0)
     since = np.maximum(sums[:, None] - sums[None, 1:], 0.0)
     x = np.maximum(rates[1:], 1e-7) ** -0.655 * since

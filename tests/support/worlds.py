@@ -13,8 +13,7 @@ STEPS = 60
 
 
 class RateWorld(SimulatedWorld):
-    """A world where only the learning rate matters: it is best at 1e-2, and nothing trains from
-    2e-2 on."""
+    """A world of one learning rate: 1e-2 is best, and nothing trains from 2e-2 on."""
 
     def __init__(self, sigma: float = 0.0, *, curves: bool = False) -> None:
         self.name = "rate"

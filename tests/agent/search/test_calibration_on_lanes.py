@@ -24,8 +24,7 @@ from trajectory.statistics.bootstrap import Resampled
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reduce the bootstrap draws: conclusions from the same runs are compared, so intervals may be
-    coarse."""
+    """Reduce the bootstrap draws: only conclusions from the same runs are compared."""
     monkeypatch.setattr(Resampled.__init__, "__defaults__", (100, 0))
 
 

@@ -1,5 +1,4 @@
-"""Check that every conclusion, on any text, and every run that was watched and abandoned counts as
-an interim analysis."""
+"""Check that every conclusion and every abandoned confirmation counts as an interim analysis."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TURN = PendingIteration(
 
 
 def test_another_sitting_reads_all_of_it_but_the_clock_it_began_by(tmp_path: Path) -> None:
-    """That clock belongs to a process that is gone, so the energy since then is unknown."""
+    """The clock belongs to a process that is gone, so the energy since then is unknown."""
     PendingFiles(tmp_path).write(TURN)
     assert PendingFiles(tmp_path).read() == {7: TURN.model_copy(update={"began": None})}
     assert "began" not in json.loads((tmp_path / "in_flight" / "000007.json").read_text("utf-8"))

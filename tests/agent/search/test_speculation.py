@@ -58,8 +58,7 @@ def decided(directory: Path) -> list[dict[str, Any]]:
 
 
 def one_by_one(directory: Path, iterations: int, lanes: int) -> None:
-    """Run one race at a time, so that each sees the previous one's result on any number of
-    lanes."""
+    """Run one race at a time, so that each sees the previous one's result on any lanes."""
     for done in range(1, iterations + 1):
         work(directory, Goal(iterations=done), lanes=lanes)
 

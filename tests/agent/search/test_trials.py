@@ -58,8 +58,7 @@ def runner(directory: Path, accounted: set[str]) -> TrialRunner:
 
 @pytest.fixture
 def trials(tmp_path: Path) -> Path:
-    """Return a folder of three finished short trials on seeds 0 to 2, a finished long one and one
-    cut short."""
+    """Return a folder of three short trials on seeds 0 to 2, a long one and an unfinished one."""
     made = runner(tmp_path / "trials", set())
     for seed in range(3):
         made.run(config(), seed, "candidate")

@@ -1,5 +1,4 @@
-"""Record facts that no campaign can know: its reference's true score, and the cost of reaching
-it."""
+"""Record facts that no campaign can know: its reference's true score, and the cost of it."""
 
 from __future__ import annotations
 

@@ -130,8 +130,7 @@ class SimulatedJob(Job):
         self._callbacks: list[Callable[[], None]] = []
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """See :meth:`Job.wait`. The trial has ended, or ends when the executor's clock reaches its
-        end."""
+        """See :meth:`Job.wait`. The executor's clock ends trials; this call does not block."""
         return self._outcome is not None
 
     def result(self, timeout_s: float | None = None) -> Finished:

@@ -24,8 +24,7 @@ default = 0.5
 
 
 def told(unit: str, more: str, reference: float, other: float) -> tuple[str, str]:
-    """Return the messages for a script that printed these scores of the reference and one
-    config."""
+    """Return the messages for a script that printed these scores of two configs."""
     menu: ProxyMenu = parse_menu(MENU.format(unit=unit, more=more), "own")
     objective = menu.measure.objective
     evidence = Evidence()

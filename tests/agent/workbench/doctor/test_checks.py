@@ -66,8 +66,7 @@ def test_a_command_needs_no_corpus(tmp_path: Path) -> None:
 
 
 def doctor_on(machine: StubMachine, tmp_path: Path, **told: str) -> tuple[int, dict[str, Any]]:
-    """Run the command where the stand-in for libcuda is found; return its exit code and device
-    check."""
+    """Run the command with the stand-in for libcuda; return its exit code and device check."""
     environ = {**machine.environ(**told), "AUTORESEARCH_DATA_DIR": str(tmp_path / "data")}
     command = [sys.executable, "-c", "from agent.cli import main; main()", "doctor", "--json"]
     ended = subprocess.run(
