@@ -95,8 +95,8 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert said(confirm(toy, "--json")) == found
     assert toy.rows() == rows
 
-    # Fewer seeds would be a choice among these; more are another interim analysis, which widens the
-    # intervals.
+    # Fewer seeds would be a choice among these; more are another interim analysis, which needs
+    # stronger evidence.
     fewer = confirm(toy, "--seeds=3")
     assert fewer.returncode == 1
     assert "ask for --seeds 6 or more" in " ".join((fewer.stdout + fewer.stderr).split())
