@@ -253,7 +253,7 @@ def test_a_journal_of_the_first_format_says_that_another_follows(toy: Toy) -> No
     kinds = [row["kind"] for row in toy.rows()]
     place = kinds.index("stress")
     assert kinds[place - 1] == "event"
-    assert "format 2" in toy.rows()[place - 1]["why"]
+    assert "format 4" in toy.rows()[place - 1]["why"]
     assert kinds.count("event") == 1
 
 
