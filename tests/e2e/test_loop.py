@@ -403,7 +403,7 @@ def test_against_the_baseline_the_incumbent_is_the_best_not_the_latest(toy: Toy)
     first, second = toy.iterations()
     assert [row["decision"]["action"] for row in (first, second)] == ["keep", "keep"]
     best = min((first, second), key=lambda row: row["decision"]["delta"])
-    assert json.loads(done.stdout)["incumbent_hash"] == best["config_hash"]
+    assert json.loads(done.stdout)["incumbent"]["config_hash"] == best["config_hash"]
     assert {row["decision"]["reference_hash"] for row in (first, second)} == {
         toy.rows()[1]["config_hash"]
     }
