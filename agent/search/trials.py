@@ -29,7 +29,7 @@ from agent.search.trial import StartHook, Trial
 from agent.search.watcher import TrialWatcher
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
-from trainer.executors.base import CANCEL_S, LOOK_S, Executor, Finished, TrialAborted
+from trainer.executors.base import CANCEL_S, POLL_S, Executor, Finished, TrialAborted
 from trainer.isolation.trial_files import read_curve, wall_s
 from trainer.spec import AnyConfig, CurvePoint, PruneRule, TrialSpec
 from trajectory.rows import Role, TrialRecord
@@ -172,7 +172,7 @@ class TrialRunner:
         job.when_done(self.wake.set)
         return trial
 
-    def wait(self, trials: Collection[Trial], timeout_s: float = LOOK_S) -> None:
+    def wait(self, trials: Collection[Trial], timeout_s: float = POLL_S) -> None:
         """Wait until a trial ends, :attr:`wake` is set or the time is up, and report new curve
         points. A second stop request cancels all trials."""
         try:

@@ -55,7 +55,7 @@ def compiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     return torch.compile(function, dynamic=False, fullgraph=True)
 
 
-def compile_ahead(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+def compile_training(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     """Compile the code for training on batches of this shape, and leave the model unchanged.
 
     Otherwise the first step would compile it, in training time. A budget in seconds would then buy
@@ -80,7 +80,7 @@ def load_kernels(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     model.eval()
     with torch.no_grad():  # the evaluation protocol's loss is a separate kernel
         model(tokens_BT[:1, :FEW_TOKENS], targets_BT[:1, :FEW_TOKENS])
-    compile_ahead(model, batch)
+    compile_training(model, batch)
 
 
 def load_update(model: nn.Module) -> None:

@@ -28,7 +28,7 @@ __all__ = [
     "TrialAborted",
 ]
 
-LOOK_S = 0.1
+POLL_S = 0.1
 """Interval between two checks of a job, and so the longest delay of a curve's points or a stop."""
 CANCEL_S = 15.0
 """Longest wait for a cancelled job, which ends within seconds, before an error is raised again."""
@@ -179,7 +179,7 @@ class Executor(Closing, Protocol):
         try:
             ended = False
             while not ended:
-                ended = job.wait(LOOK_S)
+                ended = job.wait(POLL_S)
                 for point in job.points():
                     if on_point is not None:
                         on_point(point)

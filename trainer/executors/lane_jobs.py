@@ -21,7 +21,7 @@ class Lane(Closing):
         self.place = place
         self.executor = executor
 
-    def mend(self) -> bool:
+    def reopen(self) -> bool:
         """Wait, after a loss, until the lane takes trials again; return whether it does.
 
         A lane on this machine does so immediately.
@@ -51,12 +51,12 @@ class LanesJob(Job):
         """How often its lane died."""
         self.lost_on = set[Lane]()
         """The lanes that died with it."""
-        self._told_step, self._known_step = -1, -1
+        self._reported_step, self._known_step = -1, -1
         """The last reported step of its curve, now and when its lane was last lost. The next
         attempt begins anew, so its points up to the second are not reported again."""
         self.cancelled = False
         self._found: futures.Future[Finished] = futures.Future()
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._inner: Job | None = None
         self._place: Place | None = None
 
@@ -84,13 +84,13 @@ class LanesJob(Job):
         """See :meth:`Job.points`."""
         inner = self._inner
         new = () if inner is None else inner.points()
-        told = tuple(point for point in new if point.step > self._known_step)
-        self._told_step = max((self._told_step, *(point.step for point in told)))
-        return told
+        new_points = tuple(point for point in new if point.step > self._known_step)
+        self._reported_step = max((self._reported_step, *(point.step for point in new_points)))
+        return new_points
 
     def cancel(self) -> None:
         """See :meth:`Job.cancel`."""
-        with self._door:
+        with self._lock:
             self.cancelled = True
             inner = self._inner
         if inner is not None:
@@ -102,7 +102,7 @@ class LanesJob(Job):
 
     def runs_on(self, place: Place, inner: Job) -> None:
         """Record that a lane runs the trial."""
-        with self._door:
+        with self._lock:
             self._place, self._inner = place, inner
             cancelled = self.cancelled
         if cancelled:
@@ -110,9 +110,9 @@ class LanesJob(Job):
 
     def waits_again(self) -> None:
         """Record that its lane was lost and that it waits for another."""
-        with self._door:
+        with self._lock:
             self._place = self._inner = None
-            self._known_step = self._told_step
+            self._known_step = self._reported_step
 
     def succeed(self, finished: Finished) -> None:
         """Set its result."""

@@ -42,7 +42,7 @@ class Lanes(Executor):
         self.places = len(self._lanes)
         self._free = deque(self._lanes)
         self._waiting: deque[LanesJob] = deque()
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         """Guards the free lanes and the waiting trials; no lane is called while it is held."""
         self._closing = False
         self._away = set[Lane]()
@@ -57,7 +57,7 @@ class Lanes(Executor):
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LanesJob:
         """See :meth:`Executor.submit`."""
         job = LanesJob(spec, trial_dir)
-        with self._door:
+        with self._lock:
             if self._closing:
                 raise MachineryError("this executor is closed; create another to run more trials")
             if self._all_gone:
@@ -71,7 +71,7 @@ class Lanes(Executor):
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        with self._door:
+        with self._lock:
             self._closing = True
             left = list(self._waiting)
             self._waiting.clear()
@@ -84,7 +84,7 @@ class Lanes(Executor):
     def _fill(self) -> None:
         """Give the free lanes the waiting trials."""
         while True:
-            with self._door:
+            with self._lock:
                 if not self._free or not self._waiting:
                     return
                 pair = self._next()
@@ -139,11 +139,11 @@ class Lanes(Executor):
         try:
             finished = inner.result(0)
         except LaneLost as lost:
-            with self._door:
+            with self._lock:
                 self._away.add(lane)
             if not self._runs_again(job, lane):
                 job.fail(lost)
-            threading.Thread(target=self._mend, args=(lane, lost), daemon=True).start()
+            threading.Thread(target=self._reopen, args=(lane, lost), daemon=True).start()
             self._fill()
             return
         except BaseException as error:  # noqa: BLE001 (the job's result() raises it)
@@ -154,7 +154,7 @@ class Lanes(Executor):
 
     def _leave(self, stay: Stay) -> None:
         """Free the lane that the trial holds, unless that was done before."""
-        with self._door:
+        with self._lock:
             here, stay.is_over = not stay.is_over, True
         if here:
             self._is_free(stay.lane)
@@ -168,26 +168,26 @@ class Lanes(Executor):
         with contextlib.suppress(OSError):
             # A result file that the trial left would keep it from running again.
             clear(job.trial_dir / RESULT_FILE)
-        with self._door:
+        with self._lock:
             if self._closing:
                 return False
             job.waits_again()
             self._waiting.appendleft(job)
         return True
 
-    def _mend(self, lane: Lane, lost: LaneLost) -> None:
+    def _reopen(self, lane: Lane, lost: LaneLost) -> None:
         """Wait for a lost lane's repair. Runs in its own thread, since that may take long."""
-        if lane.mend():
+        if lane.reopen():
             self._is_free(lane)
             return
-        with self._door:
+        with self._lock:
             self._gone.add(lane)
             left = list(self._waiting) if self._all_gone else []
         for job in left:
             job.fail(lost)
 
     def _is_free(self, lane: Lane) -> None:
-        with self._door:
+        with self._lock:
             self._away.discard(lane)
             self._free.append(lane)
         self._fill()

@@ -84,11 +84,11 @@ class LocalExecutor(Executor):
         self._root = root
         self._cores = tuple(cores)
         self._closing = threading.Event()
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         """Held while a job is submitted and while the executor closes, which ends every job."""
         self._groups = Groups.take()  # first, since the fork server starts in this process's group
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
-        self._clerk = futures.ThreadPoolExecutor(1, thread_name_prefix="clerk")
+        self._writer = futures.ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._server = self._start_server()
 
     def describe(self) -> str:
@@ -98,15 +98,15 @@ class LocalExecutor(Executor):
 
     def make_ready(self, spec: TrialSpec, trial_dir: Path) -> None:
         """See :meth:`Executor.make_ready`."""
-        with self._door:
+        with self._lock:
             if not self._closing.is_set():
-                self._clerk.submit(presync_spec, spec, trial_dir.resolve())
+                self._writer.submit(presync_spec, spec, trial_dir.resolve())
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
         """See :meth:`Executor.submit`."""
         job = LocalJob(spec.trial_id)
         job.future = futures.Future()
-        with self._door:
+        with self._lock:
             if self._closing.is_set():
                 raise MachineryError("this executor is closed; create another to run more trials")
             run = self._thread.submit(self._run, job, spec, trial_dir.resolve(), time.monotonic())
@@ -115,10 +115,10 @@ class LocalExecutor(Executor):
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        with self._door:
+        with self._lock:
             self._closing.set()
         self._thread.shutdown(cancel_futures=True)
-        self._clerk.shutdown()
+        self._writer.shutdown()
         self._server.close()
 
     def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
@@ -134,7 +134,7 @@ class LocalExecutor(Executor):
             job.future.set_exception(error)
             return
         job.is_free()
-        self._clerk.submit(self._settle, job, trial, spec, trial_dir, asked_at)
+        self._writer.submit(self._settle, job, trial, spec, trial_dir, asked_at)
 
     def _supervised(self, job: LocalJob, spec: TrialSpec, trial_dir: Path) -> Supervised:
         """Run the trial and return it once none of its processes runs."""
@@ -179,7 +179,7 @@ class LocalExecutor(Executor):
 
         Return whether it runs again.
         """
-        with self._door:
+        with self._lock:
             if job.has_run_twice or job.cancelled.is_set() or self._closing.is_set():
                 return False
             job.has_run_twice = True

@@ -21,7 +21,7 @@ from torch import Tensor
 from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
 from autoresearch.layout import CURVE_FILE
 from trainer.backends import Backend, choose_backend
-from trainer.backends.compilation import compile_ahead, is_compiler_failure, load_kernels
+from trainer.backends.compilation import compile_training, is_compiler_failure, load_kernels
 from trainer.corpus import Corpus, open_corpus
 from trainer.corpus.store import heldout_sha256
 from trainer.isolation.kernel.libc import libc
@@ -35,9 +35,9 @@ from trainer.machine.device import (
 from trainer.memory.estimate import parameter_count
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.spec import Checkpoint, CurvePoint, TrialFailed, TrialOk, TrialSpec
+from trainer.training.checkpoints import Checkpoints
 from trainer.training.data import Batches
 from trainer.training.kernel_check import checking_kernels
-from trainer.training.looks import Looks
 from trainer.training.schedule import Schedule
 from trainer.training.scoring import check_texts, score_heldout, score_texts, train_split
 from trainer.training.train import TrialStopped, train
@@ -137,10 +137,10 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         device=device,
     )
     if spec.compile:
-        compile_ahead(model, batches(1))
+        compile_training(model, batches(1))
     elif spec.makes_code:
         _load_kernels(spec, model, batches(1))
-    looks = Looks(model, corpus, spec)
+    checkpoints = Checkpoints(model, corpus, spec)
     setup_s = time.monotonic() - born
     with checking_kernels(model, batches):
         with (trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
@@ -151,13 +151,13 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
                 log_every=spec.log_every,
                 prune=spec.prune,
                 report=lambda point: _append(curve, point),
-                after_step=looks.after if looks.needed else None,
+                after_step=checkpoints.after if checkpoints.needed else None,
             )
         began = time.perf_counter()
-        with looks.weights(Checkpoint(average=spec.average)):
+        with checkpoints.weights(Checkpoint(average=spec.average)):
             scored = score_heldout(model, corpus, spec, trained.steps)
             texts = tuple(score_texts(model, corpus, spec, trained.steps))
-        looks_bpb = looks.at_the_end(trained.steps)
+        checkpoint_scores = checkpoints.at_the_end(trained.steps)
     eval_s = time.perf_counter() - began
     return TrialOk(
         val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
@@ -180,7 +180,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         device=device_name(device),
         precision=config.precision,
         texts=texts,
-        looks_bpb=looks_bpb,
+        looks_bpb=checkpoint_scores,
     )
 
 

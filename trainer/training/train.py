@@ -177,7 +177,7 @@ class _Losses:
                 "pruned",
                 f"the mean training loss of the {len(self._recent)} steps up to {step} was"
                 f" {fmean(self._recent):.4g}, above the {rule.max_loss:.4g} at which a config is"
-                " hopeless against its reference",
+                " stopped, given its reference",
                 step,
             )
 

@@ -52,7 +52,7 @@ def examine_cluster(
         return
     with cluster:
         asked_s, began_s = time.time(), time.monotonic()
-        nodes, silent = cluster.look(needs=_needs(menu, runs))
+        nodes, silent = cluster.probe(needs=_needs(menu, runs))
         took_s = time.monotonic() - began_s
         lanes = sum(int(node.machine.cpus or node.machine.gpus) > 0 for node in nodes)
         yield Check(

@@ -34,7 +34,7 @@ class SimulatedExecutor(Executor):
         self.now_s = 0.0
         """The simulated clock, used if there are several places."""
         self._world = world
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
         self._free = [str(lane) for lane in range(places)]
         self._waiting: deque[SimulatedJob] = deque()
@@ -43,7 +43,7 @@ class SimulatedExecutor(Executor):
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> SimulatedJob:
         """See :meth:`Executor.submit`."""
-        with self._door:
+        with self._lock:
             if self._closed:
                 raise MachineryError("this executor is closed; create another to run more trials")
         job = SimulatedJob(spec.trial_id, lambda: self._run(spec, trial_dir), self._gives_up)
@@ -70,7 +70,7 @@ class SimulatedExecutor(Executor):
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        with self._door:
+        with self._lock:
             self._closed = True
         for job in (*self._waiting, *(job for _, _, job in self._running)):
             job.cancel()

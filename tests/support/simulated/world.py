@@ -137,7 +137,7 @@ def _pruned(rule: PruneRule | None, points: Sequence[CurvePoint]) -> TrialFailed
         return None
     why = (
         f"the mean training loss of the {rule.window} steps up to {rule.at_step} was {mean:.4g}, "
-        f"above the {rule.max_loss:.4g} at which a config is hopeless against its reference"
+        f"above the {rule.max_loss:.4g} at which a config is stopped, given its reference"
     )
     return TrialFailed(status="pruned", message=why, steps=rule.at_step)
 

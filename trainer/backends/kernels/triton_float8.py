@@ -23,8 +23,8 @@ def _largest(x_ptr, largest_ptr, size, BLOCK: tl.constexpr):
     largest = tl.zeros([BLOCK], tl.float32)
     nothing = tl.zeros([BLOCK], tl.float32)
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
-    for turn in range(tl.cdiv(size, programs * BLOCK)):
-        place = (program + turn * programs) * BLOCK + tl.arange(0, BLOCK)
+    for chunk in range(tl.cdiv(size, programs * BLOCK)):
+        place = (program + chunk * programs) * BLOCK + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + place, mask=place < size, other=0.0).to(tl.float32)
         largest = tl.maximum(largest, tl.abs(x))
         nothing += x - x

@@ -55,8 +55,8 @@ def _norm_backward(
     gain = tl.load(gain_ptr + columns, mask=inside, other=0.0)
     into_gain = tl.zeros([BLOCK], tl.float32)
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
-    for turn in range(tl.cdiv(rows - program, programs)):
-        place = (program + turn * programs) * width + columns
+    for chunk in range(tl.cdiv(rows - program, programs)):
+        place = (program + chunk * programs) * width + columns
         x = tl.load(x_ptr + place, mask=inside, other=0.0).to(tl.float32)
         gradient = tl.load(gradient_ptr + place, mask=inside, other=0.0).to(tl.float32)
         x, scale = _moments(x, inside, width, eps, RMS)

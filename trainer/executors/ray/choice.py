@@ -17,9 +17,9 @@ class ClusterLane(Lane):
         super().__init__(ray_lane.place, ray_lane)
         self._ray_lane = ray_lane
 
-    def mend(self) -> bool:
-        """See :meth:`Lane.mend`."""
-        return self._ray_lane.mend()
+    def reopen(self) -> bool:
+        """See :meth:`Lane.reopen`."""
+        return self._ray_lane.reopen()
 
 
 class ClusterLanes(Lanes):

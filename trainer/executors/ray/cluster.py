@@ -48,7 +48,7 @@ class RayCluster(Closing):
         self._data_dir = None if data_dir is None else str(data_dir)
         self._names: dict[str, str] = {}
         """Names of nodes, by their ids."""
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """End every actor of this driver, and its connection."""
@@ -61,7 +61,7 @@ class RayCluster(Closing):
         on a machine, the new node appears before Ray knows that the former one is gone. The new
         node must then get the former one's name, for which a lane waits.
         """
-        with self._door:
+        with self._lock:
             named = {}
             others = []
             for machine in machines():
@@ -75,11 +75,11 @@ class RayCluster(Closing):
 
     def _keep_name(self, name: str, machine: Machine) -> None:
         """Give the name to this machine, and take it from any other."""
-        with self._door:
+        with self._lock:
             self._names = {node: other for node, other in self._names.items() if other != name}
             self._names[machine.id] = name
 
-    def look(
+    def probe(
         self, only: Collection[str] = (), needs: Needs | None = None
     ) -> tuple[list[Node], dict[str, str]]:
         """Ask each machine for its facts; return the nodes, and why others do not answer.
@@ -126,7 +126,7 @@ class RayCluster(Closing):
         :raises SettingsError: if there is no room for so many lanes, or no machine of the kind.
         :raises MachineryError: if a lane does not open.
         """
-        nodes, refused = self.look(only, needs)
+        nodes, refused = self.probe(only, needs)
         usable = []
         for node in nodes:
             wrong = unfit(node.facts, device)
@@ -149,7 +149,7 @@ class RayCluster(Closing):
                 "script_sha256": self._script_sha256,
             }
         )
-        doors = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
+        limits = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
         try:
             wanted = seats(usable, device, lanes)
         except SettingsError as error:
@@ -157,7 +157,7 @@ class RayCluster(Closing):
             raise SettingsError(f"{error}" + (f" ({why})" if why else "")) from error
 
         def opened(seat: Seat) -> RayLane:
-            with doors[seat.node]:
+            with limits[seat.node]:
                 return self._lane(seat, order, kind)
 
         return _all(opened, wanted), refused
@@ -173,11 +173,11 @@ class RayCluster(Closing):
         if machine is None:
             raise LaneLost(f"node {seat.node} is gone; start Ray there again, or go on without it")
         self._keep_name(seat.node, machine)
-        told = order.model_copy(
+        filled = order.model_copy(
             update={"token": secrets.token_hex(8), "share": seat.share, "shares": seat.shares}
         )
         remote = Remote(
-            machine.id, told.model_dump_json(), name=seat.name, cpus=seat.cpus, gpus=seat.gpus
+            machine.id, filled.model_dump_json(), name=seat.name, cpus=seat.cpus, gpus=seat.gpus
         )
         try:
             opened = said(Opened, remote.ask("open", within_s=_OPENING_S), seat.name)

@@ -82,7 +82,7 @@ class RayLane(Executor):
         self.place = first.place
         self._described = first.described
         self._closing = threading.Event()
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix=first.place.lane)
 
     @property
@@ -98,13 +98,13 @@ class RayLane(Executor):
         """See :meth:`Executor.submit`."""
         job = LocalJob(spec.trial_id)
         run = partial(self._run, job, spec, trial_dir.resolve(), time.monotonic())
-        with self._door:
+        with self._lock:
             if self._closing.is_set():
                 raise MachineryError("this executor is closed; create another to run more trials")
             job.future = self._thread.submit(run)
         return job
 
-    def mend(self) -> bool:
+    def reopen(self) -> bool:
         """Wait, after a loss, until the lane is open again; return whether it is.
 
         Its node may be away for minutes, without power or network. The wait happens here, so that
@@ -119,7 +119,7 @@ class RayLane(Executor):
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        with self._door:
+        with self._lock:
             self._closing.set()
         self._thread.shutdown(cancel_futures=True)
         lane, self._lane = self._lane, None
@@ -204,17 +204,17 @@ class _Trial:
         # A node may have to hash a corpus of tens of gigabytes.
         patience_s = SILENCE_S if spec.corpus_sha256 in known else _HASHING_S
         order = _order(spec).model_dump_json()
-        told = self._lane.remote.ask("start", self._files.path.name, order, within_s=patience_s)
-        _raise_error(said(Progress, told, "the lane"))
+        started = self._lane.remote.ask("start", self._files.path.name, order, within_s=patience_s)
+        _raise_error(said(Progress, started, "the lane"))
         known |= {spec.corpus_sha256, *(text.sha256 for text in spec.texts)}
 
     def _until_end(self) -> tuple[Progress, tuple[bytes, bytes, bytes] | None]:
         """Return how the trial ended; also the rest of its curve, its log and result, if sent."""
-        is_told = False
+        asked = False
         while True:
-            if self._cancelled() and not is_told:
+            if self._cancelled() and not asked:
                 self._ask("cancel")
-                is_told = True
+                asked = True
             head, behind = apart(self._ask("watch", self._seen_bytes, _WATCH_S))
             progress = said(Progress, head, "the lane")
             if progress.lengths is not None:

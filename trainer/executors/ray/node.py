@@ -35,7 +35,7 @@ from trainer.executors.ray.values import (
 from trainer.isolation.trial_files import TrialError
 from trainer.machine.environment import as_it_is
 
-_LEASE_LOOK_S = 0.5
+_LEASE_POLL_S = 0.5
 _OPEN_HOME = ".open"
 """A file in a lane's home directory that is locked as long as the lane lives."""
 
@@ -192,7 +192,7 @@ class NodeLane:
 
     def _mind_the_lease(self) -> None:
         """End the trial and this process once the lease expires. Runs in its own thread."""
-        while not self._closed.wait(_LEASE_LOOK_S):
+        while not self._closed.wait(_LEASE_POLL_S):
             if self._job is None:
                 continue
             if time.monotonic() - self._heard_at > self._order.lease_s:

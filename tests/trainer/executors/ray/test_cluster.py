@@ -87,7 +87,7 @@ def spread(lane: RayLane, folder: Path) -> tuple[Job, list[psutil.Process]]:
 def runs_again(lane: RayLane, folder: Path) -> None:
     """Check that the lane recovers, and that the same trial then has a result in the same
     directory."""
-    assert lane.mend()
+    assert lane.reopen()
     spec = trial_spec(wall_s=600)
     text = trial_ok(spec).model_dump_json()
     for left in ("pids", "loot.json"):

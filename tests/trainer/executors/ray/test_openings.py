@@ -32,7 +32,7 @@ class Slow(RayCluster):
         self.opened: list[str] = []
         self._counting = threading.Lock()
 
-    def look(self, *_asked: object) -> tuple[list[Node], dict[str, str]]:
+    def probe(self, *_asked: object) -> tuple[list[Node], dict[str, str]]:
         machines = [Machine(name, name, "10.0.0.1", 8, 0, 0) for name in self._cpus]
         facts = [node_facts(cores=2, cpu=cpu) for cpu in self._cpus.values()]
         return [Node(one.name, one, of) for one, of in zip(machines, facts, strict=True)], {}

@@ -15,7 +15,7 @@ from trainer.training.scoring import score_heldout
 _Key: TypeAlias = tuple[Averaging, int | None]
 
 
-class Looks:
+class Checkpoints:
     """The checkpoint evaluations that a spec requests besides that of its last weights.
 
     Call it after every step: it updates the averages, and scores a checkpoint when its step comes.
@@ -25,7 +25,7 @@ class Looks:
         self._model, self._corpus, self._spec = model, corpus, spec
         self._last = spec.budget.steps(spec.config.tokens_per_step)
         asked = [Checkpoint(average=spec.average), *spec.looks]
-        keys = [key for look in asked if (key := self._key(look)) is not None]
+        keys = [key for checkpoint in asked if (key := self._key(checkpoint)) is not None]
         self._averages = {key: RunningAverage(model, *key) for key in dict.fromkeys(keys)}
         self._found: dict[int, float] = {}
         """Bits per byte by the checkpoint's place in the spec."""
@@ -43,34 +43,36 @@ class Looks:
         for average in self._averages.values():
             average.take(step)
         if step != self._last:
-            self._look(step)
+            self._score(step)
 
     def at_the_end(self, step: int) -> tuple[float, ...]:
         """Score the last step's checkpoints; return all bits per byte in the spec's order.
 
         :raises TrialStopped: if a loss is not finite.
         """
-        self._look(step)
+        self._score(step)
         return tuple(self._found[place] for place in range(len(self._spec.looks)))
 
-    def _look(self, step: int) -> None:
-        for place, look in enumerate(self._spec.looks):
-            if self._step(look) == step:
-                with self.weights(look):
+    def _score(self, step: int) -> None:
+        for place, checkpoint in enumerate(self._spec.looks):
+            if self._step(checkpoint) == step:
+                with self.weights(checkpoint):
                     scored = score_heldout(self._model, self._corpus, self._spec, step)
                 self._model.train()
                 self._found[place] = scored.bits_per_byte(self._corpus.info.heldout_bytes)
 
-    def weights(self, look: Checkpoint) -> AbstractContextManager[None]:
+    def weights(self, checkpoint: Checkpoint) -> AbstractContextManager[None]:
         """Give the model a checkpoint's weights while the block runs; call it at its step."""
-        key = self._key(look)
+        key = self._key(checkpoint)
         return nullcontext() if key is None else self._averages[key].in_place()
 
-    def _step(self, look: Checkpoint) -> int | None:
-        return self._last if look.step is None else look.step
+    def _step(self, checkpoint: Checkpoint) -> int | None:
+        return self._last if checkpoint.step is None else checkpoint.step
 
-    def _key(self, look: Checkpoint) -> _Key | None:
+    def _key(self, checkpoint: Checkpoint) -> _Key | None:
         """Return the key of a checkpoint's average; an exponential average serves all steps."""
-        if look.average is None:
+        if checkpoint.average is None:
             return None
-        return look.average, self._step(look) if look.average.form == "lawa" else None
+        return checkpoint.average, self._step(
+            checkpoint
+        ) if checkpoint.average.form == "lawa" else None

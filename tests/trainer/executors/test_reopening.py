@@ -40,7 +40,7 @@ class Mended(Lane):
         self.comes_back = True
         self.executor: Away = executor
 
-    def mend(self) -> bool:
+    def reopen(self) -> bool:
         """Wait until the test says whether the lane recovers."""
         self.said.wait(10)
         self.executor.back = self.comes_back
