@@ -89,7 +89,7 @@ class CampaignView:
 
     def reading(self) -> Reading:
         """Open the campaign's journal or its index for reading; the caller closes it."""
-        return read_campaign(self.journal, self._history)
+        return read_campaign(self.journal, self.history)
 
     def top(self, k: int = 10) -> Rows[Ranked]:
         """Return the ``k`` best configs by posterior mean."""
@@ -150,7 +150,8 @@ class CampaignView:
             RatedMeter(read_rates()),
         )
 
-    def _history(self) -> str | Path:
+    def history(self) -> str | Path:
+        """Return where the campaign's index is: a file, or the URL of a shared database."""
         from agent.settings.environment import read_environment  # noqa: PLC0415 (slow to load)
 
         return read_environment().history_url or self.directory / HISTORY_FILE

@@ -85,6 +85,12 @@ _ENTRIES = (
     ),
     Entry(
         "Examine",
+        "sql",
+        "record.sql:sql",
+        "Query a campaign in SQL: iterations, trials, configs, confirmations.",
+    ),
+    Entry(
+        "Examine",
         "stress",
         "launch.stress:stress",
         "Train the best for a full schedule and report which survive.",

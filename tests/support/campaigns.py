@@ -86,6 +86,13 @@ doc = "warm-up leaves at least five steps"
 WORDS = "the loop proposes a change and trains a small model to see what it is worth".split()
 
 
+def installed(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run the installed command, and return what it printed and its exit code."""
+    return subprocess.run(
+        [str(COMMAND), *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
 def write_text_corpus(folder: Path, documents: int = 60) -> Path:
     """Write a folder of small text files, the same ones every time."""
     rng = random.Random(0)

@@ -10,10 +10,12 @@ that holds the campaign's lock. Readers open it read-only and never block the wr
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import sqlalchemy as sa
 
@@ -174,6 +176,16 @@ class History(Questions, Closing):
         self._position = Position("")
         self._digest = hashlib.sha256()
         self.catch_up()
+
+    @contextmanager
+    def sqlite(self) -> Iterator[sqlite3.Connection]:
+        """Lend the connection of an index in SQLite."""
+        with tables.translated(self._where):
+            held = self._engine.raw_connection()
+        try:
+            yield cast(sqlite3.Connection, held.driver_connection)
+        finally:
+            held.close()
 
     def close(self) -> None:
         """Close the index; calling it again is harmless."""

@@ -13,6 +13,7 @@ from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.history.store import reindex as rebuild
+from trajectory.views import keep_views
 
 
 def reindex(
@@ -21,11 +22,15 @@ def reindex(
 ) -> None:
     """Rebuild the history index from trajectory.jsonl.
 
-    The journal is the truth; the index can be deleted at any time.
+    The journal is the truth; the index can be deleted at any time. The file gets the views of
+    `autoresearch sql` too, for other programs that read SQLite.
     """
     directory = existing_campaign(campaign)
     url = read_environment().history_url
-    rebuilt = rebuild(url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
+    history, journal = directory / HISTORY_FILE, directory / JOURNAL_FILE
+    rebuilt = rebuild(url or history, journal)
+    if url is None:
+        keep_views(history, journal)
     if as_json:
         typer.echo(json.dumps(asdict(rebuilt)))
     else:

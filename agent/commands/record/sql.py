@@ -1,0 +1,109 @@
+"""``autoresearch sql``: query a campaign in SQL, read-only."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from agent.commands.campaign_view import CampaignView
+from agent.commands.tables import plain_table
+from agent.workbench.places import CampaignOption, existing_campaign
+from autoresearch.errors import FormatError
+from autoresearch.plain_text import plain
+from trajectory.formats.csv_file import write_csv
+from trajectory.formats.table import Column, Table
+from trajectory.views import EXAMPLE, MOST_ROWS, VIEWS, Answer, Cell, open_views
+
+
+def sql(
+    query: Annotated[
+        str | None,
+        typer.Argument(help="One SELECT. Without it the command lists the views.", metavar="QUERY"),
+    ] = None,
+    campaign: CampaignOption = None,
+    rows: Annotated[
+        int,
+        typer.Option("--rows", min=1, max=MOST_ROWS, metavar="N", help="Most rows to return."),
+    ] = MOST_ROWS,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
+) -> None:
+    """Query a campaign in SQL: iterations, trials, configs, confirmations.
+
+    The query cannot write anything, and a running loop is not disturbed. A query may take a minute.
+    """
+    view = CampaignView(existing_campaign(campaign))
+    with open_views(view.history(), view.journal) as views:
+        if views.note:
+            typer.echo(f"note: {views.note}", err=True)
+        if query is None:
+            _list_views(views.columns(), as_json=as_json)
+            return
+        answer = views.query(query, most=rows)
+    if as_json:
+        typer.echo(json.dumps(_objects(answer), ensure_ascii=False))
+    elif as_csv:
+        columns = tuple(Column(name, "text", "") for name in answer.columns)
+        lines = ([_scalar(cell) for cell in row] for row in answer.rows)
+        write_csv(Table(columns, lines), sys.stdout)
+    else:
+        _print(answer)
+    if answer.cut:
+        typer.echo(f"note: only the first {len(answer.rows)} rows are shown; set --rows", err=True)
+
+
+def _list_views(columns: dict[str, list[str]], *, as_json: bool) -> None:
+    said = {name: {column: text for column, _, text in VIEWS[name][1]} for name in columns}
+    described = {
+        name: {column: said[name].get(column, "of the config") for column in found}
+        for name, found in columns.items()
+    }
+    if as_json:
+        typer.echo(json.dumps(described))
+        return
+    console = Console()
+    for name, texts in described.items():
+        table = plain_table(name, "")
+        for column, text in texts.items():
+            table.add_row(escape(plain(column)), text)
+        console.print(table, "")
+    console.print(Text(f'autoresearch sql "{EXAMPLE}"'), soft_wrap=True)
+
+
+def _objects(answer: Answer) -> list[dict[str, Any]]:
+    names = answer.columns
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise FormatError(
+            f"two columns of the answer are named {twice!r}, and a JSON object has each name once; "
+            "rename one with AS"
+        )
+    return [dict(zip(names, map(_scalar, row), strict=True)) for row in answer.rows]
+
+
+def _scalar(cell: Cell) -> str | int | float | None:
+    """Return a value that JSON and CSV can hold."""
+    if isinstance(cell, bytes):
+        return cell.hex()
+    return str(cell) if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+def _print(answer: Answer) -> None:
+    table = plain_table(*(escape(plain(name)) for name in answer.columns))
+    for row in answer.rows:
+        table.add_row(*(Text(_shown(cell)) for cell in row))
+    Console().print(table)
+
+
+def _shown(cell: Cell) -> str:
+    value = _scalar(cell)
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else plain(str(value))

@@ -1,0 +1,126 @@
+"""Query a finished campaign through the installed command, and try to do harm with a query."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from autoresearch.errors import HistoryError
+from tests.support.campaigns import installed
+from tests.support.places import ROOT
+from trajectory.journal import read_rows
+from trajectory.rows import ConfirmedRow, IterationRow, trials_of
+from trajectory.views import VIEWS, keep_views, open_views
+
+ENDLESS = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT "
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("night")
+    shutil.copy(ROOT / "docs" / "night" / "trajectory.jsonl", directory)
+    return directory
+
+
+def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
+    rows = list(read_rows(campaign / "trajectory.jsonl"))
+    iterations = [row for row in rows if isinstance(row, IterationRow)]
+    with open_views(campaign / "history.sqlite", campaign / "trajectory.jsonl") as views:
+        shown = views.query("SELECT iter, delta, stderr, reason, wall_s FROM iterations").rows
+        kinds = dict(views.query("SELECT kind, count(*) FROM trials GROUP BY kind").rows)
+        steps = dict(views.query("SELECT trial_id, steps FROM trials").rows)
+        knobs = views.query("SELECT lr, d_model, norm FROM configs WHERE iter = 0").rows
+        gains = views.query("SELECT iter, delta, all_hi FROM confirmations").rows
+        columns = views.columns()
+    assert shown == [
+        (
+            row.iter,
+            row.decision.delta,
+            row.decision.stderr,
+            row.proposal.reason if row.proposal else None,
+            row.wall_s,
+        )
+        for row in sorted(iterations, key=lambda row: row.iter)
+    ]
+    trials = [(row.kind, trial) for row in rows for trial in trials_of(row)]
+    assert kinds == Counter(kind for kind, _ in trials)
+    assert steps == {t.trial_id: getattr(t.result, "steps", None) for _, t in trials}
+    baseline = next(row for row in rows if row.kind == "baseline").config
+    assert knobs == [tuple(baseline.value(name) for name in ("lr", "d_model", "norm"))]
+    found = next(row for row in rows if isinstance(row, ConfirmedRow)).found
+    assert gains == [(c.iter, g.delta, g.all_hi) for c in found.configs for g in c.gains]
+    assert columns.keys() == VIEWS.keys()
+    for name, (_, described) in VIEWS.items():
+        assert columns[name][: len(described)] == [column for column, _, _ in described]
+    assert not (campaign / "history.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP TABLE rows_v5",
+        "DELETE FROM trials_v5",
+        "ATTACH 'stolen.sqlite' AS s",
+        "VACUUM INTO 'stolen.sqlite'",
+        "PRAGMA query_only = OFF",
+        "SELECT * FROM pragma_database_list",
+        "SELECT load_extension('x')",
+        "CREATE TEMP TABLE t (a)",
+        "SELECT 1; DROP TABLE rows_v5",
+        "SELECT zeroblob(100000000)",
+        f"{ENDLESS} count(*) FROM t",
+        f"{ENDLESS} zeroblob(10000000) FROM t",
+        "SELECT '\ud800'",
+        "SELECT nothing",
+        "",
+    ],
+)
+def test_a_query_can_do_no_harm(campaign: Path, query: str) -> None:
+    keep_views(campaign / "history.sqlite", campaign / "trajectory.jsonl")
+    before = (campaign / "history.sqlite").read_bytes()
+    with open_views(campaign / "history.sqlite", campaign / "trajectory.jsonl") as views:
+        with pytest.raises(HistoryError) as refused:
+            views.query(query, limit_s=0.2)
+        assert "\n" not in str(refused.value)
+        assert views.query("SELECT count(*) FROM iterations").rows == [(100,)]
+    assert (campaign / "history.sqlite").read_bytes() == before
+    assert not list(campaign.glob("stolen*"))
+
+
+def test_rows_beyond_the_limit_are_cut(campaign: Path) -> None:
+    with open_views(campaign / "history.sqlite", campaign / "trajectory.jsonl") as views:
+        answer = views.query("SELECT iter FROM iterations ORDER BY iter", most=3)
+        assert (answer.rows, answer.cut) == ([(1,), (2,), (3,)], True)
+        assert not views.query("SELECT iter FROM iterations", most=100).cut
+
+
+def test_reindex_stores_the_views_for_other_programs(campaign: Path) -> None:
+    done = installed("reindex", f"--campaign={campaign}")
+    assert done.returncode == 0, done.stderr
+    with sqlite3.connect(campaign / "history.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM iterations").fetchone() == (100,)
+        assert connection.execute("SELECT lr FROM configs WHERE iter = 0").fetchone()
+    connection.close()
+
+
+def test_the_command_prints_a_table_csv_and_json(campaign: Path) -> None:
+    query = "SELECT iter, delta, reason FROM iterations WHERE action = 'keep'"
+    printed = json.loads(installed("sql", query, f"--campaign={campaign}", "--json").stdout)
+    table = installed("sql", query, f"--campaign={campaign}", "--csv").stdout
+    read = list(csv.DictReader(io.StringIO(table, newline="")))
+    typed = [{**row, "iter": int(row["iter"]), "delta": float(row["delta"])} for row in read]
+    assert typed == printed
+    assert len(printed) > 1
+    shown = installed("sql", "SELECT 7 AS \"[/x]\", x'00' AS b", f"--campaign={campaign}")
+    assert shown.stdout.split() == ["[/x]", "b", "7", "00"]
+    refused = installed("sql", "DROP TABLE t", f"--campaign={campaign}")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    views = json.loads(installed("sql", f"--campaign={campaign}", "--json").stdout)
+    assert views.keys() == VIEWS.keys()
