@@ -19,7 +19,7 @@ from autoresearch.errors import FormatError
 from autoresearch.plain_text import plain
 from trajectory.formats.csv_file import write_csv
 from trajectory.formats.table import Column, Table
-from trajectory.views import EXAMPLE, MOST_ROWS, VIEWS, Answer, Cell, open_views
+from trajectory.history.views import EXAMPLE, MOST_ROWS, VIEWS, Answer, Cell, open_views
 
 
 def sql(
