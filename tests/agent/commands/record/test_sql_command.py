@@ -15,9 +15,9 @@ import pytest
 from autoresearch.errors import HistoryError
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
+from trajectory.history.views import VIEWS, keep_views, open_views
 from trajectory.journal import read_rows
 from trajectory.rows import ConfirmedRow, IterationRow, trials_of
-from trajectory.history.views import VIEWS, keep_views, open_views
 
 ENDLESS = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT "
 
