@@ -21,9 +21,10 @@ from agent.menu.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
 from agent.menu.toml_files import TomlFiles, refuse_unknown
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.errors import MenuError, SpecError
+from autoresearch.options import built_in_flags
 from autoresearch.values import Frozen, explain
 from autoresearch.words import json_text
-from trainer.spec import Averaging, Budget
+from trainer.spec import RunSchedule
 from trajectory.rows import CampaignRow
 
 __all__ = [
@@ -115,7 +116,6 @@ def _trainer(document: dict[str, Any]) -> TrainerTable | None:
 
 
 _OF_A_CORPUS = ("corpus", "tokenizer", "heldout_bytes")
-_OF_A_SCHEDULE = ("cooldown_steps", "average")
 COMMANDS_OWN = "the command's own"
 """Name of the corpus of a command that brings its own text."""
 
@@ -126,7 +126,7 @@ def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, 
         for key in _OF_A_CORPUS:
             if key in table:
                 raise ValueError(f"[campaign] has a {key}, and the command brings its own text")
-        for key in _OF_A_SCHEDULE:
+        for key in built_in_flags(RunSchedule):
             if key in table:
                 raise ValueError(
                     f"[campaign] has {key}, and the command brings its own schedule and weights; "
@@ -139,18 +139,6 @@ def _campaign(table: dict[str, Any], trainer: TrainerTable | None) -> dict[str, 
         table |= {"corpus": COMMANDS_OWN, "tokenizer": COMMANDS_OWN}
         table.setdefault("budget", "60 steps" if "steps" in trainer.asked else "1 run")
         table.setdefault("horizon_steps", 1000 if "horizon" in trainer.asked else "budget")
-    if "budget" in table:
-        try:
-            table["budget"] = Budget.parse(str(table["budget"]))
-        except SpecError as error:
-            raise ValueError(f"[campaign]: {error}") from error
-    if "average" in table:
-        try:
-            table["average"] = Averaging.parse(str(table["average"]))
-        except ValueError as error:
-            raise ValueError(f"[campaign]: average: {error}") from error
-    if table.get("horizon_steps") == "budget":
-        table["horizon_steps"] = None
     return table
 
 

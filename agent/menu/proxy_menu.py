@@ -26,16 +26,16 @@ from agent.menu.ties import Tie
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError
-from autoresearch.values import Frozen, NonNegativeInt, PlainText, Positive, PositiveInt, Scalar
+from autoresearch.values import Frozen, PlainText, Positive, PositiveInt, Scalar
 from autoresearch.words import json_text
 from trainer.spec import (
     BPB,
     AnyConfig,
-    Averaging,
     Budget,
     CommandConfig,
     Measure,
     MemoryGib,
+    RunSchedule,
     gpt,
     make_config,
 )
@@ -54,17 +54,11 @@ class Constraint(Frozen):
     doc: PlainText = ""
 
 
-class CampaignDefaults(Frozen):
+class CampaignDefaults(RunSchedule):
     """Default settings of a campaign with this menu."""
 
     model_config = ConfigDict(strict=True)
 
-    budget: Budget = Budget()
-    horizon_steps: PositiveInt | None = 1000
-    """None means the budget itself, written ``"budget"`` in the file."""
-    cooldown_steps: NonNegativeInt = 0
-    average: Averaging | None = None
-    """Written ``"ema:20"`` in the file."""
     corpus: PlainText = "stdlib"
     tokenizer: PlainText = "bytes"
     heldout_bytes: PositiveInt = 131072

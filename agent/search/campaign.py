@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.menu.files import ProxyMenu
 from agent.search.first_row import first_row, read_campaign_row
-from agent.settings.campaign import CampaignSettings, EvaluationProtocol, differences
+from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.settings.seed_blocks import seeds_of
 from autoresearch.closing import Closing
@@ -26,12 +26,12 @@ from autoresearch.layout import (
 from autoresearch.words import is_utf8
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import holdout_split
-from trainer.spec import AnyConfig, Command, Limits, ScriptInfo, TrialSpec, makes_code
+from trainer.spec import AnyConfig, Command, Limits, RunSchedule, ScriptInfo, TrialSpec, makes_code
 from trajectory.evidence import Evidence
 from trajectory.history.store import History
 from trajectory.journal import Journal
 from trajectory.lock import CampaignLock
-from trajectory.rows import CampaignRow, Row
+from trajectory.rows import CampaignRow, EvaluationProtocol, Row
 
 
 class Campaign(Closing):
@@ -185,10 +185,7 @@ class Campaign(Closing):
             seed=seed,
             corpus_dir="" if corpus is None else str(corpus.directory),
             corpus_sha256="" if corpus is None else corpus.info.sha256,
-            budget=settings.budget,
-            horizon_steps=settings.horizon_steps,
-            cooldown_steps=self.cooldown_steps(config),
-            average=settings.average,
+            **dict(self.schedule(config)),
             backend=settings.backend,
             device=settings.device,
             threads=settings.threads,
@@ -200,12 +197,15 @@ class Campaign(Closing):
             command=self.command,
         )
 
-    def cooldown_steps(self, config: AnyConfig) -> int:
-        """Return the cooldown of a config's trials, at most all of their steps. A budget in tokens
-        may be fewer steps than the cooldown."""
-        steps = self.settings.budget.steps(config.tokens_per_step)
-        cooldown = self.settings.cooldown_steps
-        return cooldown if steps is None else min(cooldown, steps)
+    def schedule(self, config: AnyConfig) -> RunSchedule:
+        """Return the schedule of a config's trials. Its cooldown is at most all of their steps: a
+        budget in tokens may be fewer steps than the cooldown."""
+        schedule = self.settings.schedule
+        steps = schedule.budget.steps(config.tokens_per_step)
+        if steps is None:
+            return schedule
+        cooldown = min(schedule.cooldown_steps, steps)
+        return schedule.model_copy(update={"cooldown_steps": cooldown})
 
     @property
     def _compile_cache(self) -> str | None:
@@ -260,7 +260,7 @@ class Campaign(Closing):
         ruler = list(EvaluationProtocol.model_fields)
         if row.script is not None:
             ruler.remove("backend")  # a command has no backend
-        changed = differences(row, self.settings, ruler)
+        changed = row.differences(self.settings, ruler)
         if row.menu_sha256 != self.menu.sha256:
             changed.append("its menu is another")
         if changed:

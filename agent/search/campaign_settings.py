@@ -10,15 +10,16 @@ from pydantic import ValidationError
 
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.trainer_table import TrainerTable
-from agent.settings.campaign import CampaignSettings, EvaluationProtocol, Sources, differences
+from agent.settings.campaign import CampaignSettings, Sources
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.files import replace_file, writing_to
 from autoresearch.given_file import read_given
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIALS_DIR
+from autoresearch.options import built_in_flags
 from autoresearch.values import explain
 from autoresearch.words import counted
 from trainer.corpus import default_name
-from trajectory.rows import CampaignRow
+from trajectory.rows import CampaignRow, EvaluationProtocol
 from trajectory.rules import Rules
 
 
@@ -44,24 +45,11 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
     return settings
 
 
-_BUILT_IN_ALONE = {
-    "corpus": "--corpus",
-    "tokenizer": "--tokenizer",
-    "heldout_bytes": "--heldout-bytes",
-    "backend": "--backend",
-    "compile": "--compile",
-    "cudnn_attention": "--cudnn-attention",
-    "hold_back": "--hold-back",
-    "cooldown_steps": "--cooldown",
-    "average": "--average",
-}
-
-
 def _refuse_what_it_has_not(chosen: Mapping[str, Any], trainer: TrainerTable) -> None:
     """
     :raises SettingsError: if the options include some that only the built-in trainer has.
     """
-    asked = [flag for name, flag in _BUILT_IN_ALONE.items() if chosen.get(name)]
+    asked = [flag for name, flag in built_in_flags(CampaignSettings).items() if chosen.get(name)]
     if chosen.get("horizon_steps") and not trainer.tells("horizon"):
         asked.append("--horizon")
     if asked:
@@ -122,7 +110,7 @@ def resumed_settings(
     is_known = on_cores and (by_clock or "lanes" in read.model_fields_set)
     if asked.lanes == "auto" and is_known and asked.executor == "local":
         asked = asked.model_copy(update={"lanes": kept.lanes})
-    changed = differences(kept, asked, (*Sources.model_fields, *EvaluationProtocol.model_fields))
+    changed = kept.differences(asked, (*Sources.model_fields, *EvaluationProtocol.model_fields))
     if "menu" in chosen and load_menu(chosen["menu"]).content != menu_of(row).content:
         changed.append(f"the menu {chosen['menu']} is not the one it was measured with")
     if changed:
@@ -139,7 +127,7 @@ def _refuse_other_cores(directory: Path, kept: CampaignSettings, asked: Campaign
     """
     :raises CampaignError: if the number of cores per trial would change under a budget in seconds.
     """
-    changed = differences(kept, asked, ("lanes", "threads"))
+    changed = kept.differences(asked, ("lanes", "threads"))
     if changed:
         raise CampaignError(
             f"{directory} cannot be resumed like this: {'; '.join(changed)}. A budget of "

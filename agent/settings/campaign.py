@@ -1,8 +1,8 @@
 """The settings of a campaign: the content of its campaign.toml, each declared here and only here.
 
 A field's type, bounds and default are those of the setting, and its description is the help of its
-option (:mod:`agent.commands.options`). :class:`EvaluationProtocol` holds what a campaign may never
-change, :class:`Policy` what a session may.
+option (:mod:`agent.commands.options`). :class:`trajectory.rows.EvaluationProtocol` holds what a
+campaign may never change, :class:`Policy` what a session may.
 """
 
 from __future__ import annotations
@@ -10,46 +10,23 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from autoresearch.errors import SettingsError
 from autoresearch.given_file import read_given
-from autoresearch.options import AsOption
+from autoresearch.options import AsOption, toml_values
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
 from autoresearch.words import is_utf8, toml_text
-from trainer.spec import MOST_MEMORY_GIB, Averaging, BackendName, Budget, MemoryGib
-from trajectory.rows import CampaignRow
+from trainer.spec import MOST_MEMORY_GIB, BackendName, MemoryGib
+from trajectory.rows import CampaignRow, EvaluationProtocol
 from trajectory.rules import Rules
 
-ReferenceMode = Literal["incumbent", "baseline"]
 MOST_LANES = 256
 MOST_THREADS = 4096
 ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
-
-
-def _budget(value: Any) -> Any:
-    return Budget.parse(value) if isinstance(value, str) else value
-
-
-def _horizon(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value == "budget":
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        raise ValueError(f"{value!r} is neither a number of steps nor 'budget'") from None
-
-
-def _averaging(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return None if value == "none" else Averaging.parse(value)
 
 
 def _lanes(value: Any) -> Any:
@@ -69,74 +46,14 @@ class Sources(Frozen):
     campaign uses that alone."""
 
     menu: str = Field(description="Name of a shipped menu, or a TOML file. Default: cpu-tiny.")
-    corpus: str = Field(
+    corpus: Annotated[str, AsOption(built_in=True)] = Field(
         description="Text to train on: stdlib, a file, a folder, hf:NAME or a prepared corpus. "
         "Default: the menu's."
     )
-    tokenizer: str = Field(
+    tokenizer: Annotated[str, AsOption(built_in=True)] = Field(
         description="Tokenizer: bytes, bpe:VOCAB or file:PATH. Default: the menu's."
     )
-    heldout_bytes: PositiveInt
-
-
-class EvaluationProtocol(Frozen):
-    """The other settings that a campaign never changes. Its first row holds each under the same
-    name."""
-
-    budget: Annotated[Budget, BeforeValidator(_budget), PlainSerializer(str)] = Field(
-        description="Length of a trial: '60 steps', '2e6 tokens' or '30 seconds'. "
-        "Default: the menu's."
-    )
-    horizon_steps: Annotated[
-        PositiveInt | None,
-        BeforeValidator(_horizon),
-        PlainSerializer(lambda steps: "budget" if steps is None else steps),
-        AsOption("--horizon", read=_horizon),
-    ] = Field(
-        description="Length of the learning-rate schedule in steps, of which a trial runs the "
-        "beginning, or 'budget'. Default: the menu's."
-    )
-    """None means the budget itself."""
-    cooldown_steps: Annotated[NonNegativeInt, AsOption("--cooldown")] = Field(
-        0, description="Steps at the end of a trial over which the learning rate decays to zero."
-    )
-    average: Annotated[
-        Averaging | None,
-        BeforeValidator(_averaging),
-        PlainSerializer(lambda average: average and str(average)),
-        AsOption("--average", read=_averaging),
-    ] = Field(
-        None, description="Average the weights before scoring: 'ema:STEPS', 'lawa:STEPS' or 'none'."
-    )
-    """None means the weights after the last step."""
-    backend: BackendName = Field(
-        "torch", description="Library that builds the model: torch or megatron."
-    )
-    device: str = Field(
-        "cpu",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
-        description="auto (CUDA if it works, else the CPU), cpu, cuda or cuda:N. Default: auto.",
-    )
-    """Device of the trials. A campaign's settings never say ``auto``, which
-    :mod:`agent.workbench.device_choice` replaces."""
-    compile: bool = Field(False, strict=True, description="Compile the model with torch.compile.")
-    """Compilation changes the last digits of sums, so a campaign uses it always or never."""
-    cudnn_attention: bool = Field(
-        False, strict=True, description="Let torch use cuDNN's attention on a GPU. Default: no."
-    )
-    """This changes the last digits too."""
-    hold_back: bool = Field(
-        False,
-        strict=True,
-        description="Do not train the search on the text reserved for the confirmation.",
-    )
-    """This changes the batches and so the scores; a campaign does it always or never."""
-    reference: ReferenceMode = Field(
-        "incumbent", description="Config that proposals edit: incumbent or baseline."
-    )
-    seed: Annotated[int, AsOption(bounds=(0, None))] = Field(
-        0, ge=0, le=10**9, description="Seed of all random choices."
-    )
+    heldout_bytes: Annotated[PositiveInt, AsOption(built_in=True)]
 
 
 class _Search(Frozen):
@@ -220,6 +137,10 @@ _BEFORE_LANES = (
 class CampaignSettings(Policy, EvaluationProtocol, Sources):
     """Everything a campaign is created with: the content of its campaign.toml."""
 
+    backend: Annotated[BackendName, AsOption(built_in=True)] = Field(
+        "torch", description="Library that builds the model: torch or megatron."
+    )
+
     @model_validator(mode="after")
     def _it_can_be_written(self) -> Self:
         for name, value in self:
@@ -253,14 +174,13 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         return [*EvaluationProtocol.model_fields, *begun_with]
 
     def to_toml(self) -> str:
-        """Return the text of campaign.toml. It leaves out keys whose value is None, except the
-        horizon."""
+        """Return the text of campaign.toml."""
         lines = ["# The settings this campaign was created with."]
         lines += (
             f"{name} = {toml_text(value)}"
-            for name, value in self.model_dump().items()
+            for name, value in toml_values(self).items()
             # A version without lanes can then resume a campaign that has one lane on this machine.
-            if value is not None and (name, value) not in _BEFORE_LANES
+            if (name, value) not in _BEFORE_LANES
         )
         return "\n".join(lines) + "\n"
 
@@ -293,12 +213,3 @@ but version 0.2.0 wrote it."""
 def _whole(pair: re.Match[str]) -> str:
     character: str = json.loads(f'"{pair[0]}"')
     return character
-
-
-def differences(there: object, here: EvaluationProtocol, names: Iterable[str]) -> list[str]:
-    """Return a clause for each of these settings that differs."""
-    return [
-        f"{name} is {getattr(there, name)} there and {getattr(here, name)} here"
-        for name in names
-        if getattr(there, name) != getattr(here, name)
-    ]

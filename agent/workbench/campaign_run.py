@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -55,7 +55,7 @@ def run_campaign(
     program: Path | None = None,
     priors: Sequence[Path] = (),
     log: Sequence[str] = (),
-    target_tokens: int | None = None,
+    target_tokens: Callable[[str], int | None] = lambda _menu_name: None,
     confirming: bool = False,
     allow_unsandboxed: bool = False,
     as_json: bool = False,
@@ -66,7 +66,8 @@ def run_campaign(
 
     :param priors: earlier campaigns that the proposers learn from.
     :param log: ``--log`` options.
-    :param target_tokens: token budget of the target whose proxies the menu has, if any.
+    :param target_tokens: returns the token budget of the target whose proxies the menu of a name
+        has, if any.
     :param confirming: whether to end with a confirmation, if something was kept.
     """
     console = Console(stderr=as_json)
@@ -91,7 +92,7 @@ def run_campaign(
             session,
             f"proposer  {choice.description}",
             *(f"prior     {one}" for one in known),
-            target_tokens=target_tokens,
+            target_tokens=target_tokens(menu.name),
         )
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)

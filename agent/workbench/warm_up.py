@@ -10,7 +10,7 @@ from autoresearch.files import writing_to
 from autoresearch.layout import LOG_FILE, RESULT_FILE, TRIALS_DIR, WARM_UP_DIR
 from trainer.executors.base import Executor, TrialAborted
 from trainer.isolation.scratch import clear
-from trainer.spec import Budget, TrialFailed
+from trainer.spec import Budget, RunSchedule, TrialFailed
 
 STEPS = 2
 
@@ -31,9 +31,7 @@ def warm_up(campaign: Campaign, executor: Executor, stop: StopRequest) -> str | 
     spec = campaign.trial_spec(baseline, campaign.baseline_seeds[0]).model_copy(
         update={
             "trial_id": WARM_UP_DIR,
-            "budget": Budget(amount=STEPS),
-            "cooldown_steps": 0,
-            "average": None,
+            **dict(RunSchedule(budget=Budget(amount=STEPS), horizon_steps=settings.horizon_steps)),
         }
     )
     with stop.deferred():

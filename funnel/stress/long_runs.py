@@ -15,6 +15,7 @@ from trainer.spec import (
     CommandOk,
     Config,
     Measured,
+    RunSchedule,
     TrialFailed,
     TrialSpec,
     gpt,
@@ -48,10 +49,7 @@ def whole_schedule(short: TrialSpec, budget: Budget, longer: float) -> TrialSpec
     wall_s = short.limits.wall_s * max(1.0, longer)
     return short.model_copy(
         update={
-            "budget": budget,
-            "horizon_steps": None,
-            "cooldown_steps": 0,
-            "average": None,
+            **dict(RunSchedule(budget=budget, horizon_steps=None)),
             "log_every": 1,
             "limits": short.limits.model_copy(update={"wall_s": wall_s}),
         }

@@ -16,6 +16,7 @@ from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import Constraint
 from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.options import toml_values
 from autoresearch.values import Scalar
 from funnel.target.proxy_family import Proxy, ProxyFamily, Scale
 from funnel.target.sizes import size_text
@@ -186,20 +187,9 @@ def own_constraints(base: ProxyMenu) -> Iterator[Constraint]:
 
 def campaign_defaults(base: ProxyMenu, tokenizer: str) -> dict[str, Scalar]:
     """Return the base menu's campaign settings with this tokenizer."""
-    own = base.campaign
-    values: dict[str, Scalar | None] = {
-        "budget": str(own.budget),
-        "horizon_steps": own.horizon_steps or "budget",
-        "cooldown_steps": own.cooldown_steps or None,
-        "average": str(own.average) if own.average else None,
-        "corpus": own.corpus,
-        "tokenizer": tokenizer,
-        "heldout_bytes": own.heldout_bytes,
-        "wall_s": own.wall_s,
-        "memory_gib": own.memory_gib,
-        "threads": own.threads,
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    own = base.campaign.model_copy(update={"tokenizer": tokenizer})
+    left_out = ("device", "min_device")  # they are for the machine that the base menu is for
+    return {name: v for name, v in toml_values(own).items() if v and name not in left_out}
 
 
 # --- TOML ---------------------------------------------------------------------------------------

@@ -33,12 +33,12 @@ from trainer.spec.result import (
     TrialResult,
     parse_result,
 )
+from trainer.spec.schedule import Budget, RunSchedule
 from trainer.spec.text import MOST_PARTS, ScoredText, TextPart
 from trainer.spec.trial import (
     DEFAULT_RESERVE_GIB,
     MOST_MEMORY_GIB,
     BackendName,
-    Budget,
     Fp8Recipe,
     Limits,
     MemoryGib,
@@ -80,6 +80,7 @@ __all__ = [
     "MemoryGib",
     "Place",
     "PruneRule",
+    "RunSchedule",
     "ScoreRule",
     "ScoredText",
     "ScriptInfo",

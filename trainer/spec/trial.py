@@ -6,55 +6,12 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.spec.command import Command
 from trainer.spec.config import AnyConfig, CommandConfig, Config, gpt
-from trainer.spec.evaluations import Averaging, Checkpoint
+from trainer.spec.evaluations import Checkpoint
+from trainer.spec.schedule import RunSchedule
 from trainer.spec.text import ScoredText
-
-
-class Budget(Frozen):
-    """Length of training."""
-
-    unit: Literal["steps", "tokens", "seconds", "run"] = "steps"
-    """``run``: everything a command does, however long that is."""
-    amount: Positive = 60
-
-    @model_validator(mode="after")
-    def _whole_where_counted(self) -> Self:
-        if self.unit == "run" and self.amount != 1:
-            raise ValueError(f"a budget of {self.amount:g} run is not 1 run")
-        if self.unit != "seconds" and self.amount != int(self.amount):
-            raise ValueError(f"a budget of {self.amount} {self.unit} is not a whole number")
-        return self
-
-    def __str__(self) -> str:
-        return f"{self.amount:.15g} {self.unit}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse ``60 steps``, ``2e6 tokens`` or ``30 seconds``.
-
-        :raises SpecError: on anything else.
-        """
-        try:
-            amount, unit = text.split()
-            return cls.model_validate({"unit": unit, "amount": float(amount)})
-        except ValueError as error:
-            raise SpecError(
-                f"a budget of {text!r} cannot be read; write it like '60 steps', "
-                "'2000000 tokens' or '30 seconds'"
-            ) from error
-
-    def steps(self, tokens_per_step: int | None) -> int | None:
-        """Return the optimizer steps of this budget, rounded up; None if only the trainer or a
-        clock knows."""
-        if self.unit == "steps":
-            return int(self.amount)
-        if self.unit == "tokens" and tokens_per_step is not None:
-            return -(-int(self.amount) // tokens_per_step)
-        return None
 
 
 class PruneRule(Frozen):
@@ -123,7 +80,7 @@ def makes_code(backend: BackendName, device: str, *, compile: bool) -> bool:
     return compile or (backend == "torch" and device.startswith("cuda"))
 
 
-class TrialSpec(Frozen):
+class TrialSpec(RunSchedule):
     """One training run of one config with one seed: all of the trainer's input."""
 
     trial_id: str
@@ -134,10 +91,6 @@ class TrialSpec(Frozen):
     """Absolute path of a prepared corpus; empty for a command, which brings its own text."""
     corpus_sha256: str = ""
     """The trainer refuses a corpus with another hash."""
-    budget: Budget = Budget()
-    horizon_steps: PositiveInt | None = 1000
-    """Steps over which the rate would decay to ``lr_min_ratio``; the trained steps are a prefix of
-    it. None: the budget itself."""
     backend: BackendName = "torch"
     fp8: Fp8Recipe = Fp8Recipe()
     """Used by the megatron backend with precision fp8."""
@@ -169,11 +122,6 @@ class TrialSpec(Frozen):
     """Texts to score after training besides the corpus' held-out text. A trial can read only the
     files that it names."""
     # Later fields are omitted from JSON if unused, so that older specs are written unchanged.
-    cooldown_steps: NonNegativeInt = Field(0, exclude_if=lambda steps: steps == 0)
-    """Last steps over which the rate falls linearly to zero, from wherever the schedule has it."""
-    average: Averaging | None = Field(None, exclude_if=lambda average: average is None)
-    """Weights that are scored in place of those after the last step, for ``val_bpb`` and ``texts``.
-    Costs four bytes of memory per parameter."""
     looks: Annotated[tuple[Checkpoint, ...], Field(max_length=MOST_EVALUATIONS)] = Field(
         (), exclude_if=lambda several: not several
     )
@@ -182,7 +130,7 @@ class TrialSpec(Frozen):
     @property
     def evaluation(self) -> tuple[object, ...]:
         """Settings that determine the score besides config, seed and corpus."""
-        return self.budget, self.horizon_steps, self.cooldown_steps, self.average, self.looks
+        return self.schedule, self.looks
 
     command: Command | None = Field(None, exclude_if=lambda command: command is None)
     """Command that trains the config of a command's menu. Omitted from JSON otherwise, so that

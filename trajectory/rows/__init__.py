@@ -26,6 +26,7 @@ from trajectory.rows.outside import (
     StressRow,
     StressVerdict,
 )
+from trajectory.rows.protocol import EvaluationProtocol
 from trajectory.rows.schema import SCHEMA
 from trajectory.rows.search import (
     BaselineRow,
@@ -49,6 +50,7 @@ __all__ = [
     "ConfirmRow",
     "ConfirmedRow",
     "Decision",
+    "EvaluationProtocol",
     "EventRow",
     "Finalist",
     "FinalistsRow",

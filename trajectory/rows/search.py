@@ -27,13 +27,12 @@ from autoresearch.values import (
 from trainer.spec import (
     BPB,
     AnyConfig,
-    Averaging,
-    Budget,
     CorpusInfo,
     Measure,
     ScriptInfo,
 )
 from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
+from trajectory.rows.protocol import EvaluationProtocol
 from trajectory.rows.schema import SCHEMA, upgraded
 from trajectory.rows.trial import TrialRecord
 from trajectory.rules import RuleValues, with_rules_as_one, with_rules_by_name
@@ -78,8 +77,8 @@ class Decision(Frozen):
         return with_rules_by_name(write(self))
 
 
-class CampaignRow(Frozen):
-    """The first row: the conditions under which every later row was measured."""
+class _Origin(Frozen):
+    """The first fields of a journal: its format, and the campaign's menu and text."""
 
     kind: Literal["campaign"] = "campaign"
     schema_: Annotated[int, Field(alias="schema")] = SCHEMA
@@ -97,24 +96,14 @@ class CampaignRow(Frozen):
     """The command that trains; None for the built-in trainer."""
     measure: Measure | None = Field(None, exclude_if=not_)
     """Unit of the command's score."""
-    budget: Budget
-    horizon_steps: PositiveInt | None
-    cooldown_steps: NonNegativeInt = Field(0, exclude_if=not_)
-    """Cooldown steps, as in a trial's spec; ``average`` is as in the spec too."""
-    average: Averaging | None = Field(None, exclude_if=not_)
-    backend: str
-    device: str
-    compile: bool = False
-    cudnn_attention: bool = Field(False, exclude_if=not_)
-    """Whether to use cuDNN attention, as in a trial's spec."""
-    hold_back: bool = Field(False, exclude_if=not_)
-    """Whether trials train without the documents that a confirmation scores."""
+
+
+class CampaignRow(EvaluationProtocol, _Origin):
+    """The first row: the conditions under which every later row was measured."""
+
     train_tokens: PositiveInt | None = Field(None, exclude_if=not_)
     """Number of the train split's first tokens that trials train on, if ``hold_back`` is set."""
-    reference: Literal["incumbent", "baseline"]
     baseline_seeds: PositiveInt
-    seed: NonNegativeInt
-    """Root of every random choice that the campaign makes."""
     z_keep: NonNegative
     max_runs: PositiveInt
     """Largest number of seeds in a candidate's race."""

@@ -9,12 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes_some
-from agent.menu.files import load_menu
-from agent.search.first_row import read_campaign_row
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import run_campaign
-from agent.workbench.places import DEFAULT_MENU, CampaignOption, default_campaign
+from agent.workbench.places import CampaignOption, default_campaign
 from funnel.target.architecture import load_target, shipped_targets
 
 ItersOption = Annotated[
@@ -122,20 +120,19 @@ def loop(
         program=program,
         priors=prior or (),
         log=log or (),
-        target_tokens=_target_tokens(directory, asked.get("menu")),
+        target_tokens=_target_tokens,
         confirming=confirm,
         allow_unsandboxed=allow_unsandboxed,
         as_json=as_json,
     )
 
 
-def _target_tokens(directory: Path, menu: str | None) -> int | None:
+def _target_tokens(menu_name: str) -> int | None:
     """Return the token budget of the shipped target whose proxies the menu has; None for any other
     menu.
 
     The menu is recognized by the name that ``menu from-target`` gave it.
     """
-    row = read_campaign_row(directory)
-    name = row.menu_name if row else load_menu(menu or DEFAULT_MENU).name
-    target = re.sub("-(proxy|tiny)$", "", name)
-    return load_target(target).tokens if target in shipped_targets() and target != name else None
+    target = re.sub("-(proxy|tiny)$", "", menu_name)
+    is_proxy = target in shipped_targets() and target != menu_name
+    return load_target(target).tokens if is_proxy else None

@@ -172,7 +172,7 @@ class CalibrationPlan:
         plain = CalibrationRun(
             steps=steps,
             horizon_steps=horizon,
-            cooldown_steps=self.campaign.cooldown_steps(config),
+            cooldown_steps=self.campaign.schedule(config).cooldown_steps,
             average=settings.average,
         )
         more = {"looks": tuple(self.looks(config)), "texts": bool(self.texts.scored)}
