@@ -68,7 +68,9 @@ class TrainerTable(Frozen):
     env: Mapping[str, str] = {}
     oom: tuple[Pattern, ...] = ()
     preload: tuple[Module, ...] = ()
+    """Modules that the fork server loads for all trials."""
     main: str | None = None
+    """Function of the script to call in a forked process; ``__main__`` runs the whole script."""
     file_gib: Positive | None = None
 
     @model_validator(mode="after")
@@ -84,7 +86,8 @@ class TrainerTable(Frozen):
             )
         if self.preload and self.main is None:
             raise ValueError(
-                'preload needs a script whose function is called; add main = "main", or remove it'
+                'preload needs a script started in a forked process; add main = "__main__", or '
+                "remove it"
             )
         if (self.main or self.set_by == "edit") and self.script is None:
             raise ValueError(

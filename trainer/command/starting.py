@@ -1,4 +1,4 @@
-"""Start a command's process: a new program, or a function of a script in a fork of this process.
+"""Start a command's process: a new program, or a script in a fork of this process.
 
 A new Python that imports torch takes a second or two. If the script has a function to call and the
 fork server has loaded its imports, a fork of this process is as fresh and costs milliseconds. Both
@@ -7,12 +7,15 @@ are confined already when they begin.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
+import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -150,7 +153,7 @@ class Forked(Started):
             except BaseException:  # noqa: BLE001 (the edge of a process)
                 traceback.print_exc()
             finally:
-                _flushed()
+                _finish()
                 os._exit(code)
 
     def ended(self) -> int | None:
@@ -177,27 +180,36 @@ class Forked(Started):
 
 
 def _called(script: Path, function: str, threads: str) -> int:
-    """Import the script as a module, call its function, and return the exit code."""
+    """Import the script as a module, call its function, and return the exit code.
+
+    The name ``__main__`` stands for the whole script, run as Python runs a program.
+    """
     from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
 
     _our_modules.hide()
     sys.path.insert(0, str(script.parent))
     _set_threads(threads)
-    found = importlib.util.spec_from_file_location(script.stem, script)
-    if found is None or found.loader is None:
-        print(f"{script} is no module of Python", file=sys.stderr)  # noqa: T201 (its log)
-        return 1
-    module = importlib.util.module_from_spec(found)
-    sys.modules[script.stem] = module
     try:
-        found.loader.exec_module(module)
-        getattr(module, function)()
+        if function == "__main__":
+            runpy.run_path(str(script), run_name=function)
+        else:
+            getattr(_imported(script), function)()
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return (stop.code or 0) & 0xFF
         print(stop.code, file=sys.stderr)  # noqa: T201 (what the interpreter does with such a code)
         return 1
     return 0
+
+
+def _imported(script: Path) -> ModuleType:
+    found = importlib.util.spec_from_file_location(script.stem, script)
+    if found is None or found.loader is None:
+        raise SystemExit(f"{script} is no module of Python")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[script.stem] = module
+    found.loader.exec_module(module)
+    return module
 
 
 def _set_threads(threads: str) -> None:
@@ -207,7 +219,13 @@ def _set_threads(threads: str) -> None:
         torch.set_num_threads(int(threads))
 
 
-def _flushed() -> None:
-    for stream in (sys.stdout, sys.stderr):
+def _finish() -> None:
+    """Wait for threads, call exit handlers and flush, as at the end of a program."""
+    for step in (
+        threading._shutdown,  # type: ignore[attr-defined] (as multiprocessing ends its forks)
+        atexit._run_exitfuncs,
+        sys.stdout.flush,
+        sys.stderr.flush,
+    ):
         with contextlib.suppress(Exception):
-            stream.flush()
+            step()

@@ -31,7 +31,8 @@ from trainer.machine.standstill import TrialTime
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx")
-"""Modules that compiling imports in some seconds, which the fork server spends once."""
+"""Modules that a process's first compilation, and in part its first optimizer, imports in some
+seconds, which the fork server spends once."""
 _OUR_MODULES = "trainer.command.starting:find_our_modules"
 _COMPILER_KEYS = "trainer.backends.code_keys:compute"
 _POLL_S = 0.1
@@ -135,7 +136,11 @@ class Supervised:
 def _imports(spec: TrialSpec) -> tuple[str, ...]:
     """Return what trials like this one would each import and compute."""
     if spec.command is not None:
-        return (*spec.command.preload, _OUR_MODULES) if spec.command.main else ()
+        if not spec.command.main:
+            return ()
+        named = spec.command.preload
+        uses_torch = any(name.split(".")[0] == "torch" for name in named)
+        return (*named, *(_COMPILER_MODULES if uses_torch else ()), _OUR_MODULES)
     modules = _COMPILER_MODULES if spec.compile else ()
     return (*modules, _COMPILER_KEYS) if spec.makes_code else ()
 

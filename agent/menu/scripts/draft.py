@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
+from agent.menu.scripts.entry_function import entry_function, preloadable, python_is_ours
 from agent.menu.scripts.printed.lines import Printed, best_line, curve_printed, score_printed
 from agent.menu.scripts.reading import Script, imported_names, modules_beside
 from agent.menu.scripts.roles import given_by, says, words_of
@@ -83,6 +84,18 @@ class Draft:
         asserted = constraints_asserted(self.script, values)
         kept = [one for one in asserted if turned & set(words_in(one.expr))]
         return kept + list(_rates_in_order(values))
+
+    @cached_property
+    def main(self) -> str | None:
+        """The function to call in a forked process; None if the script must be a new program."""
+        if self.module or self.script.means == "edit" or not python_is_ours():
+            return None
+        return entry_function(self.script.tree)
+
+    @property
+    def preload(self) -> list[str]:
+        """Modules that the fork server can load for all trials."""
+        return preloadable(self.script.tree) if self.main else []
 
     @property
     def to_do(self) -> list[str]:

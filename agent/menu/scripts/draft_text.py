@@ -72,10 +72,12 @@ class _Text:
         unit = (score.label if score else "") or "score"
         if unit == BITS_PER_BYTE:  # only a script that counts bytes may claim this unit
             unit = f"{unit}, as printed"
+        called = self._draft.main
+        python = "{python}" if called or not shutil.which("python") else "python"
         lines = [
             "[trainer]",
             "command = [",
-            f"    {toml('python' if shutil.which('python') else '{python}')},",
+            f"    {toml(python)},",
             *(
                 ['    "-m",', f"    {toml(self._draft.module)},"]
                 if self._draft.module
@@ -85,6 +87,9 @@ class _Text:
         lines += [f"    {toml(braced(word))}," for word in self._draft.script.words]
         lines += [f"    {toml(word)},{note}" for word, note in self._words()]
         lines += ["]", f"directory = {toml(self._draft.directory)}"]
+        if called:
+            lines.append(f"main = {toml(called)}  # called in a fork of a server that has loaded:")
+            lines.append(f"preload = [{', '.join(map(toml, self._draft.preload))}]")
         if env := dict(self._variables()):
             said = ", ".join(f"{name} = {toml(value)}" for name, value in env.items())
             lines.append(f"env = {{ {said} }}")

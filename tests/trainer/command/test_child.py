@@ -287,6 +287,24 @@ def test_a_function_is_called_in_a_fork_that_has_its_imports_loaded(run: Runs) -
     assert [point.loss for point in read_curve(run.trial)] == [2.0]
 
 
+WHOLE = """
+import atexit, sys, threading
+atexit.register(lambda: print("val loss", float(sys.argv[1])))
+print("iter 1: loss 2.0")
+if __name__ == "__main__":
+    threading.Timer(0.01, print, ["the thread ended"]).start()
+"""
+
+
+def test_a_whole_script_is_run_in_a_fork_as_a_program_is(run: Runs) -> None:
+    """This includes its guarded part, its threads and its exit handlers."""
+    result = run(WHOLE, "{lr}", values={"lr": 0.5}, main="__main__", preload=("email.mime.text",))
+    log = (run.trial / "trainer.log").read_text()
+    assert isinstance(result, CommandOk), log
+    assert result.score == 0.5
+    assert "the thread ended" in log
+
+
 def test_a_script_has_its_own_modules_where_this_product_has_some_called_like(
     run: Runs, tmp_path: Path
 ) -> None:
