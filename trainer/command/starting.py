@@ -222,7 +222,7 @@ def _set_threads(threads: str) -> None:
 def _finish() -> None:
     """Wait for threads, call exit handlers and flush, as at the end of a program."""
     for step in (
-        threading._shutdown,  # type: ignore[attr-defined] (as multiprocessing ends its forks)
+        threading._shutdown,  # type: ignore[attr-defined]  # as multiprocessing ends its forks
         atexit._run_exitfuncs,
         sys.stdout.flush,
         sys.stderr.flush,
