@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 
+from agent.menu.proxy_menu import Constraint
 from agent.menu.scripts.draft import Draft
+from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed.lines import NUMBER
-from agent.menu.scripts.sorting import Given, Left
-from agent.menu.scripts.toml_text import (
-    as_it_is,
-    braced,
-    constraint_lines,
-    knob_lines,
-    literal,
-    toml,
-)
+from agent.menu.scripts.sorting import Given, Left, Turned
 from autoresearch.plain_text import plain
+from autoresearch.values import Scalar
 from trainer.spec import BITS_PER_BYTE, BPB
 
 USUAL_HORIZON = 1000
 MOST_DIGITS = 12
+MOST_DOC = 160
 
 
 def text_of(draft: Draft) -> str:
@@ -39,9 +36,9 @@ class _Text:
         blocks = [
             self._head(),
             self._trainer(),
-            *(knob_lines(one) for one in self._draft.knobs),
+            *(_knob_lines(one) for one in self._draft.knobs),
             list(self._constants()),
-            *(constraint_lines(one) for one in self._draft.constraints),
+            *(_constraint_lines(one) for one in self._draft.constraints),
             list(self._campaign()),
             list(self._replaced()),
             list(self._left_over()),
@@ -57,8 +54,8 @@ class _Text:
             "# that need no search, narrow the others, and resolve every TO DO.",
             *(f"# TO DO: {one}" for one in self._draft.to_do),
             *(f"# NOTE: {one}" for one in self._draft.notes),
-            f"name = {toml(self._name())}",
-            f"doc = {toml(f'the options of {plain(name)}')}",
+            f"name = {_toml(self._name())}",
+            f"doc = {_toml(f'the options of {plain(name)}')}",
         ]
 
     def _name(self) -> str:
@@ -77,37 +74,37 @@ class _Text:
         lines = [
             "[trainer]",
             "command = [",
-            f"    {toml(python)},",
+            f"    {_toml(python)},",
             *(
-                ['    "-m",', f"    {toml(self._draft.module)},"]
+                ['    "-m",', f"    {_toml(self._draft.module)},"]
                 if self._draft.module
-                else [f"    {toml(self._draft.script.path.name)},"]
+                else [f"    {_toml(self._draft.script.path.name)},"]
             ),
         ]
-        lines += [f"    {toml(braced(word))}," for word in self._draft.script.words]
-        lines += [f"    {toml(word)},{note}" for word, note in self._words()]
-        lines += ["]", f"directory = {toml(self._draft.directory)}"]
+        lines += [f"    {_toml(_braced(word))}," for word in self._draft.script.words]
+        lines += [f"    {_toml(word)},{note}" for word, note in self._words()]
+        lines += ["]", f"directory = {_toml(self._draft.directory)}"]
         if called:
-            lines.append(f"main = {toml(called)}  # called in a fork of a server that has loaded:")
-            lines.append(f"preload = [{', '.join(map(toml, self._draft.preload))}]")
+            lines.append(f"main = {_toml(called)}  # called in a fork of a server that has loaded:")
+            lines.append(f"preload = [{', '.join(map(_toml, self._draft.preload))}]")
         if env := dict(self._variables()):
-            said = ", ".join(f"{name} = {toml(value)}" for name, value in env.items())
+            said = ", ".join(f"{name} = {_toml(value)}" for name, value in env.items())
             lines.append(f"env = {{ {said} }}")
         if self._draft.script.means == "edit":
             lines.append('set_by = "edit"')
             said = ", ".join(
-                f"{one.option.name} = {toml(one.template)}" for one in self._draft.given
+                f"{one.option.name} = {_toml(one.template)}" for one in self._draft.given
             )
             lines += [f"edits = {{ {said} }}"] if said else []
         line = f"  # line {score.line}" if score and score.line else ""
-        lines.append(f'score = {{ pattern = {literal(pattern)}, take = "last" }}{line}')
-        lines.append(f"unit = {toml(unit)}")
+        lines.append(f'score = {{ pattern = {_literal(pattern)}, take = "last" }}{line}')
+        lines.append(f"unit = {_toml(unit)}")
         lines.append(
             f'direction = "{"maximise" if score and score.more_is_better else "minimise"}"'
         )
         lines += self._digits()
         if curve:
-            lines.append(f"curve = {{ pattern = {literal(curve.pattern)} }}  # line {curve.line}")
+            lines.append(f"curve = {{ pattern = {_literal(curve.pattern)} }}  # line {curve.line}")
         return lines
 
     def _digits(self) -> list[str]:
@@ -143,7 +140,7 @@ class _Text:
         if self._draft.constants:
             yield "[constants]"
         for one in self._draft.constants:
-            yield f"{one.option.name} = {toml(one.value)}  # line {one.option.line}: {one.why}"
+            yield f"{one.option.name} = {_toml(one.value)}  # line {one.option.line}: {one.why}"
 
     def _campaign(self) -> Iterator[str]:
         steps = any("{steps}" in one.template for one in self._draft.given)
@@ -166,10 +163,63 @@ class _Text:
         if self._draft.given:
             yield "# Set for each trial, instead of the script's own values:"
         for one in self._draft.given:
-            yield f"#   {as_it_is(one.option)}: {plain(one.why)}"
+            yield f"#   {_as_it_is(one.option)}: {plain(one.why)}"
 
     def _left_over(self) -> Iterator[str]:
         if self._draft.left:
             yield "# Left at the script's own values:"
         for place in self._draft.left:
-            yield f"#   {as_it_is(place.option)}: {plain(place.why)}"
+            yield f"#   {_as_it_is(place.option)}: {plain(place.why)}"
+
+
+# --- values, patterns, a knob, a constraint ------------------------------------------------------
+
+
+def _knob_lines(one: Turned) -> list[str]:
+    """Return a knob's table."""
+    option, knob = one.option, one.knob
+    said = _doc_of(option)
+    return [
+        f"[knobs.{knob.name}]  # line {option.line}",
+        *knob.domain.toml_lines(),
+        f"default = {_toml(knob.default)}",
+        *([f"doc = {_toml(said)}"] if said else []),
+    ]
+
+
+def _doc_of(option: Option) -> str:
+    """Return the script's help for an option, on one line."""
+    return " ".join(plain(option.doc).split())[:MOST_DOC]
+
+
+def _constraint_lines(one: Constraint) -> list[str]:
+    """Return a constraint's table."""
+    return ["[[constraints]]", f"expr = {_toml(one.expr)}", f"doc = {_toml(one.doc)}"]
+
+
+def _braced(word: str) -> str:
+    """Escape the braces of a literal word."""
+    return word.replace("{", "{{").replace("}", "}}")
+
+
+def _as_it_is(option: Option) -> str:
+    """Return ``max_iters = 5000  (line 12)``."""
+    default = "" if option.default is None else f" = {_short(option.default)}"
+    return f"{option.name}{default}  (line {option.line})"
+
+
+def _short(value: Scalar) -> str:
+    """Return a value, a long one cut."""
+    text = _toml(value)
+    return plain(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _literal(pattern: str) -> str:
+    """Return a pattern as a TOML string, without escapes if possible."""
+    plain_enough = "'" not in pattern and pattern.isprintable()
+    return f"'{pattern}'" if plain_enough else _toml(pattern)
+
+
+def _toml(value: Scalar) -> str:
+    """Return a string, number or boolean as TOML, which equals its JSON."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
