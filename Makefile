@@ -31,7 +31,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 tests: $(VENV)/.installed-dev $(VENV)/.system
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_MARKS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5 $(PYTEST_MARKS) $(PYTEST_ARGS)
 
 # For the everyday change: style, types and what runs without starting programs, servers or training.
 # What it leaves out `make test` has.
