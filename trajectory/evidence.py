@@ -24,7 +24,7 @@ from autoresearch.words import counted
 from trainer.spec import AnyConfig, Measured, TrialFailed, TrialOk
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
-from trajectory.track_record import TrackRecord, recorded
+from trajectory.track_record import Credit, TrackRecord, credited, recorded
 
 
 @dataclass(slots=True)
@@ -38,6 +38,10 @@ class ConfigEvidence:
     changes: dict[str, Scalar] = field(default_factory=dict)
     """Its changes relative to the reference of that iteration."""
     reason: str = ""
+    kind: str = ""
+    """Kind of the proposer that first proposed it; empty for the baseline."""
+    expected: float | None = None
+    """Difference of objectives that a language model expected."""
     action: str = "none"
     """The latest decision on it as a candidate: keep, discard or none."""
     same_as: str | None = None
@@ -116,6 +120,8 @@ class Tally(Frozen):
     within_dof: int = 0
     track_records: dict[str, TrackRecord] = Field(default_factory=dict)
     """Track records by kind of proposer, in alphabetical order."""
+    credits: dict[str, Credit] = Field(default_factory=dict)
+    """Credit of the search's and the language model's arms, in alphabetical order."""
 
     @property
     def sigma(self) -> float | None:
@@ -244,12 +250,14 @@ class Evidence:
                 iterations=self.iterations + 1,
                 refusals=dict(sorted(refusals.items())),
                 track_records=recorded(self.tally.track_records, row),
+                credits=credited(self.tally.credits, row),
             )
             if row.config is None or row.config_hash is None or not row.verdict.allowed:
                 return
             entry = self._at(row.config, row.config_hash, row.iter)
             if row.proposal is not None and not entry.changes and entry.iter == row.iter:
                 entry.changes, entry.reason = row.proposal.changes, row.proposal.reason
+                entry.kind, entry.expected = row.proposer.kind, row.proposer.expected
             entry.action = row.decision.action
             if row.decision.no_effect:
                 entry.same_as = row.decision.reference_hash

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from autoresearch.redaction import redact
-from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Scalar
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Scalar
 
 
 def _encodable(value: Any) -> Any:
@@ -37,6 +37,10 @@ def _recordable(changes: Any) -> Any:
         else _encodable(value)
         for knob, value in changes.items()
     }
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 Text: TypeAlias = Annotated[str, BeforeValidator(_encodable)]
@@ -75,6 +79,8 @@ class Verdict(Frozen):
 MODEL = "llm"
 """Kind of a language model."""
 SAMPLER = "sampler"
+Arm: TypeAlias = Literal["pick", "own"]
+"""How a language model's proposal came about: chosen from a slate, or its own changes."""
 
 
 class Attempt(Frozen):
@@ -95,6 +101,17 @@ class Attempt(Frozen):
     completion_tokens: NonNegativeInt | None = None
 
 
+class Prediction(Frozen):
+    """A surrogate's predictions before a race, as differences of objectives from the reference."""
+
+    delta: Finite
+    sd: NonNegative
+    slate_delta: Finite
+    """Mean over the candidates that were shown: what a pick by chance would come to."""
+    slate_sd: NonNegative
+    """Standard deviation of the result of a pick by chance."""
+
+
 class ProposerRecord(Frozen):
     """The proposer of an iteration, and the cost of its proposal."""
 
@@ -107,6 +124,11 @@ class ProposerRecord(Frozen):
     latency_s: NonNegative = 0
     overrode: Changes | None = None
     """The sampler's suggestion, which the language model saw and could override."""
+    arm: Arm | None = Field(None, exclude_if=not_)
+    expected: Finite | None = Field(None, exclude_if=_is_none)
+    """Difference of objectives that the language model expected."""
+    prediction: Prediction | None = Field(None, exclude_if=not_)
+    """What a surrogate predicted, if a slate was drawn for a language model."""
     fallback: Text | None = None
     """Why a proposer other than the scheduled one made this proposal."""
 

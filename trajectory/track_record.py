@@ -6,8 +6,10 @@ resumed or its index rebuilt.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import Self
 
 from pydantic import Field
 
@@ -16,11 +18,93 @@ from autoresearch.words import counted
 from trajectory.proposals import ProposerRecord
 from trajectory.rows import IterationRow
 
-REMEMBERED = 64
-"""Number of latest iterations whose outcomes are stored one by one."""
 UNUSABLE = "no reply"
 """Counter beside the rails' names: exchanges that failed before any rail checked them."""
-KEPT, NOT_KEPT = "k", "."
+SEARCH = "search"
+"""The arm of the sampler's own draws, beside those of a language model
+(:data:`trajectory.proposals.Arm`)."""
+MOST = 2.0
+"""Largest credit of one turn, whatever its sign. A failed config gets the smallest."""
+UNUSABLE_CREDIT = -0.5
+"""Credit of a turn without a usable reply: it cost time, but the sampler's proposal was used."""
+KEEPS = 0.95
+"""Share of a turn's weight that is left after another turn of the same arm. The surrogate knows
+more and more, so old turns say less about the next one."""
+PRIOR_TURNS = 2.0
+"""Weight of the prior mean, in turns."""
+
+
+class Credit(Frozen):
+    """What one arm's turns came to, compared with a pick by chance from the same slate.
+
+    The credit of a turn is the slate's mean prediction minus the measured difference, in standard
+    deviations of the result of a pick by chance. So 0 is chance and above 0 is better, if the
+    surrogate is right; its error is common to all arms, so arms are compared with each other.
+    """
+
+    turns: NonNegativeInt = 0
+    weight: NonNegative = 0.0
+    total: float = 0.0
+
+    def after(self, credit: float) -> Self:
+        """Return the record after one more turn."""
+        changed = {
+            "turns": self.turns + 1,
+            "weight": KEEPS * self.weight + 1,
+            "total": KEEPS * self.total + credit,
+        }
+        return self.model_copy(update=changed)
+
+    def posterior(self, prior: float = 0.0) -> tuple[float, float]:
+        """Return mean and standard deviation of the arm's mean credit, whose turns have a standard
+        deviation of 1.
+
+        :param prior: mean before any turn.
+        """
+        weight = self.weight + PRIOR_TURNS
+        return (self.total + PRIOR_TURNS * prior) / weight, 1 / math.sqrt(weight)
+
+    def advantage(self, other: Credit) -> tuple[float, float]:
+        """Return mean and standard deviation of the difference between two arms' mean credits."""
+        (mean, sd), (other_mean, other_sd) = self.posterior(), other.posterior()
+        return mean - other_mean, math.hypot(sd, other_sd)
+
+
+def credit_text(credits: Mapping[str, Credit]) -> str:
+    """Return ``pick +0.4 (-0.2 … +1.0) after 12 turns``: the advantage of each of a language
+    model's arms over the search, with its 95 % interval; empty before any turn of a model."""
+    search = credits.get(SEARCH, Credit())
+    parts = []
+    for arm, credit in credits.items():
+        if arm != SEARCH:
+            mean, sd = credit.advantage(search)
+            span = f"{mean - 1.96 * sd:+.1f} … {mean + 1.96 * sd:+.1f}"
+            parts.append(f"{arm} {mean:+.1f} ({span}) after {counted(credit.turns, 'turn')}")
+    return " · ".join(parts)
+
+
+def credited(credits: Mapping[str, Credit], row: IterationRow) -> dict[str, Credit]:
+    """Return the credit of each arm after one more iteration."""
+    record, after = row.proposer, dict(credits)
+
+    def credit(arm: str, amount: float) -> None:
+        after[arm] = after.get(arm, Credit()).after(amount)
+
+    if record.fallback is not None and any(each.verdict for each in record.attempts):
+        credit("pick", UNUSABLE_CREDIT)
+    if record.prediction is not None and row.trials:
+        credit(record.arm or SEARCH, _credit(row))
+    return dict(sorted(after.items()))
+
+
+def _credit(row: IterationRow) -> float:
+    predicted, decision = row.proposer.prediction, row.decision
+    assert predicted is not None
+    if decision.delta is None:
+        return -MOST
+    spread = math.hypot(predicted.slate_sd, decision.stderr or 0.0)
+    better = predicted.slate_delta - decision.delta
+    return min(max(better / spread if spread else 0.0, -MOST), MOST)
 
 
 class TrackRecord(Frozen):
@@ -39,22 +123,6 @@ class TrackRecord(Frozen):
     """Exchanges with a language model."""
     refused: dict[str, int] = Field(default_factory=dict)
     """Unusable replies, by rail or under :data:`UNUSABLE`, in alphabetical order."""
-    took_s: NonNegative = 0.0
-    """Seconds of all its iterations: for proposing, and for the trials of its proposals."""
-    latest: str = ""
-    """Outcomes of the last :data:`REMEMBERED` iterations, oldest first: :data:`KEPT` or
-    :data:`NOT_KEPT`."""
-
-    def rate(self, turns: int) -> float:
-        """Return the share of its latest iterations, at most ``turns``, that were kept; 0 before
-        any."""
-        latest = self.latest[-turns:]
-        return latest.count(KEPT) / len(latest) if latest else 0.0
-
-    @property
-    def turn_s(self) -> float:
-        """Mean seconds of an iteration; 0 before any."""
-        return self.took_s / self.turns if self.turns else 0.0
 
     def __str__(self) -> str:
         """``1 of 9 turns kept, 4 of 12 replies of no use``"""
@@ -64,23 +132,14 @@ class TrackRecord(Frozen):
         useless = sum(self.refused.values())
         return f"{text}, {useless} of {counted(self.replies, 'reply', 'replies')} of no use"
 
-    def after(self, *, kept: bool, took_s: float = 0.0, **more: int) -> TrackRecord:
+    def after(self, *, kept: bool, **more: int) -> TrackRecord:
         """Return the record after one more iteration.
 
-        :param took_s: seconds of the iteration.
         :param more: further counts to add, by field.
         """
         counts = {name: getattr(self, name) + count for name, count in more.items()}
-        latest = (self.latest + (KEPT if kept else NOT_KEPT))[-REMEMBERED:]
-        return self.model_copy(
-            update={
-                "turns": self.turns + 1,
-                "kept": self.kept + kept,
-                "took_s": self.took_s + took_s,
-                "latest": latest,
-                **counts,
-            }
-        )
+        changed = {"turns": self.turns + 1, "kept": self.kept + kept, **counts}
+        return self.model_copy(update=changed)
 
     def with_replies(self, record: ProposerRecord) -> TrackRecord:
         """Return the record with an iteration's exchanges counted."""
@@ -101,33 +160,32 @@ class TrackRecord(Frozen):
 def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str, TrackRecord]:
     """Return the records, by kind of proposer, after one more iteration.
 
-    If one proposer replaced another, the iteration counts for both: for the model with the time of
-    its replies, and for the replacement with its result. If a model repeated the suggestion it was
+    If one proposer replaced another, the iteration counts for both: for the model as one that it
+    did not win, and for the replacement with its result. If a model repeated the suggestion it was
     shown, nobody is credited with a keep, because rows do not say who made the suggestion.
     """
     record, kept = row.proposer, row.decision.action == "keep"
-    took_s = record.latency_s + sum(trial.wall_s for trial in row.trials)
     after = dict(records)
 
     def of(kind: str) -> TrackRecord:
         return after.get(kind, TrackRecord())
 
     if record.fallback is not None:
-        in_vain_s = sum(attempt.latency_s for attempt in record.attempts)
-        failed = of(record.failed_kind).after(kept=False, stood_in=1, took_s=in_vain_s)
+        failed = of(record.failed_kind).after(kept=False, stood_in=1)
         after[record.failed_kind] = failed.with_replies(record)
-        rest_s = max(took_s - in_vain_s, 0.0)
-        after[record.kind] = of(record.kind).after(kept=kept, took_s=rest_s)
+        after[record.kind] = of(record.kind).after(kept=kept)
     elif is_echo(row):
-        own = of(record.kind).after(kept=False, echoes=1, took_s=took_s)
+        own = of(record.kind).after(kept=False, echoes=1)
         after[record.kind] = own.with_replies(record)
     else:
-        own = of(record.kind).after(kept=kept, took_s=took_s)
+        own = of(record.kind).after(kept=kept)
         after[record.kind] = own.with_replies(record)
     return dict(sorted(after.items()))
 
 
 def is_echo(row: IterationRow) -> bool:
-    """Return whether a model repeated the suggestion that it was shown."""
+    """Return whether a model repeated the suggestion that it was shown, unasked. Picking it from a
+    slate is a choice."""
     suggested = row.proposer.overrode
-    return bool(suggested) and row.proposal is not None and row.proposal.changes == suggested
+    is_same = row.proposal is not None and row.proposal.changes == suggested
+    return bool(suggested) and is_same and row.proposer.arm is None

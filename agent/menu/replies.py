@@ -36,6 +36,9 @@ MAX_STARTS = 1000
 """Most braces in prose at which an object is tried."""
 _KEYS = ("changes", "reason")
 _SINGLE_KEYS = ("knob", "new_value", "reason")
+_SLATE_KEYS = ("reason", "pick", "expected_delta", "changes")
+OWN = "own"
+"""Pick of a reply that gives changes of its own."""
 
 
 class ReplyError(ValueError):
@@ -63,6 +66,18 @@ class ParsedReply:
         return ParsedReply(changes, self.reason)
 
 
+@dataclass(frozen=True, slots=True)
+class SlateReply:
+    """Content of a reply that chooses from a slate or gives changes of its own."""
+
+    pick: str | None
+    """Name of a candidate; None for own changes."""
+    proposal: ParsedReply
+    """The reason, and the own changes if there are some."""
+    expected: float | None
+    """Difference of scores that its author expects, as the prompt counts them."""
+
+
 Form: TypeAlias = Literal["changes", "single-knob"]
 """Form of a reply: as above, or ``{"knob": …, "new_value": …, "reason": …}``, the form of the
 published single-knob loop."""
@@ -88,6 +103,39 @@ def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
     _refuse_other_keys(document, keys)
     changes = document["changes"] if form == "changes" else _single_change(document)
     return ParsedReply(changes=_changes(changes), reason=_reason(document["reason"]))
+
+
+def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
+    """Return the choice in a reply to a slate.
+
+    The keys are reason, pick, expected_delta and changes. Changes count only if the pick is
+    :data:`OWN` or missing; models that pick a candidate often repeat its changes.
+
+    :param names: names of the candidates, and :data:`OWN` if own changes are allowed.
+    :raises ReplyError: if there is none.
+    """
+    document = _document(raw, _SLATE_KEYS)
+    if not isinstance(document, dict):
+        raise ReplyError(
+            f"the reply is {json_text(document)}; answer with a JSON object of reason and pick"
+        )
+    for key in document:
+        if key not in _SLATE_KEYS:
+            raise ReplyError(
+                f"the reply has an extra key {json_text(key)}; keep {', '.join(_SLATE_KEYS)} only"
+            )
+    pick = document.get("pick", OWN if "changes" in document else None)
+    if not isinstance(pick, str) or pick not in names:
+        raise ReplyError(f"pick is {json_text(pick)}; name one of the candidates")
+    expected = document.get("expected_delta")
+    is_number = isinstance(expected, int | float) and not isinstance(expected, bool)
+    reason = _reason(document.get("reason", ""))
+    own = _changes(document.get("changes")) if pick == OWN else {}
+    return SlateReply(
+        pick=None if pick == OWN else pick,
+        proposal=ParsedReply(own, reason),
+        expected=float(expected) if is_number and abs(expected) < 1e9 else None,  # type: ignore[arg-type]
+    )
 
 
 def _refuse_other_keys(document: dict[str, Any], keys: tuple[str, ...]) -> None:
@@ -163,7 +211,12 @@ def _only_object(text: str, keys: tuple[str, ...], error: json.JSONDecodeError) 
         else:
             found += [document] if document not in found else []
         start = text.find("{", end)
-    of_the_form = [each for each in found if each.keys() == set(keys)]
+    is_slate = keys == _SLATE_KEYS
+    of_the_form = [
+        each
+        for each in found
+        if each.keys() == set(keys) or (is_slate and each.keys() & {"pick", "changes"})
+    ]
     if len(of_the_form) > 1:
         raise ReplyError(f"the reply holds {len(of_the_form)} different objects; give one alone")
     if of_the_form or (are_whole and len(found) == 1):

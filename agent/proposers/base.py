@@ -6,14 +6,13 @@ it, a sampler's offers no more than a language model's.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Protocol
 
 from agent.menu.files import ProxyMenu
 from agent.proposers.priors import Prior
 from autoresearch.errors import AutoresearchError
-from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, CorpusInfo
 from trajectory.evidence import Evidence
 from trajectory.proposals import Attempt, ProposerRecord
@@ -21,6 +20,9 @@ from trajectory.rules import Rules
 
 FEW_CHANGES = 3
 """Most knobs of a small edit; small edits find most gains near a good config (docs/search.md)."""
+ASKED_CHANGES = 8
+"""Most knobs that a language model is asked to change: the keeps of a real night changed up to
+nine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,8 @@ class Memory:
 
     @property
     def asked_changes(self) -> int:
-        """Most knobs that a language model is asked to change: the campaign's limit, or a few if
-        there is none."""
-        limited = self.max_changes < len(self.menu.knobs)
-        return self.max_changes if limited else self.few_changes
+        """Most knobs that a language model is asked to change."""
+        return min(ASKED_CHANGES, self.max_changes, len(self.menu.knobs))
 
     @property
     def tried(self) -> Container[str]:
@@ -102,16 +102,5 @@ class Proposer(Protocol):
         """Offer one proposal for ``memory.iter``.
 
         :raises ProposerError: if none can be had; the loop continues with another proposer.
-        """
-        ...
-
-
-class SuggestibleProposer(Protocol):
-    """A proposer that can see another's idea, to repeat or to override it."""
-
-    def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
-        """See :meth:`Proposer.propose`.
-
-        :param suggestion: changes to the reference.
         """
         ...

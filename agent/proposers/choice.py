@@ -87,7 +87,7 @@ def _choose(
                 "set it, for example to http://localhost:8000/v1"
             )
         return Choice(
-            HybridProposer(sampler, None),
+            HybridProposer(sampler, None, rails),
             "hybrid, with only the sampler: AUTORESEARCH_LLM_BASE_URL is not set",
         )
     # The client of these two loads more slowly than all the rest of the command.
@@ -102,14 +102,12 @@ def _choose(
         return Choice(FallbackProposer(llm, sampler), f"{where}, with the sampler as fallback")
     if not settings.llm_share:
         return Choice(
-            HybridProposer(sampler, llm, share=0, warmup=settings.llm_warmup),
-            f"hybrid, with only the sampler: at an llm_share of 0, {where} is never "
-            "asked and can earn no iterations",
+            HybridProposer(sampler, None, rails),
+            f"hybrid, with only the sampler: at an llm_share of 0, {where} is never asked",
         )
     return Choice(
-        HybridProposer(sampler, llm, share=settings.llm_share, warmup=settings.llm_warmup),
-        f"hybrid: the sampler, overridden by {where} on {settings.llm_share:.0%} of iterations "
-        f"after {settings.llm_warmup}, and on as many more as it earns",
+        HybridProposer(sampler, llm, rails, share=settings.llm_share),
+        f"hybrid: the sampler draws candidates, and {where} chooses from them while that pays",
     )
 
 

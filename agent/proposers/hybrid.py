@@ -1,117 +1,96 @@
-"""Combine proposers: a model that overrides a sampler, and a fallback.
+"""Combine proposers: a model that chooses from a sampler's slates, and a fallback.
 
-If a model's iteration fails, the other proposer makes the proposal. The record says why and keeps
-every attempt, and the iteration counts as one that the model did not win. (``Patience.probation_s``
-limits the cost of a dead endpoint.)
+If a model's turn fails, the other proposer makes the proposal. The record says why and keeps every
+attempt. (``Patience.probation_s`` limits the cost of a dead endpoint.)
 
-Choosing the proposer is a bandit problem with two arms whose value changes during the night. The
-reward is a keep, and keeps are rare: one iteration in ten to thirty. A bandit that must first lose
-with an arm is therefore expensive. In simulation, Thompson sampling gives a model that is never
-kept 27 to 48 of 90 iterations. Here the model is *lent* a small share of iterations whatever their
-results, and *earns* more. It gets every iteration while its latest ones were kept more often than
-the sampler's, per unit of time. So a useless model gets no more than its share, in the manner of
-conservative bandits (Wu et al. 2016, arXiv 1602.04282). One keep earns about as many iterations as
-the sampler needs for one, and fewer if replies are slow. The gain is used up within
-:data:`MODEL_WINDOW` iterations without another keep, since only the latest count, as in
-sliding-window bandits (Garivier and Moulines 2011, arXiv 0805.3415). docs/models.md has the
-figures.
+Choosing the proposer is a bandit problem. Keeps are rare, so a reward of keeps would take a night
+to tell a good model from a harmful one. Instead every turn is credited with the difference between
+its result and what a pick by chance from the same slate would come to
+(:class:`trajectory.track_record.Credit`). The arms are the search's own draw, the model's pick and
+the model's own changes. Each iteration draws from each arm's posterior (Thompson 1933), and the
+model takes part if its picks beat the search's draw. docs/search.md has the figures.
 """
 
 from __future__ import annotations
 
-import json
-import math
+import time
 from dataclasses import replace
+from statistics import NormalDist
+from typing import get_args
 
-from agent.proposers.base import Memory, Offer, Proposer, ProposerError, SuggestibleProposer
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory, Offer, Proposer, ProposerError
+from agent.proposers.draws import rng_for
+from agent.proposers.slates import Chooser, Slate
 from autoresearch.errors import MachineryError
 from autoresearch.plain_text import plain
 from autoresearch.redaction import redact
-from trajectory.proposals import MODEL, Changes
-from trajectory.track_record import TrackRecord
+from trajectory.proposals import Arm
+from trajectory.track_record import PRIOR_TURNS, SEARCH, Credit
 
 SAID_CHARACTERS = 300
 """Most characters of an unexpected error to repeat."""
-SHARE = 0.05
-WARMUP = 10
-MODEL_WINDOW, SAMPLER_WINDOW = 10, 30
-"""Number of latest iterations of each that are compared."""
+SHARE = 0.5
 
 
 class HybridProposer:
-    """The sampler proposes, and the model may override it on iterations it is lent or has earned.
+    """The sampler draws a slate, and the model chooses from it while that pays.
 
-    The choice depends only on the iteration and on earlier rows. A record with ``overrode`` set
-    says that the model saw those changes; it may have repeated them. It sees none that change more
-    knobs than it is asked for.
+    The turn depends only on the seed, the iteration and earlier rows. A record with ``overrode``
+    set says which proposal would have been made without the model.
 
     :param llm: None: only the sampler.
-    :param share: share of iterations after warm-up that are lent whatever the results. The first of
-        them is the model's unless the share is 0.
-    :param warmup: number of first iterations, all of them the sampler's.
+    :param share: chance that an arm of the model has the turn before anything was measured; 0:
+        never, 1: always.
     """
 
     def __init__(
-        self,
-        sampler: Proposer,
-        llm: SuggestibleProposer | None,
-        *,
-        share: float = SHARE,
-        warmup: int = WARMUP,
+        self, sampler: Proposer, llm: Chooser | None, rails: Rails, *, share: float = SHARE
     ) -> None:
         self._sampler = sampler
-        self._llm = llm
+        self._llm = llm if share else None
+        self._rails = rails
         self._share = share
-        self._warmup = warmup
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if the sampler has none.
         """
-        suggested = self._sampler.propose(memory)
-        if self._llm is None or not self.asks_llm(memory, suggested.record.kind):
+        if self._llm is None:
+            return self._sampler.propose(memory)
+        began = time.monotonic()
+        slate = Slate.drawn(self._sampler, self._rails, memory)
+        suggested = _with_record(
+            slate.offers[0],
+            prediction=slate.prediction(slate.candidates[0].changes),
+            latency_s=time.monotonic() - began,
+        )
+        arms = self.arms(memory)
+        if not arms:
             return suggested
         try:
-            offer = self._llm.propose(memory, _shown(suggested, memory))
+            offer = self._llm.choose(memory, slate, arms)
         except MachineryError:
             raise
         except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
             return standing_in(suggested, error)
         return _with_latency(offer, suggested.record.latency_s)
 
-    def asks_llm(self, memory: Memory, kind: str) -> bool:
-        """Return whether the model is asked at this iteration.
+    def arms(self, memory: Memory) -> tuple[Arm, ...]:
+        """Return what the model may do at this iteration; nothing if it is the search's turn.
 
-        :param kind: the sampler's kind.
+        Without the right to pick it is not asked at all, so that a harmful model costs no more
+        turns for having two arms.
         """
-        after_warmup = memory.iter - self._warmup
-        if after_warmup < 1 or not self._share:
-            return False
-        evidence = memory.evidence
-        earned = has_earned(evidence.track_record(MODEL), evidence.track_record(kind))
-        return earned or is_lent(after_warmup, self._share)
-
-
-def _shown(suggested: Offer, memory: Memory) -> Changes | None:
-    """Return the sampler's changes if the model could repeat them."""
-    changes: Changes = json.loads(suggested.raw)["changes"]
-    return changes if len(changes) <= memory.asked_changes else None
-
-
-def is_lent(number: int, share: float) -> bool:
-    """Return whether an iteration, counted from 1, is in the lent share: evenly spread, starting
-    with the first."""
-    return math.ceil(share * number) > math.ceil(share * (number - 1))
-
-
-def has_earned(model: TrackRecord, sampler: TrackRecord) -> bool:
-    """Return whether the model was recently kept more often than the sampler, per unit of time. A
-    model three times as slow must be kept three times as often; a faster one gains no advantage."""
-    slower = 1.0
-    if model.turn_s and sampler.turn_s:
-        slower = max(model.turn_s / sampler.turn_s, 1.0)
-    return model.rate(MODEL_WINDOW) > slower * sampler.rate(SAMPLER_WINDOW)
+        if self._share == 1:
+            return get_args(Arm)
+        rng, known = rng_for("turn", memory), memory.evidence.tally.credits
+        # Two arms' means differ by this much at first, so that one wins with the chance of a share.
+        prior = NormalDist(0, (2 / PRIOR_TURNS) ** 0.5).inv_cdf(self._share)
+        bar = rng.gauss(*known.get(SEARCH, Credit()).posterior())
+        won = [rng.gauss(*known.get(arm, Credit()).posterior(prior)) > bar for arm in get_args(Arm)]
+        return tuple(arm for arm, wins in zip(get_args(Arm), won, strict=True) if wins and won[0])
 
 
 class FallbackProposer:
@@ -139,18 +118,20 @@ def standing_in(offer: Offer, error: Exception) -> Offer:
     if not isinstance(error, ProposerError):
         said = plain(f"{type(error).__name__}: {redact(str(error))}")[:SAID_CHARACTERS]
         error = ProposerError(f"the proposer failed ({said}); it is asked again later")
-    record = offer.record.model_copy(
-        update={
-            "fallback": "; ".join(filter(None, (offer.record.fallback, str(error)))),
-            "attempts": error.attempts,
-            "model": error.model,
-            "prompt_sha256": error.prompt_sha256,
-        }
-    )
     waited_s = sum(attempt.latency_s for attempt in error.attempts)
-    return _with_latency(replace(offer, record=record), waited_s)
+    return _with_record(
+        offer,
+        fallback="; ".join(filter(None, (offer.record.fallback, str(error)))),
+        attempts=error.attempts,
+        model=error.model,
+        prompt_sha256=error.prompt_sha256,
+        latency_s=offer.record.latency_s + waited_s,
+    )
 
 
 def _with_latency(offer: Offer, more_s: float) -> Offer:
-    latency_s = offer.record.latency_s + more_s
-    return replace(offer, record=offer.record.model_copy(update={"latency_s": latency_s}))
+    return _with_record(offer, latency_s=offer.record.latency_s + more_s)
+
+
+def _with_record(offer: Offer, **changed: object) -> Offer:
+    return replace(offer, record=offer.record.model_copy(update=changed))

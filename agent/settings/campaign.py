@@ -73,7 +73,7 @@ class _Search(Frozen):
     max_changes: Annotated[PositiveInt | None, AsOption(bounds=(1, None))] = Field(
         None,
         description="Largest number of knobs a proposal may change. Default: all; a model is asked "
-        "for three.",
+        "for at most eight.",
     )
 
 
@@ -81,13 +81,10 @@ class _Means(Frozen):
     """Resources for the language model's proposals and for trials."""
 
     llm_share: float = Field(
-        0.05,
+        0.5,
         ge=0,
         le=1,
-        description="Smallest share of iterations given to the language model; it can earn more.",
-    )
-    llm_warmup: NonNegativeInt = Field(
-        10, description="Iterations before the language model's first turn."
+        description="Chance of the language model's first turn; later ones follow its record.",
     )
     prompt_tokens: int = Field(6000, ge=1000, description="Longest prompt in tokens.")
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = Field(
@@ -198,13 +195,15 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
                     f"{path} is of a campaign on devices of several kinds, which this version can"
                     " read and not resume; start another campaign"
                 )
-            return cls.model_validate(said)
+            return cls.model_validate({k: v for k, v in said.items() if k not in _GONE})
         except ValidationError as error:
             raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
         except (OSError, ValueError) as error:
             raise SettingsError(f"{path} cannot be read as TOML: {error}") from error
 
 
+_GONE = ("llm_warmup",)
+"""Settings of earlier versions that nothing reads any more."""
 _PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 """A surrogate pair of JSON escapes: one character beyond the first 65,536. TOML does not know it,
 but version 0.2.0 wrote it."""

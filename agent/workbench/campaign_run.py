@@ -44,6 +44,7 @@ from trajectory.confirmed import Confirmed
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow, EventRow
+from trajectory.track_record import credit_text
 
 
 def run_campaign(
@@ -252,6 +253,9 @@ def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
             kind: record.model_dump(mode="json")
             for kind, record in evidence.tally.track_records.items()
         },
+        "credits": {
+            arm: credit.model_dump(mode="json") for arm, credit in evidence.tally.credits.items()
+        },
         "telemetry": usage.model_dump(mode="json") if usage.samples else None,
     }
 
@@ -294,9 +298,11 @@ def _conclude(
             "degrees of freedom"
         )
     records = evidence.tally.track_records
-    if len(records) > 1:
+    if evidence.tally.credits or len(records) > 1:
         turns = " · ".join(f"{kind} {record}" for kind, record in records.items())
         session.say(f"turns     {turns}")
+    if credit := credit_text(evidence.tally.credits):
+        session.say(f"credit    {credit}: standard deviations better than the search")
     if usage.samples:
         for line in usage.lines():
             session.say(f"gpu       {line}")

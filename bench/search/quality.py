@@ -79,10 +79,11 @@ def _figure(
         f"regret after {iterations} iterations, {name}",
         1000 * fmean(regrets),
         "mbpb",
-        note=f"± {1000 * _stderr(regrets):.1f}; {len(regrets)} nights in the made-up world; less "
-        f"{AGAINST}', paired: {1000 * fmean(pairs):+.1f} ± {1000 * _stderr(pairs):.1f}",
+        note=f"± {1000 * stderr(regrets):.1f}; {len(regrets)} nights in the made-up world; less "
+        f"{AGAINST}', paired: {1000 * fmean(pairs):+.1f} ± {1000 * stderr(pairs):.1f}",
     )
 
 
-def _stderr(values: Sequence[float]) -> float:
+def stderr(values: Sequence[float]) -> float:
+    """Return the standard error of a mean."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan

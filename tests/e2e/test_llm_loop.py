@@ -93,29 +93,31 @@ def test_a_night_with_a_server_of_2048_tokens_that_breaks_on_json_schema(toy: To
     assert [row["proposer"]["kind"] for row in toy.iterations()] == ["llm", "llm"]
 
 
-def test_the_hybrid_lets_the_model_override_after_its_warm_up(toy: Toy) -> None:
-    with OpenAIServer([says(proposal(lr)) for lr in (0.002, 0.003, 0.004)]) as server:
+def test_the_model_picks_from_slates_from_the_first_iteration(toy: Toy) -> None:
+    pick = json.dumps({"reason": "B moves less", "pick": "B", "expected_delta": -20})
+    with OpenAIServer([says(pick), says("B"), says(pick), says(proposal(0.004))]) as server:
         point_at(toy, server.url)
-        # The hybrid suggests at most three knobs to the model.
-        done = toy.loop(3, "--llm-warmup=1", "--llm-share=1", "--max-changes=3")
+        done = toy.loop(3, "--llm-share=1", "--max-changes=3")
         asked = len(server.chats)
     assert done.returncode == 0, done.stderr
-    kinds = [row["proposer"]["kind"] for row in toy.iterations()]
-    assert kinds == ["sampler", "llm", "llm"]
-    assert asked == 2
-    kept = sum(row["decision"]["action"] == "keep" for row in toy.iterations()[1:])
-    record = f"llm {kept} of 2 turns kept, 0 of 2 replies of no use · sampler "
-    assert f"turns     {record}" in done.stdout
-    overrode = toy.iterations()[1]["proposer"]["overrode"]
-    assert overrode
-    assert set(overrode) <= {"lr", "d_ff", "n_layer", "norm", "activation", "beta2"}
+    rows = toy.iterations()
+    assert asked == 4
+    assert [row["proposer"]["kind"] for row in rows] == ["llm"] * 3
+    assert [row["proposer"]["arm"] for row in rows] == ["pick", "pick", "own"]
+    assert [row["proposer"].get("expected") for row in rows] == [-0.02, -0.02, None]
+    for row in rows[:2]:
+        assert row["proposal"]["changes"] != row["proposer"]["overrode"]
+    assert all(row["proposer"]["prediction"]["slate_sd"] > 0 for row in rows)
+    kept = sum(row["decision"]["action"] == "keep" for row in rows)
+    assert f"turns     llm {kept} of 3 turns kept, 1 of 4 replies of no use" in done.stdout
+    assert "after 2 turns" in done.stdout
 
 
 @pytest.mark.slow
 def test_a_dead_endpoint_costs_no_iteration(toy: Toy) -> None:
     point_at(toy, "http://127.0.0.1:9/v1")
     toy.environment["AUTORESEARCH_LLM_DEADLINE_S"] = "2"
-    done = toy.loop(2, "--llm-warmup=0", "--llm-share=1")
+    done = toy.loop(2, "--llm-share=1")
     assert done.returncode == 0, done.stderr
     for row in toy.iterations():
         assert row["proposer"]["kind"] == "sampler"
@@ -127,7 +129,7 @@ def test_a_dead_endpoint_costs_no_iteration(toy: Toy) -> None:
 def test_an_endpoint_that_refuses_the_key_is_fallen_back_from_without_showing_it(toy: Toy) -> None:
     with OpenAIServer([refuses(401, f"bad key {KEY}")]) as server:
         point_at(toy, server.url)
-        done = toy.loop(1, "--llm-warmup=0", "--llm-share=1")
+        done = toy.loop(1, "--llm-share=1")
     assert done.returncode == 0, done.stderr
     (row,) = toy.iterations()
     assert "401" in row["proposer"]["fallback"]

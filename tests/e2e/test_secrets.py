@@ -83,7 +83,7 @@ def test_no_secret_is_printed_or_written(tmp_path: Path) -> None:
         server.looked_at = echoes(404)
         toy.environment["AUTORESEARCH_LLM_BASE_URL"] = server.url
         mlflow = server.url.removesuffix("/v1").replace("://", f"://lab:{quote(URI, safe='')}@")
-        run(*toy.arguments(4, "--llm-warmup=0", "--llm-share=1", f"--log=mlflow:{mlflow}")[1:])
+        run(*toy.arguments(4, "--llm-share=1", f"--log=mlflow:{mlflow}")[1:])
         assert len(server.script) == 1, "every way to echo was used"
         assert all(LLM in str(header) for header in server.authorizations)
         run("doctor")

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
+import pytest
+
 from tests.support.configs import config
 from tests.support.rows import Simulator, iteration_row, ok, trial
 from trajectory.evidence import Evidence
-from trajectory.proposals import Attempt, ProposerRecord, Verdict
+from trajectory.proposals import Attempt, Prediction, ProposerRecord, Verdict
 from trajectory.rows import Decision, IterationRow
-from trajectory.track_record import REMEMBERED, UNUSABLE, TrackRecord, recorded
+from trajectory.track_record import (
+    MOST,
+    SEARCH,
+    UNUSABLE,
+    UNUSABLE_CREDIT,
+    Credit,
+    TrackRecord,
+    credited,
+    recorded,
+)
 
 CHANGES = {"lr": 0.002}
 TRIED = Verdict(allowed=False, rail="novelty", why="the config was already tried")
@@ -34,7 +45,7 @@ def test_turns_and_keeps_are_whose_the_proposal_was() -> None:
     records = after(row(sampler), row(model, "keep"), row(sampler), row(sampler, "keep"))
     assert list(records) == ["llm", "sampler"]
     assert (records["llm"].turns, records["llm"].kept) == (1, 1)
-    assert (records["sampler"].turns, records["sampler"].latest) == (3, "..k")
+    assert (records["sampler"].turns, records["sampler"].kept) == (3, 1)
 
 
 def test_a_keep_of_a_stand_in_is_no_merit_of_the_model_that_failed() -> None:
@@ -59,30 +70,69 @@ def test_repeating_what_it_was_shown_earns_a_model_nothing() -> None:
     echo = ProposerRecord(kind="llm", overrode=CHANGES)
     own = ProposerRecord(kind="llm", overrode={"lr": 0.003})
     model = after(row(echo, "keep"), row(own, "keep"))["llm"]
-    assert (model.turns, model.kept, model.echoes, model.latest) == (2, 1, 1, ".k")
+    assert (model.turns, model.kept, model.echoes) == (2, 1, 1)
 
 
-def test_a_turn_takes_its_replies_and_its_trials_and_each_proposer_is_charged_its_own() -> None:
+def result(record: ProposerRecord, delta: float | None, stderr: float | None = 0.0) -> IterationRow:
+    """Return the row of an iteration that measured this difference, or failed."""
     one = config(lr=0.002)
-    trials = tuple(trial(n, one, n, ok(3.0)).model_copy(update={"wall_s": 10.0}) for n in range(2))
-    attempts = (Attempt(raw="{}", verdict=TRIED, latency_s=3.0), SILENT)
-    model = ProposerRecord(kind="llm", latency_s=4.0)
-    failed = ProposerRecord(kind="sampler", fallback="silence", attempts=attempts, latency_s=3.5)
-    rows = [iteration_row(n, one, trials, proposer=who) for n, who in enumerate((model, failed), 1)]
-    records = after(*rows)
-    assert (records["llm"].took_s, records["llm"].turn_s) == (27.0, 13.5)
-    assert (records["sampler"].took_s, records["sampler"].turn_s) == (20.5, 20.5)
-    assert TrackRecord().turn_s == 0
+    decision = Decision(action="discard", delta=delta, stderr=stderr)
+    return iteration_row(1, one, (trial(1, one, 0, ok(3.0)),), decision=decision, proposer=record)
 
 
-def test_the_rate_is_that_of_the_latest_turns() -> None:
-    assert TrackRecord().rate(10) == 0
-    record = TrackRecord()
+PREDICTION = Prediction(delta=-0.02, sd=0.01, slate_delta=0.04, slate_sd=0.03)
+
+
+@pytest.mark.parametrize(
+    ("delta", "stderr", "credit"),
+    [
+        (0.04, 0.0, 0.0),
+        (0.01, 0.0, 1.0),
+        (0.01, 0.04, 0.6),
+        (9.0, 0.0, -MOST),
+        (-9.0, 0.0, MOST),
+        (None, None, -MOST),
+    ],
+)
+def test_a_turn_is_credited_with_its_difference_from_a_pick_by_chance(
+    delta: float | None, stderr: float | None, credit: float
+) -> None:
+    record = ProposerRecord(kind="llm", arm="pick", prediction=PREDICTION)
+    credits = credited({}, result(record, delta, stderr))
+    assert list(credits) == ["pick"]
+    assert (credits["pick"].turns, credits["pick"].weight) == (1, 1)
+    assert credits["pick"].total == pytest.approx(credit)
+
+
+def test_the_search_and_both_arms_of_a_model_have_credits_of_their_own() -> None:
+    search = ProposerRecord(kind="sampler", prediction=PREDICTION)
+    own = ProposerRecord(kind="llm", arm="own", prediction=PREDICTION)
+    bad = Attempt(raw="{}", verdict=TRIED)
+    failed = search.model_copy(update={"fallback": "it repeats itself", "attempts": (bad,)})
+    silent = search.model_copy(update={"fallback": "silence", "attempts": (SILENT,)})
+    before_slates = ProposerRecord(kind="llm", overrode={"lr": 0.003})
+    credits: dict[str, Credit] = {}
+    for record in (search, own, failed, silent, before_slates):
+        credits = credited(credits, result(record, 0.01))
+    assert {arm: credit.turns for arm, credit in credits.items()} == {
+        "own": 1,
+        "pick": 1,
+        SEARCH: 3,
+    }
+    assert credits["pick"].total == UNUSABLE_CREDIT
+
+
+def test_old_turns_fade_and_the_interval_narrows() -> None:
+    credit = Credit()
+    spreads = [credit.posterior()[1]]
     for number in range(100):
-        record = record.after(kept=number < 50)
-    assert len(record.latest) == REMEMBERED
-    assert (record.turns, record.kept) == (100, 50)
-    assert (record.rate(10), record.rate(60)) == (0, 10 / 60)
+        credit = credit.after(-1.0 if number < 50 else 1.0)
+        spreads.append(credit.posterior()[1])
+    assert spreads == sorted(spreads, reverse=True)
+    assert 0.7 < credit.posterior()[0] < 1
+    mean, sd = credit.advantage(Credit())
+    assert mean == credit.posterior()[0]
+    assert sd > credit.posterior()[1]
 
 
 def test_records_restored_midway_are_those_of_the_whole() -> None:
@@ -91,6 +141,7 @@ def test_records_restored_midway_are_those_of_the_whole() -> None:
     restored = Evidence.restore(before.tally, before.configs.values())
     for each in rows[70:]:
         restored.add(each)
+    assert restored.tally.credits == Evidence(rows).tally.credits
     records = restored.tally.track_records
     assert records == Evidence(rows).tally.track_records
     assert sum(record.turns for record in records.values()) == 120

@@ -19,7 +19,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from autoresearch.errors import HistoryError, MachineryError
 
-LAYOUT = 5
+LAYOUT = 6
 BUSY_TIMEOUT_S = 30.0
 MEMORY = ":memory:"
 

@@ -78,7 +78,7 @@ PANELS = {
         *("tokenizer", "budget", "horizon_steps", "cooldown_steps", "average", "hold_back"),
         *("backend", "compile", "cudnn_attention"),
     ),
-    "Proposer": (*("proposer", "program", "llm_share", "llm_warmup", "prompt_tokens", "prompts"),),
+    "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens", "prompts"),),
     "Judge": ("baseline_seeds", "max_runs", "z_keep", "z_drop", "first_drop", "prune"),
     "Machine": (
         *("device", "lanes", "threads", "executor", "device_kind"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, zip_longest
 
@@ -16,14 +17,21 @@ from agent.proposers.base import Memory
 from agent.proposers.contrasts import Effect, contrast, effects
 from agent.proposers.priors import Finding
 from autoresearch.values import Scalar
+from autoresearch.words import changes_text, counted
 from trainer.spec import Measure
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
 
 BEST = 10
+OUTCOMES = 12
+"""Most reasons to quote."""
+SEARCHES = ("", "sampler", "random")
+"""Kinds of proposers whose reasons say nothing."""
 BASES = 20
 """Most former references that other configs are described by."""
 FAILURES = 8
+USED_UP = 4
+"""Most knobs whose tried values are listed after refusals."""
 HISTORY = 400
 """Most lines of further history, by rank and by date each."""
 SCANNED = 10_000
@@ -47,7 +55,11 @@ class Digest:
     """All lines of every section; lines that do not fit are cut from the last section first."""
 
     best: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    """Reasons that models and people gave, the latest first, with what became of them."""
     failures: tuple[str, ...]
+    beliefs: tuple[str, ...]
+    """What a surrogate predicts for each knob."""
     effects: tuple[str, ...]
     untouched: tuple[str, ...]
     """One line, or none."""
@@ -59,7 +71,7 @@ class Digest:
     failed: int
 
     @classmethod
-    def of(cls, memory: Memory) -> Digest:
+    def of(cls, memory: Memory, beliefs: Iterable[str] = ()) -> Digest:
         entries = memory.evidence.configs
         lines = _Lines.of(memory)
         others = [entry for entry in entries.values() if entry is not lines.reference]
@@ -75,8 +87,10 @@ class Digest:
         nearer_first = sorted(rest, key=lines.is_far)
         recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
         return cls(
-            best=tuple(lines.best(entry) for entry in best),
+            best=tuple(map(lines.best, best)),
+            outcomes=tuple(islice(lines.outcomes(reversed(others)), OUTCOMES)),
             failures=tuple(map(lines.failed, failures)),
+            beliefs=tuple(beliefs),
             effects=tuple(_effects(memory, recent, lines.noise)),
             untouched=tuple(_untouched(memory, recent)),
             priors=tuple(_priors(memory)),
@@ -140,9 +154,24 @@ class _Lines:
         )
 
     def best(self, entry: ConfigEvidence) -> str:
-        """Return ``#12 -31±14 kept: lr=0.003 "its reason"``."""
-        line = f"{self._result(entry)}: {self._from_reference(entry) or 'as the reference'}"
-        return f"{line} {quoted(entry.reason)}" if entry.reason else line
+        """Return ``#12 -31±14 kept: lr=0.003``."""
+        return f"{self._result(entry)}: {self._from_reference(entry) or 'as the reference'}"
+
+    def outcomes(self, entries: Iterable[ConfigEvidence]) -> Iterator[str]:
+        """Yield ``#12 lr=0.003 "its reason": expected -40, measured -31±14, kept``."""
+        measure = self.memory.menu.measure
+        for entry in entries:
+            if entry.kind in SEARCHES or not entry.reason:
+                continue
+            line = f"{_name(entry)} {changes_text(entry.changes)} {quoted(entry.reason)}: "
+            if entry.expected is not None:
+                line += f"expected {measure.counted(entry.expected)}, "
+            against = contrast(entry, self.reference, self.noise)
+            if entry.failures and not entry.scores:
+                yield line + _failure(entry)
+            elif against is not None:
+                verdict = "kept" if entry.action == "keep" else "not kept"
+                yield f"{line}measured {against.text(measure)}, {verdict}"
 
     def measured(self, entry: ConfigEvidence) -> str:
         """Return ``#12 -31±14: lr=0.003`` or ``#12 -31±14: #7 but lr=0.003``."""
@@ -205,6 +234,45 @@ def _name(entry: ConfigEvidence) -> str:
 def _failure(entry: ConfigEvidence) -> str:
     status = entry.failures[-1].status
     return FAILED.get(status, status)
+
+
+# --- what was refused ---------------------------------------------------------------------------
+
+REFUSED = {
+    "schema": "were not in the form of the answer",
+    "menu": "set a name that is no knob, or too many knobs",
+    "range": "gave a value outside a knob's domain",
+    "cross": "broke a constraint",
+    "memory": "needed more memory than there is",
+    "novelty": "were tried before, or changed nothing",
+}
+
+
+def refusal_lines(memory: Memory) -> Iterator[str]:
+    """Yield what was wrong with refused proposals, and which values are used up."""
+    for rail, count in memory.evidence.refusals.most_common():
+        yield f"{count} {REFUSED.get(rail, rail)}"
+    if memory.evidence.refusals["novelty"]:
+        yield from islice(tried_values(memory), USED_UP)
+
+
+def tried_values(memory: Memory, names: Container[str] | None = None) -> Iterator[str]:
+    """Yield ``8 values of lr alone have been tried from this reference: 0.001, …``, the most tried
+    knob first.
+
+    :param names: only these knobs.
+    """
+    now = memory.menu.knob_values(memory.reference)
+    tried: dict[str, set[Scalar]] = defaultdict(set)
+    for entry in memory.evidence.configs.values():
+        values = memory.menu.knob_values(entry.config)
+        changed = [name for name in now if values[name] != now[name]]
+        if len(changed) == 1 and (names is None or changed[0] in names):
+            tried[changed[0]].add(values[changed[0]])
+    for name, found in sorted(tried.items(), key=lambda each: -len(each[1])):
+        listed = ", ".join(map(short, sorted(found, key=_order)))
+        noun = counted(len(found), "value")
+        yield f"{noun} of {name} alone tried from this reference: {listed}"
 
 
 # --- what each knob did -------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class Endpoint:
         self._model = model or None
         self._max_tokens = max_tokens
         self._tokens_named = "max_tokens"
-        self._parameters: Json = {"temperature": temperature}
+        self._parameters = {"temperature": temperature}
+        self._warmer = 0.0
         self._modes_path = modes_path
         self._manner: Manner | None = None
         self._passing_mode: SchemaMode | None = None
@@ -174,12 +175,14 @@ class Endpoint:
             self._use(mode, lasting=lasting)
         return mode
 
-    def ask(self, messages: Sequence[Message], schema: Json) -> Reply:
+    def ask(self, messages: Sequence[Message], schema: Json, *, warmer: float = 0.0) -> Reply:
         """Return the reply to this chat, which the caller must validate: see :attr:`Reply.error`.
 
+        :param warmer: added to the temperature, to get another reply than before.
         :raises ContextError: if the chat is too long for the server, which reports its limit.
         :raises EndpointError: if no reply came.
         """
+        self._warmer = warmer
         mode = self.schema_mode
         try:
             return self._uncut(messages, mode, schema, failures=2)
@@ -346,7 +349,7 @@ class Endpoint:
             "messages": _without_system(messages) if manner.merges_system else _table(messages),
             **mode.request(schema),
             **manner.extra,
-            **self._parameters,
+            **{name: value + self._warmer for name, value in self._parameters.items()},
             self._tokens_named: tokens or self._most(messages),
         }
         began = time.monotonic()

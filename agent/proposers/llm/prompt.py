@@ -9,7 +9,7 @@ history. The prompt counts what is omitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,26 @@ from agent.judge import kept_when
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.llm.completions import Message
 from agent.proposers.llm.conversations import messages_sha256
-from agent.proposers.llm.digest import Digest
-from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS, changes_list, example_text
+from agent.proposers.llm.digest import Digest, refusal_lines
+from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS, example_text, slate_example
+from agent.proposers.llm.slate_lines import belief_lines, slate_lines
 from agent.proposers.llm.templates import load_templates
 from agent.proposers.llm.tokens import MESSAGE_TOKENS, estimate_tokens
-from autoresearch.values import Scalar
+from agent.proposers.slates import Slate
+from agent.proposers.surrogate.promise import provable
 from autoresearch.words import changes_text
 from trainer.spec import AnyConfig, Budget
+from trajectory.proposals import Arm
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
-SECTIONS = ("best", "failures", "effects", "untouched", "priors", "history")
+SECTIONS = (
+    *("best", "outcomes", "failures", "beliefs", "effects", "untouched", "priors", "history"),
+)
 """Sections that may be dropped, the last first."""
 SHOWN_PENDING = 16
 """Most configs in flight to show, the latest."""
-SHOWN_REPLY_CHARACTERS = 900
-"""Most characters of a refused reply in the message that asks for a better one."""
+REFUSED_REPLY = "(a reply that could not be used)"
+"""Stands for a refused reply in the next request: models repeat what they have said."""
 WHOLE_CONTEXT = 8192
 """Tokens. A prompt of 6,000, a reply of 1,024 and two refused replies with their corrections fill
 it; a shorter context is divided in the same proportions."""
@@ -55,7 +60,8 @@ _VARIABLES = {
     }
     | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
     USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
-    | {"suggestion", "pending", "example", "own", "measure", *SECTIONS},
+    | {"slate", "names", "arms", "max_changes", "max_reason", "pending", "example", "own"}
+    | {"measure", *SECTIONS},
     REPAIR: {"why", "max_changes", "example"},
 }
 
@@ -117,19 +123,21 @@ class Prompter:
     def prompt(
         self,
         memory: Memory,
-        suggestion: Mapping[str, Scalar] | None = None,
+        slate: Slate | None = None,
+        arms: Collection[Arm] = (),
         *,
         context: int | None = None,
     ) -> Prompt:
         """Return the prompt for one iteration.
 
-        :param suggestion: the sampler's changes, which the model may override.
+        :param slate: candidates to choose from; None: the model proposes by itself.
+        :param arms: what the model may do with a slate.
         :param context: tokens that the server has for a whole conversation; None: enough.
         :raises ProposerError: if the parts that are never dropped exceed the budget.
         """
         tokens = self._tokens if context is None else min(self._tokens, share_of(context))
-        digest = Digest.of(memory)
-        facts = self._facts(memory, digest, suggestion)
+        digest = Digest.of(memory, belief_lines(memory, slate.promise) if slate else ())
+        facts = self._facts(memory, digest, slate, arms)
         system, room = self._essentials(memory, digest, facts, tokens)
         if room < 0:
             raise ProposerError(
@@ -160,21 +168,21 @@ class Prompter:
         return system, room
 
     def repair(
-        self, memory: Memory, reply: str, why: str, *, context: int | None = None
+        self, memory: Memory, why: str, slate: Slate | None = None
     ) -> tuple[Message, Message]:
-        """Return the messages that show a model its own reply and its fault."""
+        """Return the messages that tell a model the fault of its reply."""
         asked = self._render(
             REPAIR,
             {
                 "why": why,
                 "max_changes": memory.asked_changes,
-                "example": example_text(memory, self._budget),
+                "example": self._example(memory, slate),
             },
         )
-        answer = reply.rpartition("</think>")[2].strip()
-        most = SHOWN_REPLY_CHARACTERS * min(context or WHOLE_CONTEXT, WHOLE_CONTEXT)
-        shown = answer[: most // WHOLE_CONTEXT]
-        return Message("assistant", shown or "(nothing)"), Message("user", asked)
+        return Message("assistant", REFUSED_REPLY), Message("user", asked)
+
+    def _example(self, memory: Memory, slate: Slate | None) -> str:
+        return slate_example(memory, slate.names) if slate else example_text(memory, self._budget)
 
     def _fix(self, tokens: int, context: int | None) -> str:
         if tokens == self._tokens:
@@ -224,9 +232,8 @@ class Prompter:
         )
 
     def _facts(
-        self, memory: Memory, digest: Digest, suggestion: Mapping[str, Scalar] | None
+        self, memory: Memory, digest: Digest, slate: Slate | None, arms: Collection[Arm]
     ) -> dict[str, Any]:
-        sigma = memory.evidence.sigma
         return {
             "own": _own(memory),
             "measure": _measure(memory),
@@ -234,15 +241,17 @@ class Prompter:
             "until": memory.until,
             "reference": _point(memory, memory.reference),
             "baseline": _point(memory, memory.menu.baseline),
-            "noise": None
-            if sigma is None
-            else {"sigma": sigma, "difference": 1.96 * 2**0.5 * sigma},
-            "refusals": dict(memory.evidence.refusals.most_common()),
+            "noise": _noise(memory),
+            "refusals": tuple(refusal_lines(memory)),
             "configs": digest.configs,
             "failed": digest.failed,
             "pending": tuple(_in_flight(memory)),
-            "suggestion": None if suggestion is None else changes_list(suggestion),
-            "example": example_text(memory, self._budget),
+            "slate": () if slate is None else tuple(slate_lines(memory, slate)),
+            "names": () if slate is None else slate.names,
+            "arms": tuple(arms),
+            "max_changes": memory.asked_changes,
+            "max_reason": ASKED_REASON_CHARACTERS,
+            "example": self._example(memory, slate),
         }
 
     def _render(self, name: str, variables: Mapping[str, Any]) -> str:
@@ -256,6 +265,14 @@ def _in_flight(memory: Memory) -> Iterator[str]:
         values = memory.menu.knob_values(config)
         changes = {name: value for name, value in values.items() if value != now[name]}
         yield changes_text(changes) or "as the reference"
+
+
+def _noise(memory: Memory) -> dict[str, float] | None:
+    sigma = memory.evidence.sigma
+    if sigma is None:
+        return None
+    difference = 1.96 * 2**0.5 * sigma
+    return {"sigma": sigma, "difference": difference, "provable": provable(memory)}
 
 
 def _own(memory: Memory) -> str | None:

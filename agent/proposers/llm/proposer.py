@@ -1,27 +1,34 @@
 """Propose by a language model, and check everything that it says.
 
 An iteration has one prompt and, if the rails refuse the answer, up to two further rounds in which
-the model sees its own reply and the verdict. Every exchange is stored raw.
+the model sees the verdict. Every exchange is stored raw.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.menu.rails import Rails
+from agent.menu.replies import OWN, ReplyError, read_slate_reply
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.completions import Message, Reply
 from agent.proposers.llm.conversations import Conversations
+from agent.proposers.llm.digest import tried_values
 from agent.proposers.llm.endpoint import ContextError, Endpoint, EndpointError
 from agent.proposers.llm.prompt import Prompt, Prompter
-from agent.proposers.llm.reply_form import proposal_schema
+from agent.proposers.llm.reply_form import proposal_schema, slate_schema
+from agent.proposers.slates import Slate
 from autoresearch.values import Scalar
-from trajectory.proposals import Attempt, ProposerRecord, Verdict
+from trajectory.proposals import MODEL, Arm, Attempt, Proposal, ProposerRecord, Verdict
 
 REPAIRS = 2
 """Rounds after the first."""
+WARMER = 0.3
+"""Added to the temperature in each further round."""
 KEPT_CHARACTERS = 20_000
 """Most characters of a raw reply to store."""
 
@@ -33,6 +40,74 @@ class _TooLongError(Exception):
     def __init__(self, error: ProposerError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A reply as the rails read it."""
+
+    raw: str
+    arm: Arm | None = None
+    expected: float | None = None
+    """Difference of objectives that the model expects."""
+    proposal: Proposal | None = None
+    """Set once the rails have passed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A reply, and what a model should know about its refusal."""
+
+    attempt: Attempt
+    answer: _Answer
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A question to the model: to choose from a slate, or to propose by itself."""
+
+    memory: Memory
+    slate: Slate | None = None
+    arms: tuple[Arm, ...] = ()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        if self.slate is None:
+            return proposal_schema(self.memory)
+        return slate_schema(self.memory, self.slate.names, self.arms)
+
+    def read(self, text: str) -> _Answer:
+        """Return a reply's proposal as text for the rails.
+
+        :raises ReplyError: if a reply to a slate chooses nothing.
+        """
+        if self.slate is None:
+            return _Answer(text)
+        names = [*self.slate.names, *((OWN,) if "own" in self.arms else ())]
+        said = read_slate_reply(text, names)
+        measure = self.memory.menu.measure
+        expected = said.expected
+        if expected is not None:
+            expected = measure.objective(expected) / measure.parts
+        changes: Mapping[str, Scalar] = said.proposal.changes
+        if said.pick is not None:
+            changes = self.slate.candidates[self.slate.names.index(said.pick)].changes
+        raw = json.dumps({"changes": changes, "reason": said.proposal.reason})
+        return _Answer(raw, "own" if said.pick is None else "pick", expected)
+
+    def record(self, answer: _Answer) -> dict[str, Any]:
+        """Return what a row stores of an answer that passed the rails."""
+        assert answer.proposal is not None
+        if self.slate is None:
+            return {}
+        changes = answer.proposal.changes
+        return {
+            "overrode": dict(self.slate.candidates[0].changes),
+            "arm": answer.arm if self.slate.at(changes) is None else "pick",
+            "expected": answer.expected,
+            "prediction": self.slate.prediction(changes),
+        }
 
 
 class LlmProposer:
@@ -54,26 +129,34 @@ class LlmProposer:
         self._prompter = prompter
         self._conversations = conversations
 
-    def propose(self, memory: Memory, suggestion: Mapping[str, Scalar] | None = None) -> Offer:
+    def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
-        :param suggestion: changes that the model is shown and may override.
         :raises ProposerError: if the endpoint gives no reply or no reply passes the rails; it holds
             every attempt.
         """
+        return self._answer(_Task(memory))
+
+    def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
+        """See :class:`~agent.proposers.slates.Chooser`.
+
+        :raises ProposerError: as for :meth:`propose`.
+        """
+        return self._answer(_Task(memory, slate, tuple(arms)))
+
+    def _answer(self, task: _Task) -> Offer:
         try:
-            return self._attempt(memory, suggestion)
+            return self._attempt(task)
         except _TooLongError:
             # The server has reported its limit: retry with a prompt of that length.
-            return self._attempt(memory, suggestion, is_last=True)
+            return self._attempt(task, is_last=True)
 
-    def _attempt(
-        self, memory: Memory, suggestion: Mapping[str, Scalar] | None, *, is_last: bool = False
-    ) -> Offer:
-        prompt = self._prompter.prompt(memory, suggestion, context=self._context())
+    def _attempt(self, task: _Task, *, is_last: bool = False) -> Offer:
+        context = self._context()
+        prompt = self._prompter.prompt(task.memory, task.slate, task.arms, context=context)
         messages = list(prompt.messages)
         try:
-            return self._converse(memory, suggestion, prompt, messages)
+            return self._converse(task, prompt, messages)
         except _TooLongError as error:
             if is_last:
                 raise error.error from error
@@ -94,34 +177,25 @@ class LlmProposer:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
             raise ProposerError(str(error), (failed,), model=self._endpoint.known_model) from error
 
-    def _converse(
-        self,
-        memory: Memory,
-        suggestion: Mapping[str, Scalar] | None,
-        prompt: Prompt,
-        messages: list[Message],
-    ) -> Offer:
+    def _converse(self, task: _Task, prompt: Prompt, messages: list[Message]) -> Offer:
         """Ask until the rails pass a reply, appending the exchange to ``messages``."""
         began = time.monotonic()
         attempts: list[Attempt] = []
-        schema = proposal_schema(self._rails.menu, memory.asked_changes)
         while len(attempts) <= REPAIRS:
-            reply = self._ask(messages, schema, prompt, attempts)
-            attempt = self._judged(reply, memory)
-            attempts.append(attempt)
-            if attempt.verdict is not None and attempt.verdict.allowed:
+            reply = self._ask(messages, task.schema, prompt, attempts)
+            judged = self._judged(reply, task)
+            attempts.append(judged.attempt)
+            if judged.answer.proposal is not None:
                 record = ProposerRecord(
-                    kind="llm",
+                    kind=MODEL,
                     model=self._endpoint.model,
                     prompt_sha256=prompt.sha256,
                     attempts=tuple(attempts),
                     latency_s=time.monotonic() - began,
-                    overrode=dict(suggestion) if suggestion is not None else None,
+                    **task.record(judged.answer),
                 )
-                return Offer(reply.text, record)
-            messages += self._prompter.repair(
-                memory, reply.text, _why(attempt), context=self._endpoint.context
-            )
+                return Offer(judged.answer.raw, record)
+            messages += self._prompter.repair(task.memory, judged.why, task.slate)
         raise self._error(
             f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, the "
             f"last because {_why(attempts[-1])}; it is asked again at its next iteration",
@@ -138,7 +212,7 @@ class LlmProposer:
     ) -> Reply:
         began = time.monotonic()
         try:
-            return self._endpoint.ask(messages, schema)
+            return self._endpoint.ask(messages, schema, warmer=WARMER * len(attempts))
         except EndpointError as error:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
             ended = self._error(str(error), prompt, [*attempts, failed])
@@ -146,11 +220,23 @@ class LlmProposer:
                 raise _TooLongError(ended) from error
             raise ended from error
 
-    def _judged(self, reply: Reply, memory: Memory) -> Attempt:
+    def _judged(self, reply: Reply, task: _Task) -> _Judged:
+        memory = task.memory
         verdict: Verdict | None = None
+        answer = _Answer(reply.text)
+        used = ""
         if reply.error is None:
-            verdict = self._rails.check(reply.text, memory.reference, memory.tried).verdict
-        return Attempt(
+            try:
+                answer = task.read(reply.text)
+                checked = self._rails.check(answer.raw, memory.reference, memory.tried)
+                verdict = checked.verdict
+                if verdict.allowed:
+                    answer = replace(answer, proposal=checked.proposal)
+                elif verdict.rail == "novelty" and checked.proposal is not None:
+                    used = "; ".join(tried_values(memory, checked.proposal.changes))
+            except ReplyError as error:
+                verdict = Verdict(allowed=False, rail="schema", why=str(error))
+        attempt = Attempt(
             raw=reply.text[:KEPT_CHARACTERS],
             truncated=len(reply.text) > KEPT_CHARACTERS,
             mode=reply.mode,
@@ -161,6 +247,8 @@ class LlmProposer:
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
         )
+        why = "; ".join(filter(None, (_why(attempt), used)))
+        return _Judged(attempt, answer, why)
 
     def _error(self, message: str, prompt: Prompt, attempts: list[Attempt]) -> ProposerError:
         return ProposerError(

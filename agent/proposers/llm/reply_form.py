@@ -1,57 +1,105 @@
 """Define the form of a language model's reply: its JSON schema and an example.
 
-The reply has a reason, then a list of changes. Servers that constrain output enforce the length of
-a list, but neither the number of an object's properties nor the range of a float. So this form
-relies least on the model's own care; the rails check everything again.
+The reply has a reason, then a choice from a slate or a list of changes. Servers that constrain
+output enforce enumerations and the length of a list, but neither the number of an object's
+properties nor the range of a float. So this form relies least on the model's own care; the rails
+check everything again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agent.menu.files import ProxyMenu
-from agent.menu.knob import Knob
+from agent.menu.replies import OWN
 from agent.proposers.base import Memory
+from agent.proposers.contrasts import contrast
 from agent.proposers.draws import against_reference, rng_for
+from agent.proposers.surrogate.scales import LAST, is_ordered
 from autoresearch.domains.base import Domain
+from autoresearch.domains.choices import Ladder
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from trainer.spec import Budget
+from trajectory.proposals import Arm
 
 ASKED_REASON_CHARACTERS = 240
 """Fewer than the rails allow, so that a slightly longer reason is still accepted."""
+LISTED = 24
+"""Values of a number that are offered."""
+MOST_EXPECTED = 9999
+_REASON = {"type": "string", "maxLength": ASKED_REASON_CHARACTERS}
 DRAWS = 200
 """Most draws for an example that could itself be trained."""
 
 
-def proposal_schema(menu: ProxyMenu, max_changes: int) -> dict[str, Any]:
-    """Return the JSON schema of a proposal over a menu, for structured output."""
+def proposal_schema(memory: Memory) -> dict[str, Any]:
+    """Return the JSON schema of a proposal, for structured output."""
+    return _object({"reason": _REASON, "changes": _changes_schema(memory)})
+
+
+def slate_schema(memory: Memory, names: Sequence[str], arms: Collection[Arm]) -> dict[str, Any]:
+    """Return the JSON schema of a choice from a slate.
+
+    One object, whose changes may be missing: hosted servers refuse alternatives at the top.
+    """
+    picks = [*names, OWN] if "own" in arms else [*names]
+    chosen = {
+        "reason": _REASON,
+        "pick": {"type": "string", "enum": picks},
+        "expected_delta": {"type": "integer", "minimum": -MOST_EXPECTED, "maximum": MOST_EXPECTED},
+    }
+    schema = _object(chosen)
+    if "own" in arms:
+        schema["properties"]["changes"] = _changes_schema(memory)
+    return schema
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {
-            "reason": {"type": "string", "maxLength": ASKED_REASON_CHARACTERS},
-            "changes": {
-                "type": "array",
-                "items": {"anyOf": [_change_schema(knob) for knob in menu.knobs.values()]},
-                "minItems": 1,
-                "maxItems": max_changes,
-            },
-        },
-        "required": ["reason", "changes"],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
 
 
-def _change_schema(knob: Knob) -> dict[str, Any]:
-    value = knob.domain.json_schema()
+def _changes_schema(memory: Memory) -> dict[str, Any]:
+    now = memory.menu.knob_values(memory.reference)
+    changes = [
+        _object({"knob": {"type": "string", "enum": [name]}, "value": schema})
+        for name, knob in memory.menu.knobs.items()
+        if (schema := value_schema(knob.domain, now[name])) is not None
+    ]
     return {
-        "type": "object",
-        "properties": {"knob": {"type": "string", "enum": [knob.name]}, "value": value},
-        "required": ["knob", "value"],
-        "additionalProperties": False,
+        "type": "array",
+        "items": {"anyOf": changes},
+        "minItems": 1,
+        "maxItems": memory.asked_changes,
     }
+
+
+def value_schema(domain: Domain, now: Scalar) -> dict[str, Any] | None:
+    """Return the JSON schema of a new value: a short list, without the present one. None if there
+    is no other value."""
+    offered = [value for value in listed(domain) if value != now or type(value) is not type(now)]
+    kind = domain.json_schema()["type"]
+    return {"type": kind, "enum": offered} if offered else None
+
+
+def listed(domain: Domain) -> list[Scalar]:
+    """Return the values that are offered: all of them if they are few, else some, evenly spaced
+    on the domain's scale.
+
+    Small models write floats of twenty digits, or the reference's own. The rails accept every other
+    value of the domain too.
+    """
+    if not is_ordered(domain) or isinstance(domain, Ladder):
+        return list(domain.ends)
+    shares = (place / (LISTED - 1) for place in range(LISTED))
+    values = (domain.normal(_short(domain, domain.at(min(one, LAST)))) for one in shares)
+    return list(dict.fromkeys(values))
 
 
 def changes_list(changes: Mapping[str, Scalar]) -> str:
@@ -67,15 +115,34 @@ def example_text(memory: Memory, budget: Budget) -> str:
     """
     rng = rng_for("example", memory)
     menu = memory.menu
-    changes: dict[str, Scalar] = {}
+    now = menu.knob_values(memory.reference)
+    name, changes = "", {}
     for _ in range(DRAWS):
         name = rng.choice(list(menu.domains))
-        value = _short(menu.domains[name], menu.domains[name].draw(rng))
-        changes = {name: value}
-        if value != menu.defaults[name] and _is_new(memory, changes, budget):
+        changes = {name: rng.choice(listed(menu.domains[name]))}
+        if changes[name] != menu.defaults[name] and _is_new(memory, changes, budget):
             break
-    reason = "what you expect, and from which measurement"
-    return f'{{"reason": "{reason}", "changes": {changes_list(changes)}}}'
+    reason = json.dumps(f"{_cited(memory)}; {name} is {json.dumps(now[name])} now")
+    return f'{{"reason": {reason}, "changes": {changes_list(changes)}}}'
+
+
+def slate_example(memory: Memory, names: Sequence[str]) -> str:
+    """Return a pick by chance, with a reason that cites a measurement; another each iteration."""
+    pick = rng_for("example", memory).choice(names)
+    reason = f"{_cited(memory)}, and {pick} changes the most of what it changed"
+    return json.dumps({"reason": reason, "pick": pick, "expected_delta": 0})
+
+
+def _cited(memory: Memory) -> str:
+    """Return a clause on the best config other than the reference, as the prompt writes it."""
+    entries = memory.evidence.configs
+    reference = entries.get(memory.reference.config_hash)
+    others = [one for one in entries.values() if one is not reference and one.scores]
+    best = min(others, key=lambda one: one.mean, default=None)
+    measured = None if best is None else contrast(best, reference, None)
+    if best is None or measured is None:
+        return "nothing but the reference is measured"
+    return f"{memory.menu.measure.counted(measured.delta)} was measured in #{best.iter}"
 
 
 def _is_new(memory: Memory, changes: dict[str, Scalar], budget: Budget) -> bool:
@@ -95,4 +162,4 @@ def _short(domain: Domain, value: Scalar) -> Scalar:
     if not isinstance(value, float):
         return value
     rounded = float(f"{value:.2g}")
-    return rounded if domain.contains(rounded) else value
+    return rounded if domain.contains(rounded) else domain.rounded(value)

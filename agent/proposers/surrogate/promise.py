@@ -67,6 +67,8 @@ class Promise:
     """Score of the best config measured here, kept or not; at most the reference's."""
     provable: float
     """Least gain that a whole race keeps; 0 while the noise or the rules are unknown."""
+    unit: float
+    """Score difference of one unit of the surrogate's scores, near the reference and below it."""
     elites: tuple[Values, ...]
     """Knobs of the best observed configs, without the reference."""
 
@@ -111,7 +113,8 @@ class Promise:
             failing=failing,
             reference_bar=reference_bar,
             best_bar=min([reference_bar, *model.predict(here)[0].tolist()]),
-            provable=_provable(memory) / seen.unit,
+            provable=provable(memory) / seen.unit,
+            unit=seen.unit,
             elites=tuple(seen.values[place] for place in order if seen.values[place] != now),
         )
 
@@ -123,9 +126,19 @@ class Promise:
             worth_M = worth_M * (1 - np.clip(self.failing.predict(points_MP)[0], 0, 1))
         return worth_M
 
+    def effects(self, edits: Sequence[Mapping[str, Scalar]]) -> tuple[list[float], list[float]]:
+        """Return each edit's predicted difference from the reference, and its standard
+        deviation."""
+        mean_M, sd_M = self.scores.predict(self.space.edited(self.now, edits))
+        # Undo the compression of much worse scores.
+        score_M = np.where(mean_M > 1, np.exp(np.maximum(mean_M, 1) - 1), mean_M)
+        delta_M = (score_M - self.reference_bar) * self.unit
+        return delta_M.tolist(), (sd_M * np.maximum(score_M, 1) * self.unit).tolist()
 
-def _provable(memory: Memory) -> float:
-    """Return the provable gain in units of the measured score."""
+
+def provable(memory: Memory) -> float:
+    """Return the least gain that a whole race keeps, as a difference of objectives; 0 while the
+    noise or the rules are unknown."""
     noise, rules = Noise.of(memory.evidence.tally), memory.rules
     if noise is None or rules is None:
         return 0.0

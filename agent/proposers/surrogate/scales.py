@@ -16,7 +16,7 @@ from autoresearch.domains.ranges import Range, WholeRange
 from autoresearch.values import Scalar
 
 Floats: TypeAlias = NDArray[np.float64]
-_LAST = 1 - 2**-53
+LAST = 1 - 2**-53
 """Largest share below 1."""
 
 
@@ -68,7 +68,7 @@ def near(domain: Domain, value: Scalar, reach: float, rng: Random) -> Scalar:
     if not is_ordered(domain):
         return anywhere(domain, rng)
     moved = (share(domain, value) + rng.gauss(0, max(reach, _grain(domain)))) % 2
-    return domain.normal(domain.rounded(_at(domain, min(moved if moved < 1 else 2 - moved, _LAST))))
+    return domain.normal(domain.rounded(_at(domain, min(moved if moved < 1 else 2 - moved, LAST))))
 
 
 def _at(domain: Domain, place: float) -> Scalar:

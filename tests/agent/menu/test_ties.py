@@ -184,7 +184,7 @@ def test_only_numbers_follow() -> None:
 
 
 def test_a_model_is_told_what_follows_and_offered_only_knobs() -> None:
-    schema = proposal_schema(MENU, 3)
+    schema = proposal_schema(fresh_memory(MENU))
     offered = schema["properties"]["changes"]["items"]["anyOf"]
     assert [each["properties"]["knob"]["enum"] for each in offered] == [["d_model"], ["lr"]]
 

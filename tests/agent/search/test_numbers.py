@@ -12,7 +12,7 @@ from tests.support.nights import rows_of, work, written
 def test_an_index_with_other_numbers_does_not_give_one_again(tmp_path: Path) -> None:
     rows_of(tmp_path, 4)
     with sqlite3.connect(tmp_path / "campaign" / "history.sqlite") as index:
-        changed = index.execute("UPDATE rows_v5 SET iter = 1 WHERE kind = 'iteration'").rowcount
+        changed = index.execute("UPDATE rows_v6 SET iter = 1 WHERE kind = 'iteration'").rowcount
     index.close()
     assert changed == 4
     work(tmp_path, Goal(iterations=7))

@@ -13,7 +13,7 @@ from tests.support.nights import WORLD
 from tests.support.simulated.night import no_corpus
 from trajectory.rows import EventRow
 
-REFUSED = "CREATE TRIGGER refusing BEFORE INSERT ON rows_v5 BEGIN SELECT RAISE(ABORT, 'away'); END"
+REFUSED = "CREATE TRIGGER refusing BEFORE INSERT ON rows_v6 BEGIN SELECT RAISE(ABORT, 'away'); END"
 
 
 def test_that_the_index_lags_is_said_once_until_it_has_caught_up(tmp_path: Path) -> None:

@@ -71,7 +71,6 @@ OTHERS: dict[str, Any] = {
     "first_drop": 0.5,
     "max_runs": 5,
     "llm_share": 0.5,
-    "llm_warmup": 5,
     "prompt_tokens": 5000,
     "threads": 5,
     "lanes": 4,

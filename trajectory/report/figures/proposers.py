@@ -11,7 +11,7 @@ from trajectory.report.findings import Findings
 from trajectory.report.reading.ledger import Ledger
 from trajectory.report.statistics import Estimate, of_share
 from trajectory.report.words.text import label
-from trajectory.track_record import TrackRecord
+from trajectory.track_record import TrackRecord, credit_text
 
 MOST = 12
 """The most kinds drawn; the ones with most iterations."""
@@ -75,11 +75,15 @@ class Proposers(Figure):
 
     kinds: tuple[Kind, ...]
     """The kind with most iterations first."""
+    credit: str = ""
+    """Advantage of a language model's arms over the search, with intervals."""
 
     @classmethod
     def of(cls, found: Findings) -> Proposers | None:
         kinds = _kinds(found.ours.ledger) if found.ours else ()
-        return cls(kinds) if kinds else None
+        if not kinds or found.ours is None:
+            return None
+        return cls(kinds, credit_text(found.ours.ledger.evidence.tally.credits))
 
     @property
     def alt(self) -> str:

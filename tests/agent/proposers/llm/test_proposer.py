@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from agent.proposers.base import ProposerError
+from agent.proposers.base import Memory, ProposerError
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
-from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.prompt import REFUSED_REPLY, Prompter
 from agent.proposers.llm.proposer import KEPT_CHARACTERS, LlmProposer
-from agent.proposers.llm.reply_form import proposal_schema
+from agent.proposers.llm.reply_form import proposal_schema, slate_schema
 from agent.proposers.llm.tokens import estimate_tokens
+from agent.proposers.sampler import SamplerProposer
+from agent.proposers.slates import Slate
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw, remember
 from tests.support.openai_server import (
     OpenAIServer,
@@ -66,14 +68,14 @@ def test_the_request_is_the_prompt_and_the_menus_schema() -> None:
         message.content for message in prompt.messages
     ]
     assert offer.record.prompt_sha256 == prompt.sha256
-    assert schema_of(body) == proposal_schema(RAILS.menu, memory.asked_changes)
+    assert schema_of(body) == proposal_schema(memory)
 
 
-@pytest.mark.parametrize(("limit", "asked"), [(None, 3), (2, 2), (5, 5)])
-def test_a_model_is_asked_for_three_knobs_or_for_the_limit_that_was_chosen(
+@pytest.mark.parametrize(("limit", "asked"), [(None, 8), (2, 2), (5, 5)])
+def test_a_model_is_asked_for_eight_knobs_or_for_the_limit_that_was_chosen(
     limit: int | None, asked: int
 ) -> None:
-    """Without a chosen limit, a campaign allows all knobs, but the model is asked for three."""
+    """Without a chosen limit, a campaign allows all knobs, but the model is asked for eight."""
     count = len(RAILS.menu.knobs)
     memory = replace(memory_of(20), max_changes=limit or count)
     with OpenAIServer([says(GOOD)]) as server:
@@ -112,7 +114,7 @@ def test_wrappings_that_models_add_are_accepted(reply: str) -> None:
         (raw({"lr": 0.001}), "novelty"),
     ],
 )
-def test_a_refused_reply_is_repaired_by_showing_it_and_the_verdict(bad: str, rail: str) -> None:
+def test_a_refused_reply_is_repaired_by_the_verdict_and_more_warmth(bad: str, rail: str) -> None:
     with OpenAIServer([says(bad), says(GOOD)]) as server:
         offer = llm_at(server).propose(fresh_memory())
     refused, allowed = offer.record.attempts
@@ -124,7 +126,8 @@ def test_a_refused_reply_is_repaired_by_showing_it_and_the_verdict(bad: str, rai
     first, second = server.chats
     *before, shown, asked = second["messages"]
     assert before == first["messages"]
-    assert shown == {"role": "assistant", "content": bad}
+    assert shown == {"role": "assistant", "content": REFUSED_REPLY}, "models repeat themselves"
+    assert second["temperature"] > first["temperature"]
     assert refused.verdict.why in asked["content"]
 
 
@@ -189,12 +192,70 @@ def test_a_long_reply_is_kept_cut_and_shown_short() -> None:
     assert len(server.chats[1]["messages"][-2]["content"]) < 1000
 
 
-def test_a_suggestion_is_shown_and_recorded() -> None:
-    suggestion = {"norm": "rmsnorm"}
-    with OpenAIServer([says(GOOD)]) as server:
-        offer = llm_at(server).propose(fresh_memory(), suggestion)
-    assert offer.record.overrode == suggestion
-    assert '[{"knob": "norm", "value": "rmsnorm"}]' in server.chats[0]["messages"][-1]["content"]
+def slate_of(memory: Memory) -> Slate:
+    return Slate.drawn(SamplerProposer(RAILS), RAILS, memory)
+
+
+def choice(pick: str, **more: object) -> str:
+    said = {"reason": "#12 measured -31", "pick": pick, "expected_delta": -20, **more}
+    return json.dumps(said)
+
+
+def test_a_pick_is_the_candidates_own_proposal_with_the_models_reason() -> None:
+    memory = memory_of(20)
+    slate = slate_of(memory)
+    with OpenAIServer([says(choice("C"))]) as server:
+        offer = llm_at(server).choose(memory, slate, ("pick",))
+    (body,) = server.chats
+    assert schema_of(body) == slate_schema(memory, "ABCD", ("pick",))
+    assert json.loads(offer.raw) == {
+        "changes": slate.candidates[2].changes,
+        "reason": "#12 measured -31",
+    }
+    record = offer.record
+    assert (record.kind, record.arm, record.expected) == ("llm", "pick", -0.02)
+    assert record.overrode == slate.candidates[0].changes
+    assert record.prediction == slate.prediction(slate.candidates[2].changes)
+    assert record.attempts[0].raw == choice("C")
+
+
+@pytest.mark.parametrize("more", [{"pick": "own"}, {}])
+def test_changes_of_its_own_are_taken_where_they_are_allowed(more: dict[str, str]) -> None:
+    memory = memory_of(20)
+    slate = slate_of(memory)
+    said = {"reason": "higher", "changes": [{"knob": "lr", "value": 0.00413}], **more}
+    with OpenAIServer([says(json.dumps(said)), says(choice("A"))]) as server:
+        own = llm_at(server).choose(memory, slate, ("pick", "own"))
+    assert json.loads(own.raw)["changes"] == {"lr": 0.00413}
+    assert (own.record.arm, own.record.expected) == ("own", None)
+    with OpenAIServer([says(json.dumps(said)), says(choice("A"))]) as server:
+        picked = llm_at(server).choose(memory, slate, ("pick",))
+    assert picked.record.arm == "pick"
+    assert [one.verdict and one.verdict.rail for one in picked.record.attempts] == ["schema", None]
+
+
+def test_own_changes_that_repeat_a_candidate_are_a_pick_of_it() -> None:
+    memory = memory_of(20)
+    slate = slate_of(memory)
+    said = choice("own", changes=slate.candidates[1].changes)
+    with OpenAIServer([says(said)]) as server:
+        record = llm_at(server).choose(memory, slate, ("pick", "own")).record
+    assert record.arm == "pick"
+
+
+@pytest.mark.parametrize("bad", [choice("Z"), choice("AB"), '{"pick": 1, "reason": ""}', "C"])
+def test_a_pick_that_names_no_candidate_is_asked_for_again(bad: str) -> None:
+    memory = memory_of(20)
+    with OpenAIServer([says(bad), says(f"I choose {choice('B')}")]) as server:
+        record = llm_at(server).choose(memory, slate_of(memory), ("pick", "own")).record
+    assert [one.verdict and one.verdict.rail for one in record.attempts] == ["schema", None]
+
+
+def test_a_repetition_is_told_which_values_are_used_up() -> None:
+    memory = remember(fresh_memory(), {"lr": 0.004}, 3.8)
+    with OpenAIServer([says(GOOD), says(raw({"lr": 0.005}))]) as server:
+        llm_at(server).propose(memory)
+    assert "1 value of lr alone" in server.chats[1]["messages"][-1]["content"]
 
 
 def test_the_users_directions_reach_the_model() -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.rails import Rails
-from agent.proposers.llm.reply_form import example_text, proposal_schema
+from agent.proposers.llm.reply_form import (
+    LISTED,
+    example_text,
+    proposal_schema,
+    slate_example,
+    slate_schema,
+)
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
 from trainer.spec import Budget
 
@@ -20,7 +27,7 @@ def values_by_knob(schema: dict[str, object]) -> dict[str, dict[str, object]]:
 
 
 def test_the_schema_says_what_the_rails_demand() -> None:
-    schema = proposal_schema(MENU, 3)
+    schema = proposal_schema(fresh_memory())
     changes = schema["properties"]["changes"]
     values = values_by_knob(schema)
 
@@ -30,24 +37,48 @@ def test_the_schema_says_what_the_rails_demand() -> None:
     assert schema["additionalProperties"] is False
     assert (changes["minItems"], changes["maxItems"]) == (1, 3)
     assert list(values) == list(MENU.knobs)
-    assert values["n_layer"] == {"type": "integer", "minimum": 2, "maximum": 6}
-    assert values["batch_size"]["enum"] == [4, 8, 16, 32]
-    assert values["d_model"]["enum"] == [64, 96, 128, 160, 192, 224, 256]
-    assert (values["lr"]["type"], values["lr"]["minimum"]) == ("number", 1e-4)
-    assert (values["norm"]["type"], values["norm"]["enum"]) == ("string", ["layernorm", "rmsnorm"])
-    assert (values["tie_embeddings"]["type"], values["tie_embeddings"]["enum"]) == (
-        "boolean",
-        [True, False],
-    )
+    assert values["n_layer"] == {"type": "integer", "enum": [2, 3, 5, 6]}
+    assert values["batch_size"]["enum"] == [4, 16, 32]
+    assert values["d_model"]["enum"] == [64, 96, 160, 192, 224, 256]
+    assert values["norm"] == {"type": "string", "enum": ["rmsnorm"]}
+    assert values["tie_embeddings"] == {"type": "boolean", "enum": [False]}
 
 
-@pytest.mark.parametrize(("low", "listed"), [(4, False), (2, True)])
-def test_many_steps_are_multiples_or_where_they_are_none_are_listed(low: int, listed: bool) -> None:
-    domain = f"low = {low}\nhigh = {low + 400}\nstep = 4\ndefault = {low}"
+def test_floats_are_offered_as_some_values_without_the_references() -> None:
+    rates = values_by_knob(proposal_schema(fresh_memory()))["lr"]["enum"]
+    assert isinstance(rates, list)
+    assert (rates[0], rates[-1]) == (1e-4, 0.03)
+    assert rates == sorted(set(rates))
+    assert len(rates) in {LISTED - 1, LISTED}
+    assert MENU.defaults["lr"] not in rates
+    assert max(b / a for a, b in pairwise(rates)) < 1.7, "evenly spaced on the knob's scale"
+
+
+def test_a_choice_names_a_candidate_and_own_changes_only_where_they_are_allowed() -> None:
+    memory = fresh_memory()
+    only = slate_schema(memory, "ABCD", ("pick",))
+    assert list(only["properties"]) == ["reason", "pick", "expected_delta"]
+    assert only["properties"]["pick"]["enum"] == ["A", "B", "C", "D"]
+    both = slate_schema(memory, "ABCD", ("pick", "own"))
+    assert both["properties"]["pick"]["enum"] == ["A", "B", "C", "D", "own"]
+    assert both["properties"]["changes"] == proposal_schema(memory)["properties"]["changes"]
+    assert both["required"] == only["required"] == ["reason", "pick", "expected_delta"]
+
+
+def test_the_example_of_a_choice_is_a_valid_one_and_changes() -> None:
+    picks = {json.loads(slate_example(memory_of(n), "ABCD"))["pick"] for n in range(12)}
+    assert picks <= set("ABCD")
+    assert len(picks) > 2
+
+
+def test_many_steps_are_thinned_out() -> None:
+    domain = "low = 2\nhigh = 402\nstep = 4\ndefault = 2"
     toml = MENU.toml.replace("low = 2\nhigh = 6\ndefault = 4", domain)
-    values = values_by_knob(proposal_schema(parse_menu(toml, "stepped"), 3))["n_layer"]
-    assert values.get("multipleOf") == (None if listed else 4)
-    assert values.get("enum") == (list(range(2, 403, 4)) if listed else None)
+    memory = fresh_memory(parse_menu(toml, "stepped"))
+    values = values_by_knob(proposal_schema(memory))["n_layer"]["enum"]
+    assert isinstance(values, list)
+    assert (values[-1], len(values)) == (402, LISTED - 1)
+    assert all((value - 2) % 4 == 0 for value in values)
 
 
 @pytest.mark.parametrize("iterations", [0, 3, 40, 100])
