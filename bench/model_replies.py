@@ -1,6 +1,6 @@
 """Ask a small real model for proposals, and count what its replies are worth.
 
-``python -m bench.model_replies --model gemma3 --asks 40`` prints the share of replies and of turns
+``python -m bench.model_replies --model gemma3 --asks 40`` prints the share of replies and of asked
 that pass the rails, the share that repeats the prompt's example, distinct knobs, and tokens. It is
 asked about the tests' campaigns, random iterations of cpu-tiny.
 """
@@ -33,13 +33,13 @@ from trajectory.proposals import Arm, Attempt, ProposerRecord
 
 TASKS: dict[str, tuple[Arm, ...]] = {"propose": (), "pick": ("pick",), "both": ("pick", "own")}
 ITERATIONS = (0, 3, 8, 20)
-"""Iterations of the campaigns, in turn."""
+"""Iterations of the campaigns, in ask."""
 SERVER = "llama-server"
 PATIENCE = Patience(timeout_s=600, deadline_s=600)
 
 
-def one_turn(url: str, task: str, number: int, tokens: int) -> dict[str, Any]:
-    """Return what one turn came to."""
+def one_ask(url: str, task: str, number: int, tokens: int) -> dict[str, Any]:
+    """Return what one ask came to."""
     memory = memory_of(ITERATIONS[number % len(ITERATIONS)], seed=number)
     memory = replace(memory, seed=number, max_changes=len(memory.menu.knobs))
     rails = Rails(memory.menu, budget=Budget())
@@ -78,18 +78,18 @@ def _is(raw: str, example: object) -> bool:
         return False
 
 
-def summary(turns: list[dict[str, Any]]) -> str:
-    """Return the figures of several turns in one line."""
-    knobs = Counter(name for turn in turns for name in _names(turn["changes"]))
-    read = [count for turn in turns for count, _ in turn["tokens"][:1] if count]
-    written = [count for turn in turns for _, count in turn["tokens"] if count]
-    replies = [allowed for turn in turns for allowed in turn["allowed"]]
+def summary(asked: list[dict[str, Any]]) -> str:
+    """Return the figures of several asked in one line."""
+    knobs = Counter(name for ask in asked for name in _names(ask["changes"]))
+    read = [count for ask in asked for count, _ in ask["tokens"][:1] if count]
+    written = [count for ask in asked for _, count in ask["tokens"] if count]
+    replies = [allowed for ask in asked for allowed in ask["allowed"]]
     return (
-        f"{len(turns)} turns: first reply valid {fmean(turn['allowed'][0] for turn in turns):.0%}, "
-        f"a reply valid {fmean(any(turn['allowed']) for turn in turns):.0%}, "
+        f"{len(asked)} asked: first reply valid {fmean(ask['allowed'][0] for ask in asked):.0%}, "
+        f"a reply valid {fmean(any(ask['allowed']) for ask in asked):.0%}, "
         f"of {len(replies)} replies {fmean(replies):.0%}; the example's words "
-        f"{fmean(any(turn['example']) for turn in turns):.0%}; {len(knobs)} knobs; arms "
-        f"{dict(Counter(turn['arm'] for turn in turns))}; tokens read {fmean(read or [0]):.0f} "
+        f"{fmean(any(ask['example']) for ask in asked):.0%}; {len(knobs)} knobs; arms "
+        f"{dict(Counter(ask['arm'] for ask in asked))}; tokens read {fmean(read or [0]):.0f} "
         f"(most {max(read or [0])}), written {fmean(written or [0]):.0f} a reply"
     )
 
@@ -105,21 +105,21 @@ def main(
     task: Annotated[str, typer.Option(help=f"One of {', '.join(TASKS)}.")] = "pick",
     asks: Annotated[int, typer.Option(min=1, help="Turns.")] = 40,
     tokens: Annotated[int, typer.Option(min=1000, help="Longest prompt.")] = 3000,
-    out: Annotated[Path | None, typer.Option(help="Append each turn here as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Append each ask here as JSON.")] = None,
 ) -> None:
     """Ask the model and print the figures."""
     if missing := why_not(SERVER, model):
         raise typer.BadParameter(missing)
-    turns = []
+    asked = []
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"
         with small_model(SERVER, log, context=8192, model=model) as url:
             for number in range(asks):
-                turns.append(one_turn(url, task, number, tokens))
+                asked.append(one_ask(url, task, number, tokens))
                 if out is not None:
                     with out.open("a") as file:
-                        file.write(json.dumps({"model": model, "task": task, **turns[-1]}) + "\n")
-    typer.echo(f"{model}, {task}: {summary(turns)}")
+                        file.write(json.dumps({"model": model, "task": task, **asked[-1]}) + "\n")
+    typer.echo(f"{model}, {task}: {summary(asked)}")
 
 
 if __name__ == "__main__":

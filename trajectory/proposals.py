@@ -128,7 +128,7 @@ class ProposerRecord(Frozen):
     expected: Finite | None = Field(None, exclude_if=_is_none)
     """Difference of objectives that the language model expected."""
     prediction: Prediction | None = Field(None, exclude_if=not_)
-    """What a surrogate predicted, if a slate was drawn for a language model."""
+    """A surrogate's predictions, if a slate was drawn for a language model."""
     fallback: Text | None = None
     """Why a proposer other than the scheduled one made this proposal."""
 

@@ -35,7 +35,7 @@ PRIOR_TURNS = 2.0
 
 
 class Credit(Frozen):
-    """What one arm's turns came to, compared with a pick by chance from the same slate.
+    """Sum up one arm's turns, compared with a pick by chance from the same slate.
 
     The credit of a turn is the slate's mean prediction minus the measured difference, in standard
     deviations of the result of a pick by chance. So 0 is chance and above 0 is better, if the

@@ -98,11 +98,11 @@ def truths_of(world: World, rails: Rails, memory: Memory, offers: Sequence[Offer
 class Picking:
     """Picks from a slate in every iteration, and notes the outcome that its picks truly have."""
 
-    def __init__(self, world: World, rails: Rails, choose: Choose, turns: list[Any]) -> None:
+    def __init__(self, world: World, rails: Rails, choose: Choose, seen: list[Any]) -> None:
         self._world = world
         self._rails = rails
         self._choose = choose
-        self._turns = turns
+        self._seen = seen
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`."""
@@ -111,18 +111,18 @@ class Picking:
         pick = self._choose(rng_for("picking", memory), truths)
         reference = self._world.truth(gpt(memory.reference)) or 0.0
         predicted = [(each.delta, each.sd) for each in slate.candidates]
-        self._turns.append([memory.iter, pick, predicted, [one - reference for one in truths]])
+        self._seen.append([memory.iter, pick, predicted, [one - reference for one in truths]])
         return slate.offers[pick]
 
 
 class Choosing:
     """Stands in for a language model of known worth behind the product's own proposer."""
 
-    def __init__(self, world: World, rails: Rails, choose: Choose, turns: list[Any]) -> None:
+    def __init__(self, world: World, rails: Rails, choose: Choose, seen: list[Any]) -> None:
         self._world = world
         self._rails = rails
         self._choose = choose
-        self._turns = turns
+        self._seen = seen
 
     def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
         """See :class:`~agent.proposers.slates.Chooser`."""
@@ -133,7 +133,7 @@ class Choosing:
             offers = tuple(self._own(rng, memory))
         truths = truths_of(self._world, self._rails, memory, offers)
         raw = offers[self._choose(rng, truths)].raw
-        self._turns.append([memory.iter, arm])
+        self._seen.append([memory.iter, arm])
         prediction = slate.prediction(json.loads(raw)["changes"])
         return Offer(raw, ProposerRecord(kind=MODEL, arm=arm, prediction=prediction))
 
@@ -160,18 +160,18 @@ class Textbook:
         return Offer(draw.raw, ProposerRecord(kind="textbook"))
 
 
-def arms(world: World, turns: list[Any]) -> dict[str, MakeProposer]:
+def arms(world: World, seen: list[Any]) -> dict[str, MakeProposer]:
     """Return the constructor of each arm's proposer.
 
-    :param turns: receives what each turn showed and what its candidates truly come to.
+    :param seen: receives what each turn showed and what its candidates truly come to.
     """
 
     def picking(choose: Choose) -> MakeProposer:
-        return lambda rails: Picking(world, rails, choose, turns)
+        return lambda rails: Picking(world, rails, choose, seen)
 
     def chosen(choose: Choose, share: float = SHARE) -> MakeProposer:
         return lambda rails: HybridProposer(
-            SamplerProposer(rails), Choosing(world, rails, choose, turns), rails, share=share
+            SamplerProposer(rails), Choosing(world, rails, choose, seen), rails, share=share
         )
 
     return {
@@ -195,8 +195,8 @@ def arms(world: World, turns: list[Any]) -> dict[str, MakeProposer]:
 
 def one_night(world: World, arm: str, seed: int, iterations: int) -> dict[str, Any]:
     """Return the row of one night."""
-    turns: list[Any] = []
-    done = night(world, arms(world, turns)[arm], seed=seed, iterations=iterations)
+    seen: list[Any] = []
+    done = night(world, arms(world, seen)[arm], seed=seed, iterations=iterations)
     return {
         "world": world.name,
         "arm": arm,
@@ -204,7 +204,7 @@ def one_night(world: World, arm: str, seed: int, iterations: int) -> dict[str, A
         "iterations": iterations,
         "seconds": done.seconds,
         "stages": [(one.iteration, round(one.train_s, 2), one.truth) for one in done.stages],
-        "turns": turns,
+        "turns": seen,
     }
 
 

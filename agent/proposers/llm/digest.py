@@ -59,7 +59,7 @@ class Digest:
     """Reasons that models and people gave, the latest first, with what became of them."""
     failures: tuple[str, ...]
     beliefs: tuple[str, ...]
-    """What a surrogate predicts for each knob."""
+    """A surrogate's predictions for each knob."""
     effects: tuple[str, ...]
     untouched: tuple[str, ...]
     """One line, or none."""
