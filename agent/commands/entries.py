@@ -85,6 +85,12 @@ _ENTRIES = (
     ),
     Entry(
         "Examine",
+        "diff",
+        "record.diff:diff",
+        "Compare two campaigns: protocol, settings, menu and result.",
+    ),
+    Entry(
+        "Examine",
         "sql",
         "record.sql:sql",
         "Query a campaign in SQL: iterations, trials, configs, confirmations.",

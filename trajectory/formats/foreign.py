@@ -19,7 +19,17 @@ from trajectory.proposals import Text
 
 FOREIGN_SCHEMA = 1
 
-FormatName: TypeAlias = Literal["journal", "imported", "single-knob", "results-tsv", "pi-jsonl"]
+FormatName: TypeAlias = Literal[
+    "journal",
+    "imported",
+    "single-knob",
+    "results-tsv",
+    "pi-jsonl",
+    "optuna",
+    "mlflow",
+    "wandb-csv",
+    "tensorboard",
+]
 Measure: TypeAlias = Annotated[Text, Field(min_length=1, max_length=60)]
 """Name of a score for which lower is better."""
 

@@ -34,9 +34,13 @@ from trajectory.formats.foreign import (
 )
 from trajectory.formats.own import OwnFile, read_journal
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source
+from trajectory.formats.trackers.choice import Reader, reader_of
+from trajectory.formats.trackers.folder import Folder
+from trajectory.formats.trackers.recorded import Wanted
 from trajectory.rows import CampaignRow, parse_row
 
 FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv", "pi-jsonl"]
+_NO_WISH = Wanted()
 _LOOKED_AT = 5
 
 
@@ -52,7 +56,7 @@ class ImportedCampaign:
     @property
     def is_foreign(self) -> bool:
         """Whether another tool measured the runs."""
-        return self.provenance.format in _READERS
+        return self.provenance.format != "journal"
 
 
 def read_imported(path: Path) -> ImportedCampaign:
@@ -96,7 +100,7 @@ def read_campaign_source(path: Path) -> CampaignSource:
 
     :raises FormatError: if it is not a trajectory.
     """
-    source = Source.read(_file_of(path))
+    source = _source(path)
     format_ = _recognise(source)
     if format_ == "journal":
         own = read_journal(source)
@@ -105,21 +109,25 @@ def read_campaign_source(path: Path) -> CampaignSource:
     if format_ == "imported":
         provenance, runs = _read_lines(source)
     else:
-        found = _READERS[format_](source)
+        found = _read(source, format_, _NO_WISH)
         provenance, runs = _provenance(source, found), tuple(found.runs)
     campaign = ImportedCampaign(source.path.parent, provenance, runs)
     return CampaignSource(path, source.sha256, campaign, (), len(provenance.skipped))
 
 
-def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto") -> Provenance:
+def import_campaign(
+    path: Path, directory: Path, format_: FormatChoice = "auto", wanted: Wanted = _NO_WISH
+) -> Provenance:
     """Make ``directory`` a read-only campaign from a file or another campaign's directory.
 
     It creates the whole campaign or nothing.
 
+    :param wanted: what to read of a tracker's store.
+
     :raises FormatError: if the directory is not empty, or the source is not a trajectory.
     """
     _refuse_unless_new(directory)
-    source = Source.read(_file_of(path))
+    source = _source(path)
     recognised = _recognise(source) if format_ == "auto" else format_
     with _whole_or_not_at_all(directory) as folder:
         if recognised == "imported":
@@ -132,7 +140,7 @@ def import_campaign(path: Path, directory: Path, format_: FormatChoice = "auto")
             _copy_curves(source.path.parent, folder, own)
             _write_lines(folder / IMPORTED_FILE, [provenance])
         else:
-            found = _READERS[recognised](source)
+            found = _read(source, recognised, wanted)
             if not found.runs:
                 raise FormatError(_nothing_in(source, found))
             provenance = _provenance(source, found)
@@ -157,19 +165,31 @@ _READERS: dict[str, Callable[[Source], ForeignFile]] = {
 }
 
 
-def _file_of(path: Path) -> Path:
+def _source(path: Path) -> Source:
     if not path.is_dir():
-        return path
+        return Source.read(path)
     for name in (JOURNAL_FILE, IMPORTED_FILE):
         if (path / name).is_file():
-            return path / name
+            return Source.read(path / name)
+    folder = Folder.read(path)
+    if folder.files:
+        return folder
     raise FormatError(
-        f"{path} holds no campaign (no {JOURNAL_FILE}); name a campaign's directory, or the file "
-        "to import"
+        f"{path} holds no campaign (no {JOURNAL_FILE}), no MLflow store and no TensorBoard events; "
+        "name a campaign's directory, or the file to import"
     )
 
 
-def _recognise(source: Source) -> FormatName:
+def _read(source: Source, format_: FormatName | Reader, wanted: Wanted) -> ForeignFile:
+    if callable(format_):
+        return format_(source, wanted)
+    return _READERS[format_](source)
+
+
+def _recognise(source: Source) -> FormatName | Reader:
+    reader = reader_of(source)
+    if reader is not None:
+        return reader
     lines = list(islice(source.lines(), _LOOKED_AT))
     kind = _kind(lines[0]) if lines else None
     if kind == "campaign":
@@ -185,9 +205,9 @@ def _recognise(source: Source) -> FormatName:
     raise FormatError(
         f"{source.path} is no trajectory that can be imported: its first lines are neither a "
         "campaign row, nor a single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor "
-        "pi-autoresearch's autoresearch.jsonl, nor the header of a results.tsv "
-        f"({', '.join(results_tsv.COLUMNS)}); where its beginning is "
-        "damaged, name its --format"
+        "pi-autoresearch's autoresearch.jsonl, nor an Optuna journal or study, an MLflow store, a "
+        "CSV of Weights & Biases or TensorBoard events, nor the header of a results.tsv "
+        f"({', '.join(results_tsv.COLUMNS)}); where its beginning is damaged, name its --format"
     )
 
 

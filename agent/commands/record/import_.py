@@ -23,6 +23,7 @@ from trajectory.formats.imported import (
     read_imported,
 )
 from trajectory.formats.retold import Retold
+from trajectory.formats.trackers.recorded import Wanted
 from trajectory.history.store import reindex
 
 SHOWN_SKIPPED = 20
@@ -30,7 +31,7 @@ SHOWN_SKIPPED = 20
 
 def import_(
     file: Annotated[
-        Path, typer.Argument(help="The file to import, or another campaign's directory.")
+        Path, typer.Argument(help="The file or folder to import, or another campaign's directory.")
     ],
     campaign: Annotated[
         Path | None,
@@ -43,20 +44,28 @@ def import_(
         str | None,
         typer.Option(help="A menu whose knobs are those that another tool's loop could turn."),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="A tracker's metric that is the score; lower must be better."),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="The Optuna study or MLflow experiment to import.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Turn another tool's trajectory into a read-only campaign.
 
-    For `top`, `report`, `export` and `loop --prior`. It reads the JSONL of the published single-
-    knob loop (whose val_bpb is bits per token and is imported under that name),
-    karpathy/autoresearch's results.tsv, pi-autoresearch's autoresearch.jsonl, and our own
-    journals. Unreadable lines are named and left out. Of another tool's loop it reports, as far
-    as the file allows, how many proposals were repeats, which knobs were ever changed, and how
-    long a turn took.
+    For `top`, `report`, `export` and `loop --prior`. It reads the JSONL of the published
+    single-knob loop (whose val_bpb is bits per token and is imported under that name),
+    karpathy/autoresearch's results.tsv, pi-autoresearch's autoresearch.jsonl, our own journals,
+    Optuna studies (SQLite or journal file), MLflow stores (SQLite or folder), the CSV of
+    Weights & Biases and TensorBoard's event files. Unreadable lines are named and left out. Of
+    another tool's loop it reports, as far as the file allows, how many proposals were repeats,
+    which knobs were ever changed, and how long a turn took.
     """
     knobs = list(load_menu(menu).knobs) if menu else None
     directory = campaign or Path("runs") / f"imported-{_name_of(file)}"
-    provenance = import_campaign(file, directory, format_)
+    provenance = import_campaign(file, directory, format_, Wanted(metric, study))
     if provenance.format == "journal" and read_environment().history_url is None:
         # In a shared database, the index under a campaign's id belongs to the original.
         reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)

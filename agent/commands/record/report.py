@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import webbrowser
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,12 +29,17 @@ from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Best, Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.report import Report, write_report
+from trajectory.report.versus import compare_campaigns
 
 
 def report(
     campaign: CampaignOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to. Default: CAMPAIGN/report.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", help="Another campaign to compare with, as `diff` does."),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Show it in the web browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
@@ -51,6 +56,10 @@ def report(
             found = read_foreign_campaign(foreign)
         else:
             found = CampaignView(existing_campaign(campaign)).findings()
+        if against is not None:
+            versus = compare_campaigns(existing_campaign(directory), existing_campaign(against))
+            facts = (*found.about.facts, *((f"diff {name}", text) for name, text in versus.facts()))
+            found = replace(found, about=replace(found.about, facts=facts))
         written = _write(found, out or directory / REPORT_DIR)
     if as_json:
         typer.echo(json.dumps(_as_json(written, found)))

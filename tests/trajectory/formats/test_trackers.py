@@ -1,0 +1,241 @@
+"""Import what experiment trackers wrote, and refuse what none of them wrote."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import shutil
+import sqlite3
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from autoresearch.errors import FormatError
+from tests.support.campaigns import installed
+from tests.support.places import ROOT
+from trajectory.formats.foreign import ForeignRun
+from trajectory.formats.imported import import_campaign, read_campaign_source, read_imported
+from trajectory.formats.standings import Standings
+from trajectory.formats.trackers.recorded import Wanted
+
+KEPT = ROOT / "tests" / "trajectory" / "fixtures" / "trackers"
+"""Written by Optuna 3.6.1 and 4.5.0; the installed Optuna writes its own below."""
+CSV = (
+    '"Name","State","Created","lr","optimizer","seed","_step","val_loss","train/loss"\n'
+    '"calm-3","crashed","2026-11-03T10:00:00.000Z","0.1","adamw","1","9","",""\n'
+    '"calm-2","finished","2026-11-02T10:00:00.000Z","0.01","adamw","2","99","3.5","3.1"\n'
+    '"calm-1","finished","2026-11-01T10:00:00.000Z","0.01","adamw","1","99","3.4","3.0"\n'
+    '"calm-4","running","2026-11-04T10:00:00.000Z","0.02","adamw","1","5","3.9","3.8"\n'
+)
+
+
+def runs_of(path: Path) -> tuple[ForeignRun, ...]:
+    source = read_campaign_source(path)
+    assert source.foreign is not None
+    return source.foreign.runs
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    file = folder / name
+    file.write_bytes(gzip.decompress((KEPT / f"{name}.gz").read_bytes()))
+    return file
+
+
+def optuna_of_today(storage: Any) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
+        depth = trial.suggest_int("n_layer", 1, 4)
+        trial.suggest_categorical("activation", ["gelu", "swiglu"])
+        if trial.number == 3:
+            raise ValueError("diverged")
+        if trial.number == 4:
+            raise optuna.TrialPruned
+        return 3 + abs(depth - 2) * 0.1 + (lr - 0.01) ** 2
+
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    study = optuna.create_study(storage=storage, study_name="night", sampler=sampler)
+    study.enqueue_trial({"lr": 0.01, "n_layer": 2, "activation": "gelu"})
+    study.optimize(objective, n_trials=8, catch=(ValueError,))
+
+
+@pytest.mark.parametrize("written", ["3.6.1.db", "3.6.1.log", "4.5.0.db", "4.5.0.log", "db", "log"])
+def test_a_study_of_optuna_is_imported(tmp_path: Path, written: str) -> None:
+    if written[0].isdigit():
+        file = unpacked(f"optuna-{written}", tmp_path)
+    else:
+        file = tmp_path / f"study.{written}"
+        backend = optuna.storages.journal.JournalFileBackend
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            optuna_of_today(
+                f"sqlite:///{file}"
+                if written == "db"
+                else optuna.storages.JournalStorage(backend(str(file)))
+            )
+    before = file.read_bytes()
+    runs = runs_of(file)
+    assert [run.status for run in runs] == ["measured"] * 3 + ["failed"] * 2 + ["measured"] * 3
+    assert runs[0].is_baseline
+    assert runs[0].values == {"lr": 0.01, "n_layer": 2, "activation": "gelu"}
+    assert runs[0].score == 3
+    values = [run.values for run in runs if run.status == "measured"]
+    assert all(isinstance(one["n_layer"], int) for one in values if one)
+    assert {one["activation"] for one in values if one} == {"gelu", "swiglu"}
+    measured = [run for run in runs if run.score is not None and run.values]
+    for run in measured:
+        depth, lr = int(run.values["n_layer"]), float(run.values["lr"])  # type: ignore[index, arg-type]
+        assert run.score == pytest.approx(3 + abs(depth - 2) * 0.1 + (lr - 0.01) ** 2)
+    assert file.read_bytes() == before
+    assert list(tmp_path.glob("study.*")) in ([file], [])
+
+
+def test_one_of_several_studies_is_chosen_and_a_maximized_one_refused(tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    for name, direction in (("down", "minimize"), ("up", "maximize")):
+        study = optuna.create_study(
+            storage=f"sqlite:///{file}", study_name=name, direction=direction
+        )
+        study.optimize(lambda trial: 2 + trial.suggest_float("x", 0, 1), n_trials=2)
+    with pytest.raises(FormatError):
+        read_campaign_source(file)
+    import_campaign(file, tmp_path / "down", wanted=Wanted(study="down"))
+    assert len(read_imported(tmp_path / "down").runs) == 2
+    for study_name in ("up", "none"):
+        with pytest.raises(FormatError):
+            import_campaign(file, tmp_path / study_name, wanted=Wanted(study=study_name))
+        assert not (tmp_path / study_name).exists()
+
+
+def test_a_table_of_weights_and_biases_is_imported(tmp_path: Path) -> None:
+    file = tmp_path / "export.csv"
+    file.write_text(CSV)
+    runs = runs_of(file)
+    assert [(run.name, run.status, run.score) for run in runs] == [
+        ("calm-1", "measured", 3.4),
+        ("calm-2", "measured", 3.5),
+        ("calm-3", "failed", None),
+    ]
+    assert runs[0].values == runs[1].values == {"lr": 0.01, "optimizer": "adamw"}
+    noise = Standings.of(runs).noise
+    assert noise is not None
+    assert noise.sigma == pytest.approx(0.1 / 2**0.5)
+    import_campaign(file, tmp_path / "other", wanted=Wanted(metric="train/loss"))
+    assert [run.score for run in read_imported(tmp_path / "other").runs] == [3.0, 3.1, None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+def test_a_store_of_mlflow_is_imported(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    tracking = pytest.importorskip("mlflow.tracking", reason="pip install 'autoresearch[mlflow]'")
+    place = tmp_path / ("mlflow.db" if kind == "sqlite" else "mlruns")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        uri = f"sqlite:///{place}" if kind == "sqlite" else f"file:{place}"
+        client = tracking.MlflowClient(tracking_uri=uri)
+        experiment = client.create_experiment("night", artifact_location=str(tmp_path / "art"))
+        for number, name in enumerate(["first", "baseline", "lost"]):
+            run = client.create_run(experiment, run_name=name).info.run_id
+            client.log_param(run, "lr", 0.01 * (number + 1))
+            client.log_param(run, "opt/name", "adamw")
+            for step, loss in enumerate([5.0, 3.0 + number]):
+                client.log_metric(run, "val_loss", loss, step=step)
+            client.set_terminated(run, "FAILED" if name == "lost" else "FINISHED")
+        client.delete_run(client.create_run(experiment, run_name="deleted").info.run_id)
+    runs = {run.name: run for run in runs_of(place)}
+    assert runs.keys() == {"first", "baseline", "lost"}
+    assert runs["baseline"].is_baseline
+    assert runs["first"].values == {"lr": 0.01, "opt/name": "adamw"}
+    assert [runs[name].score for name in ("first", "baseline", "lost")] == [3.0, 4.0, None]
+
+
+@pytest.mark.slow
+def test_event_files_of_tensorboard_are_imported(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="pip install 'autoresearch[tensorboard]'")
+    from torch.utils.tensorboard import SummaryWriter
+
+    for number in range(3):
+        with SummaryWriter(str(tmp_path / "logs" / f"run{number}")) as writer:
+            for step in range(3):
+                writer.add_scalar("val_loss", 4 - step + number / 4, step)
+            writer.add_hparams({"lr": 0.25 * (number + 1), "norm": "rms", "depth": 2}, {"h": 1.0})
+    runs = runs_of(tmp_path / "logs")
+    assert [run.name for run in runs] == ["run0", "run1", "run2"]
+    assert [run.score for run in runs] == [2.0, 2.25, 2.5]
+    assert runs[1].values == {"lr": 0.5, "norm": "rms", "depth": 2}
+    file = next((tmp_path / "logs" / "run0").glob("*tfevents*"))
+    file.write_bytes(file.read_bytes()[:-7])
+    assert runs_of(tmp_path / "logs")[0].score in {2.0, 3.0}
+
+
+def hostile_database(path: Path, what: str) -> None:
+    with sqlite3.connect(path) as connection:
+        for name in ("studies", "study_directions", "trials", "trial_params", "trial_values"):
+            connection.execute(f"CREATE TABLE {name} (study_id, study_name, direction, trial_id, "
+                               "number, state, datetime_start, param_id, param_name, param_value, "
+                               "distribution_json, value)")  # fmt: skip
+        connection.execute("INSERT INTO studies (study_id, study_name) VALUES (1, 's')")
+        connection.execute(
+            "INSERT INTO study_directions (study_id, direction) VALUES (1, 'MINIMIZE')"
+        )
+        connection.execute("INSERT INTO trials (trial_id, study_id, number) VALUES (1, 1, 'x')")
+        connection.execute(
+            "INSERT INTO trial_params (trial_id, study_id, param_value, distribution_json) "
+            "VALUES (1, 1, NULL, ?)",
+            (what,),
+        )
+    connection.close()
+
+
+def test_a_hostile_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    whole = unpacked("optuna-4.5.0.db", tmp_path).read_bytes()
+    files = {
+        "cut.db": whole[:5000],
+        "empty.db": whole[:16],
+        "other.pkl": pickle.dumps({"lr": 1}),
+        "header.csv": b"Name,State\n",
+        "nul.csv": b"Name,State\na,\0\n",
+        "wide.csv": b"Name,State,val_loss\n" + b'"' + b"x" * 200_000 + b'",finished,3\n',
+        "journal.log": b'{"op_code": 0, "worker_id": "w"}\n{"op_code": [], "worker_id": 1}\n',
+        "events.out.tfevents.1": b"\x18" + b"\0" * 40,
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    for number, text in enumerate(["{", "[]", '{"name": "Int", "attributes": 1}', "[" * 10**5]):
+        hostile_database(tmp_path / f"types{number}.db", text)
+        files[f"types{number}.db"] = b""
+    for name in ("sqlite_of_another.db",):
+        sqlite3.connect(tmp_path / name).executescript("CREATE TABLE t (a);").connection.close()
+        files[name] = b""
+    (tmp_path / "folder" / "1" / "2").mkdir(parents=True)
+    (tmp_path / "folder" / "1" / "2" / "meta.yaml").symlink_to("/dev/zero")
+    for name in [*files, "folder"]:
+        with pytest.raises(FormatError) as refused:
+            import_campaign(tmp_path / name, tmp_path / "new")
+        assert "\n" not in str(refused.value)
+        assert len(str(refused.value)) < 1000
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_the_command_imports_a_study_that_top_ranks(tmp_path: Path) -> None:
+    file = unpacked("optuna-3.6.1.log", tmp_path)
+    done = installed("import", file, f"--campaign={tmp_path / 'theirs'}", "--json")
+    assert json.loads(done.stdout)["count"] == 8
+    shown = json.loads(installed("top", f"--campaign={tmp_path / 'theirs'}", "--json").stdout)
+    assert shown["measure"] == "value"
+    assert shown["configs"][0]["mean_objective"] == 3
+    table = tmp_path / "metrics.csv"
+    table.write_text(CSV.replace("val_loss", "my_accuracy"))
+    refused = installed("import", table, "--metric=nothing", f"--campaign={tmp_path / 'new'}")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    shutil.rmtree(tmp_path / "theirs")

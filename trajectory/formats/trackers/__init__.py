@@ -1,0 +1,1 @@
+"""Read other tools' records of runs: Optuna, MLflow, Weights & Biases and TensorBoard."""

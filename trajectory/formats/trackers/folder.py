@@ -1,0 +1,66 @@
+"""Read the folder of a tracker as one source, whose hash covers every file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from autoresearch.errors import FormatError
+from autoresearch.given_file import read_given
+from trajectory.formats.source import MOST_BYTES, Source
+
+MOST_FILES = 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class Folder(Source):
+    """The regular files of a folder; ``data`` is the list of their hashes."""
+
+    files: dict[Path, bytes] = field(default_factory=dict)
+    """Content by path relative to the folder, sorted by path."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the files that may belong to a tracker's store. Links are not followed.
+
+        :raises FormatError: if one cannot be read, or they are too many or too large.
+        """
+        files: dict[Path, bytes] = {}
+        left = MOST_BYTES
+        try:
+            for file in sorted(_of_trackers(path)):
+                data = read_given(file, left)
+                left -= len(data)
+                files[file.relative_to(path)] = data
+                if len(files) > MOST_FILES:
+                    raise FormatError(f"{path} has more than {MOST_FILES:,} files; import a part")
+        except OSError as error:
+            raise FormatError(
+                f"{error.filename or path} cannot be imported: {error.strerror or error}; name a "
+                "folder of at most 1 GiB that can be read"
+            ) from error
+        lines = (f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
+        return cls(path, "".join(lines).encode("utf-8", "replace"), files)
+
+    def text(self, file: Path) -> str:
+        """Return a file's content as text."""
+        return self.files[file].decode("utf-8", "replace")
+
+
+def _of_trackers(path: Path) -> list[Path]:
+    found = []
+    for folder, _, names in os.walk(path):
+        for name in names:
+            file = Path(folder, name)
+            inner = file.relative_to(path).parts
+            is_event = "tfevents" in name
+            is_mlflow = name == "meta.yaml" or (
+                len(inner) > 3 and inner[2] in {"params", "metrics"}
+            )
+            if (is_event or is_mlflow) and stat.S_ISREG(file.lstat().st_mode):
+                found.append(file)
+    return found

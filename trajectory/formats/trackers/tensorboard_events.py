@@ -1,0 +1,91 @@
+"""Read TensorBoard's event files: a run for each folder, with the last value of each scalar.
+
+The config comes from the HParams plugin. ``add_hparams`` writes it to a folder of its own below the
+run's, which counts as part of the run. A run without it is identified by its folder's name.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from autoresearch.errors import FormatError
+from trajectory.formats.source import ForeignFile
+from trajectory.formats.trackers.folder import Folder
+from trajectory.formats.trackers.recorded import Recorded, Wanted, finite, foreign_file
+
+FORMAT: Final = "tensorboard"
+_PLUGIN = "hparams"
+
+
+def recognises(folder: Folder) -> bool:
+    """Return whether a folder holds event files."""
+    return any("tfevents" in path.name for path in folder.files)
+
+
+def read(folder: Folder, wanted: Wanted) -> ForeignFile:
+    """Read the runs of a log directory.
+
+    :raises FormatError: if TensorBoard is not installed.
+    """
+    load = _loader()
+    runs: dict[Path, Recorded] = {}
+    own: dict[Path, Recorded] = {}
+    for path in (path for path in folder.files if "tfevents" in path.name):
+        run = own.setdefault(path.parent, Recorded(path.parent.as_posix()))
+        # The loader and protobuf raise whatever a damaged record leads to; the rest is left out.
+        with tempfile.NamedTemporaryFile() as file, suppress(Exception):
+            file.write(folder.files[path])
+            file.flush()
+            for event in load(file.name):
+                _add(run, event)
+    for place, run in own.items():
+        above = own.get(place.parent) if place.parts else None
+        if above is not None and run.params and not above.params:
+            above.params = run.params
+            above.metrics = {**run.metrics, **above.metrics}
+        else:
+            runs[place] = run
+    ordered = sorted(runs.values(), key=lambda run: run.at or "")
+    return foreign_file(FORMAT, folder, ordered, wanted)
+
+
+def _loader() -> Callable[[str], Iterator[Any]]:
+    """Return what yields the events of a file, up to the first damaged one.
+
+    :raises FormatError: if TensorBoard is not installed.
+    """
+    try:
+        from tensorboard.backend.event_processing import event_file_loader  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise FormatError(
+            "TensorBoard is not installed; run: pip install 'autoresearch[tensorboard]'"
+        ) from error
+    logging.getLogger("tensorboard").setLevel(logging.CRITICAL)
+    return lambda name: event_file_loader.EventFileLoader(name).Load()
+
+
+def _add(run: Recorded, event: Any) -> None:
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # noqa: PLC0415
+    from tensorboard.util.tensor_util import make_ndarray  # noqa: PLC0415
+
+    if run.at is None and 0 < event.wall_time < 1e11:
+        run.at = datetime.fromtimestamp(event.wall_time, UTC).isoformat(timespec="milliseconds")
+    for value in event.summary.value if event.HasField("summary") else ():
+        plugin = value.metadata.plugin_data
+        if plugin.plugin_name == _PLUGIN:
+            session = HParamsPluginData.FromString(plugin.content).session_start_info
+            for name, one in session.hparams.items():
+                said = getattr(one, one.WhichOneof("kind") or "string_value")
+                is_whole = isinstance(said, float) and said.is_integer()
+                run.params[name] = int(said) if is_whole else said
+        elif value.HasField("tensor"):
+            array = make_ndarray(value.tensor)
+            number = finite(array.item()) if array.size == 1 and array.dtype.kind in "fiu" else None
+            if number is not None:
+                run.metrics[value.tag] = number

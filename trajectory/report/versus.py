@@ -1,0 +1,322 @@
+"""Compare two campaigns: settings, findings, and whether their numbers may be compared.
+
+Two scores may be compared only if both campaigns measured alike: the same held-out text or script,
+budget, schedule and backend. Then the winners' fresh runs are compared, because the search's own
+claims favor whatever was lucky. With common seeds, the interval is Student's t over the differences
+by seed; otherwise the two means vary independently. It holds for the scored text, not for others.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, variance
+from typing import Any
+
+from autoresearch.errors import CampaignError
+from autoresearch.given_file import read_given
+from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
+from autoresearch.plain_text import plain
+from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
+from autoresearch.words import changes_text
+from trainer.spec import Measured, TrialFailed, TrialOk, difference
+from trajectory import ranking
+from trajectory.confirmation import FEWEST_SEEDS, LEVEL
+from trajectory.confirmed import OWN_RULER, SEARCH_TEXT, Confirmed
+from trajectory.evidence import Evidence
+from trajectory.journal import read_rows
+from trajectory.rows import CampaignRow, ConfirmedRow, ConfirmRow, IterationRow
+from trajectory.statistics.population import Posterior
+
+_PROTOCOL = (
+    *("budget", "horizon_steps", "cooldown_steps", "average", "backend", "device", "compile"),
+    *("cudnn_attention", "hold_back", "train_tokens"),
+)
+"""Fields of the first row that decide what a score means, beside the text, script and measure."""
+_ABOUT_ITSELF = {"kind", "schema_", "id", "created_at", "sandbox", "corpus", "script", "measure"}
+_APART = {"menu_name", "menu_sha256", "menu_toml", "versions", "hardware"}
+_LONGEST = 120
+
+
+class Differs(Frozen):
+    """A value that differs; None where one campaign has none."""
+
+    name: str
+    a: str | None
+    b: str | None
+
+
+class Found(Frozen):
+    """What one campaign found."""
+
+    directory: str
+    campaign_id: str
+    menu: str
+    iterations: NonNegativeInt
+    kept: NonNegativeInt
+    best: str
+    """Changes of its best config from its baseline."""
+    claimed: str
+    """That config's estimated difference from the baseline, by the search's own runs."""
+    confirmed: str
+    """Result of its latest confirmation."""
+
+
+class Gap(Frozen):
+    """Difference between the confirmed winners, A's objective minus B's: negative is better for
+    A."""
+
+    delta: Finite
+    lo: Finite
+    """95 % interval."""
+    hi: Finite
+    text: str
+    seeds: PositiveInt
+    """Seeds of the campaign with fewer of them."""
+    paired: bool
+    """Whether both were measured on the same seeds."""
+
+
+class Versus(Frozen):
+    """Campaign A compared with campaign B."""
+
+    a: Found
+    b: Found
+    protocol: tuple[Differs, ...]
+    settings: tuple[Differs, ...]
+    menu: tuple[Differs, ...]
+    machine: tuple[Differs, ...]
+    comparable: bool
+    why_not: tuple[str, ...]
+    gap: Gap | None
+    conclusion: str
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yield the comparison as labels and lines."""
+        for side, found in (("A", self.a), ("B", self.b)):
+            yield side, f"{found.directory}, menu {found.menu}"
+            yield f"{side} found", f"{found.kept} of {found.iterations} kept; best: {found.best}"
+            yield f"{side} gain", f"claimed {found.claimed}; {found.confirmed}"
+        for name in ("protocol", "settings", "menu", "machine"):
+            values: tuple[Differs, ...] = getattr(self, name)
+            yield from ((name, f"{one.name}: {one.a or '-'} | {one.b or '-'}") for one in values)
+            if not values:
+                yield name, "the same"
+        yield "compare", self.conclusion
+
+
+@dataclass(slots=True)
+class _Campaign:
+    """A campaign's rows, as far as a comparison needs them."""
+
+    directory: Path
+    row: CampaignRow
+    evidence: Evidence = field(default_factory=Evidence)
+    kept: int = 0
+    fresh: list[ConfirmRow] = field(default_factory=list)
+    confirmed: Confirmed | None = None
+
+    @classmethod
+    def read(cls, directory: Path) -> _Campaign:
+        rows = read_rows(directory / JOURNAL_FILE)
+        first = next(rows, None)
+        if not isinstance(first, CampaignRow):
+            raise CampaignError(f"{directory} has no first row yet; compare it once it has begun")
+        campaign = cls(directory, first)
+        campaign.evidence.add(first)
+        for row in rows:
+            campaign.evidence.add(row)
+            campaign.kept += isinstance(row, IterationRow) and row.decision.action == "keep"
+            if isinstance(row, ConfirmRow):
+                campaign.fresh.append(row)
+            elif isinstance(row, ConfirmedRow):
+                campaign.confirmed = row.found
+        return campaign
+
+    def found(self) -> Found:
+        baseline = self.evidence.configs.get(self.evidence.baseline_hash or "")
+        measure, best = self.row.measured_in, next(iter(ranking.top(self.evidence, 1)), None)
+        claimed = "nothing"
+        if best is not None and best.delta_vs_baseline is not None:
+            claimed = f"{measure.signed(best.delta_vs_baseline)} {measure.short}"
+            if best.delta_lo is not None and best.delta_hi is not None:
+                claimed += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
+        changed = difference(best.config, baseline.config) if best and baseline else {}
+        return Found(
+            directory=str(self.directory),
+            campaign_id=self.row.id,
+            menu=self.row.menu_name,
+            iterations=self.evidence.tally.iterations,
+            kept=self.kept,
+            best=plain(changes_text(changed)) or "the baseline",
+            claimed=claimed,
+            confirmed=self.confirmed.headline if self.confirmed else "nothing is confirmed yet",
+        )
+
+    def protocol(self) -> dict[str, Any]:
+        row = self.row
+        facts = {"measure": f"{row.measured_in.unit}, {row.measured_in.better}"}
+        if row.corpus:
+            facts |= {"held-out text": row.corpus.heldout_sha256, "corpus": row.corpus.sha256}
+            facts |= {"tokenizer": row.corpus.tokenizer}
+        if row.script:
+            facts |= {"script": row.script.sha256, "command": " ".join(row.script.command)}
+        return facts | {name: getattr(row, name) for name in _PROTOCOL}
+
+    def settings(self) -> dict[str, Any]:
+        left_out = {*_ABOUT_ITSELF, *_APART, *_PROTOCOL}
+        own = {name: value for name, value in self.row if name not in left_out}
+        path = self.directory / SETTINGS_FILE
+        try:
+            kept = tomllib.loads(read_given(path).decode()) if path.exists() else {}
+        except (OSError, ValueError) as error:
+            raise CampaignError(f"{path} cannot be read ({error}); restore or remove it") from error
+        known = {*_PROTOCOL, "menu", "corpus", "tokenizer", *own}
+        return own | {name: value for name, value in kept.items() if name not in known}
+
+    def fresh_scores(self, text: str) -> dict[int, float]:
+        """Return the objective of the confirmed winner by seed, on the text with this SHA-256, or
+        on the search's own text if it is empty."""
+        found = self.confirmed
+        if found is None:
+            return {}
+        scores = {
+            row.trial.seed: _score(row.trial.result, text)
+            for row in self.fresh
+            if row.config_hash == found.chosen.config_hash and row.trial.seed in found.seeds
+        }
+        return {seed: score for seed, score in scores.items() if score is not None}
+
+
+def compare_campaigns(a: Path, b: Path) -> Versus:
+    """Compare two campaigns by their journals.
+
+    :raises JournalError: if a journal is damaged.
+    :raises CampaignError: if a campaign has no first row.
+    """
+    left, right = _Campaign.read(a), _Campaign.read(b)
+    protocol = _differences(left.protocol(), right.protocol())
+    machine = _differences(
+        {**left.row.hardware, **left.row.versions}, {**right.row.hardware, **right.row.versions}
+    )
+    why_not = tuple(f"{one.name} differs" for one in protocol)
+    if left.row.budget.unit == "seconds" and left.row.hardware != right.row.hardware:
+        why_not += ("the budget is in seconds and the hardware differs",)
+    gap = None if why_not else _gap(left, right)
+    return Versus(
+        a=left.found(),
+        b=right.found(),
+        protocol=protocol,
+        settings=_differences(left.settings(), right.settings()),
+        menu=_differences(_menu(left.row), _menu(right.row)),
+        machine=machine,
+        comparable=not why_not,
+        why_not=why_not,
+        gap=gap,
+        conclusion=_conclusion(left, right, why_not, gap),
+    )
+
+
+def _menu(row: CampaignRow) -> dict[str, Any]:
+    """Return the parts of a menu by name, such as ``knobs.lr`` or ``constants.d_model``."""
+    try:
+        menu = tomllib.loads(row.menu_toml)
+    except ValueError as error:
+        raise CampaignError(f"the menu of campaign {row.id} is not TOML ({error})") from error
+    parts: dict[str, Any] = {}
+    for name, value in menu.items():
+        if isinstance(value, dict) and name not in {"trainer", "campaign"}:
+            parts |= {f"{name}.{inner}": _without_doc(one) for inner, one in value.items()}
+        elif name == "constraints" and isinstance(value, list):
+            parts[name] = [_without_doc(one) for one in value]
+        elif name not in {"name", "doc", "campaign"}:
+            parts[name] = value
+    return parts
+
+
+def _without_doc(value: Any) -> Any:
+    return {k: v for k, v in value.items() if k != "doc"} if isinstance(value, dict) else value
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Differs, ...]:
+    names = [*a, *(name for name in b if name not in a)]
+    return tuple(
+        Differs(name=plain(name), a=_shown(a.get(name)), b=_shown(b.get(name)))
+        for name in names
+        if a.get(name) != b.get(name)
+    )
+
+
+def _shown(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        text = ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    else:
+        text = plain(str(value))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _score(result: Measured | TrialFailed, text: str) -> float | None:
+    if isinstance(result, TrialFailed):
+        return None
+    if not text:
+        return result.objective
+    texts = result.texts if isinstance(result, TrialOk) else ()
+    return next((one.val_bpb for one in texts if one.sha256 == text), None)
+
+
+def _gap(a: _Campaign, b: _Campaign) -> Gap | None:
+    """Return the difference of the confirmed winners; None without fresh runs of both."""
+    if a.confirmed is None or b.confirmed is None:
+        return None
+    theirs = {text.sha256 for text in b.confirmed.texts}
+    text = next((one for one in a.confirmed.texts if one.sha256 in theirs), None)
+    ours, others = (one.fresh_scores(text.sha256 if text else "") for one in (a, b))
+    common = sorted(ours.keys() & others.keys())
+    if min(len(ours), len(others)) < FEWEST_SEEDS:
+        return None
+    paired = len(common) >= FEWEST_SEEDS
+    samples = (
+        [[ours[s] - others[s] for s in common]]
+        if paired
+        else [[*ours.values()], [*others.values()]]
+    )
+    delta = fmean(samples[0]) - (0.0 if paired else fmean(samples[1]))
+    parts = tuple((variance(one) / len(one), len(one) - 1.0) for one in samples)
+    analyses = 1 + max(a.confirmed.looks, b.confirmed.looks)
+    half = Posterior(delta, parts).half_interval(1 - (1 - LEVEL) / analyses)
+    own = OWN_RULER if a.row.script else SEARCH_TEXT
+    return Gap(
+        delta=delta,
+        lo=delta - half,
+        hi=delta + half,
+        text=text.name if text else own,
+        seeds=min(len(one) for one in samples),
+        paired=paired,
+    )
+
+
+def _conclusion(a: _Campaign, b: _Campaign, why_not: tuple[str, ...], gap: Gap | None) -> str:
+    if why_not:
+        return f"their numbers may not be compared: {', '.join(why_not)}"
+    if gap is None:
+        lacking = [str(one.directory) for one in (a, b) if one.confirmed is None]
+        if lacking:
+            which = " and ".join(lacking)
+            return (
+                "their scores may be compared, but only confirmed ones should be; run autoresearch "
+                f"confirm --campaign for {which}"
+            )
+        return "both are confirmed, but fewer than two seeds of each winner were measured"
+    measure = a.row.measured_in
+    winner = "no winner: the interval contains 0"
+    if gap.hi < 0 or gap.lo > 0:
+        winner = "A is better" if gap.hi < 0 else "B is better"
+    seeds = f"{gap.seeds} {'common ' if gap.paired else ''}fresh seeds"
+    return (
+        f"{winner}; confirmed A minus confirmed B: {measure.signed(gap.delta)} {measure.short} "
+        f"({measure.signed_span(gap.lo, gap.hi)}) on {seeds} and {gap.text}"
+    )
