@@ -49,7 +49,7 @@ class Differs(Frozen):
 
 
 class Found(Frozen):
-    """What one campaign found."""
+    """Hold the findings of one campaign."""
 
     directory: str
     campaign_id: str
@@ -59,7 +59,7 @@ class Found(Frozen):
     best: str
     """Changes of its best config from its baseline."""
     claimed: str
-    """That config's estimated difference from the baseline, by the search's own runs."""
+    """Estimated difference of the best config from the baseline, by the search's own runs."""
     confirmed: str
     """Result of its latest confirmation."""
 

@@ -14,7 +14,7 @@ from trajectory.formats.source import Source
 MAGIC = b"SQLite format 3\0"
 LIMIT_S = 60.0
 _WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-"""What values of unexpected types lead to."""
+"""Errors that values of unexpected types lead to."""
 
 
 class Database:

@@ -30,7 +30,7 @@ MOST_RUNS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to read of a store that holds more than one search."""
+    """Name the part of a store to read, if it holds more than one search."""
 
     metric: str | None = None
     study: str | None = None
