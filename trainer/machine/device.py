@@ -50,13 +50,25 @@ def cap_memory(device: torch.device, reserve_gib: float) -> None:
 
     A GPU with memory of its own needs no limit.
 
-    :raises MachineryError: if that leaves nothing to train in.
+    :raises MachineryError: if that leaves nothing to train in, or the limit cannot be set.
     """
     properties = torch.cuda.get_device_properties(device)
     if getattr(properties, "is_integrated", False):
         limit_gib = unified_limit_gib(available_gib(), reserve_gib)
         fraction = min(1.0, limit_gib * _GIB / properties.total_memory)
-        torch.cuda.set_per_process_memory_fraction(fraction, device)
+        try:
+            torch.cuda.set_per_process_memory_fraction(fraction, device)
+        except RuntimeError as error:
+            # cudaMemGetInfo counts the page cache as used, and fails once that fills the memory.
+            raise MachineryError(
+                f"torch cannot set its memory limit of {limit_gib:.0f} GiB ({_first_line(error)}); "
+                "free the page cache with `sync; echo 3 | sudo tee /proc/sys/vm/drop_caches`, and "
+                "update DGX OS if that does not help"
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "no reason given")
 
 
 def peak_mem_gib(device: torch.device) -> float:

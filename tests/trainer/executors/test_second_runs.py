@@ -48,7 +48,6 @@ def test_no_config_is_blamed_for_what_fails_before_its_first_step(
     trial_dir = faulty_trainer.break_it(tmp_path / "trial", fault)
     with pytest.raises(MachineryError) as failure:
         executor.run(spec, trial_dir)
-    assert "RuntimeError" in str(failure.value) or "libtransformer" in str(failure.value)
     assert "\n" not in str(failure.value)
     assert ("cuDNN's attention is off" in str(failure.value)) == (fault == "memory cap")
     assert faulty_trainer.attempts(trial_dir) == 2

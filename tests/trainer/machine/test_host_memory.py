@@ -197,3 +197,20 @@ def test_torchs_allocator_is_told_what_a_shared_memory_leaves(
     monkeypatch.setattr(torch, "cuda", small)
     cap_memory(torch.device("cuda"), 0.25)
     assert small.fractions == [1.0]
+
+
+@pytest.mark.parametrize("text", ["CUDA error: out of memory\nCUDA kernel errors might", ""])
+def test_a_limit_that_cannot_be_set_is_no_fault_of_the_config(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GB10, cudaMemGetInfo fails while the page cache fills the memory."""
+
+    def fails(fraction: float, device: torch.device) -> None:
+        raise RuntimeError(text)
+
+    allocator = Allocator(is_integrated=True, gib=64)
+    monkeypatch.setattr(allocator, "set_per_process_memory_fraction", fails)
+    monkeypatch.setattr(torch, "cuda", allocator)
+    with pytest.raises(MachineryError) as raised:
+        cap_memory(torch.device("cuda"), 0.25)
+    assert "\n" not in str(raised.value)
