@@ -7,15 +7,18 @@ import fcntl
 import os
 import socket
 import sys
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 from pydantic import ValidationError
 
 from autoresearch.errors import CampaignLockedError, MachineryError
 from autoresearch.layout import LOCK_FILE
+from autoresearch.redaction import redact
 from autoresearch.values import Frozen
 
 
@@ -33,9 +36,10 @@ class CampaignLock:
     """``campaign.lock`` in the campaign's directory, held with flock(2).
 
     The kernel releases the lock when its holder dies, for any reason. The file's text is then stale
-    and harmless, because only the lock counts. The descriptor is closed on exec, so trials do not
-    inherit it; a process forked without exec would. On NFS, Linux turns flock into a server-side
-    lock. Other machines respect it unless the share is mounted with ``nolock`` or ``local_lock``.
+    and harmless, because only the lock counts. A holder that ends by itself empties the file. The
+    descriptor is closed on exec, so trials do not inherit it; a process forked without exec would.
+    On NFS, Linux turns flock into a server-side lock. Other machines respect it unless the share is
+    mounted with ``nolock`` or ``local_lock``.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -57,7 +61,7 @@ class CampaignLock:
                 "make the campaign's directory exist and be writable"
             ) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
             _describe(descriptor)
         except OSError as error:
             holder = _read_holder(descriptor)
@@ -73,6 +77,8 @@ class CampaignLock:
     def release(self) -> None:
         """Release the lock; harmless if it is not held."""
         if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -89,12 +95,41 @@ class CampaignLock:
         self.release()
 
 
+LockState: TypeAlias = Literal["held", "free", "abandoned"]
+"""``abandoned``: its holder was killed, or lost its power."""
+
+
+def lock_state(directory: Path) -> LockState:
+    """Return whether a process writes the campaign now, without keeping any from doing so."""
+    try:
+        descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # never written, or by another user
+        return "free"
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return "held"
+    else:
+        return "free" if _read_holder(descriptor) is None else "abandoned"
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock. :func:`lock_state` may hold it for an instant, so try more than once."""
+    for _ in range(3):
+        with suppress(BlockingIOError):
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.02)
+    return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _describe(descriptor: int) -> None:
     holder = Holder(
         pid=os.getpid(),
         host=socket.gethostname(),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=" ".join(sys.argv).encode("utf-8", "replace").decode()[:500],
+        command=redact(" ".join(sys.argv).encode("utf-8", "replace").decode())[:500],
     )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, holder.model_dump_json().encode(), 0)

@@ -61,6 +61,12 @@ _ENTRIES = (
     ),
     Entry(
         "Search",
+        "status",
+        "night.status:status",
+        "Show one line per campaign: progress, gain, pace, end.",
+    ),
+    Entry(
+        "Search",
         "top",
         "night.top:top",
         "Rank the best configs, shrunk by the noise, with intervals.",

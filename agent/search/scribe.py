@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ from agent.search.campaign import Campaign
 from agent.search.orphaned_trials import OrphanedTrials
 from agent.search.stopping import StopRequest, pause_requested
 from autoresearch import screen
+from autoresearch.errors import AutoresearchError
 from autoresearch.layout import PAUSE_FILE
 from trajectory.rows import SCHEMA, EventRow, Row
 
@@ -61,6 +63,13 @@ class Scribe:
         """Record and show a note that is worth knowing later."""
         self.record(EventRow(at=timestamp(), event="note", why=why))
         self.note(why)
+
+    def stopped(self, error: Exception) -> None:
+        """Record the error that ends the session, if the journal can still be written."""
+        why = str(error) if isinstance(error, AutoresearchError) else f"a bug: {error!r}"
+        with suppress(AutoresearchError):
+            self._announce_format()
+            self.record(EventRow(at=timestamp(), event="stopped", why=why))
 
     def _announce_format(self) -> None:
         """Record, before the first row of this version, that the journal began with an older

@@ -142,6 +142,9 @@ def _work(
         with display.showing():
             _note_priors(campaign, scribe, priors)
             return loop.run(goal)
+    except Exception as error:
+        scribe.stopped(error)
+        raise
     finally:
         watcher.close(HURRIED_CLOSE_S if session.stop.at_once() else CLOSE_S)
 

@@ -68,6 +68,8 @@ class Follower:
         """Results of confirmations, the newest first."""
         self._ended = False
         """Whether it was confirmed after its latest iteration."""
+        self.trouble: str | None = None
+        """The error that ended the latest session; None after any later result."""
         self.failures: dict[str, int] = {}
         """Trials that ended without a score, by status."""
         self.energy_wh: float | None = None
@@ -132,11 +134,14 @@ class Follower:
         self._beliefs.add(row)
         if isinstance(row, (IterationRow, ConfirmedRow)):
             self._ended = isinstance(row, ConfirmedRow)
+        if isinstance(row, EventRow):
+            self.events.append(row)
+            self.trouble = row.why if row.event == "stopped" else self.trouble
+            self._trials.cut_off(row.trial_ids)
+            return None
+        self.trouble = None
         if isinstance(row, CampaignRow):
             self.campaign = row
-        elif isinstance(row, EventRow):
-            self.events.append(row)
-            self._trials.cut_off(row.trial_ids)
         elif isinstance(row, ConfirmedRow):
             self.confirmed.appendleft(row.found)
         elif isinstance(row, BaselineRow):

@@ -14,7 +14,7 @@ Readers accept all older versions and refuse newer ones by that row. Version 2 a
 
 - the kinds ``attribution``, ``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm``,
   ``confirmed``, ``calibration`` and ``calibrated``;
-- a result's ``texts`` and ``looks_bpb``;
+- a result's ``texts`` and ``looks_bpb``, and the event ``stopped``;
 - the first row's ``z_drop``, ``hold_back``, ``train_tokens``, ``cooldown_steps``, ``average`` and
   ``cudnn_attention``;
 - campaigns of a command: ``script`` and ``measure`` instead of a corpus, their configs and results,

@@ -176,7 +176,8 @@ class EventRow(Frozen):
 
     kind: Literal["event"] = "event"
     at: str
-    event: Literal["paused", "resumed", "interrupted", "not_needed", "fallback", "note"]
+    event: Literal["paused", "resumed", "interrupted", "not_needed", "fallback", "note", "stopped"]
+    """``stopped``: an error ended the session; ``why`` says which."""
     why: Text
     trial_ids: tuple[str, ...] = ()
     """Trials that are in no other row and count for nothing."""

@@ -1,0 +1,66 @@
+"""Check the states and exit codes of `status`, over campaigns on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from autoresearch.layout import IN_FLIGHT_DIR
+from tests.support.campaigns import COMMAND
+from tests.trajectory.live.server import append, simulated, write_campaign
+from trajectory.lock import CampaignLock, lock_state
+from trajectory.rows import EventRow, IterationRow
+
+
+def status(*arguments: str | Path) -> tuple[int, list[dict[str, Any]]]:
+    """Run the installed command."""
+    words = [str(COMMAND), "status", "--json", *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else []
+
+
+def test_each_state_has_its_exit_code(tmp_path: Path) -> None:
+    rows = simulated(12)
+    journal = write_campaign(tmp_path / "deep" / "er" / "first", rows)
+    write_campaign(tmp_path / "second", rows)
+    code, [first, second] = status(tmp_path)
+    assert code == 3
+    assert (first["state"], second["state"]) == ("at rest", "at rest")
+    assert (first["name"], first["iterations"]) == ("first", 12)
+    kept = [row for row in rows if isinstance(row, IterationRow) and row.decision.action == "keep"]
+    assert first["keeps"] == len(kept)
+
+    with CampaignLock(journal.parent):
+        code, seen = status(tmp_path)
+        assert (code, [one["state"] for one in seen]) == (0, ["running", "at rest"])
+        (journal.parent / "pause").touch()
+        code, seen = status(tmp_path)
+        assert (code, seen[0]["state"]) == (0, "paused")
+
+    append(journal, EventRow(at="", event="stopped", why="the disk is full"))
+    code, seen = status(tmp_path)
+    assert (code, seen[0]["state"], seen[0]["trouble"]) == (1, "in trouble", "the disk is full")
+
+    assert status(tmp_path / "nothing") == (1, [])
+
+
+def test_a_killed_process_is_trouble_and_one_that_ended_is_not(tmp_path: Path) -> None:
+    directory = write_campaign(tmp_path / "c", simulated(3)).parent
+    (directory / IN_FLIGHT_DIR).mkdir()
+    (directory / IN_FLIGHT_DIR / "000004.json").write_text("{}")
+    with CampaignLock(directory):
+        assert lock_state(directory) == "held"
+    assert lock_state(directory) == "free"
+    assert status(directory)[0] == 3
+    child = os.fork()
+    if not child:
+        CampaignLock(directory).acquire()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert lock_state(directory) == "abandoned"
+    code, [seen] = status(directory)
+    assert (code, seen["state"]) == (1, "in trouble")
