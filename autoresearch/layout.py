@@ -5,6 +5,7 @@ trajectory.jsonl    the journal: the truth
 history.sqlite      the journal's index
 campaign.lock       which process writes
 in_flight/          one file per iteration that is not in the journal yet
+queue/              one file per proposal that waits; queue/taken/ is the loop's
 pause               while it is there, the loop waits
 telemetry.csv       power and memory of the device
 endpoint.json       request options that the language model's endpoint accepts
@@ -31,6 +32,8 @@ LOCK_FILE = "campaign.lock"
 IN_FLIGHT_DIR = "in_flight"
 FORMER_IN_FLIGHT_FILE = "in_flight.json"
 """File of the iteration in flight in versions that had only one."""
+QUEUE_DIR = "queue"
+TAKEN_DIR = "taken"
 PAUSE_FILE = "pause"
 TELEMETRY_FILE = "telemetry.csv"
 LANES_FILE = "lanes.json"

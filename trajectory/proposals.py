@@ -117,7 +117,7 @@ class ProposerRecord(Frozen):
 
     kind: str
     """Kind of the proposer whose proposal was used: ``sampler``, ``random``, ``llm``,
-    ``scripted``."""
+    ``queued``, ``scripted``."""
     model: Text | None = None
     prompt_sha256: str | None = None
     attempts: tuple[Attempt, ...] = ()
@@ -131,6 +131,14 @@ class ProposerRecord(Frozen):
     """A surrogate's predictions, if a slate was drawn for a language model."""
     fallback: Text | None = None
     """Why a proposer other than the scheduled one made this proposal."""
+    author: Text | None = Field(None, exclude_if=not_)
+    """Who queued the proposal; None if it was not queued."""
+    queue_id: str | None = Field(None, exclude_if=not_)
+
+    @property
+    def name(self) -> str:
+        """The kind, with the author of a queued proposal."""
+        return f"{self.kind} by {self.author}" if self.author else self.kind
 
     @property
     def failed_kind(self) -> str:

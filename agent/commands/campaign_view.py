@@ -1,11 +1,14 @@
-"""A campaign as Python sees it: typed rows, data frames and figures.
+"""A campaign as Python sees it: typed rows, data frames, figures, and proposals to its loop.
 
-:func:`autoresearch.open_campaign` returns a :class:`CampaignView`. `top` and `report` use it too.
+:func:`autoresearch.open_campaign` returns a :class:`CampaignView`. `top`, `report`,
+`propose` and the MCP server use it too.
 """
 
 from __future__ import annotations
 
 import html
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,13 +16,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from agent.commands.night.board import interval_text
 from agent.menu.files import menu_of
-from agent.workbench.places import existing_campaign
-from autoresearch.errors import SettingsError
+from agent.menu.rails import Checked, Rails
+from agent.workbench.places import existing_campaign, refuse_imported
+from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, TRIALS_DIR
-from autoresearch.values import Frozen
+from autoresearch.values import Frozen, Scalar
 from autoresearch.words import changes_text
 from trainer.spec import BPB, difference
+from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
+from trajectory.live.follower import Follower
+from trajectory.live.glance import Glance, glance
+from trajectory.proposals import Proposal
+from trajectory.queue import Queued, add, queued_in
 from trajectory.ranking import Ranked
 from trajectory.reading import Reading, read_campaign
 from trajectory.rows import CampaignRow, IterationRow
@@ -68,8 +77,8 @@ class FigureView:
 
 
 class CampaignView:
-    """A read-only view of a campaign. It does not disturb a running loop, and every call reads the
-    files again.
+    """A view of a campaign. It does not disturb a running loop, and every call reads the files
+    again. Only :meth:`propose` writes.
 
     :raises CampaignError: if the directory holds no campaign.
     """
@@ -149,6 +158,51 @@ class CampaignView:
             lambda trial_id: read_curve(self.directory / TRIALS_DIR / trial_id),
             RatedMeter(read_rates()),
         )
+
+    def status(self) -> Glance:
+        """Return the campaign's progress, gain, pace and state."""
+        return glance(Follower(self.directory))
+
+    def check(self, changes: Mapping[str, Scalar], reason: str = "") -> Checked:
+        """Return the rails' verdict on an edit of the present reference, without proposing it. The
+        memory rail is off, because it depends on the loop's device.
+
+        :raises CampaignError: if the journal is empty.
+        """
+        rows = list(read_rows(self.journal))
+        if not (rows and isinstance(row := rows[0], CampaignRow)):
+            raise CampaignError(f"{self.directory} holds an empty journal; start its loop first")
+        menu, evidence = menu_of(row), Evidence()
+        for one in rows:
+            evidence.add(one)
+        best = evidence.configs.get(evidence.incumbent_hash or "")
+        moves = row.reference == "incumbent"
+        reference = best.config if best is not None and moves else menu.baseline
+        rails = Rails(menu, budget=row.budget, max_changes=row.max_changes)
+        raw = json.dumps({"changes": dict(changes), "reason": reason})
+        return rails.check(raw, reference, evidence.configs)
+
+    def propose(
+        self, changes: Mapping[str, Scalar], reason: str = "", author: str | None = None
+    ) -> Queued:
+        """Queue a proposal for the campaign's loop; it is on disk when this returns.
+
+        The loop takes it before it asks its own proposer, under the same rails and the same judge,
+        as an edit of the reference at that time.
+
+        :param author: who proposes, for the row; None: the user who runs this process.
+        :raises CampaignError: if the rails refuse it now, the campaign is read-only, or too many
+            proposals wait.
+        """
+        refuse_imported(self.directory)
+        verdict = self.check(changes, reason).verdict
+        if not verdict.allowed:
+            raise CampaignError(f"not queued: the rail {verdict.rail} refuses it: {verdict.why}")
+        return add(self.directory, Proposal(changes=dict(changes), reason=reason), author)
+
+    def queue(self) -> Rows[Queued]:
+        """Return the proposals whose iterations are not in the journal yet."""
+        return Rows(queued_in(self.directory))
 
     def history(self) -> str | Path:
         """Return where the campaign's index is: a file, or the URL of a shared database."""

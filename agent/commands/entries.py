@@ -61,6 +61,12 @@ _ENTRIES = (
     ),
     Entry(
         "Search",
+        "propose",
+        "night.propose:propose",
+        "Queue a proposal for a campaign's loop, from any terminal.",
+    ),
+    Entry(
+        "Search",
         "status",
         "night.status:status",
         "Show one line per campaign: progress, gain, pace, end.",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer
+from agent.proposers.queued import QueuedProposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
@@ -29,6 +30,7 @@ from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
 from agent.search.watcher import Watcher
 from trainer.telemetry import Meter
+from trajectory.queue import ProposalQueue
 from trajectory.rows import EventRow, IterationRow
 from trajectory.rules import Rules
 
@@ -57,6 +59,7 @@ class Loop:
     """Resumed iterations whose races are not over; None once their orphaned trials are recorded."""
     _afterwards: Afterwards = field(init=False)
     _numbers: Numbers = field(init=False)
+    _queue: ProposalQueue = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
     """Work over all sessions."""
@@ -66,7 +69,8 @@ class Loop:
         self._scheduler = Scheduler(self.runner, self.stop)
         self._files = PendingFiles(self.campaign.directory)
         self._resuming = Resuming(self.campaign, self.runner, self.rails, self._files)
-        self._afterwards = Afterwards(self.scribe, self._files, self.watcher.iteration_ended)
+        self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
+        self._afterwards = Afterwards(self.scribe, self._files, self._queue, self.watcher)
         self._numbers = Numbers(set())
         if self.asking is None:
             several = self.runner.places > 1
@@ -106,9 +110,13 @@ class Loop:
     def _take_stock(self) -> None:
         """Find the iterations in flight when the campaign last stopped. Numbers are read from the
         journal rather than an index, since a number given twice could not be taken back."""
-        rows = self.campaign.journal.rows()
-        done = {row.iter for row in rows if isinstance(row, IterationRow)}
+        rows = [row for row in self.campaign.journal.rows() if isinstance(row, IterationRow)]
+        done = {row.iter for row in rows}
         self._left = self._resuming.left(done)
+        self._queue.recover(
+            [row.proposer.queue_id for row in rows if row.proposer.queue_id],
+            [pending.proposer.queue_id for pending in self._left if pending.proposer.queue_id],
+        )
         self._numbers = Numbers(done | {pending.iter for pending in self._left})
 
     # --- an iteration starts ---------------------------------------------------------------------
@@ -143,13 +151,17 @@ class Loop:
             self._scheduler.speculate(more_comes=self._asking.busy)
 
     def _next_iteration(self) -> Iteration | None:
-        """Return an iteration to resume, else the next proposal's; None while that is pending or
-        has failed."""
+        """Return an iteration to resume, else that of a queued proposal, else the next proposal's;
+        None while that is pending or has failed."""
         with self._scheduler.outlasting():
             if self._left:
                 pending = self._left.pop(0)
                 self._resumed = {pending.iter} | (self._resumed or set())
                 return self._raced(pending)
+            if (queued := self._queue.take()) is not None:
+                memory = self._memory(self._numbers.next())
+                question = Question(QueuedProposer(queued), self.rails, memory)
+                return self._raced(self._proposed(question.answered()))
             if not self._asking.busy:
                 memory = self._memory(self._numbers.next())
                 self.watcher.proposing(memory.iter)

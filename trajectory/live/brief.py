@@ -131,7 +131,7 @@ def brief_of(row: IterationRow) -> Brief:
     return Brief(
         iter=row.iter,
         at=row.at,
-        proposer=row.proposer.kind,
+        proposer=row.proposer.name,
         action=decision.action,
         changes=row.proposal.changes if row.proposal else {},
         config_hash=row.config_hash,

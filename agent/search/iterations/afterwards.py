@@ -8,11 +8,12 @@ its journal when opened, and the file of an iteration with a row is removed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.search.iterations.pending import PendingFiles
 from agent.search.scribe import Scribe
+from agent.search.watcher import Watcher
+from trajectory.queue import ProposalQueue
 from trajectory.rows import IterationRow
 
 
@@ -22,7 +23,8 @@ class Afterwards:
 
     scribe: Scribe
     files: PendingFiles
-    tell: Callable[[IterationRow], None]
+    queue: ProposalQueue
+    watcher: Watcher
     _rows: deque[IterationRow] = field(default_factory=deque)
 
     def write(self, row: IterationRow) -> None:
@@ -43,4 +45,6 @@ class Afterwards:
         while self._rows:
             row = self._rows.popleft()
             self.files.clear(row.iter)
-            self.tell(row)
+            if row.proposer.queue_id:
+                self.queue.clear(row.proposer.queue_id)
+            self.watcher.iteration_ended(row)

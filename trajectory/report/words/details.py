@@ -138,7 +138,7 @@ def details_of(
         reason=shown(row.proposal.reason) if row.proposal else "",
         verdict="allowed by every rail" if verdict.allowed else shown(refused),
         decision=shown(row.decision.explanation),
-        proposer=shown(f"{proposer.kind} {proposer.model or ''}".strip()),
+        proposer=shown(f"{proposer.name} {proposer.model or ''}".strip()),
         notes=tuple(shown(note) for note in _notes(proposer)),
         changes=changes(row, reference),
         trials=tuple(_trial(trial, measure) for trial in row.trials),

@@ -1,0 +1,130 @@
+"""``autoresearch propose``: queue proposals for a campaign's loop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from agent.commands.campaign_view import CampaignView
+from agent.commands.tables import plain_table
+from agent.workbench.places import CampaignOption, existing_campaign
+from autoresearch.given_file import read_given
+from autoresearch.plain_text import plain
+from autoresearch.values import Scalar
+from autoresearch.words import changes_text, counted
+from trajectory.lock import lock_state
+from trajectory.proposals import Proposal
+from trajectory.queue import withdraw
+
+SHOWN = 20
+"""Most recent iterations that ``--list`` shows."""
+
+
+def propose(
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KNOB=VALUE...",
+            help="New values, such as lr=0.002. KNOB=@FILE takes the content of a file.",
+            show_default=False,
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why it should help.")] = "",
+    author: Annotated[
+        str | None,
+        typer.Option("--author", help="Who proposes, for the row. Default: your user name."),
+    ] = None,
+    campaign: CampaignOption = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show the queue, and what became of earlier proposals.")
+    ] = False,
+    withdrawn: Annotated[
+        str | None, typer.Option("--withdraw", metavar="ID", help="Remove a proposal that waits.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Queue a proposal for a campaign's loop, from any terminal.
+
+    It is on disk when the command returns, also if no loop runs yet. The loop takes it before it
+    asks its own proposer, as an edit of the best config at that time, under the same rails and the
+    same judge. Its row names the author.
+    """
+    view = CampaignView(existing_campaign(campaign))
+    if withdrawn is not None:
+        withdraw(view.directory, withdrawn)
+        typer.echo(json.dumps({"withdrawn": withdrawn}) if as_json else f"withdrawn: {withdrawn}")
+    if listed:
+        _list(view, as_json=as_json)
+    if listed or withdrawn is not None:
+        return
+    if not changes:
+        raise typer.BadParameter("give KNOB=VALUE, --list or --withdraw ID")
+    queued = view.propose(dict(map(_change, changes)), reason, author)
+    if as_json:
+        typer.echo(queued.model_dump_json())
+        return
+    typer.echo(f"queued {queued.id} by {queued.author}: {_said(queued.proposal.changes)}")
+    ahead = sum(one.state == "waiting" for one in view.queue()) - 1
+    when = "at its next iteration" if ahead <= 0 else f"after {counted(ahead, 'other proposal')}"
+    if lock_state(view.directory) == "held":
+        typer.echo(f"the loop takes it {when}")
+    else:
+        typer.echo(f"no loop works on {view.directory} now; the next one takes it {when}")
+
+
+def _change(text: str) -> tuple[str, Scalar]:
+    """Parse ``lr=0.002``. A value that is not JSON is text."""
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise typer.BadParameter(f"{text!r} has no value; write KNOB=VALUE, such as lr=0.002")
+    if value.startswith("@"):
+        return name, read_given(Path(value[1:])).decode("utf-8", "replace")
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+    return name, read if isinstance(read, bool | int | float | str) else value
+
+
+def _said(changes: dict[str, Scalar]) -> str:
+    return plain(changes_text(changes))
+
+
+def _list(view: CampaignView, *, as_json: bool) -> None:
+    found: list[dict[str, Any]] = [
+        {"id": one.id, "author": one.author, "state": one.state, **_proposed(one.proposal)}
+        for one in view.queue()
+    ]
+    in_rows = {row.proposer.queue_id: row for row in view.iterations() if row.proposer.queue_id}
+    for queue_id, row in list(in_rows.items())[-SHOWN:]:
+        action = row.decision.action if row.verdict.allowed else f"refused: {row.verdict.rail}"
+        found.append(
+            {
+                "id": queue_id,
+                "author": row.proposer.author,
+                "state": action,
+                "iter": row.iter,
+                **_proposed(row.proposal),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    table = plain_table("id", "author", "state", "changes", "reason")
+    for one in found:
+        state = f"{one['state']} (iteration {one['iter']})" if "iter" in one else one["state"]
+        cells = one["id"], one["author"], state, _said(one["changes"]), plain(one["reason"])
+        table.add_row(*map(Text, cells))
+    Console().print(table if found else "no proposal waits, and none was taken before")
+
+
+def _proposed(proposal: Proposal | None) -> dict[str, Any]:
+    return {
+        "changes": proposal.changes if proposal else {},
+        "reason": proposal.reason if proposal else "",
+    }
