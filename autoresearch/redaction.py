@@ -1,8 +1,8 @@
 """Find secrets in the environment and remove them from text.
 
-A secret is the value of a variable with a telling name, or the password of a URL in any variable or
-command option. :func:`redact` is applied to standard streams and to all outside text that a row or
-a stored conversation holds.
+A secret is the value of a variable with a telling name, the password of a URL in any variable or
+command option, or any part of an address that gets notices. :func:`redact` is applied to standard
+streams and to all outside text that a row or a stored conversation holds.
 """
 
 from __future__ import annotations
@@ -83,9 +83,23 @@ def _found() -> Iterator[str]:
     for name, value in os.environ.items():
         if _NAMES.search(name) and "://" not in value and not value.startswith(("/", "~")):
             yield value
+    for url in _notified():
+        address = url.partition("://")[2]
+        for part in (address, *re.split(r"[/:@?&=,;]+", address)):
+            yield from (part, unquote(part))
     for text in (*os.environ.values(), *sys.argv):
         for found in (*_PASSWORD.findall(text), *_USER.findall(text)):
             yield from (found, unquote(found))
+
+
+def _notified() -> Iterator[str]:
+    """Yield the addresses of services, whose tokens may stand anywhere in them."""
+    yield from os.environ.get("AUTORESEARCH_NOTIFY_URLS", "").split()
+    for option, following in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
+        if option == "--notify":
+            yield following
+        elif option.startswith("--notify="):
+            yield option.partition("=")[2]
 
 
 def _is_telling(secret: str) -> bool:

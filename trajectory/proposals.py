@@ -132,7 +132,7 @@ class ProposerRecord(Frozen):
     fallback: Text | None = None
     """Why a proposer other than the scheduled one made this proposal."""
     author: Text | None = Field(None, exclude_if=not_)
-    """Who queued the proposal; None if it was not queued."""
+    """Author of a queued proposal; None if it was not queued."""
     queue_id: str | None = Field(None, exclude_if=not_)
 
     @property

@@ -27,6 +27,8 @@ class Scribe:
     stop: StopRequest
     note: Callable[[str], None]
     """Tells a person."""
+    on_pause: Callable[[str], None] = lambda _: None
+    """Tells a person who is away."""
     _lags: bool = field(init=False, default=False)
     """Whether a lag of the index was reported."""
     _is_announced: bool = field(init=False, default=False)
@@ -114,6 +116,7 @@ class Scribe:
         why = f"the file {directory / PAUSE_FILE} exists; remove it to continue"
         self.record(EventRow(at=timestamp(), event="paused", why=why))
         self.note(f"paused: {why}")
+        self.on_pause(why)
         while pause_requested(directory):
             self.stop.check()
             time.sleep(PAUSE_POLL_S)

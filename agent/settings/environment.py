@@ -64,6 +64,8 @@ class Environment(BaseSettings):
     file."""
     memory_reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
     """Memory in GiB that trials must leave free on a GPU that shares the machine's memory."""
+    notify_urls: str | None = None
+    """Addresses of services that get notices, separated by spaces."""
     serve_token: Secret | None = None
     """Token that a viewer on another machine must present to see the live page."""
 

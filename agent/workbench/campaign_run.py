@@ -12,9 +12,10 @@ from typing import Any, Self
 import typer
 from rich.console import Console
 
-from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S
+from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S, BackgroundLogger
 from agent.loggers.base import CampaignFacts
 from agent.loggers.choice import LogTarget, log_targets
+from agent.loggers.notices import KeepNotices, Notifier
 from agent.loggers.watching import LoggingWatcher
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.rails import Rails
@@ -40,7 +41,7 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
 from trainer.spec import Measure, gpt
 from trainer.telemetry import TelemetrySummary
-from trajectory.confirmed import Confirmed
+from trajectory.confirmed import NOTHING_YET, Confirmed, finding
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow, EventRow
@@ -57,6 +58,7 @@ def run_campaign(
     priors: Sequence[Path] = (),
     log: Sequence[str] = (),
     target_tokens: Callable[[str], int | None] = lambda _menu_name: None,
+    notifier: Notifier | None = None,
     confirming: bool = False,
     allow_unsandboxed: bool = False,
     as_json: bool = False,
@@ -69,6 +71,7 @@ def run_campaign(
     :param log: ``--log`` options.
     :param target_tokens: returns the token budget of the target whose proxies the menu of a name
         has, if any.
+    :param notifier: sends the notices; None: one without addresses but those of the environment.
     :param confirming: whether to end with a confirmation, if something was kept.
     """
     console = Console(stderr=as_json)
@@ -76,6 +79,7 @@ def run_campaign(
     rails = Rails(menu, budget=settings.budget, max_changes=settings.max_changes)
     known = read_priors(priors, menu, directory)
     targets = log_targets(log)
+    notifier = notifier or Notifier()
     choice = choose_proposer(
         settings,
         read_environment(),
@@ -97,11 +101,21 @@ def run_campaign(
         )
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)
-        reached = _work(session, rails, choice, goal, known, targets)
-        _report(session, reached, confirming=confirming, as_json=as_json)
+        try:
+            reached = _work(session, rails, choice, goal, known, targets, notifier)
+            result = _report(session, reached, confirming=confirming, as_json=as_json)
+            notifier.send(directory, "finished", f"{reached}: {result}")
+        except Exception as error:
+            fix = "fix this, then run the same loop command again"
+            notifier.send(directory, "stopped", f"{error}; {fix}", "status")
+            raise
+        finally:
+            if failed := notifier.close():
+                session.say(failed, "yellow")
 
 
-def _report(session: Session, reached: str, *, confirming: bool, as_json: bool) -> None:
+def _report(session: Session, reached: str, *, confirming: bool, as_json: bool) -> str:
+    """Print what the session found, and return the finding in one sentence."""
     confirmation = _Confirmation.of(session) if confirming else _Confirmation()
     usage = session.sampler.summary(read_environment().usd_per_kwh)
     if as_json:
@@ -110,6 +124,14 @@ def _report(session: Session, reached: str, *, confirming: bool, as_json: bool) 
     else:
         _conclude(session, usage, reached, confirmation.found)
     confirmation.say_trouble(session)
+    if confirmation.found is not None:
+        return confirmation.found.headline
+    evidence = session.campaign.evidence
+    best = ranked_config(evidence, evidence.incumbent_hash)
+    if best is None:
+        return NOTHING_YET
+    gain = best.delta_vs_baseline, best.delta_lo, best.delta_hi
+    return finding(session.campaign.menu.measure, None, *gain)
 
 
 def _work(
@@ -119,15 +141,16 @@ def _work(
     goal: Goal,
     priors: Sequence[Prior],
     targets: Sequence[LogTarget],
+    notifier: Notifier,
 ) -> str:
     campaign = session.campaign
     display = display_for(session.console, Progress(campaign, goal))
     scribe = Scribe(campaign, session.stop, display.note)
-    watcher = LoggingWatcher(
-        display,
-        [target.started(CampaignFacts.of(campaign.directory, campaign.row)) for target in targets],
-        on_trouble=scribe.take_note,
-    )
+    facts = CampaignFacts.of(campaign.directory, campaign.row)
+    loggers = [target.started(facts) for target in targets]
+    if notifier.keeps:
+        loggers.append(BackgroundLogger("notices", lambda: KeepNotices(notifier, facts.directory)))
+    watcher = LoggingWatcher(display, loggers, on_trouble=scribe.take_note)
     loop = Loop(
         campaign=campaign,
         proposer=choice.proposer,
@@ -138,6 +161,7 @@ def _work(
         stop=session.stop,
         meter=session.sampler,
     )
+    loop.scribe.on_pause = lambda why: notifier.send(facts.directory, "paused", why, "status")
     try:
         with display.showing():
             _note_priors(campaign, scribe, priors)

@@ -39,7 +39,7 @@ class Glance(Frozen):
     confirmed: bool = False
     """Whether the gain was measured on fresh runs and held; otherwise the search claims it."""
     iterations_per_h: float | None = None
-    model_turns: int = 0
+    model_iterations: int = 0
     model_keeps: int = 0
     silent_s: float = 0.0
     """Seconds since a file of the campaign changed."""
@@ -57,8 +57,8 @@ class Glance(Frozen):
             parts.append(f"{gain} {word}")
         if self.iterations_per_h is not None:
             parts.append(f"{self.iterations_per_h:.3g}/h")
-        if self.model_turns:
-            parts.append(f"model {counted(self.model_turns, 'turn')}, {self.model_keeps} kept")
+        if self.model_iterations:
+            parts.append(f"model {counted(self.model_iterations, 'turn')}, {self.model_keeps} kept")
         if self.ends_at is not None:
             end = datetime.fromisoformat(self.ends_at).astimezone()
             is_today = end.date() == datetime.now().astimezone().date()
@@ -122,7 +122,7 @@ def glance(follower: Follower) -> Glance:
         gain=None if gain is None else measure.score(gain),
         confirmed=status.confirmed is not None and status.confirmed.stands,
         iterations_per_h=3600 / status.pace_s if status.pace_s else None,
-        model_turns=model.turns,
+        model_iterations=model.turns,
         model_keeps=model.kept,
         silent_s=status.silent_s,
         ends_at=ends_at,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes_some
+from agent.loggers.notices import Notifier
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import run_campaign
@@ -62,6 +63,18 @@ LogOption = Annotated[
         "after a colon. Repeatable.",
     ),
 ]
+NotifyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify",
+        metavar="URL",
+        help="Send a notice at the end, and when an error stops the loop, through any service of "
+        "Apprise. Repeatable; AUTORESEARCH_NOTIFY_URLS adds more.",
+    ),
+]
+KeepsOption = Annotated[
+    bool, typer.Option("--notify-keeps", help="Send a notice for each kept config, too.")
+]
 ConfirmOption = Annotated[
     bool,
     typer.Option(
@@ -84,7 +97,7 @@ PANELS = {
         *("device", "lanes", "threads", "executor", "device_kind"),
         *("trial_wall_s", "trial_memory_gib", "allow_unsandboxed"),
     ),
-    "Output": ("log", "as_json"),
+    "Output": ("log", "notify", "notify_keeps", "as_json"),
 }
 """The options of ``loop --help`` by panel; the first panel holds those that everyone needs."""
 
@@ -101,6 +114,8 @@ def loop(
     program: ProgramOption = None,
     prior: PriorOption = None,
     log: LogOption = None,
+    notify: NotifyOption = None,
+    notify_keeps: KeepsOption = False,
     confirm: ConfirmOption = True,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
@@ -121,6 +136,7 @@ def loop(
         priors=prior or (),
         log=log or (),
         target_tokens=_target_tokens,
+        notifier=Notifier(notify or (), keeps=notify_keeps),
         confirming=confirm,
         allow_unsandboxed=allow_unsandboxed,
         as_json=as_json,

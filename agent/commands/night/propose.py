@@ -69,8 +69,8 @@ def propose(
         typer.echo(queued.model_dump_json())
         return
     typer.echo(f"queued {queued.id} by {queued.author}: {_said(queued.proposal.changes)}")
-    ahead = sum(one.state == "waiting" for one in view.queue()) - 1
-    when = "at its next iteration" if ahead <= 0 else f"after {counted(ahead, 'other proposal')}"
+    others = sum(one.state == "waiting" for one in view.queue()) - 1
+    when = "at its next iteration" if others <= 0 else f"after {counted(others, 'other proposal')}"
     if lock_state(view.directory) == "held":
         typer.echo(f"the loop takes it {when}")
     else:

@@ -63,6 +63,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
     return [row for row in found if row["kind"] == "iteration"]
 
 
+@pytest.mark.slow
 def test_each_of_200_proposals_of_ten_processes_is_taken_once_across_50_kills(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,119 @@
+"""Send notices to people, through any service that Apprise knows, and never at the loop's expense.
+
+Each message is sent in a thread of its own, so a service that is down or slow delays nothing. The
+addresses hold secrets: :mod:`autoresearch.redaction` knows them, Apprise's own log is silenced, and
+messages name a service only by its kind.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import threading
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.loggers.base import RunEvent
+from agent.settings.environment import read_environment
+from autoresearch.errors import SettingsError
+from autoresearch.redaction import redact
+from trajectory.rows import IterationRow
+
+if TYPE_CHECKING:
+    from apprise import Apprise
+
+CLOSE_S = 20.0
+"""Seconds that the end of a loop waits for messages under way."""
+
+
+class Notifier:
+    """Sends notices about one campaign to every address."""
+
+    def __init__(self, urls: Sequence[str] = (), *, keeps: bool = False) -> None:
+        """Parse the addresses, and those of AUTORESEARCH_NOTIFY_URLS.
+
+        :param keeps: whether each kept config is worth a notice.
+        :raises SettingsError: if one is no address of a service, or Apprise is not installed.
+        """
+        all_urls = [*urls, *(read_environment().notify_urls or "").split()]
+        self.keeps = keeps and bool(all_urls)
+        self._services = [_service(url, number) for number, url in enumerate(all_urls, start=1)]
+        self._sending: list[threading.Thread] = []
+        self._failed: set[str] = set()
+
+    def send(self, directory: Path, title: str, body: str, then: str = "top --campaign") -> None:
+        """Send a notice about a campaign, without waiting.
+
+        :param then: the command, to be completed by the directory, that shows more.
+        """
+        command = f"autoresearch {then} {shlex.quote(str(directory))}"
+        title, body = (redact(f"{directory.resolve().name}: {title}"), redact(f"{body}\n{command}"))
+        for number, service in enumerate(self._services, start=1):
+            kind = f"{service[0].service_name} (address {number})"
+            thread = threading.Thread(
+                target=self._deliver, args=(service, title, body), name=kind, daemon=True
+            )
+            self._sending.append(thread)
+            thread.start()
+
+    def close(self, wait_s: float = CLOSE_S) -> str:
+        """Wait for messages under way; return which services failed, in one sentence, or nothing.
+
+        :param wait_s: most seconds to wait for all of them.
+        """
+        until = time.monotonic() + wait_s
+        for thread in self._sending:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                self._failed.add(thread.name)
+        if not self._failed:
+            return ""
+        return f"some notices did not reach {', '.join(sorted(self._failed))}; check the address"
+
+    def _deliver(self, service: Apprise, title: str, body: str) -> None:
+        try:
+            is_sent = bool(service.notify(body=body, title=title))
+        except (Exception, SystemExit):  # noqa: BLE001 (its words may hold the address)
+            is_sent = False
+        if not is_sent:
+            self._failed.add(threading.current_thread().name)
+
+
+class KeepNotices:
+    """A run logger that reports kept configs."""
+
+    def __init__(self, notifier: Notifier, directory: Path) -> None:
+        self._notifier = notifier
+        self._directory = directory
+
+    def log(self, event: RunEvent) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+        if isinstance(event, IterationRow) and event.decision.action == "keep":
+            title = f"iteration {event.iter} kept"
+            self._notifier.send(self._directory, title, event.decision.explanation)
+
+    def close(self) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+
+
+def _service(url: str, number: int) -> Apprise:
+    if find_spec("apprise") is None:
+        raise SettingsError(
+            "--notify needs Apprise, which is not installed; run: pip install "
+            "'autoresearch[notify]'"
+        )
+    from apprise import Apprise  # noqa: PLC0415 (optional, and slow to load)
+
+    logger = logging.getLogger("apprise")
+    logger.propagate = False
+    logger.handlers = [logging.NullHandler()]
+    service = Apprise()
+    if not service.add(url):
+        raise SettingsError(
+            f"address {number} of --notify and AUTORESEARCH_NOTIFY_URLS is none that Apprise "
+            "knows; write one like ntfy://TOPIC or mailto://USER:PASSWORD@gmail.com"
+        )
+    return service

@@ -1,0 +1,115 @@
+"""Send notices to a real HTTP server, a real SMTP server, and to services that are down."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+
+from agent.loggers.notices import Notifier
+from autoresearch.errors import SettingsError
+from tests.support.campaigns import Toy
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.filterwarnings("ignore:.imghdr.:DeprecationWarning")  # Apprise imports it
+SECRET = "Tok3nOfTheHookThatNobodyMaySee"
+
+
+@contextmanager
+def http_server() -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Run a web hook, and yield its port and the messages it receives."""
+    received: list[dict[str, Any]] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append({"path": self.path, **json.loads(body)})
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port, received
+        server.shutdown()
+
+
+class Mailbox:
+    """Keep the mails that an SMTP server receives."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        self.received.append(envelope.content)
+        return "250 OK"
+
+
+def test_a_notice_reaches_a_web_hook_and_a_mailbox_and_a_dead_service_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = Mailbox()
+    mail = Controller(mailbox, hostname="127.0.0.1", port=free_port())
+    mail.start()
+    try:
+        with http_server() as (port, received):
+            monkeypatch.setenv(
+                "AUTORESEARCH_NOTIFY_URLS",
+                f"mailto://127.0.0.1:{mail.port}?from=a@x.example&to=b@y.example&mode=insecure "
+                f"json://user:{SECRET}@127.0.0.1:{free_port()}/dead",
+            )
+            notifier = Notifier([f"json://127.0.0.1:{port}/{SECRET}"])
+            notifier.send(tmp_path, "stopped", f"the disk is full; {SECRET}", "status")
+            said = notifier.close()
+    finally:
+        mail.stop()
+    [hook], [raw] = received, mailbox.received
+    assert hook["path"] == f"/{SECRET}"
+    assert hook["title"].startswith(tmp_path.name)
+    assert f"autoresearch status {tmp_path}" in hook["message"]
+    assert SECRET not in hook["message"]
+    message = message_from_bytes(raw)
+    assert tmp_path.name in str(message["Subject"])
+    assert "3" in said
+    assert SECRET not in said
+
+
+def test_an_address_of_no_service_is_refused_without_its_text() -> None:
+    with pytest.raises(SettingsError) as refused:
+        Notifier([f"nosuchservice://{SECRET}"])
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_the_loop_sends_its_end_its_keeps_and_its_trouble_and_writes_no_address(
+    tmp_path: Path,
+) -> None:
+    toy = Toy(tmp_path)
+    with http_server() as (port, received):
+        urls = f"--notify=json://127.0.0.1:{port}/{SECRET}", f"--notify=json://[::1]:9/{SECRET}"
+        done = toy.loop(4, *urls, "--notify-keeps", "--z-keep=0")
+        assert done.returncode == 0, done.stderr
+        kept = [row for row in toy.iterations() if row["decision"]["action"] == "keep"]
+        titles = [one["title"] for one in received]
+        assert kept
+        assert len(titles) == len(kept) + 1
+        received.clear()
+        (toy.campaign / "trials" / ".specs").rename(toy.campaign / "specs")
+        (toy.campaign / "trials" / ".specs").write_text("")
+        done = toy.loop(5, *urls)
+        assert done.returncode == 1
+        assert len(received) == 1
+    assert [row["event"] for row in toy.rows() if row["kind"] == "event"][-1] == "stopped"
+    assert toy.run("status", str(toy.campaign)).returncode == 1
+    files = [file.read_bytes() for file in toy.campaign.rglob("*") if file.is_file()]
+    assert not any(SECRET.encode() in one for one in files)
+    assert SECRET not in done.stdout + done.stderr
