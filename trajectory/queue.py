@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -43,6 +43,18 @@ class Queued(Frozen):
     author: Annotated[PlainText, Field(min_length=1, max_length=100)]
     proposal: Proposal
     state: Literal["waiting", "taken"] = Field("waiting", exclude=True)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Everything to show, for JSON."""
+        changes, reason = self.proposal.changes, self.proposal.reason
+        return {
+            "id": self.id,
+            "author": self.author,
+            "state": self.state,
+            "changes": changes,
+            "reason": reason,
+        }
 
 
 def add(directory: Path, proposal: Proposal, author: str | None = None) -> Queued:
@@ -77,6 +89,11 @@ def queued_in(directory: Path) -> list[Queued]:
     read += [(file, "waiting") for file in _files(folder)]
     found = ((_read(file), state) for file, state in read)
     return [one.model_copy(update={"state": state}) for one, state in found if one is not None]
+
+
+def waiting_in(directory: Path) -> tuple[str, ...]:
+    """Return the ids of the proposals that wait, without reading them."""
+    return tuple(file.stem for file in _files(directory / QUEUE_DIR))
 
 
 def withdraw(directory: Path, number: str) -> None:

@@ -109,6 +109,12 @@ _ENTRIES = (
     ),
     Entry(
         "Examine",
+        "mcp",
+        "record.mcp_server:mcp",
+        "Let a coding agent read a campaign and propose, over MCP.",
+    ),
+    Entry(
+        "Examine",
         "stress",
         "launch.stress:stress",
         "Train the best for a full schedule and report which survive.",

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from trajectory.live import interface, pages
+from trajectory.live import interface, pages, queue
 from trajectory.live.access import Access
 from trajectory.live.board import Board
 from trajectory.live.gate import Gate
@@ -22,8 +22,12 @@ MAX_BODY_BYTES = 4096
 """Longest body of a request; a longer one gets status 413."""
 
 
-def create_app(board: Board, access: Access) -> FastAPI:
-    """Return the application; ``access`` decides which requests it answers."""
+def create_app(board: Board, access: Access, propose: queue.Propose) -> FastAPI:
+    """Return the application.
+
+    :param access: decides which requests it answers.
+    :param propose: queues the page's proposals.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -44,7 +48,8 @@ def create_app(board: Board, access: Access) -> FastAPI:
         # Refuse a site that points its own domain name at 127.0.0.1 (DNS rebinding).
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"])
     app.add_middleware(Gate, access=access)
-    app.state.board, app.state.access = board, access
+    app.state.board, app.state.access, app.state.propose = board, access, propose
     app.include_router(pages.router)
     app.include_router(interface.router)
+    app.include_router(queue.router)
     return app

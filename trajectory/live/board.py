@@ -17,6 +17,7 @@ from trajectory.live.album import Album
 from trajectory.live.brief import Brief
 from trajectory.live.follower import Follower
 from trajectory.live.telemetry import DeviceTail
+from trajectory.queue import waiting_in
 
 POLL_S = 0.5
 FIND_EVERY = 10
@@ -56,6 +57,7 @@ class Watched:
             self.follower.lanes_now,
             self.device.samples[-1].at if self.device.samples else None,
             self.follower.paused,
+            waiting_in(self.follower.directory),
             self.follower.caught_up,
             self.error,
         )

@@ -80,6 +80,15 @@ def campaigns_below(places: list[Path]) -> Iterator[Path]:
                 yield Path(here)
 
 
+def trouble_of(follower: Follower) -> str | None:
+    """Return the error or the kill that ended the last session; None if it runs or ended well."""
+    held = lock_state(follower.directory)
+    if held == "held" or follower.trouble is not None:
+        return None if held == "held" else follower.trouble
+    unfinished = in_flight_files(follower.directory) or not follower.briefs
+    return KILLED if held == "abandoned" and unfinished else None
+
+
 def glance(follower: Follower) -> Glance:
     """Read on, and return the campaign as it is now."""
     directory, trouble = follower.directory, None
@@ -89,17 +98,12 @@ def glance(follower: Follower) -> Glance:
             follower.poll()
     except AutoresearchError as error:
         trouble = str(error)
-    held = lock_state(directory)
+    trouble = trouble or trouble_of(follower)
     status, evidence = follower.status(), follower.evidence
-    if held != "held" and trouble is None:
-        trouble = follower.trouble
-        unfinished = in_flight_files(directory) or not follower.briefs
-        if trouble is None and held == "abandoned" and unfinished:
-            trouble = KILLED
     state: Literal["running", "paused", "at rest", "in trouble"] = "at rest"
     if trouble is not None:
         state = "in trouble"
-    elif held == "held":
+    elif lock_state(directory) == "held":
         state = "paused" if follower.paused else "running"
     measure = follower.campaign.measured_in if follower.campaign else BPB
     fresh = status.confirmed.headline if status.confirmed else None

@@ -16,6 +16,7 @@ from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
+from trajectory.live.glance import trouble_of
 from trajectory.live.lanes import LanesSeen
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
@@ -43,6 +44,8 @@ class CampaignSummary(Frozen):
     created_at: str | None
     error: str | None
     """Reason why it can no longer be followed."""
+    trouble: str | None
+    """The error or the kill that ended its last session; None if it runs or ended well."""
     status: Status
 
 
@@ -276,6 +279,7 @@ def _summary(watched: Watched) -> CampaignSummary:
         menu=campaign.menu_name if campaign else None,
         created_at=campaign.created_at if campaign else None,
         error=watched.error,
+        trouble=trouble_of(follower),
         status=follower.status(),
     )
 

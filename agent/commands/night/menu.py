@@ -57,7 +57,7 @@ def show(menu: NameOrPath, as_json: AsJson = False) -> None:
     """Show a menu's knobs, tied fields, constants, constraints and campaign defaults."""
     chosen = load_menu(menu)
     if as_json:
-        typer.echo(json.dumps(_fields(chosen), indent=2))
+        typer.echo(json.dumps(fields(chosen), indent=2))
     else:
         _print(chosen, Console())
 
@@ -120,7 +120,8 @@ def _warnings(menu: ProxyMenu, share: float, neighbour_share: float) -> list[str
     return warnings
 
 
-def _fields(menu: ProxyMenu) -> dict[str, Any]:
+def fields(menu: ProxyMenu) -> dict[str, Any]:
+    """Return a menu for JSON."""
     skipped = menu.unchecked(menu.campaign.budget)
     fields = menu.model_dump(mode="json", exclude={"toml"})
     fields["campaign"]["budget"] = str(menu.campaign.budget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,7 +18,6 @@ from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text, counted
 from trajectory.lock import lock_state
-from trajectory.proposals import Proposal
 from trajectory.queue import withdraw
 
 SHOWN = 20
@@ -96,10 +95,7 @@ def _said(changes: dict[str, Scalar]) -> str:
 
 
 def _list(view: CampaignView, *, as_json: bool) -> None:
-    found: list[dict[str, Any]] = [
-        {"id": one.id, "author": one.author, "state": one.state, **_proposed(one.proposal)}
-        for one in view.queue()
-    ]
+    found = [one.fields for one in view.queue()]
     in_rows = {row.proposer.queue_id: row for row in view.iterations() if row.proposer.queue_id}
     for queue_id, row in list(in_rows.items())[-SHOWN:]:
         action = row.decision.action if row.verdict.allowed else f"refused: {row.verdict.rail}"
@@ -109,7 +105,8 @@ def _list(view: CampaignView, *, as_json: bool) -> None:
                 "author": row.proposer.author,
                 "state": action,
                 "iter": row.iter,
-                **_proposed(row.proposal),
+                "changes": row.proposal.changes if row.proposal else {},
+                "reason": row.proposal.reason if row.proposal else "",
             }
         )
     if as_json:
@@ -121,10 +118,3 @@ def _list(view: CampaignView, *, as_json: bool) -> None:
         cells = one["id"], one["author"], state, _said(one["changes"]), plain(one["reason"])
         table.add_row(*map(Text, cells))
     Console().print(table if found else "no proposal waits, and none was taken before")
-
-
-def _proposed(proposal: Proposal | None) -> dict[str, Any]:
-    return {
-        "changes": proposal.changes if proposal else {},
-        "reason": proposal.reason if proposal else "",
-    }

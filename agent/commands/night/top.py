@@ -58,7 +58,7 @@ def top(
     """
     foreign = foreign_campaign(campaign or latest_campaign())
     if foreign is None:
-        board = _own_board(existing_campaign(campaign), k)
+        board = own_board(existing_campaign(campaign), k)
     else:
         board = _foreign_board(foreign, k)
     if as_json:
@@ -86,7 +86,8 @@ def top(
 # --- a campaign of this tool --------------------------------------------------------------------
 
 
-def _own_board(directory: Path, k: int) -> Board:
+def own_board(directory: Path, k: int) -> Board:
+    """Return the ranking of a campaign of this tool."""
     with CampaignView(directory).reading() as reading:
         ranked = reading.top(k)
         noise = Noise.of(reading.tally)

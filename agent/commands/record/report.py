@@ -102,7 +102,7 @@ def _as_json(written: Report, found: Findings) -> dict[str, Any]:
     return {
         "page": str(written.page),
         "figures": [str(path) for path in written.figures],
-        "summary": _summary(found),
+        "summary": summary(found),
     }
 
 
@@ -127,7 +127,8 @@ def _best(best: Best, ruler: Measure) -> dict[str, Any]:
     return asdict(best) | scores | {"fresh": fresh}
 
 
-def _summary(found: Findings) -> dict[str, Any]:
+def summary(found: Findings) -> dict[str, Any]:
+    """Return the conclusions of the report for JSON."""
     spending, ranking = TimeAndEnergy.of(found), RankFidelity.of(found)
     fidelity = ranking.test.fidelity if ranking else None
     return {

@@ -17,10 +17,13 @@ from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.layout import JOURNAL_FILE, is_imported
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
+    from autoresearch.values import Scalar
     from trajectory.live.access import Access
     from trajectory.live.board import Board
+    from trajectory.queue import Queued
 
 DEFAULT_PLACE = Path("runs")
 DRAW = (sys.executable, "-c", "from agent.cli import main; main()", "report")
@@ -45,7 +48,7 @@ def serve(
 ) -> None:
     """Show campaigns live: page, JSON, events, /healthz and /metrics.
 
-    The page is read-only except for the pause button, which writes the campaign's pause file.
+    The page is read-only except for the pause button and the queue of proposals.
     Hosts other than this one need a token.
     """
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
@@ -56,7 +59,7 @@ def serve(
     from trajectory.live.access import is_loopback  # noqa: PLC0415
     from trajectory.live.board import Board  # noqa: PLC0415
 
-    access = _access(needs_token=not is_loopback(host))
+    access = access_of(needs_token=not is_loopback(host))
     places = places or [DEFAULT_PLACE]
     for place in places:
         if not place.is_dir():
@@ -71,7 +74,19 @@ def serve(
     _run(Board(places, DRAW), access, host, port)
 
 
-def _access(*, needs_token: bool) -> Access:
+def _propose(
+    directory: Path, changes: Mapping[str, Scalar], reason: str, author: str | None
+) -> Queued:
+    from agent.commands.campaign_view import CampaignView  # noqa: PLC0415 (slow to load)
+
+    return CampaignView(directory).propose(changes, reason, author)
+
+
+def access_of(*, needs_token: bool) -> Access:
+    """Return the access control by the token of the environment.
+
+    :raises SettingsError: if the token is missing or too short.
+    """
     from trajectory.live.access import MIN_TOKEN_CHARACTERS, Access  # noqa: PLC0415
 
     secret = read_environment().serve_token
@@ -105,13 +120,13 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
             super().handle_exit(sig, frame)
             board.end_streams()
 
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         os.nice(NICENESS)
         address = listener.getsockname()
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         typer.echo(f"http://{shown}:{address[1]}  (Ctrl-C ends it)")
         config = uvicorn.Config(
-            create_app(board, access),
+            create_app(board, access, _propose),
             http=PatientProtocol,
             backlog=BACKLOG,
             log_level="warning",
@@ -122,7 +137,11 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
         Server(config).run(sockets=[listener])
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    :raises MachineryError: if the port is taken.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=128)

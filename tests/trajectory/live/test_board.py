@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from fastapi.testclient import TestClient
@@ -72,11 +73,15 @@ def test_one_that_cannot_be_followed_for_whatever_reason_stops_no_other(
     assert len(board.campaigns["good"].follower.briefs) == 3
 
 
+def _refuse(*_: object) -> NoReturn:
+    raise AssertionError("no proposal is made here")
+
+
 def test_health_is_that_of_the_following_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = Board([tmp_path], ("true",))
-    client = TestClient(create_app(board, Access(None)), base_url="http://localhost")
+    client = TestClient(create_app(board, Access(None), _refuse), base_url="http://localhost")
     assert client.get("/healthz").json() == {"status": "ok"}
     monkeypatch.setattr(board, "_polled_s", board._polled_s - 3600)
     stalled = client.get("/healthz")

@@ -87,6 +87,7 @@ async function syncNow() {
   const now = await ask(`${place(selected)}/now?${query}`);
   campaign.summary = now.summary;
   campaign.device = campaign.device.concat(now.device).slice(-1800);
+  campaign.queue = await ask(`${place(selected)}/queue`);
   campaign.running = now.running;
   campaign.lanes = now.lanes;
   if (now.running) {
@@ -246,6 +247,7 @@ function drawAll() {
   drawDevice(campaign); // first: the curve has the whole width where there is no device
   drawCurve(campaign);
   drawLanes(campaign);
+  drawQueue(campaign);
   drawRows(campaign);
   drawTop(campaign);
 }
@@ -262,7 +264,8 @@ function drawHead({ summary }) {
   byId("unit").textContent = visible(status.unit);
   byId("pause").hidden = ["silent", "done"].includes(status.state); // nothing is there to read the file
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
-  trouble(summary.error ? new Error(summary.error) : refusal);
+  const why = summary.error ?? (refusal ? null : summary.trouble);
+  trouble(why ? new Error(why) : refusal);
   const failed = Object.entries(status.failures).map(([what, n]) => `${n} ${what}`).join(", ");
   const confirmed = ["confirmed gain", ...confirmedCell(status.confirmed, status)];
   const cells = [
@@ -320,6 +323,55 @@ byId("pause").addEventListener("click", async () => {
     refusal = error;
     trouble(error);
   }
+});
+
+// --- the queue -----------------------------------------------------------------------------------------
+
+function drawQueue({ queue }) {
+  byId("queue").tBodies[0].replaceChildren(
+    ...(queue ?? []).map((one) => {
+      const button = element("button", "Withdraw");
+      button.disabled = one.state !== "waiting";
+      button.addEventListener("click", () => change(`/${encodeURIComponent(one.id)}`, { method: "DELETE" }, "withdrawn"));
+      const last = element("td");
+      last.append(button);
+      const row = element("tr");
+      row.append(element("td", visible(one.author)), element("td", one.state), element("td", changesText(one.changes), "changes"), element("td", visible(one.reason)), last);
+      return row;
+    }),
+  );
+}
+
+// Change the queue, and say what came of it.
+async function change(what, options, done) {
+  try {
+    await ask(`${place(selected)}/queue${what}`, options);
+    byId("proposed").textContent = done;
+    await syncNow();
+    drawAll();
+    return true;
+  } catch (error) {
+    byId("proposed").textContent = error.message;
+    return false;
+  }
+}
+
+// A value that is no JSON is text, as for the command.
+function read(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+byId("propose").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const form = event.target;
+  const pairs = form.changes.value.trim().split(/\s+/).map((pair) => [pair.split("=", 1)[0], read(pair.slice(pair.indexOf("=") + 1))]);
+  const body = { changes: Object.fromEntries(pairs), reason: form.reason.value, author: form.author.value || null };
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  if (await change("", options, "queued")) form.changes.value = form.reason.value = "";
 });
 
 // --- charts ----------------------------------------------------------------------------------------------

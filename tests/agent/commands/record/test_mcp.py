@@ -1,0 +1,147 @@
+"""Drive a running loop through the MCP server, with the SDK's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import Implementation
+
+from agent.search.goal import Goal
+from tests.support.campaigns import COMMAND
+from tests.support.nights import work
+
+TOKEN = "a-token-of-some-length-0123456789"
+ME = Implementation(name="test-agent", version="1")
+TOOLS = {
+    *("status", "top", "explain", "menu", "check", "queue", "report"),
+    *("propose", "withdraw"),
+}
+
+
+class PausedLoop:
+    """Run a loop in a thread, which waits in its second iteration until :meth:`go`."""
+
+    def __init__(self, home: Path) -> None:
+        self.campaign = home / "campaign"
+        self._may_go = threading.Event()
+        work(home, Goal(iterations=1), baseline_seeds=2)
+        self._thread = threading.Thread(
+            target=work,
+            args=(home, Goal(iterations=4)),
+            kwargs={"baseline_seeds": 2, "at_trial": lambda *_: self._may_go.wait(300)},
+        )
+        self._thread.start()
+
+    def go(self) -> None:
+        self._may_go.set()
+        self._thread.join()
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> Any:
+    """Call a tool; return its answer, or None if it refused."""
+    result = await client.call_tool(tool, arguments)
+    return None if result.is_error else result.structured_content
+
+
+async def drive(client: Client, loop: PausedLoop) -> None:
+    """Look around, propose, withdraw, and see what became of the proposal."""
+    assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
+    assert (await answer(client, "status"))["state"] == "running"
+    menu = await answer(client, "menu")
+    assert "lr" in str(menu["knobs"])
+    assert not (await answer(client, "check", changes={"lr": 7}))["allowed"]
+    assert await answer(client, "propose", changes={"lr": 7}, reason="too high") is None
+    wanted = await answer(client, "propose", changes={"lr": 0.00234}, reason="between the two")
+    other = await answer(client, "propose", changes={"lr": 0.00432}, reason="a mistake")
+    assert await answer(client, "withdraw", id=other["id"]) is not None
+    assert await answer(client, "withdraw", id=other["id"]) is None
+    [waiting] = (await answer(client, "queue"))["result"]
+    assert (waiting["id"], waiting["author"]) == (wanted["id"], ME.name)
+    await asyncio.to_thread(loop.go)
+    rows = [await answer(client, "explain", iteration=number) for number in (2, 3, 4)]
+    [row] = [row for row in rows if row["proposer"].get("queue_id") == wanted["id"]]
+    assert row["proposer"]["author"] == ME.name
+    assert row["proposal"]["changes"] == {"lr": 0.00234}
+    assert await answer(client, "explain", iteration=99) is None
+    assert (await answer(client, "top", k=2))["configs"]
+    assert (await answer(client, "report"))["iterations"] == 4
+    for uri in ("autoresearch://journal", "autoresearch://docs/automation"):
+        [content] = (await client.read_resource(uri)).contents
+        assert len(content.text) > 1000  # type: ignore[union-attr]
+
+
+def test_an_agent_drives_a_running_loop_over_standard_input_and_output(tmp_path: Path) -> None:
+    loop = PausedLoop(tmp_path)
+    server = StdioServerParameters(
+        command=str(COMMAND), args=["mcp", f"--campaign={loop.campaign}"]
+    )
+
+    async def talk() -> None:
+        async with Client(server, client_info=ME) as client:
+            await drive(client, loop)
+
+    try:
+        asyncio.run(talk())
+    finally:
+        loop.go()
+
+
+@contextmanager
+def serving(campaign: Path) -> Iterator[str]:
+    """Run the server on HTTP, and yield its address."""
+    process = subprocess.Popen(
+        [COMMAND, "mcp", f"--campaign={campaign}", "--http", "--port=0"],
+        env={**os.environ, "AUTORESEARCH_SERVE_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        found = re.match(r"(http://\S+)", process.stdout.readline())
+        assert found
+        yield found[1]
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.mark.slow
+def test_an_agent_drives_it_over_http_with_the_token_and_nobody_without(tmp_path: Path) -> None:
+    loop = PausedLoop(tmp_path)
+
+    async def talk(url: str) -> None:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            Client(streamable_http_client(url, http_client=http), client_info=ME) as client,
+        ):
+            await drive(client, loop)
+
+    try:
+        with serving(loop.campaign) as url:
+            asyncio.run(talk(url))
+            message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            right = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
+            for expected, headers in (
+                (401, {}),
+                (401, {"Authorization": "Bearer wrong"}),
+                (403, {**right, "Origin": "http://elsewhere.example"}),
+                (403, {**right, "Sec-Fetch-Site": "cross-site"}),
+                (421, {**right, "Host": "elsewhere.example"}),
+            ):
+                got = httpx2.post(url, json=message, headers=headers, timeout=60)
+                assert got.status_code == expected, headers
+    finally:
+        loop.go()
