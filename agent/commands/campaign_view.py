@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from agent.commands.night.board import interval_text
+from agent.commands.night.glance import Glance, glance
 from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
 from agent.workbench.places import existing_campaign, refuse_imported
@@ -26,7 +27,6 @@ from trainer.spec import BPB, difference
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.live.follower import Follower
-from trajectory.live.glance import Glance, glance
 from trajectory.proposals import Proposal
 from trajectory.queue import Queued, add, queued_in
 from trajectory.ranking import Ranked

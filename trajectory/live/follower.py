@@ -36,12 +36,14 @@ from trajectory.live.beliefs import Beliefs
 from trajectory.live.brief import Brief, Status, brief_of
 from trajectory.live.lanes import InFlight, LanesNow, LanesSeen, lane_views, read_lanes
 from trajectory.live.trial import RunningTrial, RunningTrials
+from trajectory.lock import lock_state
 from trajectory.ranking import Ranked, top
 from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
 from trajectory.worked import LaneUse, Worked
 
 SILENT_S = 60.0
 """Seconds without a change of any file, after which a campaign does not count as running."""
+KILLED = "its process was killed before it had finished; resume it with the same loop command"
 PACE_ITERATIONS = 20
 BATCH_ROWS = 2000
 """Most rows read by one poll, so that a long journal does not delay the other campaigns."""
@@ -68,7 +70,7 @@ class Follower:
         """Results of confirmations, the newest first."""
         self._ended = False
         """Whether it was confirmed after its latest iteration."""
-        self.trouble: str | None = None
+        self._stopped: str | None = None
         """The error that ended the latest session; None after any later result."""
         self.failures: dict[str, int] = {}
         """Trials that ended without a score, by status."""
@@ -136,10 +138,10 @@ class Follower:
             self._ended = isinstance(row, ConfirmedRow)
         if isinstance(row, EventRow):
             self.events.append(row)
-            self.trouble = row.why if row.event == "stopped" else self.trouble
+            self._stopped = row.why if row.event == "stopped" else self._stopped
             self._trials.cut_off(row.trial_ids)
             return None
-        self.trouble = None
+        self._stopped = None
         if isinstance(row, CampaignRow):
             self.campaign = row
         elif isinstance(row, ConfirmedRow):
@@ -229,6 +231,15 @@ class Follower:
         iterations = self._in_flight.iterations()
         views = lane_views(self.lanes_now, self._trials.all, iterations)
         return LanesSeen(lanes=views, waiting=self.lanes_now.waiting)
+
+    @property
+    def trouble(self) -> str | None:
+        """The error or the kill that ended the last session; None if it runs or ended well."""
+        held = lock_state(self.directory)
+        if held == "held" or self._stopped is not None:
+            return None if held == "held" else self._stopped
+        unfinished = in_flight_files(self.directory) or not self.briefs
+        return KILLED if held == "abandoned" and unfinished else None
 
     @property
     def paused(self) -> bool:

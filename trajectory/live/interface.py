@@ -16,7 +16,6 @@ from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
-from trajectory.live.glance import trouble_of
 from trajectory.live.lanes import LanesSeen
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
@@ -279,7 +278,7 @@ def _summary(watched: Watched) -> CampaignSummary:
         menu=campaign.menu_name if campaign else None,
         created_at=campaign.created_at if campaign else None,
         error=watched.error,
-        trouble=trouble_of(follower),
+        trouble=follower.trouble,
         status=follower.status(),
     )
 

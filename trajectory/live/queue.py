@@ -25,7 +25,7 @@ class ProposalWanted(Frozen):
     changes: dict[str, Scalar]
     reason: str = ""
     author: str | None = None
-    """Who proposes; None: the user who runs the server."""
+    """Name for the row; None: the user who runs the server."""
 
 
 @router.get("/api/campaigns/{name}/queue")

@@ -12,9 +12,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from agent.commands.night.glance import Glance, campaigns_below, glance
 from autoresearch.errors import CampaignError
 from trajectory.live.follower import Follower
-from trajectory.live.glance import Glance, campaigns_below, glance
 
 RUNNING, TROUBLE, AT_REST = 0, 1, 3
 WATCH_S = 2.0

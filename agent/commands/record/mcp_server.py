@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 JOURNAL_BYTES = 1 << 20
 """Most bytes of the journal's end that an agent gets at once."""
 BODY_BYTES = 1 << 16
+MOST_SQL_ROWS = 200
 DOCS = ("automation", "concepts", "decisions", "search", "own-trainer", "formats")
 INSTRUCTIONS = """\
 You help a search for a better training recipe. Read status, menu, top and the docs first, and \
@@ -77,7 +78,7 @@ def server_of(view: CampaignView) -> MCPServer:
     writing = ToolAnnotations(read_only_hint=False)
     offered: dict[Callable[..., Any], ToolAnnotations] = {
         **dict.fromkeys((tools.status, tools.top, tools.explain, tools.menu), reading),
-        **dict.fromkeys((tools.check, tools.queue, tools.report), reading),
+        **dict.fromkeys((tools.check, tools.queue, tools.sql, tools.report), reading),
         **dict.fromkeys((_proposing(view), tools.withdraw), writing),
     }
     for tool, hints in offered.items():
@@ -147,6 +148,17 @@ class _Tools:
         withdraw(self._view.directory, id)
         return f"withdrawn: {id}"
 
+    def sql(self, query: str = "") -> dict[str, Any]:
+        """Run one SELECT over the views and return at most 200 rows; without a query, the views."""
+        from agent.commands.record.sql import objects  # noqa: PLC0415
+        from trajectory.history.views import open_views  # noqa: PLC0415 (slow to load)
+
+        with open_views(self._view.history(), self._view.journal) as views:
+            if not query:
+                return {"views": views.columns()}
+            answer = views.query(query, most=MOST_SQL_ROWS)
+        return {"rows": objects(answer), "cut": answer.cut}
+
     def report(self) -> dict[str, Any]:
         """Return what the report concludes: scores, noise, cost, importance of the knobs."""
         from agent.commands.record.report import summary  # noqa: PLC0415 (slow to load)
@@ -175,13 +187,13 @@ def _in_one_sentence(tool: Callable[Parameters, Result]) -> Callable[Parameters,
     from mcp.server.mcpserver.exceptions import ToolError  # noqa: PLC0415
 
     @wraps(tool)
-    def told(*positional: Parameters.args, **named: Parameters.kwargs) -> Result:
+    def called(*positional: Parameters.args, **named: Parameters.kwargs) -> Result:
         try:
             return tool(*positional, **named)
         except AutoresearchError as error:
             raise ToolError(redact(str(error))) from error
 
-    return told
+    return called
 
 
 def _page(name: str) -> Callable[[], str]:

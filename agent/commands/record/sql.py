@@ -48,7 +48,7 @@ def sql(
             return
         answer = views.query(query, most=rows)
     if as_json:
-        typer.echo(json.dumps(_objects(answer), ensure_ascii=False))
+        typer.echo(json.dumps(objects(answer), ensure_ascii=False))
     elif as_csv:
         columns = tuple(Column(name, "text", "") for name in answer.columns)
         lines = ([_scalar(cell) for cell in row] for row in answer.rows)
@@ -77,7 +77,11 @@ def _list_views(columns: dict[str, list[str]], *, as_json: bool) -> None:
     console.print(Text(f'autoresearch sql "{EXAMPLE}"'), soft_wrap=True)
 
 
-def _objects(answer: Answer) -> list[dict[str, Any]]:
+def objects(answer: Answer) -> list[dict[str, Any]]:
+    """Return the answer's rows for JSON.
+
+    :raises FormatError: if two columns have one name.
+    """
     names = answer.columns
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -25,7 +25,7 @@ from tests.support.nights import work
 TOKEN = "a-token-of-some-length-0123456789"
 ME = Implementation(name="test-agent", version="1")
 TOOLS = {
-    *("status", "top", "explain", "menu", "check", "queue", "report"),
+    *("status", "top", "explain", "menu", "check", "queue", "sql", "report"),
     *("propose", "withdraw"),
 }
 
@@ -77,6 +77,9 @@ async def drive(client: Client, loop: PausedLoop) -> None:
     assert await answer(client, "explain", iteration=99) is None
     assert (await answer(client, "top", k=2))["configs"]
     assert (await answer(client, "report"))["iterations"] == 4
+    found = await answer(client, "sql", query="SELECT count(*) AS n FROM iterations")
+    assert found["rows"] == [{"n": 4}]
+    assert await answer(client, "sql", query="DELETE FROM iterations") is None
     for uri in ("autoresearch://journal", "autoresearch://docs/automation"):
         [content] = (await client.read_resource(uri)).contents
         assert len(content.text) > 1000  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from autoresearch.errors import AutoresearchError
-from autoresearch.layout import JOURNAL_FILE, in_flight_files
+from autoresearch.layout import JOURNAL_FILE
 from autoresearch.plain_text import plain
 from autoresearch.values import Frozen
 from autoresearch.words import counted, duration_text
@@ -17,8 +17,6 @@ from trainer.spec import BPB, Measure
 from trajectory.live.follower import SILENT_S, Follower
 from trajectory.lock import lock_state
 from trajectory.proposals import MODEL
-
-KILLED = "its process was killed before it had finished; resume it with the same `loop` command"
 
 
 class Glance(Frozen):
@@ -80,15 +78,6 @@ def campaigns_below(places: list[Path]) -> Iterator[Path]:
                 yield Path(here)
 
 
-def trouble_of(follower: Follower) -> str | None:
-    """Return the error or the kill that ended the last session; None if it runs or ended well."""
-    held = lock_state(follower.directory)
-    if held == "held" or follower.trouble is not None:
-        return None if held == "held" else follower.trouble
-    unfinished = in_flight_files(follower.directory) or not follower.briefs
-    return KILLED if held == "abandoned" and unfinished else None
-
-
 def glance(follower: Follower) -> Glance:
     """Read on, and return the campaign as it is now."""
     directory, trouble = follower.directory, None
@@ -98,7 +87,7 @@ def glance(follower: Follower) -> Glance:
             follower.poll()
     except AutoresearchError as error:
         trouble = str(error)
-    trouble = trouble or trouble_of(follower)
+    trouble = trouble or follower.trouble
     status, evidence = follower.status(), follower.evidence
     state: Literal["running", "paused", "at rest", "in trouble"] = "at rest"
     if trouble is not None:
