@@ -1,6 +1,6 @@
 """Ask a small real model for proposals, and count what its replies are worth.
 
-``python -m bench.model_replies --model gemma3 --asks 40`` prints the share of replies and of asked
+``python -m bench.model_replies --model gemma3 --asks 40`` prints the share of replies and of asks
 that pass the rails, the share that repeats the prompt's example, distinct knobs, and tokens. It is
 asked about the tests' campaigns, random iterations of cpu-tiny.
 """
@@ -33,17 +33,17 @@ from trajectory.proposals import Arm, Attempt, ProposerRecord
 
 TASKS: dict[str, tuple[Arm, ...]] = {"propose": (), "pick": ("pick",), "both": ("pick", "own")}
 ITERATIONS = (0, 3, 8, 20)
-"""Iterations of the campaigns, in ask."""
+"""Iterations of the campaigns, in rotation."""
 SERVER = "llama-server"
 PATIENCE = Patience(timeout_s=600, deadline_s=600)
 
 
-def one_ask(url: str, task: str, number: int, tokens: int) -> dict[str, Any]:
-    """Return what one ask came to."""
+def one_ask(endpoint: Endpoint, task: str, number: int, tokens: int) -> dict[str, Any]:
+    """Return the outcome of one ask."""
     memory = memory_of(ITERATIONS[number % len(ITERATIONS)], seed=number)
     memory = replace(memory, seed=number, max_changes=len(memory.menu.knobs))
     rails = Rails(memory.menu, budget=Budget())
-    llm = LlmProposer(Endpoint(url, patience=PATIENCE), rails, Prompter(Budget(), tokens=tokens))
+    llm = LlmProposer(endpoint, rails, Prompter(Budget(), tokens=tokens))
     attempts: tuple[Attempt, ...]
     record, changes = ProposerRecord(kind=""), {}
     arms = TASKS[task]
@@ -79,13 +79,13 @@ def _is(raw: str, example: object) -> bool:
 
 
 def summary(asked: list[dict[str, Any]]) -> str:
-    """Return the figures of several asked in one line."""
+    """Return the figures of several asks in one line."""
     knobs = Counter(name for ask in asked for name in _names(ask["changes"]))
     read = [count for ask in asked for count, _ in ask["tokens"][:1] if count]
     written = [count for ask in asked for _, count in ask["tokens"] if count]
     replies = [allowed for ask in asked for allowed in ask["allowed"]]
     return (
-        f"{len(asked)} asked: first reply valid {fmean(ask['allowed'][0] for ask in asked):.0%}, "
+        f"{len(asked)} asks: first reply valid {fmean(ask['allowed'][0] for ask in asked):.0%}, "
         f"a reply valid {fmean(any(ask['allowed']) for ask in asked):.0%}, "
         f"of {len(replies)} replies {fmean(replies):.0%}; the example's words "
         f"{fmean(any(ask['example']) for ask in asked):.0%}; {len(knobs)} knobs; arms "
@@ -114,8 +114,9 @@ def main(
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"
         with small_model(SERVER, log, context=8192, model=model) as url:
+            endpoint = Endpoint(url, patience=PATIENCE)
             for number in range(asks):
-                asked.append(one_ask(url, task, number, tokens))
+                asked.append(one_ask(endpoint, task, number, tokens))
                 if out is not None:
                     with out.open("a") as file:
                         file.write(json.dumps({"model": model, "task": task, **asked[-1]}) + "\n")

