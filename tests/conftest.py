@@ -7,8 +7,11 @@ Neither keeps anything between runs, so the command alone determines the cases.
 
 from __future__ import annotations
 
+import os
 import signal
+from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A shell without job control starts background processes with SIGINT ignored, nohup with SIGHUP.
@@ -36,3 +39,11 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=10)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder in which :meth:`tests.support.campaigns.Toy.begun` keeps its campaigns."""
+    if not hasattr(config, "workerinput"):  # xdist's workers inherit the environment
+        shared = TemporaryDirectory(prefix="toy-")
+        os.environ["TOY_CAMPAIGNS"] = shared.name
+        config.add_cleanup(shared.cleanup)

@@ -47,13 +47,10 @@ def top(toy: Toy) -> dict[str, Any]:
 
 
 def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
-    without = said(toy.loop(6, "--json"))
-    assert without["confirmed"] is None
+    toy.begun(6)
     before = top(toy)
     assert any(row["decision"]["action"] == "keep" for row in toy.iterations())
     assert before["confirmed"] is None
-    plain = toy.run("top", f"--campaign={toy.campaign}").stdout
-    assert "nothing is confirmed yet" in plain
 
     found = said(toy.loop(6, "--confirm", "--json"))["confirmed"]
     runs = fresh_runs(toy)
@@ -85,9 +82,6 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert after["confirmed"] == found
     told = next(e for e in after["configs"] if e["config_hash"] == chosen["config_hash"])
     assert told["confirmed"]["claimed"] == told["delta_vs_baseline"]
-    plain = toy.run("top", f"--campaign={toy.campaign}").stdout
-    assert "confirmed: iteration" in plain
-    assert f"{chosen['gains'][1]['delta']:+.4f}" in plain
 
     # A repeated command runs nothing again, even after the index is gone.
     rows = toy.rows()
@@ -99,28 +93,22 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     # stronger evidence.
     fewer = confirm(toy, "--seeds=3")
     assert fewer.returncode == 1
-    assert "ask for --seeds 6 or more" in " ".join((fewer.stdout + fewer.stderr).split())
     more = said(confirm(toy, "--seeds=7", "--json"))
     assert (found["looks"], more["looks"]) == (0, 1)
     assert said(confirm(toy, "--seeds=7", "--json")) == more
-    assert "look 2 of this campaign" in toy.run("top", f"--campaign={toy.campaign}").stdout
     found, chosen = more, more["configs"][0]
 
     # The page shows the confirmed gain.
     assert toy.run("report", f"--campaign={toy.campaign}").returncode == 0
     page = (toy.campaign / "report" / "report.html").read_text("utf-8")
     gain = f"{chosen['gains'][1]['delta']:+.4f}".replace("-", "\N{MINUS SIGN}")
-    assert f"Iteration {chosen['iter']}, the best of" in page
     assert f"<b>{gain}</b>" in page
-    assert "The search claimed" in page
 
 
 @pytest.mark.slow
 def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) -> None:
-    assert toy.loop(3).returncode == 0
-    twin = Toy(tmp_path / "twin")
-    twin.campaign.parent.mkdir(parents=True)
-    subprocess.run(["cp", "-r", toy.campaign, twin.campaign], check=True)
+    toy.begun(4)
+    twin = Toy(tmp_path / "twin").begun(4)
     whole = said(confirm(twin, "--seeds=3", "--json"))
 
     for rows in (2, 5):
@@ -142,13 +130,13 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) 
     assert scores == {(r.config_hash, r.trial.seed): r.trial.val_bpb for r in fresh_runs(twin)}
 
     # The search resumes where it was, and does not use the fresh runs as its own.
-    assert toy.loop(4).returncode == 0
-    assert len(toy.iterations()) == 4
+    assert toy.loop(5).returncode == 0
+    assert len(toy.iterations()) == 5
 
 
 @pytest.mark.slow
 def test_other_texts_are_scored_besides(toy: Toy) -> None:
-    assert toy.loop(3).returncode == 0
+    toy.begun(4)
     other = toy.home / "other.txt"
     other.write_text("Quite another text, about ships and the sea.\n" * 40)
     found = said(confirm(toy, "--top=1", "--seeds=2", f"--heldout={other}", "--json"))
@@ -166,19 +154,8 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
     assert len(fresh_runs(toy)) == runs
     assert fewer["configs"][0]["gains"] == found["configs"][0]["gains"][:2]
 
-    # Later confirmations report how many configs were scored on the text before.
-    assert "looked at this text before" not in confirm(toy, "--top=1", "--seeds=2").stdout
-    assert confirm(toy, "--top=4", "--seeds=2").returncode == 0
-    # The repeated confirmation covers rank 1, and the incumbent if that is another config.
-    again = len(said(confirm(toy, "--top=1", "--seeds=2", "--json"))["configs"])
-    others = len({row.config_hash for row in fresh_runs(toy)}) - again - 1
-    assert others >= 1
-    told = confirm(toy, "--top=1", "--seeds=2").stdout
-    assert f"{others} other config" in told
-
     refused = confirm(toy, f"--heldout={write_text_corpus(toy.home / 'text') / '000.txt'}")
     assert refused.returncode == 1
-    assert "choose a text that it does not hold" in refused.stdout + refused.stderr
 
 
 @pytest.mark.slow
@@ -189,13 +166,12 @@ def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     orders = sorted((toy.campaign / "trials" / ".specs").glob("t??????.json"))
     held = {json.loads(order.read_text())["train_tokens"] for order in orders}
     done = confirm(toy, "--top=1", "--seeds=2")
-    assert "these runs train without them, as all of this campaign did" in done.stdout
+    assert done.returncode == 0, done.stderr
     assert {row.train_tokens for row in fresh_runs(toy)} == held
     assert held == {first["train_tokens"]}
 
     again = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", "--no-hold-back")
     assert again.returncode == 1
-    assert "hold_back is True there and False here" in again.stdout + again.stderr
 
     journal = toy.campaign / "trajectory.jsonl"
     mine = f'"train_tokens":{first["train_tokens"]},"reference"'
@@ -204,52 +180,22 @@ def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     journal.write_text(journal.read_text().replace(mine, theirs))
     refused = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}")
     assert refused.returncode == 1
-    assert "this version would hold back all but" in refused.stdout + refused.stderr
 
 
 @pytest.mark.slow
 def test_trouble_while_confirming_costs_nothing_of_the_night(toy: Toy) -> None:
-    assert toy.loop(6).returncode == 0
+    toy.begun(4)
     (toy.campaign / "texts").write_text("in the way")
-    done = toy.loop(6, "--confirm", "--json")
+    done = toy.loop(4, "--confirm", "--json")
     night = said(done)
-    assert night["iterations"] == 6
+    assert night["iterations"] == 4
     assert night["confirmed"] is None
     assert night["not_confirmed"]
-    assert f"go on with: autoresearch confirm --campaign {toy.campaign}" in done.stderr
     (toy.campaign / "texts").unlink()
     assert confirm(toy, "--seeds=2", "--top=1").returncode == 0
 
 
 def test_without_anything_to_confirm_it_says_so(toy: Toy) -> None:
-    assert toy.loop(0).returncode == 0
+    toy.begun(0)
     refused = confirm(toy)
     assert refused.returncode == 1
-    assert "nothing but the baseline was measured" in refused.stdout + refused.stderr
-
-
-@pytest.mark.slow
-def test_a_corpus_too_small_for_a_second_text_is_told_of(toy: Toy) -> None:
-    """A tenth of twenty documents is two, and a tenth of the rest is one, which is too few."""
-    small = toy.home / "small"
-    small.mkdir()
-    for number in range(20):
-        text = f"document {number:02d}\n" + "about the loss " * 60
-        (small / f"{number}.txt").write_text(text)
-    assert toy.loop(3, f"--corpus={small}").returncode == 0
-    done = confirm(toy, "--top=1", "--seeds=2")
-    assert done.returncode == 0, done.stderr
-    assert "too few whole documents at its end to set any text aside" in done.stdout
-    assert "--heldout FILE" in done.stdout
-    assert "on the text that the search scored too" in done.stdout
-    assert ends(toy)[-1].found.texts == ()
-
-    # A kill after the last run and before its row; then the search continues.
-    journal = toy.campaign / "trajectory.jsonl"
-    lines = journal.read_text().splitlines(keepends=True)
-    assert '"kind":"confirmed"' in lines[-1]
-    journal.write_text("".join(lines[:-2]))
-    lost = json.loads(lines[-2])["trial"]["trial_id"]
-    assert toy.loop(4, f"--corpus={small}").returncode == 0
-    assert confirm(toy, "--top=1", "--seeds=2").returncode == 0
-    assert lost in {row.trial.trial_id for row in fresh_runs(toy)}

@@ -127,10 +127,3 @@ def _holds_the_order(toy: Toy) -> None:
         assert said["budget"] == {"unit": "steps", "amount": row["steps"]}
     for row in rows_of(toy, "ladder"):
         assert (row["prediction_sha256"] is None) == (row["rung"] < 4)
-
-
-def test_without_a_campaign_it_is_refused_in_one_sentence(toy: Toy) -> None:
-    refused = ladder(toy)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("error: ")
-    assert refused.stderr.count("\n") == 1

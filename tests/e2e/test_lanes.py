@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 
 from tests.support.accounts import nothing_is_amiss
 from tests.support.campaigns import Toy
+from tests.support.in_process import run_here
 from tests.support.waiting import wait_for_all_gone, wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -66,7 +65,6 @@ def test_each_lane_has_cores_of_its_own_and_rows_say_which_ran_what(toy: Toy) ->
     assert {place["lane"] for place in places} == {"0", "1"}
     assert {row["lanes"] for row in toy.iterations()} == {2}
     assert tomllib.loads((toy.campaign / "campaign.toml").read_text())["lanes"] == 2
-    assert "2 trials at once, each on" in output
     alone = toy.loop(7, "--lanes=1")
     assert alone.returncode == 0, alone.stderr
     last = toy.iterations()[-1]
@@ -78,16 +76,12 @@ def _begun(toy: Toy) -> set[str]:
     return {path.name for path in (toy.campaign / "trials").glob("t*")}
 
 
-def kill_and_resume(toy: Toy, moments: int, seed: int) -> None:
-    rng, iterations = random.Random(seed), 0
-    for _ in range(moments):
+def test_killed_with_several_in_flight_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
+    iterations = 0
+    for _ in range(2):
+        left = _begun(toy)
         running = toy.start(iterations + 40, "--lanes=2")
-        if rng.random() < 0.8:  # otherwise during the start
-            left = _begun(toy)
-            wait_until(lambda: in_flight(toy) >= 2 and _begun(toy) - left)  # noqa: B023
-        else:
-            wait_until((toy.campaign / "trajectory.jsonl").exists)
-        time.sleep(rng.uniform(0.0, 2.0))
+        wait_until(lambda: in_flight(toy) >= 2 and len(_begun(toy) - left) > 2)  # noqa: B023
         servers = below(running.pid)
         os.kill(running.pid, signal.SIGKILL)
         running.communicate()
@@ -99,16 +93,6 @@ def kill_and_resume(toy: Toy, moments: int, seed: int) -> None:
     assert final.returncode == 0, final.stderr
     assert in_flight(toy) == 0
     nothing_is_amiss(toy, iterations + 4)
-
-
-def test_killed_with_several_in_flight_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
-    kill_and_resume(toy, moments=2, seed=3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_at_eight_random_moments(toy: Toy) -> None:
-    kill_and_resume(toy, moments=8, seed=4)
 
 
 @pytest.mark.slow
@@ -154,14 +138,10 @@ def test_a_fork_server_that_dies_costs_no_trial(toy: Toy) -> None:
     assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
 
 
-@pytest.mark.parametrize(
-    ("lanes", "says"),
-    [("0", "ask for 1 to 256"), ("many", "neither a number of lanes nor 'auto'")],
-)
-def test_lanes_that_make_no_sense_leave_no_campaign(toy: Toy, lanes: str, says: str) -> None:
-    refused = toy.loop(1, f"--lanes={lanes}")
-    assert refused.returncode != 0
-    assert says in " ".join(refused.stderr.replace("│", " ").split())
+@pytest.mark.parametrize("lanes", ["0", "many"])
+def test_lanes_that_make_no_sense_leave_no_campaign(toy: Toy, lanes: str) -> None:
+    words = (*toy.arguments(1)[1:], f"--lanes={lanes}")
+    assert run_here(words, toy.home, toy.environment).returncode != 0
     assert not toy.campaign.exists()
 
 
@@ -169,9 +149,7 @@ def test_lanes_that_make_no_sense_leave_no_campaign(toy: Toy, lanes: str, says: 
 def test_what_auto_finds_is_kept_and_not_measured_again(toy: Toy) -> None:
     first = toy.loop(0, "--lanes=auto")
     assert first.returncode == 0, first.stderr
-    assert "by measurement" in first.stdout + first.stderr
     kept = tomllib.loads((toy.campaign / "campaign.toml").read_text())["lanes"]
     again = toy.loop(1, "--lanes=auto")
     assert again.returncode == 0, again.stderr
-    assert "by measurement" not in again.stdout + again.stderr
     assert toy.iterations()[-1].get("lanes", 1) == kept

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import socket
-import time
 import tomllib
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import pytest
 
 from tests.support.accounts import nothing_is_amiss
 from tests.support.campaigns import Toy
-from tests.support.openai_server import OpenAIServer, hangs, says
+from tests.support.openai_server import OpenAIServer, hangs
 from tests.support.waiting import wait_until
 from trainer.isolation.sealed_spec import sealed_path
 from trajectory.rows import SCHEMA
@@ -33,8 +31,6 @@ def test_a_campaign_from_nothing_then_resumed(toy: Toy) -> None:
     rows = toy.rows()
     assert [row["kind"] for row in rows[:3]] == ["campaign", "baseline", "baseline"]
     assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
-    assert "3 of 3 iterations · " in first.stdout
-    assert "left (about" not in first.stdout, "at the end nothing is left to tell"
     assert rows[0]["schema"] == SCHEMA
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
 
@@ -48,43 +44,13 @@ def test_a_campaign_from_nothing_then_resumed(toy: Toy) -> None:
     assert (toy.campaign / "trajectory.jsonl").read_bytes().startswith(before)
 
 
-def _trials(toy: Toy) -> list[object]:
-    rows = toy.rows()
-    baseline = [row["trial"] for row in rows if row["kind"] == "baseline"]
-    return baseline + [trial for row in toy.iterations() for trial in row["trials"]]
-
-
-@pytest.mark.slow
-def test_trials_and_hours_end_it_too_and_count_what_earlier_sittings_did(toy: Toy) -> None:
-    assert toy.loop(1).returncode == 0
-    begun = len(_trials(toy))
-
-    def on(*goal: str) -> str:
-        done = toy.run("loop", f"--campaign={toy.campaign}", *goal)
-        assert done.returncode == 0, done.stderr
-        return " ".join(done.stdout.split())
-
-    assert f"the goal of {begun} trials is reached ({begun} trials)" in on(f"--trials={begun}")
-    assert len(_trials(toy)) == begun
-    assert f"the goal of {begun + 1} trials is reached" in on(
-        f"--trials={begun + 1}", "--iters=99", "--hours=9"
-    )
-    assert begun < len(_trials(toy)) <= begun + 8
-    before = len(_trials(toy))
-    assert "the goal of 1e-06 h is reached" in on("--hours=0.000001")
-    assert len(_trials(toy)) == before
-    assert "the goal of 1 iteration is reached" in on("--iters=1", "--trials=999")
-
-
 @pytest.mark.slow
 def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) -> None:
     """Proposers continue as if never stopped: on a CPU the two searches are equal bit for bit."""
     assert toy.loop(4).returncode == 0
-    other = Toy(tmp_path / "other")
-    other.menu.write_text(toy.menu.read_text())
-    for iters in (1, 2, 4):
-        done = other.loop(iters)
-        assert done.returncode == 0, done.stderr
+    other = Toy(tmp_path / "other").begun(2)
+    done = other.loop(4)
+    assert done.returncode == 0, done.stderr
 
     def story(rows: list[dict[str, object]]) -> list[object]:
         return [
@@ -97,8 +63,7 @@ def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
-    assert toy.loop(3).returncode == 0
-    for row in toy.iterations():
+    for row in toy.begun(4).iterations():
         for trial in row["trials"]:
             directory = toy.campaign / "trials" / trial["trial_id"]
             spec = json.loads((directory / "spec.json").read_text())
@@ -116,7 +81,7 @@ def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_top_ranks_distinct_configs(toy: Toy) -> None:
-    assert toy.loop(4).returncode == 0
+    toy.begun(4)
     top = toy.run("top", "--k", "10", "--json", f"--campaign={toy.campaign}")
     assert top.returncode == 0, top.stderr
     ranked = json.loads(top.stdout)["configs"]
@@ -126,37 +91,18 @@ def test_top_ranks_distinct_configs(toy: Toy) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change", ["--budget=7 steps", "--horizon=budget", "--tokenizer=bpe:300", "--seed=9"]
-)
-def test_another_ruler_is_refused_with_the_difference(toy: Toy, change: str) -> None:
-    assert toy.loop(1).returncode == 0
+def test_another_evaluation_or_text_is_refused(toy: Toy) -> None:
+    toy.begun(2)
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
-    refused = toy.loop(2, change)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("error: ")
-    assert refused.stderr.count("\n") == 1
-    assert change[2:].split("=", maxsplit=1)[0].split("-", maxsplit=1)[0] in refused.stderr
-    assert (toy.campaign / "trajectory.jsonl").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_another_menu_is_refused(toy: Toy) -> None:
-    assert toy.loop(1).returncode == 0
-    toy.menu.write_text(toy.menu.read_text().replace("high = 1e-1", "high = 2e-1"))
-    refused = toy.loop(2)
-    assert refused.returncode == 1
-    assert "menu" in refused.stderr
-
-
-@pytest.mark.slow
-def test_a_corpus_that_changed_is_refused(toy: Toy) -> None:
-    assert toy.loop(1).returncode == 0
+    for change in ("--budget=7 steps", "--horizon=budget", "--tokenizer=bpe:300", "--seed=9"):
+        refused = toy.loop(3, change)
+        assert refused.returncode == 1
+        assert refused.stderr.startswith("error: ")
+        assert refused.stderr.count("\n") == 1
     for path in (toy.home / "text").iterdir():
         path.write_text(path.read_text().replace("loop", "hoop"))
-    refused = toy.loop(2)
-    assert refused.returncode == 1
-    assert "corpus" in refused.stderr
+    assert toy.loop(3).returncode == 1
+    assert (toy.campaign / "trajectory.jsonl").read_bytes() == before
 
 
 @pytest.mark.slow
@@ -188,7 +134,7 @@ def test_two_signals_stop_at_once_and_lose_only_the_trial(toy: Toy) -> None:
 
 
 @pytest.mark.slow
-def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> None:
+def test_a_tracker_that_hangs_does_not_hold_up_two_signals(toy: Toy) -> None:
     pytest.importorskip("mlflow")
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -200,8 +146,6 @@ def test_a_tracker_that_hangs_holds_up_two_signals_for_two_seconds(toy: Toy) -> 
         output, _ = running.communicate()
         connection.close()
     assert running.returncode == 130, output
-    said = " ".join(output.split())
-    assert "--log mlflow is abandoned (it was not done 2 s after the end)" in said
 
 
 @pytest.mark.slow
@@ -232,7 +176,7 @@ def test_a_second_writer_is_told_who_holds_the_campaign(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_torn_last_line_is_repaired_and_said(toy: Toy) -> None:
-    assert toy.loop(2).returncode == 0
+    toy.begun(2)
     with (toy.campaign / "trajectory.jsonl").open("ab") as journal:
         journal.write(b'{"kind":"iteration","iter":3,"at":"2026')
     resumed = toy.loop(3)
@@ -240,12 +184,18 @@ def test_a_torn_last_line_is_repaired_and_said(toy: Toy) -> None:
     assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
 
 
-def crash_and_resume(toy: Toy, moments: int, seed: int) -> None:
-    rng = random.Random(seed)
+def test_killed_at_each_stage_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
+    trials = toy.campaign / "trials"
+    stages = (
+        (toy.campaign / "campaign.lock").exists,
+        (trials / "t000001" / "curve.jsonl").exists,
+        (trials / "t000004" / "result.json").exists,
+        (trials / "t000006").exists,
+    )
     iterations = 0
-    for _ in range(moments):
+    for reached in stages:
         running = toy.start(iterations + 30)
-        time.sleep(rng.uniform(0.5, 4.0))
+        wait_until(reached)
         os.kill(running.pid, signal.SIGKILL)
         running.communicate()
         if (toy.campaign / "trajectory.jsonl").exists():
@@ -257,16 +207,6 @@ def crash_and_resume(toy: Toy, moments: int, seed: int) -> None:
     numbers = [row["iter"] for row in toy.iterations()]
     assert numbers == sorted(numbers)
     nothing_is_amiss(toy, iterations + 1)
-
-
-def test_killed_at_random_moments_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
-    crash_and_resume(toy, moments=2, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_at_twelve_random_moments(toy: Toy) -> None:
-    crash_and_resume(toy, moments=12, seed=2)
 
 
 @pytest.mark.slow
@@ -289,7 +229,6 @@ def test_a_baseline_that_fails_is_accounted_for_and_tried_again(toy: Toy) -> Non
     for attempt in (1, 2):
         failed = toy.loop(1)
         assert failed.returncode == 1
-        assert "timeout" in failed.stderr
         notes = [row for row in toy.rows() if row["kind"] == "event"]
         assert [note["trial_ids"] for note in notes] == [
             [f"t{number:06d}"] for number in range(1, attempt + 1)
@@ -298,9 +237,8 @@ def test_a_baseline_that_fails_is_accounted_for_and_tried_again(toy: Toy) -> Non
 
 @pytest.mark.slow
 def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(toy: Toy) -> None:
-    assert toy.loop(1).returncode == 0
-    shutil.rmtree(toy.campaign / "trials")
-    assert toy.loop(2).returncode == 0
+    shutil.rmtree(toy.begun(2).campaign / "trials")
+    assert toy.loop(3).returncode == 0
     used = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
     used += [row["trial"]["trial_id"] for row in toy.rows() if row["kind"] == "baseline"]
     assert len(set(used)) == len(used)
@@ -317,7 +255,6 @@ def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
     (toy.campaign / "trajectory.jsonl").write_bytes(journal)
     more = toy.run("loop", "--iters=3", f"--campaign={toy.campaign}")
     assert more.returncode == 0, more.stderr
-    assert "campaign.toml was missing" in more.stdout
     assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
     assert (toy.campaign / "trajectory.jsonl").read_bytes().startswith(journal)
     made = tomllib.loads((toy.campaign / "campaign.toml").read_text())
@@ -329,14 +266,13 @@ def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
     (toy.campaign / "campaign.toml").unlink()
     refused = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", f"--corpus={other}")
     assert refused.returncode == 1
-    assert "was measured on the corpus" in refused.stderr
     assert not (toy.campaign / "campaign.toml").exists()
 
 
 @pytest.mark.slow
 def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> None:
     """A kill before an iteration's row leaves this state; a second kill precedes the repair."""
-    assert toy.loop(2).returncode == 0
+    toy.begun(2)
     journal = toy.campaign / "trajectory.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     lost = {trial["trial_id"] for trial in json.loads(lines[-1])["trials"]}
@@ -353,57 +289,20 @@ def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["banana", "cuda:99"])
-def test_a_device_that_is_not_there_leaves_no_campaign(toy: Toy, device: str) -> None:
-    refused = toy.loop(1, f"--device={device}")
-    assert refused.returncode == 1
-    assert "device" in refused.stderr
+def test_a_device_that_is_not_there_leaves_no_campaign(toy: Toy) -> None:
+    assert toy.loop(1, "--device=cuda:99").returncode == 1
     assert not toy.campaign.exists()
 
 
 @pytest.mark.slow
-def test_a_campaign_in_an_odd_place_says_so_as_it_is(toy: Toy) -> None:
-    toy.campaign = toy.home / "runs" / "x [bold] y[/b]"
-    done = toy.loop(1)
-    assert done.returncode == 0, done.stderr
-    assert f"--campaign '{toy.campaign}'" in done.stdout
-
-
-@pytest.mark.slow
-def test_a_campaign_that_is_a_file_is_refused_in_one_sentence(toy: Toy) -> None:
-    toy.campaign.parent.mkdir(parents=True)
-    toy.campaign.write_text("not a directory")
-    refused = toy.loop(1)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("error: ")
-    assert refused.stderr.count("\n") == 1
-
-
-@pytest.mark.slow
 def test_a_pipe_where_a_result_should_be_does_not_hang_the_resumption(toy: Toy) -> None:
-    assert toy.loop(1).returncode == 0
+    toy.begun(2)
     planted = toy.campaign / "trials" / "t000099"
     planted.mkdir()
     orders = [sealed_path(planted.with_name(name)) for name in ("t000001", planted.name)]
     orders[1].write_bytes(orders[0].read_bytes())
     os.mkfifo(planted / "result.json")
     os.mkfifo(planted / "spec.json")
-    done = toy.loop(2)
+    done = toy.loop(3)
     assert done.returncode == 0, done.stderr
     assert ["t000099"] in [row["trial_ids"] for row in toy.rows() if row["kind"] == "event"]
-
-
-@pytest.mark.slow
-def test_against_the_baseline_the_incumbent_is_the_best_not_the_latest(toy: Toy) -> None:
-    turns = [says(json.dumps({"changes": {"lr": lr}, "reason": "try it"})) for lr in (0.03, 0.005)]
-    with OpenAIServer(turns) as server:
-        toy.environment["AUTORESEARCH_LLM_BASE_URL"] = server.url
-        done = toy.loop(2, "--proposer=llm", "--reference=baseline", "--z=0", "--json")
-    assert done.returncode == 0, done.stderr
-    first, second = toy.iterations()
-    assert [row["decision"]["action"] for row in (first, second)] == ["keep", "keep"]
-    best = min((first, second), key=lambda row: row["decision"]["delta"])
-    assert json.loads(done.stdout)["incumbent"]["config_hash"] == best["config_hash"]
-    assert {row["decision"]["reference_hash"] for row in (first, second)} == {
-        toy.rows()[1]["config_hash"]
-    }

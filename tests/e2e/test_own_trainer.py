@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import script
+from tests.support.in_process import run_here
 from tests.support.own_trainers import DATA, TRAIN, Own, by_hand
 from tests.support.waiting import wait_until
 from trainer.isolation.trial_files import read_curve
@@ -18,11 +18,7 @@ from trainer.isolation.trial_files import read_curve
 
 def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     own = Own(tmp_path)
-    said = own.loop(6, "--no-confirm", "--seed=3")
-    assert "val loss ([0-9.]+)', last), in nats per point, lower is better" in said
-    assert "no network" in said
-    assert "baseline  seed 3000" in said
-    assert "bpb" not in said
+    assert "bpb" not in own.loop(6, "--no-confirm", "--seed=3")
     first = own.rows("campaign")[0]
     assert first["measure"]["unit"] == "nats per point"
     assert "corpus" not in first
@@ -38,7 +34,6 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
         assert [(point.step, point.loss) for point in points] == curve
         assert trial["result"]["score"] == score
     listed = own("top")
-    assert "the script itself evaluates" in listed
     assert "bpb" not in listed
     best = json.loads(own("top", "--json"))
     assert (best["unit"], best["direction"]) == ("nats per point", "minimise")
@@ -46,7 +41,8 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     assert first_config["score"] == first_config["objective"]
     assert first_config["score_lo"] < first_config["score"] < first_config["score_hi"]
     # Resuming needs only the campaign.
-    assert "8 iterations" in own.loop(8, "--no-confirm")
+    own.loop(8, "--no-confirm")
+    assert len(own.rows("iteration")) == 8
 
 
 @pytest.mark.slow
@@ -58,33 +54,28 @@ def test_what_the_record_is_asked_for_works_on_it(tmp_path: Path) -> None:
     shown = json.loads(own("report", here, "--json"))["summary"]["best"]
     assert 0 < shown["score_lo"] < shown["score"] < shown["score_hi"]
     page = (own.campaign / "report" / "report.html").read_text()
-    assert "How it was measured is that script" in page
+    assert "nats per point" in page
     assert "bits per byte" not in page
-    assert "The score, in nats per point, ± half its 95 % interval" in " ".join(page.split())
-    assert "the command&#39;s runs, its own evaluation included" in page
-    assert "<td>evaluation</td>" not in page
-    said = own("stress", here, "--top=1", "--steps=200", "--seeds=1")
-    assert "survives" in said
-    assert "nats per point" in said
-    refused = own("handoff", here, "--target=llama-7b", code=1)
-    assert "nobody but that script knows" in refused
-    assert "Traceback" not in refused
-    for words in (("ladder", "--hours=1"), ("cost",)):
-        assert "only the knobs of its menu" in " ".join(own(*words, here, code=1).split())
-    assert "leave --fidelity out" in own("calibrate", here, "--fidelity", code=1)
-    for words in (("envelope",), ("compare",)):
-        assert "no shape and no tokens" in own(*words, "--menu=own.toml", code=1)
+    own("stress", here, "--top=1", "--steps=200", "--seeds=1")
+    # What needs the shape of a GPT is refused.
+    own("handoff", here, "--target=llama-7b", code=1)
+    for words in (("ladder", "--hours=1"), ("cost",), ("calibrate", "--fidelity")):
+        refused = run_here((*words, here), own.checkout, own.env)
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    for name in ("envelope", "compare"):
+        assert run_here((name, "--menu=own.toml"), own.checkout, own.env).returncode == 1
     own("attribute", here, "--seeds=1", "--steps=150")
     own("export", here, "--to=csv", "--out=t.csv")
     head, *lines = (own.checkout / "t.csv").read_text().splitlines()
     assert {"score", "config.lr", "config.l2"} <= set(head.split(","))
     assert len(lines) > 8
     own("export", here, "--to=jsonl", "--out=t.jsonl")
-    assert "nats per point, lower is better" in own("import", "t.jsonl", "--campaign=runs/again")
+    own("import", "t.jsonl", "--campaign=runs/again")
     again = json.loads(own("top", "--campaign=runs/again", "--json"))
     assert again["configs"] == json.loads(own("top", here, "--json"))["configs"]
     own("reindex", here)
-    assert "sd" in own("calibrate", here, "--seeds=3")
+    own("calibrate", here, "--seeds=3")
+    assert len(own.rows("baseline")) == 3
 
 
 @pytest.mark.slow
@@ -98,11 +89,8 @@ def test_what_is_to_grow_grows(tmp_path: Path) -> None:
     assert (summary["unit"], summary["direction"]) == ("accuracy", "maximise")
     assert summary["best"]["score"] == best[0]["score"] == -summary["best"]["objective"]
     assert 0 < summary["baseline"]["score_lo"] < summary["baseline"]["score"] < 1
-    listed = own("top")
-    assert "accuracy, higher is better" in listed
-    shown = [float(line.split()[3]) for line in listed.splitlines() if re.match(r" +\d+ ", line)]
+    shown = [entry["score"] for entry in best]
     assert shown == sorted(shown, reverse=True)
-    assert 0 < shown[0] < 1
 
 
 @pytest.mark.slow
@@ -112,44 +100,35 @@ def test_another_script_is_another_ruler(tmp_path: Path) -> None:
     script(own.checkout, "notes", "notes.txt")
     own.loop(2, "--no-confirm")
     script(own.checkout, DATA.replace("0.6", "0.9"), "data.py")
-    refused = own.loop(3, "--no-confirm", code=1)
-    assert "is another than" in refused
-    assert "put it back, or start another campaign" in refused
+    own.loop(3, "--no-confirm", code=1)
+    assert len(own.rows("iteration")) == 2
 
 
 @pytest.mark.slow
 def test_a_script_that_does_nothing_with_its_seed_is_seen_to(tmp_path: Path) -> None:
     own = Own(tmp_path)
     script(own.checkout, TRAIN.replace("points(args.seed)", "points(1)"))
-    said = own("loop", "--menu=own.toml", "--iters=4", "--baseline-seeds=4", "--max-runs=3")
-    same = "every run of a config is the same"
-    assert said.count(same) == 1
-    assert "not confirmed" not in said
+    own("loop", "--menu=own.toml", "--iters=4", "--baseline-seeds=4", "--max-runs=3")
     assert len(own.rows("baseline")) == 2
     raced = [row for row in own.rows("iteration") if row["trials"]]
     assert raced
     assert all(len(row["trials"]) == 1 for row in raced)
     assert {row["decision"]["action"] for row in raced} == {"keep", "discard"}
-    assert same in own("confirm", "--campaign=runs/own", code=1)
-    assert "no interval knows of chance" in " ".join(own("top", "--campaign=runs/own").split())
-    assert same not in own.loop(5, "--baseline-seeds=4", "--max-runs=3").split("baseline")[-1]
+    own("confirm", "--campaign=runs/own", code=1)
+    own.loop(5, "--baseline-seeds=4", "--max-runs=3")
     assert len(own.rows("baseline")) == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [True, False])
-def test_runs_that_differ_are_confirmed_whatever_the_menu_tells(
-    tmp_path: Path, *, told: bool
-) -> None:
+def test_runs_that_differ_are_confirmed_though_the_menu_passes_no_seed(tmp_path: Path) -> None:
     """A script that takes no seed and sets none gives different results at every run."""
     own = Own(tmp_path)
     menu = own.checkout / "own.toml"
-    if not told:
-        menu.write_text(menu.read_text().replace('"--seed={seed}", ', ""))
+    menu.write_text(menu.read_text().replace('"--seed={seed}", ', ""))
     own("loop", "--menu=own.toml", "--iters=2", "--baseline-seeds=3", "--no-confirm")
     assert len({row["trial"]["result"]["score"] for row in own.rows("baseline")}) == 3
-    assert "intervals" in own("confirm", "--campaign=runs/own", "--top=1", "--seeds=2")
-    assert "knows of chance" not in " ".join(own("top", "--campaign=runs/own").split())
+    own("confirm", "--campaign=runs/own", "--top=1", "--seeds=2")
+    assert own.rows("confirmed")
 
 
 @pytest.mark.slow
@@ -175,23 +154,21 @@ def test_failures_are_told_with_what_the_script_said_and_no_more(tmp_path: Path)
 @pytest.mark.slow
 def test_what_cannot_begin_says_so_before_anything_is_made(tmp_path: Path) -> None:
     own = Own(tmp_path)
-    assert "brings its own text" in own.loop(1, "--corpus=stdlib", code=1)
     menu = own.checkout / "own.toml"
     text = menu.read_text()
-    for old, new, says in (
-        ("train.py", "trian.py", "there is no trian.py in"),
-        ("{python}", "pyhton", "no program 'pyhton'"),
-        ("unit = ", 'directory = "nowhere"\nunit = ', "is not there"),
-        ("unit = ", f'directory = "{own.home}"\nunit = ', "holds the home"),
-        ("unit = ", 'reads = ["nothing"]\nunit = ', "which reads names, is not there"),
+    for old, new in (
+        ("train.py", "trian.py"),
+        ("{python}", "pyhton"),
+        ("unit = ", 'directory = "nowhere"\nunit = '),
+        ("unit = ", f'directory = "{own.home}"\nunit = '),  # it holds the home
+        ("unit = ", 'reads = ["nothing"]\nunit = '),
     ):
         menu.write_text(text.replace(old, new, 1))
-        refused = own.loop(1, code=1)
-        assert says in refused
-        assert "Traceback" not in refused
+        refused = run_here(("loop", "--menu=own.toml", "--iters=1"), own.checkout, own.env)
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
         assert not own.campaign.exists()
-        checks = json.loads(own("doctor", "--json", "--menu=own.toml", code=1))["checks"]
-        assert says in checks[-1]["found"]
+    checks = json.loads(own("doctor", "--json", "--menu=own.toml", code=1))["checks"]
+    assert checks[-1]["state"] == "bad"
 
 
 def test_the_interpreter_of_another_environment_is_asked_where_it_lies() -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from filelock import FileLock
+
+from tests.support.in_process import STARTED, run_here
 
 COMMAND = Path(sys.executable).with_name("autoresearch")
 
@@ -110,7 +115,7 @@ class Toy:
         self.home = home
         corpus = write_text_corpus(home / "text")
         self.menu = home / "toy.toml"
-        self.menu.write_text(MENU.format(corpus=corpus))
+        self.menu.write_text(MENU.format(corpus=corpus.name))
         self.campaign = home / "runs" / "toy"
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -135,6 +140,31 @@ class Toy:
     def loop(self, iters: int, *more: str) -> subprocess.CompletedProcess[str]:
         return self.run(*self.arguments(iters, *more)[1:])
 
+    def begun(self, iters: int) -> Self:
+        """Copy into this directory the default menu's campaign after this many iterations.
+
+        Each length is made once, for every worker of the test run.
+        """
+        shared = Path(os.environ["TOY_CAMPAIGNS"])
+        with FileLock(shared / "lock"):
+            made = Toy(shared / "made")
+            if not (shared / f"{iters}").exists():
+                before = max((n for n in range(iters) if (shared / f"{n}").exists()), default=None)
+                shutil.rmtree(made.home / "runs", ignore_errors=True)
+                if before is not None:
+                    shutil.copytree(shared / f"{before}", made.home / "runs")
+                done = made.loop(iters)
+                assert done.returncode == 0, done.stderr
+                shutil.copytree(made.home / "runs", shared / f"{iters}")
+        shutil.copytree(shared / f"{iters}", self.home / "runs")
+        shutil.copytree(made.home / "data", self.home / "data")
+        (self.campaign / "history.sqlite").unlink()  # it holds paths, and is made again
+        old, new = (str(home).encode() for home in (made.home, self.home))
+        for path in self.campaign.rglob("*"):
+            if path.is_file() and old in (text := path.read_bytes()):
+                path.write_bytes(text.replace(old, new))
+        return self
+
     def start(self, iters: int, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.arguments(iters, *more),
@@ -147,6 +177,8 @@ class Toy:
         )
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if arguments[0] not in STARTED:
+            return run_here(arguments, self.home, self.environment)
         return subprocess.run(
             [str(COMMAND), *arguments],
             cwd=self.home,

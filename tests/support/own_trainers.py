@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.campaigns import COMMAND
 from tests.support.commands import script
+from tests.support.in_process import STARTED, run_here
 from trainer.command.filling import filled
 from trainer.spec import TrialSpec
 
@@ -101,14 +102,17 @@ class Own:
         )
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        ended = subprocess.run(
-            [str(COMMAND), *words],
-            cwd=self.checkout,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        if words[0] not in STARTED:
+            ended = run_here(words, self.checkout, self.env)
+        else:
+            ended = subprocess.run(
+                [str(COMMAND), *words],
+                cwd=self.checkout,
+                env=self.env,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout + (ended.stderr if code else "")
 
