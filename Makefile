@@ -31,7 +31,8 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 tests: $(VENV)/.installed-dev $(VENV)/.system
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5 $(PYTEST_MARKS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5 \
+	  $(PYTEST_MARKS) $(if $(SLOW),--hypothesis-profile=ci) $(PYTEST_ARGS)
 
 # For the everyday change: style, types and what runs without starting programs, servers or training.
 # What it leaves out `make test` has.
@@ -41,7 +42,7 @@ QUICK := tests/test_architecture.py tests/test_words.py tests/autoresearch tests
 QUICK_LEFT_OUT := command|doctor|endpoint|postgres|extreme|history|longruns|prior_trials
 
 quick: lint types
-	$(BIN)/python -m pytest -q -n 2 -m "not slow" --hypothesis-profile=quick \
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" \
 	  -k "not ($(subst |, or ,$(QUICK_LEFT_OUT)))" $(QUICK) $(PYTEST_ARGS)
 
 # Property tests on cases that nobody has tried: every round a fresh seed, printed, and more cases than

@@ -1,7 +1,8 @@
 """Configure how property tests draw their cases.
 
-``make test`` and CI draw the same cases every time, so that an installation's test result does not
-depend on luck or load. ``make explore`` draws new cases, more of them, from seeds that it prints.
+``make test`` and CI, which draws more, draw the same cases every time, so that an installation's
+test result does not depend on luck or load. ``make explore`` draws new cases, more of them, from
+seeds that it prints.
 Neither keeps anything between runs, so the command alone determines the cases.
 """
 
@@ -25,6 +26,7 @@ for number, default in (
 
 settings.register_profile(
     "repeatable",
+    max_examples=10,
     derandomize=True,
     database=None,
     deadline=None,
@@ -37,7 +39,7 @@ settings.register_profile(
     derandomize=False,
     max_examples=500,
 )
-settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=10)
+settings.register_profile("ci", settings.get_profile("repeatable"), max_examples=30)
 settings.load_profile("repeatable")
 
 

@@ -91,7 +91,7 @@ def test_no_file_and_an_empty_one_have_no_rows(path: Path) -> None:
     assert list(read_rows(path)) == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(st.integers(1, len(RECORD) - 2))
 def test_a_torn_last_line_is_passed_over_then_cut_away_and_kept(cut: int) -> None:
     check_torn(RECORD[:cut])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -124,15 +123,13 @@ def test_one_that_hangs_on_opening_is_left_behind() -> None:
     never.set()
 
 
-def test_several_that_hang_at_the_end_share_one_wait() -> None:
+def test_what_hangs_at_the_end_does_not_keep_another_from_finishing() -> None:
     never, troubles = threading.Event(), list[str]()
-    loggers = [BackgroundLogger(str(i), lambda: Fake(on_close=never.wait)) for i in range(100)]
+    loggers = [BackgroundLogger(str(i), lambda: Fake(on_close=never.wait)) for i in range(3)]
     slow = Fake()
     loggers.append(BackgroundLogger("fine", lambda: slow))
-    began = time.monotonic()
-    LoggingWatcher(Recorder(), loggers, troubles.append).close(1.5)
-    assert time.monotonic() - began < 100  # one after the other, they would take 150
-    assert len(troubles) == 100  # the last one had the whole wait to finish in
+    LoggingWatcher(Recorder(), loggers, troubles.append).close(0.5)
+    assert len(troubles) == 3
     assert slow.closed.is_set()
     never.set()
 

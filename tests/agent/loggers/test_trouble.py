@@ -32,15 +32,6 @@ logger.close(30)
 print(logger.trouble)
 """
 BROKEN = {
-    "wandb": """
-def ready():
-    return list(here.glob("wandb/offline-run-*/*.wandb"))
-
-def break_it():
-    time.sleep(1)
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
-""",
     "wandb, while it is set up": """
 import wandb
 
@@ -87,6 +78,5 @@ def test_a_tracker_that_dies_is_one_note(tmp_path: Path, how: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert f"--log {name} is abandoned (" in done.stdout
     assert done.stdout.count("\n") == 1
     assert "Traceback" not in done.stderr

@@ -30,7 +30,7 @@ class Faulty(LocalExecutor):
         return super().submit(spec, trial_dir)
 
 
-@pytest.mark.parametrize("fault", ["driver", "norm"])
+@pytest.mark.parametrize("fault", ["driver", pytest.param("norm", marks=pytest.mark.slow)])
 def test_the_campaign_stops_at_the_first_trial(fault: str, tmp_path: Path) -> None:
     settings = new_settings(WORLD.menu, WORLD.menu.name, {"threads": 1})
     corpus = write_corpus(tmp_path / "corpus")

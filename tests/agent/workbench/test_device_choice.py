@@ -50,6 +50,7 @@ def test_a_menu_made_for_a_gpu_does_not_start_without_one(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_start_is_named(tmp_path: Path) -> None:
     (tmp_path / "library").mkdir()
     machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")

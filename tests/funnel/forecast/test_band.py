@@ -103,7 +103,7 @@ def test_through_a_long_warm_up_the_high_edge_counts_learning_rates() -> None:
     own=st.integers(1, 10**8),
     day=st.integers(10**6, 10**11),
 )
-@settings(max_examples=50)
+@settings(max_examples=15)
 def test_the_band_is_in_order_wherever_it_is(warmup: int, proxy: int, own: int, day: int) -> None:
     forecast = make_forecast(
         BAND,

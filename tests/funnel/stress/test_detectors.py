@@ -25,7 +25,7 @@ def rise(at: int, height: float) -> Floats:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(
     st.sampled_from([100, 300, 1000]),
     st.floats(0.1, 0.5),
@@ -62,7 +62,7 @@ def test_false_alarms_are_rare_where_some_batches_are_much_harder() -> None:
     assert alarms <= 4
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(sigmas, seeds, st.integers(100, 320), st.floats(1, 30))
 def test_a_loss_that_jumps_and_stays_diverges_there(
     sigma: float, seed: int, at: int, height: float
@@ -74,7 +74,7 @@ def test_a_loss_that_jumps_and_stays_diverges_there(
     assert abs(verdict.step - at) <= 5
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(sigmas, seeds, st.integers(80, 250))
 def test_a_loss_that_climbs_slowly_diverges_while_it_climbs(
     sigma: float, seed: int, at: int
@@ -87,7 +87,7 @@ def test_a_loss_that_climbs_slowly_diverges_while_it_climbs(
     assert at < verdict.step < at + 0.6 * (STEPS - at)
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(sigmas, seeds, st.integers(60, 300), st.integers(8, 20))
 def test_a_loss_that_jumps_and_comes_back_spikes_there(
     sigma: float, seed: int, at: int, lasting: int
@@ -122,7 +122,7 @@ def test_the_settling_is_left_out() -> None:
     assert judged(points(loss), warmup=20).step is None
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(st.floats(-3, -1.7).map(lambda exponent: 10**exponent), seeds, st.floats(0.3, 0.6))
 def test_a_loss_that_stops_falling_plateaus_there(sigma: float, seed: int, share: float) -> None:
     at = round(share * STEPS)
@@ -148,7 +148,7 @@ def test_flat_at_last_or_hidden_by_noise_is_no_plateau() -> None:
         assert plateau(Curve(points(loss), steps=STEPS, warmup=10)) is None
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(seeds, st.integers(100, 250), st.floats(25, 1e4))
 def test_a_gradient_norm_that_grows_for_good_blows_up(seed: int, at: int, factor: float) -> None:
     step = np.arange(1, STEPS + 1)

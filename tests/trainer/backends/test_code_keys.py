@@ -61,10 +61,9 @@ assert os.wait()[1] == 0
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no wheel for this machine")
-@pytest.mark.parametrize("compile", [False, True])
-def test_a_forked_trial_finds_the_keys_and_no_device_was_asked(compile: bool) -> None:
+def test_a_forked_trial_finds_the_keys_and_no_device_was_asked() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SERVER, "compile" if compile else "kernels"],
+        [sys.executable, "-W", "ignore", "-c", SERVER, "compile"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
@@ -91,19 +90,18 @@ def test_the_cache_is_of_those_trials_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(Layers.detect().landlock_abi < 1, reason="this kernel has no Landlock")
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no wheel for this machine")
-@pytest.mark.parametrize("abi", [1, 2])
-def test_a_kernel_that_refuses_renames_keeps_compiled_code(tmp_path: Path, abi: int) -> None:
+def test_a_kernel_that_refuses_renames_keeps_compiled_code(tmp_path: Path) -> None:
     """ABI 1 enforces a ruleset without the right to move files between directories."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.keep_code)
     spec = trial_spec(
         compile=True, backend="torch", compile_cache=str(tmp_path / "cache"), wall_s=120
     )
-    layers = Layers(abi, seccomp=False)
+    layers = Layers(1, seccomp=False)
     with LocalExecutor(layers=layers, entry="tests.support.hostile_trainer:run") as executor:
         executor.run(spec, trial_dir)
     loot = hostile.loot(trial_dir)
     assert loot["kept"] == ["kernel", "kernel"]
-    assert loot["moved_between_directories"] is (abi > 1)
+    assert loot["moved_between_directories"] is False
 
 
 def test_what_an_old_landlock_leaves_open_is_named() -> None:

@@ -183,7 +183,7 @@ def test_what_never_passes_ends_at_the_deadline() -> None:
 
 
 def test_silence_after_a_refusal_reports_the_refusal() -> None:
-    patience = Patience(timeout_s=20, deadline_s=10, wait=lambda _: 0.01)
+    patience = Patience(timeout_s=3, deadline_s=3, wait=lambda _: 0.01)
     with OpenAIServer([refuses(429, "too many requests"), hangs(60)]) as server:
         endpoint = endpoint_at(server, model="tiny", patience=patience)
         endpoint.schema_mode  # noqa: B018
