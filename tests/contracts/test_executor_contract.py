@@ -42,12 +42,6 @@ def unsandboxed() -> Iterator[Executor]:
 
 
 @contextmanager
-def lane_of_one() -> Iterator[Executor]:
-    with unsandboxed() as executor, Lanes([Lane(Place(lane="0"), executor)]) as lanes:
-        yield lanes
-
-
-@contextmanager
 def lanes() -> Iterator[Executor]:
     with ExitStack() as opened:
         places = [opened.enter_context(unsandboxed()) for _ in range(2)]
@@ -58,8 +52,6 @@ def lanes() -> Iterator[Executor]:
 
 MAKERS = {
     "local": local,
-    "local, unsandboxed": unsandboxed,
-    "one lane": lane_of_one,
     "lanes": lanes,
     "ray lane": ray_lane,
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.support.campaigns import Toy
+from tests.support.campaigns import COMMAND, Toy
 from tests.support.in_process import run_here
 
 
@@ -92,8 +93,10 @@ def test_ctrl_c_while_it_loads_is_answered_without_a_word(toy: Toy) -> None:
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(60)\n"
     )
     toy.environment["PYTHONPATH"] = str(toy.home)
-    done = toy.run("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    done = subprocess.run(
+        [COMMAND, "--version"], cwd=toy.home, env=toy.environment, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_a_bad_environment_variable_is_named(toy: Toy) -> None:

@@ -81,7 +81,7 @@ def test_every_form_says_what_it_wrote(toy: Toy) -> None:
     refused(toy, "export", "--to=csv", f"--campaign={toy.campaign}")
 
 
-@pytest.mark.parametrize("form", ["optuna", "csv", "jsonl"])
+@pytest.mark.parametrize("form", ["optuna", "csv"])
 def test_a_disk_that_is_full_leaves_nothing_half_written(toy: Toy, form: str) -> None:
     arguments = [
         COMMAND,

@@ -6,6 +6,15 @@ from typing import Any
 
 from trainer.spec import Config, make_config
 
+PAIRWISE = (
+    ("gelu", "layernorm", "learned", True),
+    ("gelu", "rmsnorm", "rotary", False),
+    ("swiglu", "layernorm", "rotary", False),
+    ("swiglu", "rmsnorm", "learned", False),
+    ("swiglu", "rmsnorm", "rotary", True),
+)
+"""Activation, norm, positions and whether embeddings are tied: each pair of choices occurs."""
+
 
 def config(**changes: Any) -> Config:
     """Return a config of about a million parameters, like the embedded default's baseline."""

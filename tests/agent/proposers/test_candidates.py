@@ -70,7 +70,7 @@ def best_allowed(
     return found[place], float(worth_M[place])
 
 
-@pytest.mark.parametrize("memory", [WIDTH, RATE])
+@pytest.mark.parametrize("memory", [WIDTH, pytest.param(RATE, marks=pytest.mark.slow)])
 def test_a_climb_ends_higher_than_the_draws_it_began_with(memory: Memory) -> None:
     """Only allowed configs count: where more weights score better, the climb leaves the menu."""
     promise, edits, allowed = promise_of(memory), Edits.of(memory), allowed_in(memory)
@@ -85,6 +85,7 @@ def test_a_climb_ends_higher_than_the_draws_it_began_with(memory: Memory) -> Non
     assert fmean(better) > 1.1
 
 
+@pytest.mark.slow
 def test_where_the_way_up_leads_out_of_the_menu_what_is_allowed_is_among_the_first() -> None:
     """A climb that ignores the rails ranks up to hundreds of refused configs first."""
     memory = told(width, 100)

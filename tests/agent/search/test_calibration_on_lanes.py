@@ -49,7 +49,9 @@ def runs(plan: Plan) -> list[CalibrationRow]:
     return [row for row in plan.rows() if isinstance(row, CalibrationRow)]
 
 
-@pytest.mark.parametrize(("lanes", "breaks"), [(2, ()), (5, (30,)), (16, ())])
+@pytest.mark.parametrize(
+    ("lanes", "breaks"), [(2, ()), pytest.param(16, (30,), marks=pytest.mark.slow)]
+)
 def test_lanes_change_nothing_that_is_concluded(
     lanes: int, breaks: tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -69,7 +69,7 @@ def nothing_is_amiss(directory: Path, iters: int) -> None:
     assert kept.configs == anew.configs
 
 
-@pytest.mark.parametrize("lanes", [2, 3, 16])
+@pytest.mark.parametrize("lanes", [2, 16])
 def test_every_iteration_has_one_row_in_the_order_of_ending(lanes: int, tmp_path: Path) -> None:
     rows = rows_of(tmp_path, 25, lanes=lanes)
     nothing_is_amiss(tmp_path, 25)
@@ -131,7 +131,7 @@ def test_a_reference_that_two_races_want_is_measured_once(tmp_path: Path) -> Non
     assert set(measured.values()) == {1}
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 5])
+@pytest.mark.parametrize("lanes", [1, 5])
 def test_no_more_iterations_begin_than_are_asked_for(lanes: int, tmp_path: Path) -> None:
     for iters in (1, 2, 7):
         work(tmp_path, Goal(iterations=iters), lanes=lanes)
@@ -192,7 +192,7 @@ def kill_at(moment: int) -> Callable[[str, StopRequest], None]:
     return kill
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("lanes", [1, 4])
 def test_killed_at_any_moment_all_that_was_in_flight_is_gone_on_with(
     lanes: int, tmp_path: Path
 ) -> None:
@@ -210,7 +210,7 @@ def test_killed_at_any_moment_all_that_was_in_flight_is_gone_on_with(
     assert flying >= lanes
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("lanes", [1, 4])
 def test_killed_with_a_row_that_is_in_no_index_yet(lanes: int, tmp_path: Path) -> None:
     """When the kill comes, the lanes run trials of iterations that were proposed after the row."""
     rng = Random(lanes)

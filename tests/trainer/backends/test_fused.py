@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.gpu_session import gpu_plan
-from tests.support.configs import config
+from tests.support.configs import PAIRWISE, config
 from trainer.backends import fused, linear_cross_entropy
 from trainer.backends.compilation import load_kernels
 from trainer.backends.optimizer import optimizer_of
@@ -21,11 +20,6 @@ from trainer.memory.chunks import chunk_tokens
 CPU = torch.device("cpu")
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 48, "seq_len": 16, "batch_size": 3}
 VOCAB = 257
-CHOICES = list(
-    itertools.product(
-        ("gelu", "swiglu"), ("layernorm", "rmsnorm"), ("learned", "rotary"), (True, False)
-    )
-)
 GIB = 1 << 30
 
 
@@ -56,7 +50,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("n_kv_head", [None, 1])
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES)
+@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
 def test_loss_gradients_and_scores_are_those_of_the_model_as_written(
     activation: str, norm: str, positions: str, tied: bool, n_kv_head: int | None
 ) -> None:

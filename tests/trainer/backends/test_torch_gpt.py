@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import itertools
 import math
 
 import pytest
@@ -12,18 +11,13 @@ import torch
 from torch.nn import functional
 
 from autoresearch.errors import SpecError
-from tests.support.configs import config
+from tests.support.configs import PAIRWISE, config
 from trainer.backends import choose_backend
 from trainer.backends.attention import SHORT_SEQUENCE, attend
 from trainer.backends.blocks import Norm, Rotary
 from trainer.backends.torch_gpt import TorchGPT
 
 CPU = torch.device("cpu")
-CHOICES = list(
-    itertools.product(
-        ("gelu", "swiglu"), ("layernorm", "rmsnorm"), ("learned", "rotary"), (True, False)
-    )
-)
 
 
 def build(vocab_size: int = 257, **changes: object) -> TorchGPT:
@@ -35,10 +29,8 @@ def build(vocab_size: int = 257, **changes: object) -> TorchGPT:
     return model
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("vocab_size", [257, 1024])
-@pytest.mark.parametrize("d_model", [64, 128, 256, 1024])
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES)
+@pytest.mark.parametrize(("d_model", "vocab_size"), [(64, 257), (512, 1024)])
+@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
 def test_first_loss_is_near_that_of_knowing_nothing(
     activation: str, norm: str, positions: str, tied: bool, d_model: int, vocab_size: int
 ) -> None:
@@ -60,8 +52,8 @@ def test_first_loss_is_near_that_of_knowing_nothing(
     assert loss == pytest.approx(math.log(vocab_size), rel=0.05)
 
 
-@pytest.mark.parametrize("d_model", [64, 128, 512])
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES)
+@pytest.mark.parametrize("d_model", [64, 512])
+@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
 def test_first_loss_is_near_that_on_text_that_repeats_itself_too(
     activation: str, norm: str, positions: str, tied: bool, d_model: int
 ) -> None:
@@ -85,7 +77,7 @@ def test_first_loss_is_near_that_on_text_that_repeats_itself_too(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES)
+@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
 def test_a_token_sees_only_what_comes_before_it(
     activation: str, norm: str, positions: str, tied: bool, precision: str
 ) -> None:
@@ -134,7 +126,7 @@ def test_parameters_are_the_matrices_of_the_recipe() -> None:
 
 
 def test_every_parameter_is_fp32_and_gets_a_gradient() -> None:
-    for activation, norm, positions, tied in CHOICES:
+    for activation, norm, positions, tied in PAIRWISE:
         model = build(activation=activation, norm=norm, positions=positions, tie_embeddings=tied)
         tokens_BT = torch.randint(257, (2, 16))
         model(tokens_BT, tokens_BT).backward()

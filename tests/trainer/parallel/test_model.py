@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.configs import config
+from tests.support.configs import PAIRWISE, config
 from tests.support.recipes import PARTS
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.parallel.job import SINGLE, ParallelJob
@@ -67,13 +67,7 @@ def reference_with(weights: ParallelGPT, of: Config) -> TorchGPT:
     ("activation", "norm", "positions", "tied", "kv_heads"),
     [
         (*choice, kv_heads)
-        for choice, kv_heads in zip(
-            itertools.product(
-                ("gelu", "swiglu"), ("layernorm", "rmsnorm"), ("learned", "rotary"), (True, False)
-            ),
-            itertools.cycle((None, 2, 1)),
-            strict=False,
-        )
+        for choice, kv_heads in zip(PAIRWISE, itertools.cycle((None, 2, 1)), strict=False)
     ],
 )
 def test_the_same_weights_give_the_same_loss_and_gradient(
@@ -113,7 +107,7 @@ def test_the_same_weights_give_the_same_loss_and_gradient(
     [
         {"activation": "swiglu", "positions": "rotary", "tie_embeddings": False},
         # Grouped keys, repeated for every head, would train apart.
-        *({**changes, "n_kv_head": None} for changes in PARTS),
+        *({**changes, "n_kv_head": None} for changes in PARTS[::6]),
     ],
     ids=str,
 )

@@ -6,7 +6,6 @@ A CPU cannot test TransformerEngine's layers, fp8, NVIDIA's generators, speed or
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from torch import Tensor, distributed, nn
 
 from autoresearch.errors import MachineryError, SpecError
 from tests.support import megatron_on_cpu
-from tests.support.configs import config
+from tests.support.configs import PAIRWISE, config
 from tests.support.corpora import write_corpus
 from tests.support.megatron_on_cpu import Measured, measure, needs_megatron, stand_in
 from tests.support.recipes import PARTS
@@ -38,11 +37,6 @@ from trainer.spec import BackendName, Budget, Config, Fp8Recipe
 
 CPU = torch.device("cpu")
 VOCAB = 257
-CHOICES = list(
-    itertools.product(
-        ("gelu", "swiglu"), ("layernorm", "rmsnorm"), ("learned", "rotary"), (True, False)
-    )
-)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*tp_group is None:DeprecationWarning"),
@@ -111,7 +105,7 @@ def batch(rows: int = 4, length: int = 16) -> tuple[Tensor, Tensor]:
 
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES)
+@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
 def test_the_same_weights_give_the_same_logits_and_gradients(
     activation: str, norm: str, positions: str, tied: bool
 ) -> None:
@@ -183,7 +177,7 @@ def test_evaluation_is_of_the_logits_in_double_precision(length: int) -> None:
 
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES[::3])
+@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
 def test_bf16_is_as_close_to_fp32_as_the_reference_s(
     activation: str, norm: str, positions: str, tied: bool
 ) -> None:
@@ -226,7 +220,7 @@ def test_bf16_is_as_close_to_fp32_as_the_reference_s(
 
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), CHOICES)
+@pytest.mark.parametrize(("activation", "norm", "positions", "tied"), PAIRWISE)
 def test_a_model_starts_where_the_reference_does(
     activation: str, norm: str, positions: str, tied: bool
 ) -> None:
@@ -565,7 +559,7 @@ def test_every_backend_has_the_name_that_chooses_it() -> None:
 def test_choosing_and_checking_import_nothing_of_megatron() -> None:
     code = (
         "import sys, torch\n"
-        "from tests.support.configs import config\n"
+        "from tests.support.configs import PAIRWISE, config\n"
         "from trainer.backends.megatron.backend import MegatronBackend\n"
         "from autoresearch.errors import SpecError\n"
         "try: MegatronBackend().check(config(), torch.device('cpu'))\n"
