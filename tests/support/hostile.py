@@ -472,8 +472,6 @@ def nap(trial_dir: Path, s: float) -> None:
     time.sleep(s)
 
 
-def tell_first_instruction(trial_dir: Path) -> float:
-    return time.monotonic()
 
 
 def tell_torch(trial_dir: Path) -> dict[str, Any]:

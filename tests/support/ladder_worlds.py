@@ -147,10 +147,6 @@ def trained(world: World, of: LadderPlanRow, seed: int, *, largest: bool = True)
     return log
 
 
-def lead_span(of: LadderPlanRow) -> float:
-    """Return the tenfolds of compute from the smallest point of a plan to its largest."""
-    flops = [_flops(run) for run in of.runs]
-    return math.log10(max(flops) / min(flops))
 
 
 def _flops(run: LadderRun) -> float:

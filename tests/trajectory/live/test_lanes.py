@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
 
 from agent.workbench.lanes.telling import LaneTeller, tell_no_more
 from tests.support.configs import config
 from tests.support.rows import trial
 from tests.support.timed import Onlooker
 from tests.support.trials import trial_ok, trial_spec
-from tests.trajectory.live.pages import shows
-from tests.trajectory.live.server import serving, simulated, write_campaign
+from tests.trajectory.live.server import simulated, write_campaign
 from tests.trajectory.live.test_follower import begin_trial
 from trainer.spec import Place
 from trajectory.live.follower import Follower
@@ -113,23 +111,3 @@ def test_a_lane_shows_what_runs_on_it_after_a_trial_that_was_given_up(tmp_path: 
     assert isinstance(now, LanesNow)
     assert [one.trial_id for one in now.said] == ["t000002"]
     assert now.waiting == 0
-
-
-def test_the_page_shows_lanes_their_use_and_the_queue(page: Page, tmp_path: Path) -> None:
-    at_work(tmp_path / "c")
-    with serving(tmp_path) as server:
-        shows(page, server)
-        rows = page.locator("#lanes tbody tr")
-        expect(rows).to_have_count(3, timeout=10_000)
-        told = [" ".join(row.split()) for row in rows.all_inner_texts()]
-        assert told == [
-            "0 t000200 iteration 26 4 20 of 60",
-            "1 t000201 reference 4 40 of 60",
-            "2 free",
-        ]
-        expect(page.locator("#lanes-now")).to_contain_text("in use over the last hour")
-        expect(page.locator("#lanes-now")).to_contain_text("1 trial waits")
-        if picture := os.environ.get("LANES_PICTURE"):
-            page.screenshot(path=picture, full_page=True)
-        tell_no_more(tmp_path / "c")
-        expect(page.locator("#lanes-section")).to_be_hidden(timeout=10_000)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.trajectory.live.pages import last_iteration, rows_shown, shows
@@ -16,7 +14,6 @@ from tests.trajectory.live.server import (
     write_campaign,
 )
 from trajectory.proposals import Attempt, Proposal
-from trajectory.rows import IterationRow
 
 TOKEN = "a-token-of-some-length-0123456789"
 HOSTILE = (
@@ -38,20 +35,6 @@ def test_each_new_row_appears_on_an_open_page(page: Page, tmp_path: Path) -> Non
             expect(line).to_be_visible(timeout=300_000)
         assert rows_shown(page) == list(range(new[-1].iter, 0, -1))
         assert page.locator("#trajectory canvas").count() == 1
-
-
-@pytest.mark.slow
-def test_it_survives_the_server_s_restart(page: Page, tmp_path: Path) -> None:
-    rows = simulated(20)
-    new = last_iteration(rows[-1])
-    journal = write_campaign(tmp_path / "c", rows[:-1])
-    with serving(tmp_path) as server:
-        shows(page, server)
-    expect(page.locator("#link")).to_have_class("link lost", timeout=10_000)
-    append(journal, new)
-    with serving(tmp_path, port=server.port):
-        expect(page.locator("#link")).to_have_text("live", timeout=20_000)
-        expect(page.locator(f'#rows tr.row[data-iter="{new.iter}"]')).to_be_visible(timeout=5000)
 
 
 def test_hostile_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> None:
@@ -95,56 +78,6 @@ def test_a_script_that_got_in_would_not_run(browser: Browser, tmp_path: Path) ->
         assert ran is None
 
 
-def test_pausing_and_resuming_from_the_page(page: Page, tmp_path: Path) -> None:
-    write_campaign(tmp_path / "c", simulated(6))
-    with serving(tmp_path) as server:
-        shows(page, server)
-        button = page.locator("#pause")
-        button.click()
-        expect(button).to_have_text("Resume")
-        assert (tmp_path / "c" / "pause").exists()
-        button.click()
-        expect(button).to_have_text("Pause before the next iteration")
-        assert not (tmp_path / "c" / "pause").exists()
-
-
-def test_campaigns_stand_side_by_side_and_one_is_chosen(page: Page, tmp_path: Path) -> None:
-    write_campaign(tmp_path / "one", simulated(6))
-    write_campaign(tmp_path / "two", simulated(9, seed=5))
-    with serving(tmp_path) as server:
-        shows(page, server)
-        expect(page.locator("#board button")).to_have_count(2)
-        for name in ("one", "two"):
-            page.locator("#board button", has_text=name).click()
-            expect(page.locator("#name")).to_have_text(name)
-
-
-def test_iterations_that_an_import_left_out_stop_no_others(page: Page, tmp_path: Path) -> None:
-    rows = [row for row in simulated(20) if not isinstance(row, IterationRow) or row.iter != 4]
-    write_campaign(tmp_path / "c", rows)
-    with serving(tmp_path) as server:
-        shows(page, server)
-        expect(page.locator('#rows tr.row[data-iter="5"]')).to_be_visible(timeout=5000)
-        there = [row.iter for row in rows if isinstance(row, IterationRow)]
-        assert rows_shown(page) == there[::-1]
-
-
-@pytest.mark.slow
-def test_the_report_s_figures_are_drawn_for_whoever_looks(page: Page, tmp_path: Path) -> None:
-    write_campaign(tmp_path / "c", simulated(12))
-    with serving(tmp_path) as server:
-        shows(page, server)
-        page.locator("#album summary").click()
-        pictures = page.locator("#pictures img")
-        expect(pictures.first).to_be_visible(timeout=200_000)
-        assert pictures.count() >= 4
-        assert (pictures.first.get_attribute("src") or "").split("?")[0].endswith("/progress.svg")
-        for picture in pictures.all():
-            picture.scroll_into_view_if_needed()
-            page.wait_for_function("(one) => one.complete", arg=picture.element_handle())
-            assert picture.evaluate("(one) => one.naturalWidth") > 100
-
-
 def test_signing_in(page: Page, tmp_path: Path) -> None:
     write_campaign(tmp_path / "c", simulated(6))
     with serving(tmp_path, token=TOKEN) as server:
@@ -158,11 +91,3 @@ def test_signing_in(page: Page, tmp_path: Path) -> None:
         page.click("button")
         expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
         assert TOKEN not in page.url
-
-
-def test_no_pause_is_offered_where_nothing_reads_the_file(page: Page, tmp_path: Path) -> None:
-    journal = write_campaign(tmp_path / "c", simulated(8))
-    os.utime(journal, (1e9, 1e9))  # the campaign ended long ago
-    with serving(tmp_path) as server:
-        shows(page, server)
-        expect(page.locator("#pause")).to_be_hidden()
