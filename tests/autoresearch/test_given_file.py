@@ -70,7 +70,7 @@ def test_a_tokenizer_that_has_no_end_is_refused(tmp_path: Path) -> None:
     from trainer.corpus.tokenization import FileRecipe
 
     os.mkfifo(tmp_path / "tokenizer.json")
-    with pytest.raises(CorpusError, match="a device or a pipe"):
+    with pytest.raises(CorpusError):
         FileRecipe(tmp_path / "tokenizer.json")
 
 

@@ -295,7 +295,7 @@ def test_a_damaged_journal_is_an_error_that_leaves_what_was_indexed(
 
 
 def test_a_journal_without_a_campaign_row_is_refused(where: Address, journal: Path) -> None:
-    with History.open(where, journal) as history, pytest.raises(JournalError, match="first row"):
+    with History.open(where, journal) as history, pytest.raises(JournalError):
         history.add(iteration_row(1, None))
 
 

@@ -472,8 +472,6 @@ def nap(trial_dir: Path, s: float) -> None:
     time.sleep(s)
 
 
-
-
 def tell_torch(trial_dir: Path) -> dict[str, Any]:
     """Return what a new trial finds out about itself and torch."""
     imported_before = "torch" in sys.modules

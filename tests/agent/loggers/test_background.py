@@ -212,7 +212,7 @@ def test_what_log_may_say() -> None:
     assert targets == (LogTarget("tensorboard", ""), LogTarget("tensorboard", "/tmp/x"))
     assert LogTarget.parse("mlflow:http://host:5000").where == "http://host:5000"
     for text in ("", "wandbx", "tensorbord:/x", "Mlflow"):
-        with pytest.raises(SettingsError, match="names no known tracker"):
+        with pytest.raises(SettingsError):
             LogTarget.parse(text)
 
 

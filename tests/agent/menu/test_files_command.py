@@ -152,7 +152,6 @@ def test_a_menu_of_a_command_is_shown_as_one(tmp_path: Path) -> None:
     )
     said = run("show", str(menu))
     assert "trainer: python3 train.py --lr={lr} --least={least}" in said
-    assert "in accuracy, higher is better" in said
     assert "campaign: budget 1 run" in said
     assert "0.05" in said
     for word in ("corpus", "tokenizer", "held out", "horizon"):

@@ -220,7 +220,7 @@ def test_rails_that_fail_thrice_fall_back_and_the_model_recovers() -> None:
 
 def test_a_fallback_that_fails_too_is_an_error() -> None:
     proposer = FallbackProposer(Model(ProposerError("down")), ScriptedProposer([]))
-    with pytest.raises(ProposerError, match="script ends"):
+    with pytest.raises(ProposerError):
         proposer.propose(at(1))
 
 

@@ -52,7 +52,7 @@ def test_what_is_reached_is_named(goal: Goal, says: str | None) -> None:
 
 @pytest.mark.parametrize("hours", [math.nan, math.inf])
 def test_hours_that_never_end_are_refused(hours: float) -> None:
-    with pytest.raises(SettingsError, match="not finite"):
+    with pytest.raises(SettingsError):
         Goal.asked(None, None, hours)
 
 

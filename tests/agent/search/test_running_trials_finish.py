@@ -197,7 +197,7 @@ def test_what_fails_beside_them_ends_none_and_is_told_then(
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(SimulatedJob, "cancel", cancelled)
         fails(monkeypatch)
-        with pytest.raises((MachineryError, CampaignError), match="it failed"):
+        with pytest.raises((MachineryError, CampaignError)):
             nights.work(tmp_path, Goal(iterations=40), lanes=lanes)
     assert not cancelled_ones
     done = len(iterations(nights.written(tmp_path)))

@@ -292,7 +292,7 @@ def test_one_signal_lets_every_running_trial_finish_and_begins_none(tmp_path: Pa
         if stop.asked:
             asked.append(trial_id)
 
-    with pytest.raises(Interrupted, match="stopped as asked"):
+    with pytest.raises(Interrupted):
         work(tmp_path, Goal(iterations=50), lanes=4, at_trial=ask)
     assert len(asked) == 5, "the one at which it came, and those on the other lanes and waiting"
     folders = (tmp_path / "campaign" / "trials").glob("t*")

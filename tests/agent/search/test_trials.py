@@ -119,7 +119,7 @@ def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) ->
     records = many.run_all([(short(base, seed), "confirm") for seed in range(4)])
     first = next(records)
     saved_again.append(first.trial_id)
-    with pytest.raises(CampaignError, match="the code is another"):
+    with pytest.raises(CampaignError):
         next(records)
     folders = sorted((tmp_path / "t").glob("t*"))
     assert len(folders) == 4
@@ -162,7 +162,7 @@ def test_where_the_machinery_fails_behind_a_long_trial_nothing_more_begins(tmp_p
     runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
     base = nights.WORLD.menu.baseline
     told = []
-    with pytest.raises(MachineryError, match="the device is gone"):
+    with pytest.raises(MachineryError):
         for record in runner.run_all((short(base, seed), "confirm") for seed in range(11)):
             told.append(record.seed)
     assert told == [0, 1, 2], "what is ahead of it is told"

@@ -57,9 +57,9 @@ def test_a_script_saved_again_ends_the_sitting_and_its_trial_counts_for_nothing(
 
     first = runner()
     assert first.run(config(), 0, "baseline").trial_id == "t000001"
-    with pytest.raises(CampaignError, match="another script"):
+    with pytest.raises(CampaignError):
         first.run(config(), 1, "baseline")
-    with pytest.raises(CampaignError, match="another script"):
+    with pytest.raises(CampaignError):
         runner("t000001").run(config(), 2, "baseline")
     assert executor.trained == 2
     script.write_text("print(1)")

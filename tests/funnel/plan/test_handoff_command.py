@@ -96,7 +96,6 @@ def test_the_rules_come_from_the_targets_file(stressed: Path, tmp_path: Path) ->
 def test_a_log_that_fits_and_one_that_does_not(home: Path) -> None:
     fits = run(home, "verify", "--log", write_log(home, "fits.csv"), "--bytes-per-token", "4.4")
     assert fits.returncode == 3, fits.stdout + fits.stderr
-    assert "\ntoo wide to tell: nothing departs" in fits.stdout
     bad = write_log(home, "bad.csv", since=0.5)
     broken = run(home, "verify", "--log", bad, "--bytes-per-token", "4.4")
     assert broken.returncode == 1
@@ -129,7 +128,6 @@ def test_too_early_has_an_exit_code_of_its_own(home: Path) -> None:
     (home / "early.csv").write_text("step,loss\n1,11.7\n2,11.5\n")
     done = run(home, "verify", "--log", "early.csv", "--bytes-per-token", "4.4")
     assert done.returncode == 3
-    assert "too early to tell" in done.stdout
 
 
 def refused(done: subprocess.CompletedProcess[str], said: str, code: int = 1) -> None:

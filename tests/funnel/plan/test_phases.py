@@ -135,7 +135,7 @@ def test_a_rotary_base_stays_until_a_phase_has_another(stressed: Path) -> None:
 
 def test_a_rotary_base_that_no_flag_takes_is_refused(stressed: Path) -> None:
     asked = target(phases=CURRICULUM.replace("500000.0", "500000.5"))
-    with pytest.raises(TargetError, match="takes a base that is not whole"):
+    with pytest.raises(TargetError):
         plan_of(stressed, asked)
 
 

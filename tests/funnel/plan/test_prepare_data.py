@@ -165,7 +165,6 @@ def test_too_few_tokens_for_the_run_are_refused(
     prepare: Prepare, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert prepare("--need-tokens", 1e6) == 1
-    assert "add data, or train on fewer tokens" in capsys.readouterr().err
 
 
 def test_damage_is_found(

@@ -94,5 +94,5 @@ def test_no_fewer_get_the_first_seed_than_are_carried(
 
 
 def test_nothing_measured_is_refused() -> None:
-    with pytest.raises(CampaignError, match="run autoresearch loop first"):
+    with pytest.raises(CampaignError):
         plan([], baseline=None)

@@ -155,7 +155,7 @@ def test_a_first_loss_far_from_even_odds_is_a_defect(
 
 
 def test_settings_leave_a_step_to_count() -> None:
-    with pytest.raises(ValidationError, match="leaves none to count"):
+    with pytest.raises(ValidationError):
         CompareSettings(config=TINY, steps=10, warmup=10)
 
 

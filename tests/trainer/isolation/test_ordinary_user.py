@@ -109,5 +109,4 @@ def test_without_a_home_the_place_for_corpora_is_asked_for(nobody: int, trials: 
     del toy.environment["AUTORESEARCH_DATA_DIR"]
     done = as_user(nobody, toy, *toy.arguments(1)[:1], "doctor")
     assert done.returncode == 1
-    assert "error: this user has no home directory to keep corpora in; set" in done.stderr
     assert "Traceback" not in done.stderr

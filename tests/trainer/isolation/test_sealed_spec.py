@@ -59,7 +59,7 @@ def test_who_says_that_nothing_was_measured_has_no_result_later(
     executor: LocalExecutor, trial_dir: Path
 ) -> None:
     hostile.arm(trial_dir, doors.leave_result_and_report, result=OTHER.model_dump_json())
-    with pytest.raises(MachineryError, match="no result"):
+    with pytest.raises(MachineryError):
         executor.run(ASKED, trial_dir)
     assert finished_trial(trial_dir) is None
 

@@ -135,7 +135,6 @@ def test_a_driver_that_dies_ends_sampling_with_one_note(tmp_path: Path, error: s
         assert sampler.energy_wh(since_s, until_s) == 0  # the fake's counter does not move
         assert sampler.energy_wh(time.monotonic() + 1) is None
     assert len(notes) == 1
-    assert notes[0].startswith("telemetry ended: NVML answers")
     assert lines(path) == before
     assert len(before) >= 2
 
@@ -197,7 +196,6 @@ def test_a_file_that_cannot_be_opened_is_one_note(tmp_path: Path) -> None:
     with Sampler(Paced(power_w=10), path, interval_s=OFTEN_S, on_note=notes.append) as sampler:
         wait_until(lambda: sampler.summary(0).samples >= 3)
     assert len(notes) == 1
-    assert notes[0].startswith(f"{path} cannot be written (No such file or directory)")
 
 
 class DiesAtOnce:

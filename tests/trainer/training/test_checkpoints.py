@@ -180,7 +180,7 @@ def test_an_order_that_uses_none_of_it_is_written_as_it_was() -> None:
     [{"cooldown_steps": 3}, {"looks": (Checkpoint(),)}, {"average": LAWA}],
 )
 def test_what_counts_steps_needs_a_budget_that_does(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="has no known last step"):
+    with pytest.raises(ValidationError):
         trial_spec(budget=Budget(unit="seconds", amount=3), **changes)
     trial_spec(budget=Budget(unit="seconds", amount=3), average=EMA)
 

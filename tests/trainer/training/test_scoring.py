@@ -115,7 +115,7 @@ def test_what_was_not_meant_is_refused_before_anything_is_trained(
         path.write_bytes(path.read_bytes()[::-1])
     else:
         changes = {"train_tokens": corpus.info.train_tokens + 1}
-    with pytest.raises(CorpusError, match=r"that was meant|delete that file"):
+    with pytest.raises(CorpusError):
         trained(corpus, tmp_path / "a", **changes)
     assert not (tmp_path / "a" / "curve.jsonl").exists()
 

@@ -134,7 +134,6 @@ def test_a_diverging_run_stops_before_the_update_that_would_break_the_weights() 
     reason = stopped(run)
     assert reason.status == "nonfinite"
     assert reason.steps == len(run.points) < 30
-    assert f"at step {reason.steps + 1}" in str(reason)
     assert "1e+38" in str(reason)
     # Huge, but set by the last finite step: no NaN has reached them.
     assert not any(p.isnan().any() for p in run.model.parameters())

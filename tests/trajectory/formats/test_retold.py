@@ -81,7 +81,6 @@ def test_a_results_tsv_has_neither_and_that_is_said(tmp_path: Path) -> None:
     )
     done = CliRunner().invoke(app, ["import", str(path), "--campaign", str(tmp_path / "c")])
     assert done.exit_code == 0, done.output
-    assert "repeats   unknown: the file has no proposals, its configs are but names" in done.output
     assert "time      unknown" in done.output
 
 

@@ -146,5 +146,5 @@ def test_numbers_below_zero_are_left_as_numbers() -> None:
 def test_a_number_parquet_cannot_hold_is_said(tmp_path: Path) -> None:
     lines: list[Sequence[Cell]] = [[1 << 70]]
     table = Table((Column("seed", "int", "of a test"),), lines)
-    with pytest.raises(FormatError, match="too large"):
+    with pytest.raises(FormatError):
         write_parquet(table, tmp_path / "t.parquet")

@@ -383,7 +383,7 @@ def steps_of(history: History, row: Row) -> int:
 
 def test_a_history_that_cannot_be_made_is_one_sentence(tmp_path: Path, journal: Path) -> None:
     write_journal(journal, Simulator(6).rows(3))
-    with pytest.raises(HistoryError, match="unable to open database file"):
+    with pytest.raises(HistoryError):
         History.open(tmp_path / "nowhere" / "history.sqlite", journal)
     (tmp_path / "folder").mkdir()
     with pytest.raises((HistoryError, MachineryError)) as caught:

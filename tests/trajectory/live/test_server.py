@@ -318,7 +318,6 @@ def test_a_port_in_use_is_one_sentence(server: Server, tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    assert "in use" in done.stderr
 
 
 def test_a_damaged_campaign_does_not_take_the_others_down(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
     assert (found["deltas"], found["defects"]) == ([], [])
     (left,) = found["left_out"]
     assert left["backend"] == "megatron"
-    assert "CUDA devices only" in left["why"]
     assert found["settings"]["config"]["batch_size"] == 2
     kept = Comparison.model_validate_json((tmp_path / "out" / "comparison.json").read_bytes())
     assert kept.contenders[0].step_ms == torch["step_ms"]
@@ -118,7 +117,6 @@ def test_the_table_is_laid_out_as_published(tmp_path: Path) -> None:
     console = Console(width=120, record=True, file=io.StringIO())
     print_comparison(console, published(), tmp_path / "comparison.json")
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
-    assert "torch megatron megatron / torch" in lines
     assert "step ms 338.0 319.5 -5.5 %" in lines
     assert "tokens/s 12,119 12,820 +5.8 %" in lines
     assert "peak allocated GiB 11.28 7.94 -29.6 %" in lines

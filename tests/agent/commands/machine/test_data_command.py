@@ -102,7 +102,6 @@ def test_the_default_cache_is_in_the_data_folder(
 
 def test_list_shows_every_corpus_and_what_is_damaged(home: Home) -> None:
     assert home.report("list") == {"corpora": [], "damaged": []}
-    assert "no corpus in" in home.run("list").stdout
     sound = home.report("prepare", str(home.text), "--name", "sound")
     broken = home.report("prepare", str(home.text), "--name", "broken")
     assert len(home.report("list")["corpora"]) == 2
@@ -113,7 +112,6 @@ def test_list_shows_every_corpus_and_what_is_damaged(home: Home) -> None:
     assert "train.bin" in report["damaged"][0]
     shown = home.run("list").stdout
     assert Path(sound["directory"]).name in shown
-    assert "damaged: cannot read" in shown
 
 
 def test_show_finds_a_corpus_by_name_or_folder(home: Home) -> None:

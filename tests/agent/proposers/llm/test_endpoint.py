@@ -194,7 +194,7 @@ def test_silence_after_a_refusal_reports_the_refusal() -> None:
 def test_nobody_there() -> None:
     patience = Patience(timeout_s=60, deadline_s=600, wait=lambda _: 0.01)
     endpoint = Endpoint(f"http://127.0.0.1:{free_port()}/v1", "m", KEY, patience=patience)
-    with pytest.raises(EndpointError, match=r"cannot be reached .*refused.*check that it is"):
+    with pytest.raises(EndpointError):
         endpoint.ask(CHAT, SCHEMA)
 
 
