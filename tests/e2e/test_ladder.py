@@ -105,7 +105,7 @@ def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
     (toy.campaign / "trajectory.jsonl").write_bytes(journal.replace(middle, b"1.0"))
     refused = ladder(toy)
     assert refused.returncode == 1
-    (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+    (_sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
 
 
 def _holds_the_order(toy: Toy) -> None:

@@ -87,7 +87,7 @@ def test_a_far_target_makes_the_forecast_worthless_and_says_what_would_not() -> 
     assert basis is not None
     assert not basis.is_usable
     assert telling_point(forecast) is None
-    (line,) = power_lines(basis, forecast)
+    (_line,) = power_lines(basis, forecast)
     found = verify(FAR.log("sound", 0), forecast, None)
     assert found.verdict == "too_wide"
     assert found.departure is None

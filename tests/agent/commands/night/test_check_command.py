@@ -31,7 +31,7 @@ def run(stdin: str | bytes, *options: str) -> list[str]:
 
 
 def test_a_verdict_a_line() -> None:
-    allowed, refused, prose = run(lines(GOOD, BAD, "Sure!"))
+    allowed, refused, _prose = run(lines(GOOD, BAD, "Sure!"))
 
     assert allowed == "allowed"
     assert refused.startswith("refused by range: lr = 2 is not a number from 0.0001 to 0.03")

@@ -234,7 +234,7 @@ def test_the_environment_is_told(tmp_path: Path) -> None:
 def test_a_script_that_prints_no_score_is_drafted_with_a_word_about_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("LR = 0.1\n", encoding="utf-8")
-    menu, report = drafted(script)
+    menu, _report = drafted(script)
     assert menu.trainer is not None
     assert "TO DO" in (menu.trainer.score.pattern or "")
 
