@@ -72,6 +72,7 @@ def with_lies(rows: list[Row], every: int, lies: dict[str, Any]) -> list[Row]:
     return told
 
 
+@pytest.mark.slow
 def test_every_report_is_made_all_the_same(tmp_path: Path) -> None:
     rows = simulated(24)
     for every, lies in ((5, HIGH), (7, LOW), (11, {**HIGH, "val_bpb": 1e-12})):

@@ -7,6 +7,7 @@ import pytest
 from bench import confirm_looks
 
 
+@pytest.mark.slow
 def test_a_look_is_about_what_it_promises_and_later_ones_ask_for_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

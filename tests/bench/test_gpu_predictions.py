@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.gpu_predictions import HEADING, RESULTS, lines, table, with_table
 
 
+@pytest.mark.slow
 def test_the_results_hold_the_predictions_of_today() -> None:
     """If a change of the backend changes the predictions, write them again:
     ``python -m bench.gpu_predictions --write``.

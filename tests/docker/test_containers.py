@@ -157,6 +157,7 @@ def test_what_the_base_brought_in_another_version_is_asked_for_again(tmp_path: P
     assert "torch" not in wanted
 
 
+@pytest.mark.slow
 def test_every_command_can_be_imported_here() -> None:
     done = subprocess.run(
         [sys.executable, REQUIREMENTS, "imports"], capture_output=True, text=True, check=False

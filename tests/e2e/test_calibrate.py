@@ -103,6 +103,7 @@ def test_what_cannot_be_asked_is_bad_usage(toy: Toy) -> None:
         assert run_here(words, toy.home, toy.environment).returncode == 2
 
 
+@pytest.mark.slow
 def test_what_cannot_be_calibrated_leaves_no_campaign(toy: Toy) -> None:
     too_short = ["calibrate", "--fidelity", f"--menu={toy.menu}", f"--campaign={toy.campaign}"]
     toy.menu.write_text(toy.menu.read_text("utf-8").replace('"12 steps"', '"13 steps"'))

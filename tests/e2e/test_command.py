@@ -54,6 +54,7 @@ def test_bad_input_is_one_plain_sentence(toy: Toy, arguments: tuple[str, ...]) -
     assert not (toy.home / "runs").exists(), "nothing is left half-made"
 
 
+@pytest.mark.slow
 def test_a_night_goes_on_whatever_its_menu_is_called_and_whatever_the_terminal_can_say(
     toy: Toy,
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_night_goes_on_whatever_its_menu_is_called_and_whatever_the_terminal_c
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_directory_that_no_trial_could_be_told_is_refused_before_it_is_made(toy: Toy) -> None:
     toy.campaign = toy.home / "runs" / "c\udcff"
     done = toy.loop(1)
@@ -106,6 +108,7 @@ def test_a_bad_environment_variable_is_named(toy: Toy) -> None:
     assert "ftp//nonsense" in done.stderr
 
 
+@pytest.mark.slow
 def test_doctor_looks_at_everything(toy: Toy) -> None:
     done = toy.run("doctor", "--json")
     assert done.returncode == 0, done.stdout
@@ -126,6 +129,7 @@ def test_doctor_reports_an_endpoint_that_is_down_without_showing_the_key(toy: To
     assert "sk-very-secret" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_calibrate_replicates_the_baseline_and_says_the_noise(toy: Toy) -> None:
     done = toy.run(
         "calibrate", "--seeds=3", f"--menu={toy.menu}", f"--campaign={toy.campaign}", "--json"
@@ -138,6 +142,7 @@ def test_calibrate_replicates_the_baseline_and_says_the_noise(toy: Toy) -> None:
     assert sum(row["kind"] == "baseline" for row in toy.rows()) == 3
 
 
+@pytest.mark.slow
 def test_no_key_reaches_a_trial_or_the_campaign(toy: Toy) -> None:
     toy.environment |= {
         "AUTORESEARCH_LLM_API_KEY": "sk-very-secret",

@@ -16,6 +16,8 @@ from tests.support.waiting import wait_until
 from trajectory.journal import read_rows
 from trajectory.rows import ConfirmedRow, ConfirmRow
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
@@ -105,7 +107,6 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     assert f"<b>{gain}</b>" in page
 
 
-@pytest.mark.slow
 def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) -> None:
     toy.begun(4)
     twin = Toy(tmp_path / "twin").begun(4)
@@ -134,7 +135,6 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) 
     assert len(toy.iterations()) == 5
 
 
-@pytest.mark.slow
 def test_other_texts_are_scored_besides(toy: Toy) -> None:
     toy.begun(4)
     other = toy.home / "other.txt"
@@ -158,7 +158,6 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
     assert refused.returncode == 1
 
 
-@pytest.mark.slow
 def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     assert toy.loop(3, "--hold-back").returncode == 0
     first = toy.rows()[0]
@@ -182,7 +181,6 @@ def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     assert refused.returncode == 1
 
 
-@pytest.mark.slow
 def test_trouble_while_confirming_costs_nothing_of_the_night(toy: Toy) -> None:
     toy.begun(4)
     (toy.campaign / "texts").write_text("in the way")

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.campaigns import COMMAND, Toy
 
+pytestmark = pytest.mark.slow
+
 LONG = "100000 steps"
 
 
@@ -126,7 +128,6 @@ def test_an_envelope_stops_like_the_loop(toy: Toy) -> None:
     assert running.wait() == 130
 
 
-@pytest.mark.slow
 def test_a_comment_in_the_menu_changes_nothing_and_a_value_refuses(toy: Toy) -> None:
     toy.begun(0)
     written = toy.menu.read_text()

@@ -76,6 +76,7 @@ def _begun(toy: Toy) -> set[str]:
     return {path.name for path in (toy.campaign / "trials").glob("t*")}
 
 
+@pytest.mark.slow
 def test_killed_with_several_in_flight_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
     iterations = 0
     for _ in range(2):

@@ -184,6 +184,7 @@ def test_a_torn_last_line_is_repaired_and_said(toy: Toy) -> None:
     assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_killed_at_each_stage_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
     trials = toy.campaign / "trials"
     stages = (

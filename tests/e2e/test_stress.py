@@ -16,6 +16,8 @@ from tests.support.waiting import wait_until
 from trajectory.journal import read_rows
 from trajectory.rows import FinalistsRow, StressRow
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
@@ -94,7 +96,6 @@ def test_the_whole_test_its_rows_and_its_files(toy: Toy) -> None:
     assert top(toy) == after
 
 
-@pytest.mark.slow
 def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> None:
     toy.begun(4)
     assert stress(toy, "--top=1", "--steps=50", "--seeds=1").returncode == 0
@@ -112,7 +113,6 @@ def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> Non
     assert found["finalists"][0]["runs"] == 2
 
 
-@pytest.mark.slow
 def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     toy.begun(4)
     options = ("--top=2", "--steps=1500", "--seeds=1")
@@ -136,7 +136,6 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     assert [row["trial_ids"] for row in rows_of(toy, "event")] == [[lost]]
 
 
-@pytest.mark.slow
 def test_one_signal_finishes_the_run_and_says_how_to_go_on(toy: Toy) -> None:
     toy.begun(2)
     running = start(toy, "--top=2", "--steps=1500", "--seeds=1")
@@ -149,7 +148,6 @@ def test_one_signal_finishes_the_run_and_says_how_to_go_on(toy: Toy) -> None:
     assert len(rows_of(toy, "stress")) == 1
 
 
-@pytest.mark.slow
 def test_a_pause_file_pauses_it(toy: Toy) -> None:
     toy.begun(2)
     (toy.campaign / "pause").touch()
@@ -163,7 +161,6 @@ def test_a_pause_file_pauses_it(toy: Toy) -> None:
     assert len(rows_of(toy, "stress")) == 1
 
 
-@pytest.mark.slow
 def test_a_campaign_in_tokens_stresses_equal_tokens(toy: Toy) -> None:
     toy.menu.write_text(toy.menu.read_text().replace('"6 steps"', '"768 tokens"'))
     assert toy.loop(1).returncode == 0
@@ -173,7 +170,6 @@ def test_a_campaign_in_tokens_stresses_equal_tokens(toy: Toy) -> None:
     assert row["trial"]["result"]["tokens"] == 50 * 4 * 32
 
 
-@pytest.mark.slow
 def test_a_journal_of_the_first_format_says_that_another_follows(toy: Toy) -> None:
     toy.begun(2)
     journal = toy.campaign / "trajectory.jsonl"

@@ -64,14 +64,30 @@ def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFai
 def strike(trial_dir: Path) -> None:
     """Make the attack that the trial is armed with, and leave the loot."""
     order = json.loads((trial_dir / _ATTACK).read_text())
-    attack = getattr(sys.modules[order["module"]], order["attack"])
+    (trial_dir / _LOOT).write_text(json.dumps(_made(trial_dir, **order)))
+
+
+def _made(trial_dir: Path, module: str, attack: str, arguments: dict[str, Any]) -> Any:
     try:
-        got = attack(trial_dir, **order["arguments"])
+        return getattr(sys.modules[module], attack)(trial_dir, **arguments)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
-        got = {"stopped": type(error).__name__, "errno": error.errno, "why": str(error)}
-    (trial_dir / _LOOT).write_text(json.dumps(got))
+        return {"stopped": type(error).__name__, "errno": error.errno, "why": str(error)}
+
+
+def several(trial_dir: Path, orders: list[dict[str, Any]]) -> list[Any]:
+    """Make attacks one after the other; return the loot of each."""
+    return [_made(trial_dir, **order) for order in orders]
+
+
+def in_turn(*attacks: tuple[Callable[..., Any], dict[str, Any]]) -> dict[str, Any]:
+    """Return the arguments with which :func:`several` makes these attacks."""
+    orders = [
+        {"module": attack.__module__, "attack": attack.__name__, "arguments": arguments}
+        for attack, arguments in attacks
+    ]
+    return {"orders": orders}
 
 
 # --- secrets and files ---------------------------------------------------------------------------

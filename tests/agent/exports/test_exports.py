@@ -120,6 +120,7 @@ def test_a_storage_that_cannot_be_used_is_said(subject: Subject, tmp_path: Path)
         assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_optuna_dashboard_opens_the_study(subject: Subject, tmp_path: Path) -> None:
     pytest.importorskip("optuna_dashboard")
     export_optuna(subject, str(tmp_path / "o.sqlite"))
@@ -170,6 +171,7 @@ def test_a_commit_is_an_attribute_of_its_trial(tmp_path: Path) -> None:
     assert study.best_trial.user_attrs["config"] == "b2c3d4e"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 def test_mlflow_has_a_run_per_trial_with_its_curve(
@@ -204,6 +206,7 @@ def test_mlflow_has_a_run_per_trial_with_its_curve(
         assert database.execute("select count(*) from runs").fetchone() == (7,)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 def test_an_mlflow_export_that_fails_leaves_its_name_free(
@@ -301,6 +304,7 @@ def test_what_was_accepted_is_ready_for_fine_tuning(tmp_path: Path) -> None:
         }, "and no refused reply is among what an assistant said"
 
 
+@pytest.mark.slow
 def test_a_library_for_training_reads_what_was_accepted(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])

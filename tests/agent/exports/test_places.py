@@ -52,6 +52,7 @@ def test_what_is_no_file_is_left_as_it_is(
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["optuna", "mlflow"])
 def test_another_programs_database_is_one_sentence(
     subject: Subject, tmp_path: Path, first: str

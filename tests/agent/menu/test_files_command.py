@@ -94,6 +94,7 @@ def test_validate_passes_the_shipped_menus_without_warning(name: str) -> None:
     assert report["sha256"] == load_menu(name).sha256
 
 
+@pytest.mark.slow
 def test_validate_warns_where_constraints_leave_almost_nothing(own: Path) -> None:
     narrow = '[[constraints]]\nexpr = "lr == 3e-4 and beta1 == 0.9 and n_layer == 24"\n[campaign]'
     own.write_text(SPARK.toml.replace("[campaign]", narrow), encoding="utf-8")

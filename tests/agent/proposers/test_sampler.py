@@ -107,6 +107,7 @@ def test_its_arithmetic_keeps_to_one_thread_and_leaves_the_others_as_they_were()
     assert [set(found) for found in seen] == [{1}]
 
 
+@pytest.mark.slow
 def test_about_half_of_the_turns_are_chances() -> None:
     sampler, memory = SamplerProposer(RAILS), memory_of(30)
     said = Counter(reason(sampler, replace(memory, iter=n)).split()[0] for n in range(31, 131))
@@ -114,7 +115,8 @@ def test_about_half_of_the_turns_are_chances() -> None:
     assert 35 <= said["most"] <= 65
 
 
-@pytest.mark.parametrize("most", [2, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [2, 7])
 def test_no_more_knobs_than_allowed_are_turned_and_all_of_them_some_time(most: int) -> None:
     rails = Rails(MENU, budget=Budget(), max_changes=most)
     memory = replace(memory_of(40), max_changes=most)
@@ -243,6 +245,7 @@ def test_what_is_being_raced_meanwhile_is_not_offered_again(
         memory = replace(memory, pending=(*memory.pending, config))
 
 
+@pytest.mark.slow
 def test_nothing_tried_is_offered_again() -> None:
     sampler, memory = SamplerProposer(RAILS), fresh_memory()
     for _ in range(60):

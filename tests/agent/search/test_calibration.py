@@ -45,6 +45,8 @@ from trajectory.calibrated import Calibrated
 from trajectory.rows import Role, TrialRecord
 from trajectory.statistics.fidelity import spearman
 
+pytestmark = pytest.mark.slow
+
 STEP_MS, EVAL_S = 50.0, 1.0
 NO_TEXT = FreshTexts(scored=(), train_tokens=None, lines=())
 

@@ -605,6 +605,7 @@ def executor() -> Iterator[LocalExecutor]:
         yield executor
 
 
+@pytest.mark.slow
 def test_real_trials_on_random_tokens(tmp_path: Path, executor: LocalExecutor) -> None:
     """One trial runs out of memory, no backend trains another, and two are measured."""
     asked = settings(memory_gib=1.0)

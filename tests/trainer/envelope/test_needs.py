@@ -51,6 +51,7 @@ def test_without_an_envelope_no_time_is_said() -> None:
     assert not need.fits
 
 
+@pytest.mark.slow
 def test_a_saved_envelope_answers_what_other_shapes_need(tmp_path: Path) -> None:
     gb10_envelope().save(tmp_path / ENVELOPE_FILE)
     common = ["envelope", "--menu", "spark-354m", "--backend", "megatron", "--out", str(tmp_path)]

@@ -81,6 +81,7 @@ def stop_itself(trial_dir: Path) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
+@pytest.mark.slow
 def test_a_trial_that_stood_still_runs_again(tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", stop_itself)
     entry = "tests.trainer.executors.test_second_runs:run_hostile"

@@ -97,6 +97,7 @@ def test_a_sweep_measures_fits_and_serves_the_rail(tmp_path: Path, toy: Path, ru
     assert "steps was 4 and is 5" in str(other.exception)
 
 
+@pytest.mark.slow
 def test_without_a_grid_the_menus_own_is_measured(run: Run) -> None:
     found = report(run("--steps=2", "--warmup=0", "--json"))
     (only,) = found["points"]

@@ -43,6 +43,7 @@ def test_json_has_the_headline_numbers_and_out_the_files(toy: Toy) -> None:
     assert not (toy.campaign / "report").exists()
 
 
+@pytest.mark.slow
 def test_json_of_a_confirmed_campaign_says_what_fresh_runs_found(toy: Toy) -> None:
     journal = toy.campaign / "trajectory.jsonl"
     rows = simulated(30)

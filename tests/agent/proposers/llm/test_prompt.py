@@ -417,6 +417,7 @@ def test_a_template_that_repeats_itself_still_fits(tmp_path: Path) -> None:
     assert len(prompt.messages[1].content) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split_digits", [False, True], ids=["numbers whole", "by digit"])
 def test_the_estimate_errs_upwards(split_digits: bool) -> None:
     """The reference is a byte-level BPE trained here; those of real models know more words."""

@@ -160,6 +160,7 @@ def test_a_file_that_holds_no_certificates_is_named(
         Endpoint("https://127.0.0.1:1/v1", "tiny")
 
 
+@pytest.mark.slow
 def test_a_lookup_that_hangs_holds_neither_the_turn_nor_the_end_of_the_process() -> None:
     code = """
 import socket, threading

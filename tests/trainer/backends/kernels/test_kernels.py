@@ -40,6 +40,7 @@ def in_another_process(tmp_path: Path, *arguments: str, **environ: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.timeout(600)
 def test_triton_kernels_interpreted_compute_what_is_written_out(tmp_path: Path) -> None:

@@ -556,6 +556,7 @@ def test_every_backend_has_the_name_that_chooses_it() -> None:
 # --- refusals and imports ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_choosing_and_checking_import_nothing_of_megatron() -> None:
     code = (
         "import sys, torch\n"

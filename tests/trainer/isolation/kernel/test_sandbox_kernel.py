@@ -127,18 +127,15 @@ def scheduling_of(process: psutil.Process) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("strike", SCHEDULING)
 def test_no_hand_on_the_scheduling_of_another_process(
-    strike: Strike,
-    confined: LocalExecutor,
-    unconfined: LocalExecutor,
-    attack: Strike,
-    victim: psutil.Process,
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike, victim: psutil.Process
 ) -> None:
     before = scheduling_of(victim)
-    assert attack(confined, strike, pid=victim.pid)["errno"] == errno.EPERM
+    strikes = hostile.in_turn(*((strike, {"pid": victim.pid}) for strike in SCHEDULING))
+    loot = attack(confined, hostile.several, **strikes)
+    assert [one["errno"] for one in loot] == [errno.EPERM] * len(SCHEDULING)
     assert scheduling_of(victim) == before
-    assert attack(unconfined, strike, pid=victim.pid) == "done"
+    assert set(attack(unconfined, hostile.several, **strikes)) == {"done"}
 
 
 def test_no_hand_on_all_processes_of_the_user(confined: LocalExecutor, attack: Strike) -> None:
@@ -147,11 +144,10 @@ def test_no_hand_on_all_processes_of_the_user(confined: LocalExecutor, attack: S
     assert attack(confined, doors.set_priority_of_user)["errno"] == errno.EPERM
 
 
-@pytest.mark.parametrize("strike", [doors.limit_processor_time, *SCHEDULING])
-def test_a_thread_may_schedule_itself(
-    strike: Strike, confined: LocalExecutor, attack: Strike
-) -> None:
-    assert attack(confined, strike, pid=0) == "done"
+def test_a_thread_may_schedule_itself(confined: LocalExecutor, attack: Strike) -> None:
+    strikes = (doors.limit_processor_time, *SCHEDULING)
+    own = hostile.in_turn(*((strike, {"pid": 0}) for strike in strikes))
+    assert attack(confined, hostile.several, **own) == ["done"] * len(strikes)
 
 
 # --- the kernel -----------------------------------------------------------------------------------
@@ -167,25 +163,17 @@ def test_no_namespace_and_with_it_no_capability(
     assert int(told.split()[1], 16) > 0b110
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        ("clone3", errno.ENOSYS),
-        *(
-            (call, errno.EPERM)
-            for call in (
-                "chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr move_mount"
-                " mount_setattr pivot_root syslog semget msgget shmat mq_open"
-                " fanotify_init inotify_add_watch"
-            ).split()
-        ),
-    ],
-)
-def test_doors_into_the_kernel_are_shut(
-    call: str, error: int, confined: LocalExecutor, attack: Strike
-) -> None:
+SHUT = (
+    "chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr move_mount mount_setattr"
+    " pivot_root syslog semget msgget shmat mq_open fanotify_init inotify_add_watch"
+).split()
+
+
+def test_doors_into_the_kernel_are_shut(confined: LocalExecutor, attack: Strike) -> None:
     """Without capabilities the kernel refuses some anyway, but not inside a namespace."""
-    assert attack(confined, doors.call, name=call)["errno"] == error
+    calls = hostile.in_turn(*((doors.call, {"name": name}) for name in ("clone3", *SHUT)))
+    loot = attack(confined, hostile.several, **calls)
+    assert [one["errno"] for one in loot] == [errno.ENOSYS, *[errno.EPERM] * len(SHUT)]
 
 
 def test_names_made_in_closed_directories_are_not_told(
@@ -196,25 +184,28 @@ def test_names_made_in_closed_directories_are_not_told(
     assert attack(unconfined, doors.watch_directory, path=path) == "watching"
 
 
-@pytest.mark.parametrize("table", ["unix", "tcp", "route"])
-@pytest.mark.parametrize("directory", ["/proc/self", "/proc/thread-self"])
 def test_the_machines_connections_are_not_listed(
-    table: str, directory: str, confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
 ) -> None:
-    path = f"{directory}/net/{table}"
-    assert attack(confined, hostile.read, path=path)["errno"] == errno.EACCES
-    assert isinstance(attack(unconfined, hostile.read, path=path), str)
+    paths = [
+        f"/proc/{directory}/net/{table}"
+        for directory in ("self", "thread-self")
+        for table in ("unix", "tcp", "route")
+    ]
+    reads = hostile.in_turn(*((hostile.read, {"path": path}) for path in paths))
+    loot = attack(confined, hostile.several, **reads)
+    assert [one["errno"] for one in loot] == [errno.EACCES] * len(paths)
+    assert all(isinstance(one, str) for one in attack(unconfined, hostile.several, **reads))
 
 
-@pytest.mark.parametrize("name", ["maps", "status", "stat", "environ", "cmdline", "cgroup"])
-def test_a_trial_can_read_of_itself(
-    name: str, confined: LocalExecutor, attack: Strike, door: str
-) -> None:
-    read = attack(confined, hostile.read, path=f"/proc/self/{name}")
-    if door == "trainer":
-        assert isinstance(read, str)
-    else:  # a process that the trial has started has another place in /proc
-        assert read["errno"] == errno.EACCES
+def test_a_trial_can_read_of_itself(confined: LocalExecutor, attack: Strike, door: str) -> None:
+    names = ("maps", "status", "stat", "environ", "cmdline", "cgroup")
+    reads = hostile.in_turn(*((hostile.read, {"path": f"/proc/self/{name}"}) for name in names))
+    for read in attack(confined, hostile.several, **reads):
+        if door == "trainer":
+            assert isinstance(read, str)
+        else:  # a process that the trial has started has another place in /proc
+            assert read["errno"] == errno.EACCES
 
 
 def test_what_the_dynamic_loader_runs_is_confined_too(
@@ -291,23 +282,17 @@ def test_a_file_takes_no_space_beyond_its_end(
     assert attack(confined, doors.allocate_within, size_bytes=16 << 20)["errno"] == errno.EFBIG
 
 
-@pytest.mark.parametrize(
-    ("strike", "arguments"),
-    [
+def test_no_memory_that_no_process_maps(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
+) -> None:
+    strikes = hostile.in_turn(
         (doors.make_segment, {"mib": 1}),
         (doors.lend_pages_to_pipe, {}),
         (doors.hold_shared, {"mib": 1}),
-    ],
-)
-def test_no_memory_that_no_process_maps(
-    strike: Strike,
-    arguments: dict[str, object],
-    confined: LocalExecutor,
-    unconfined: LocalExecutor,
-    attack: Strike,
-) -> None:
-    assert attack(confined, strike, **arguments)["errno"] == errno.EPERM
-    assert isinstance(attack(unconfined, strike, **arguments), str | int)
+    )
+    loot = attack(confined, hostile.several, **strikes)
+    assert [one["errno"] for one in loot] == [errno.EPERM] * 3
+    assert all(isinstance(one, str | int) for one in attack(unconfined, hostile.several, **strikes))
 
 
 def test_memfds_are_for_cuda(
