@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.gpu_predictions import HEADING, RESULTS, lines, table, with_table
 
 

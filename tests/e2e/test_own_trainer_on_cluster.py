@@ -6,7 +6,6 @@ The tests use the installed command.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,12 @@ import pytest
 from autoresearch.errors import SettingsError
 from tests.support.commands import script
 from tests.support.own_trainers import TRAIN, Own, by_hand
-from tests.support.ray_clusters import LocalCluster, local_cluster
+from tests.support.ray_clusters import LocalCluster
 from trainer.executors.local import COMMAND_ENTRY
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.needs import Needs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with local_cluster("spark1", "spark2") as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
