@@ -99,16 +99,6 @@ def test_what_has_no_default_must_be_given() -> None:
     assert "Missing option '--name'" in output
 
 
-def test_help_is_in_the_order_of_the_fields() -> None:
-    code, output = run(whole, "--help")
-    assert code == 0
-    flags = ["--before", "--count", "--of", "--colour", "--brisk", "--at", "--after"]
-    places = [output.index(flag) for flag in flags]
-    assert places == sorted(places)
-    for text in ("How many.", "default: 3", "x>=1", "0<=x<=1", "--no-brisk"):
-        assert text in output
-
-
 def test_every_setting_that_has_a_help_is_an_option_of_the_loop() -> None:
     options = {option.name: option for option in ENTRIES["loop"].load().params}
     described = {
@@ -119,14 +109,6 @@ def test_every_setting_that_has_a_help_is_an_option_of_the_loop() -> None:
     }
     for name, description in described.items():
         assert (options[name].help or "").startswith(description or "")
-
-
-def test_help_shows_the_options_by_panel() -> None:
-    code, output = run(some, "--help")
-    assert code == 0
-    places = [output.index(word) for word in ("First", "--brisk", "--colour")]
-    assert places == sorted(places)
-    assert output.index("--count") < places[0]  # the panel of the other options always comes first
 
 
 def test_every_option_of_the_loop_is_in_one_panel() -> None:

@@ -40,22 +40,6 @@ def test_list_names_every_shipped_menu() -> None:
         assert name in run("list")
 
 
-def test_show_prints_all_there_is_to_know() -> None:
-    text = run("show", "spark-354m")
-
-    for knob in SPARK.knobs.values():
-        assert knob.name in text
-        assert str(knob.domain) in text
-        assert knob.doc in text
-    for name in SPARK.constants:
-        assert name in text
-    for constraint in SPARK.constraints:
-        assert constraint.expr in text
-        assert constraint.doc in text
-    assert "budget 60 steps, schedule horizon 1000 steps, corpus stdlib" in text
-    assert "not checked" not in text
-
-
 def test_show_json_is_complete() -> None:
     shown = run_json("show", "spark-354m")
 
@@ -140,20 +124,3 @@ def test_a_menu_that_cannot_be_used_is_an_error(command: str, own: Path) -> None
         result = CliRunner().invoke(app, [command, path])
         assert isinstance(result.exception, MenuError)
         assert clause in str(result.exception)
-
-
-def test_a_menu_of_a_command_is_shown_as_one(tmp_path: Path) -> None:
-    menu = tmp_path / "own.toml"
-    menu.write_text(
-        'name = "own"\n[trainer]\n'
-        'command = ["python3", "train.py", "--lr={lr}", "--least={least}"]\n'
-        "score = { pattern = 'acc ([-+0-9.eE]+)' }\nunit = \"accuracy\"\n"
-        '[knobs.lr]\ntype = "float"\nlow = 0.1\nhigh = 1.0\ndefault = 0.5\n'
-        '[tied]\nleast = "lr / 10"\n'
-    )
-    said = run("show", str(menu))
-    assert "trainer: python3 train.py --lr={lr} --least={least}" in said
-    assert "campaign: budget 1 run" in said
-    assert "0.05" in said
-    for word in ("corpus", "tokenizer", "held out", "horizon"):
-        assert word not in said

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -47,13 +45,13 @@ from trainer.envelope import (
     vocabulary_of,
     watched_sweep,
 )
-from trainer.envelope.grid import Grid, as_csv, what_fits
+from trainer.envelope.grid import Grid
 from trainer.envelope.sweep import POINTS_FILE, counted_step_s
 from trainer.executors.base import Finished
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, parameter_count
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialSpec
-from trainer.telemetry import NoTelemetry, choose_telemetry
+from trainer.telemetry import choose_telemetry
 
 # --- the line ---------------------------------------------------------------------------------
 
@@ -131,15 +129,6 @@ def test_the_most_tokens_fit_and_one_more_does_not(limit_gib: float) -> None:
 
 
 # --- the envelope and the rail ----------------------------------------------------------------
-
-
-def test_what_fits_is_said_for_each_precision_and_length() -> None:
-    rooms = {room.precision: room for room in what_fits(gb10_envelope())}
-    line = fit(gb10_points(), "fp8")
-    for seq_len in (1024, 2048):
-        batch = rooms["fp8"].largest_batch[seq_len]
-        assert line.predict_gib(batch * seq_len) <= 119 < line.predict_gib((batch + 1) * seq_len)
-    assert rooms["bf16"].most_tokens < rooms["fp8"].most_tokens
 
 
 def test_an_envelope_comes_back_from_its_file(tmp_path: Path) -> None:
@@ -435,12 +424,6 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
         PointsFile(tmp_path / "points.jsonl", settings())
 
 
-def test_a_folder_that_cannot_be_made_is_the_machinerys_fault(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(MachineryError):
-        PointsFile(tmp_path / "file" / "points.jsonl", settings())
-
-
 def test_failure_is_never_a_number() -> None:
     with pytest.raises(ValueError, match="has no speed"):
         failed(tokens_per_s=1.0)
@@ -568,35 +551,12 @@ def test_the_device_is_watched_while_it_is_measured(tmp_path: Path) -> None:
     assert later.gpu_util_peak_pct == 87, "of the sitting that was told it"
 
 
-def test_without_telemetry_nothing_is_said_of_the_device(tmp_path: Path) -> None:
-    grid = cells([2], [16], ["fp32"])
-    watch = NoTelemetry("a test")
-    _, use = watched_sweep(settings(), grid, tmp_path, Machine(), Watched(), watch)
-    assert use is None
-    assert not (tmp_path / "telemetry.csv").exists()
-
-
-def test_a_sweep_that_is_refused_samples_nothing(tmp_path: Path) -> None:
-    grid, telemetry = cells([2], [16], ["fp32"]), choose_telemetry("cuda", nvml=FakeNvml(gb10()))
-    sweep(settings(steps=4), grid, tmp_path, Machine(), Watched())
-    with pytest.raises(EnvelopeError, match="steps was 4 and is 5"):
-        watched_sweep(settings(steps=5), grid, tmp_path, Machine(), Watched(), telemetry)
-    assert not (tmp_path / "telemetry.csv").exists()
-
-
 def test_broken_machinery_ends_the_sweep_and_is_no_point(tmp_path: Path) -> None:
     grid = cells([2, 4], [16], ["fp32"])
     with pytest.raises(MachineryError, match="disk"):
         sweep(settings(), grid, tmp_path, Machine({4: MachineryError("disk full")}), Watched())
     lines = (tmp_path / POINTS_FILE).read_text().splitlines()
     assert [json.loads(line).get("batch_size") for line in lines[1:]] == [2]
-
-
-def test_a_backend_that_does_not_exist_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    machine = Machine()
-    with pytest.raises(SpecError, match="backend"):
-        sweep(settings(backend="jax"), cells([2], [16], ["fp32"]), tmp_path, machine, Watched())
-    assert not machine.specs
 
 
 @pytest.fixture(scope="module")
@@ -671,21 +631,6 @@ def test_the_fp8_gain_is_the_published_one() -> None:
     assert grid.gain_pct("fp8", "bf16", 1024, 2) == pytest.approx(100 * (11944 / 11044 - 1))
     assert grid.gain_pct("fp8", "bf16", 1024, 32) is None
     assert Grid.of([point(), failed(precision="bf16")]).gain_pct("bf16", "fp32", 16, 2) is None
-
-
-def test_cells_are_each_there_once_in_order() -> None:
-    grid = cells([4, 2, 4], [32, 16], ["bf16", "bf16", "fp32"])
-    assert grid[:3] == (Cell("bf16", 16, 2), Cell("bf16", 16, 4), Cell("bf16", 32, 2))
-    assert len(grid) == len(set(grid)) == 8
-
-
-def test_the_csv_has_a_line_a_point() -> None:
-    rows = list(
-        csv.DictReader(io.StringIO(as_csv([point(), failed(batch_size=4, message='a, "b"')])))
-    )
-    assert [row["status"] for row in rows] == ["ok", "oom"]
-    assert rows[0]["tokens_per_step"] == "32"
-    assert (rows[1]["message"], rows[1]["step_ms"]) == ('a, "b"', "")
 
 
 def test_a_telemetrys_summary_is_taken_as_far_as_it_goes() -> None:

@@ -9,7 +9,7 @@ from trainer.spec import Measure
 from trajectory.ranking import Noise
 from trajectory.report.statistics import of_mean, of_runs, of_share
 from trajectory.report.words.text import label, shown
-from trajectory.report.words.wording import Scores, cell_text, number, rate, signed, value_text
+from trajectory.report.words.wording import Scores, cell_text, rate
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,11 @@ def test_a_cell_is_its_value_or_the_ends_of_its_bin() -> None:
     assert cell_text(RealRange(low=1e-4, high=1e-1, scale="log").cells[0]) == "1e-4 – 3.2e-4"
 
 
-def test_numbers_in_words() -> None:
-    assert number(-0.25) == "\u22120.2500"
-    assert signed(0.25) == "+0.2500"
-    assert number(None) == "–"
-
-
 @pytest.mark.parametrize(
     ("usd", "expected"), [(0.3, "$0.30"), (0.1234, "$0.1234"), (1.0, "$1.00"), (12.5, "$12.50")]
 )
 def test_a_price_is_given_at_least_to_the_cent(usd: float, expected: str) -> None:
     assert rate(usd) == expected
-
-
-def test_an_empty_value_is_seen() -> None:
-    assert value_text("") == '""'
 
 
 def test_a_score_that_grows_is_told_as_it_was_printed_and_in_its_own_decimals() -> None:

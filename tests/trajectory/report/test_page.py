@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import xml.etree.ElementTree as ET
 import zlib
 from html.parser import HTMLParser
@@ -81,22 +80,6 @@ def unpacked(page: str) -> list[dict[str, Any]]:
     return [one for block in blocks for one in json.loads(zlib.decompress(base64.b64decode(block)))]
 
 
-@pytest.mark.slow
-def test_no_caption_names_a_colour_that_only_one_scheme_has(tmp_path: Path) -> None:
-    found = findings(tmp_path, stress_rows(simulated(60)), curve)
-    report = write_report(found, tmp_path / "report")
-    captions = re.findall("<figcaption>.*?</figcaption>", report.page.read_text("utf-8"), re.DOTALL)
-    assert captions
-    assert not re.search("dark|black|white", "".join(captions))
-
-
-def test_what_a_plus_minus_is_stands_where_it_stands(tmp_path: Path) -> None:
-    found = findings(tmp_path / "campaign", stress_rows(simulated(60)), curve)
-    page = write_report(found, tmp_path / "report").page.read_text("utf-8")
-    assert "against the baseline ± s.e." in page.split('<section id="long">')[1]
-    assert "± half its 95 % interval" in page.split('<section id="best">')[1].split("</section>")[0]
-
-
 def test_a_report_is_a_page_and_two_files_for_each_figure(tmp_path: Path) -> None:
     found = findings(tmp_path, stress_rows(simulated(60)), curve)
     report = write_report(found, tmp_path / "report")
@@ -130,23 +113,6 @@ def test_a_campaign_that_has_just_begun_has_a_report(tmp_path: Path, iterations:
     found, page = written(tmp_path, simulated(iterations))
     assert len(found.turns) == iterations
     assert "The best configs" in page
-
-
-def test_before_anything_is_proposed_nothing_is_said_of_proposals(tmp_path: Path) -> None:
-    _, page = written(tmp_path, simulated(0))
-    assert "Nothing else has been tried yet." in page
-    assert "Nothing that was tried" not in page
-    assert 'id="progress"' not in page
-    assert 'id="knob-effects"' not in page, "one config tells no value from another"
-    assert "there is 1 measured config," in page
-
-
-def test_a_report_is_called_as_its_finding(tmp_path: Path) -> None:
-    found, page = written(tmp_path / "the night of the 5th", simulated(3))
-    assert found.about.title == "campaign"
-    assert found.finding
-    assert f"<h1>{found.finding}</h1>" in page
-    assert ("menu", "cpu-tiny, sha256 ") in [(k, v[:17]) for k, v in found.about.facts]
 
 
 def test_a_campaign_without_a_measurement_has_one_too(tmp_path: Path) -> None:
@@ -250,16 +216,6 @@ def test_figures_are_coloured_by_class_and_their_ids_are_the_pages_own(hostile: 
         for name in ("fill", "stroke"):
             value = attributes.get(name)
             assert value is None or not value.startswith("#"), (tag, attributes)
-
-
-@pytest.mark.slow
-def test_a_drawing_alone_carries_both_lights(tmp_path: Path) -> None:
-    report = write_report(findings(tmp_path, simulated(5)), tmp_path / "report")
-    drawing = report.figures[0].read_text("utf-8")
-    assert "@media (prefers-color-scheme:dark)" in drawing
-    assert 'class="f-paper"' in drawing
-    assert "javascript" not in drawing
-    assert 'href="#i' not in drawing, "the table is not in this file"
 
 
 @pytest.mark.slow

@@ -11,10 +11,8 @@ import pytest
 
 from tests.support.reports import findings, simulated, stress_rows
 from trainer.spec import CurvePoint
-from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.registry import FIGURES
 from trajectory.report.figures.sections import SECTIONS
-from trajectory.report.page import TEMPLATES
 from trajectory.report.report import write_report
 
 NAMES = [kind.name for kind in FIGURES]
@@ -36,16 +34,6 @@ def test_the_page_and_the_files_follow_the_registry(tmp_path: Path) -> None:
     sections = re.findall('<section id="(.*?)">', page)
     assert sections == [section.id for section in SECTIONS]
     assert re.findall('<a href="#([a-z]+)">', page)[: len(sections)] == sections
-
-
-@pytest.mark.parametrize("kind", FIGURES, ids=NAMES)
-def test_a_figure_is_found_by_its_name(kind: type[Figure]) -> None:
-    assert kind.__module__ == f"trajectory.report.figures.{kind.name.replace('-', '_')}"
-
-
-def test_no_words_are_left_over_from_a_figure_that_is_gone() -> None:
-    worded = {path.name.removesuffix(".html.j2") for path in (TEMPLATES / "figures").iterdir()}
-    assert worded <= set(NAMES)
 
 
 @pytest.mark.parametrize("module", ["agent.cli", "trajectory.live.app", "trajectory.report.report"])

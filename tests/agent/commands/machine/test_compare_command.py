@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from agent.commands.machine.compare import compare, print_comparison
+from agent.commands.machine.compare import compare
 from autoresearch.errors import CorpusError, MachineryError, SpecError
 from tests.support.campaigns import MENU
 from tests.support.envelopes import gb10_base
@@ -111,17 +109,3 @@ def published() -> Comparison:
         ),
         left_out=(),
     )
-
-
-def test_the_table_is_laid_out_as_published(tmp_path: Path) -> None:
-    console = Console(width=120, record=True, file=io.StringIO())
-    print_comparison(console, published(), tmp_path / "comparison.json")
-    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
-    assert "step ms 338.0 319.5 -5.5 %" in lines
-    assert "tokens/s 12,119 12,820 +5.8 %" in lines
-    assert "peak allocated GiB 11.28 7.94 -29.6 %" in lines
-    assert "peak reserved GiB 12.98 10.54 -18.8 %" in lines
-    assert any(
-        line.startswith("torch: the first loss is 585.5, far from ln(50257)") for line in lines
-    )
-    assert not any(line.startswith("megatron: the first loss") for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +9,12 @@ from typing import Any
 
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from agent.commands.machine.envelope import envelope
-from agent.commands.machine.envelope_tables import print_envelope
 from agent.menu.files import load_menu, parse_menu
 from autoresearch.errors import EnvelopeError, SpecError
 from tests.support.campaigns import MENU
-from tests.support.envelopes import gb10_envelope
 from trainer.envelope import Envelope, FittedMemory, choose_memory, envelope_path
 
 Run = Callable[..., Result]
@@ -129,15 +125,3 @@ def test_what_cannot_be_measured_is_one_sentence(
     assert isinstance(result.exception, kind), result.output
     assert names in str(result.exception)
     assert not list((tmp_path / "out").glob("trials/*"))
-
-
-def test_the_tables_are_laid_out_as_published() -> None:
-    console = Console(width=100, record=True, file=io.StringIO())
-    print_envelope(console, gb10_envelope(), {})
-    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
-    assert "seq 1024 b2 b4 b8 b16 seq 2048 b2 b4 b8 b16" in lines
-    assert "bf16 11,044 12,641 12,819 13,626 bf16 12,422 12,729 13,036 13,036" in lines
-    gains = "fp8 gain +8.1 % +6.5 % +7.5 % +4.7 % fp8 gain +3.6 % +3.7 % +4.6 % +2.6 %"
-    assert gains in lines
-    assert "fp8 5.60 8.03 13.49 24.33 fp8 8.05 13.52 24.34 46.06" in lines
-    assert any(line.startswith("bf16 peak = 2.12 GiB + 1.471 MiB a token") for line in lines)

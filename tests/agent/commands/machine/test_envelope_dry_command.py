@@ -46,21 +46,6 @@ def test_every_point_is_counted_and_nothing_is_written(run: Run, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_table_fits_a_terminal_and_says_what_it_is(run: Run) -> None:
-    ended = run("--menu", "spark-354m", "--batch", "2", "--seq", "512", "--on", "h200")
-    assert ended.exit_code == 0, ended.output
-    table = [line for line in ended.stdout.splitlines() if line.startswith((" ", "bf16", "fp8"))]
-    assert max(map(len, table)) <= 80
-    assert "tokens/s" in ended.stdout
-    assert "…" not in ended.stdout
-
-
-def test_what_a_device_has_no_room_for_is_marked(run: Run) -> None:
-    ended = run("--batch", "4", "--seq", "32", "--precision", "bf16", "--rates", "memory_gib=0.001")
-    assert ended.exit_code == 0, ended.output
-    assert "! is more than the 0.001 GiB of GB10" in ended.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -2,7 +2,6 @@ import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import typer
@@ -10,8 +9,7 @@ from typer.testing import CliRunner
 
 from agent.commands.night.check import MAX_LINE_BYTES, check, read_replies
 from agent.menu.files import load_menu
-from autoresearch.errors import AutoresearchError, MenuError
-from tests.support.own_menus import OWN_MENU
+from autoresearch.errors import AutoresearchError
 
 GOOD = '{"changes": {"lr": 0.002}, "reason": "x"}'
 BAD = '{"changes": {"lr": 2}, "reason": "x"}'
@@ -102,12 +100,6 @@ def test_the_last_line_needs_no_newline_and_no_line_is_needed() -> None:
     assert run("") == []
 
 
-def test_an_unknown_menu_is_told() -> None:
-    result = CliRunner().invoke(app, ["--menu", "nope"], "")
-
-    assert isinstance(result.exception, MenuError)
-
-
 PROGRAM = "import typer; from agent.commands.night.check import check; typer.run(check)"
 
 
@@ -124,18 +116,3 @@ def test_a_verdict_comes_before_the_next_line_is_written() -> None:
         assert process.stdout.readline().startswith("refused by schema: the reply is 10,000,000")
         process.stdin.close()
         assert process.wait() == 0
-
-
-def test_it_says_that_memory_is_not_looked_at() -> None:
-    result = CliRunner().invoke(app, ["--menu", "cpu-tiny"], lines(GOOD))
-    assert result.stdout == "allowed\n"
-
-
-def test_of_a_menu_with_a_command_no_memory_is_spoken_of(tmp_path: Path) -> None:
-    menu = tmp_path / "own.toml"
-    menu.write_text(OWN_MENU)
-    result = CliRunner().invoke(app, ["--menu", str(menu)], lines(GOOD, BAD))
-    assert result.exception is None, result.output
-    allowed, refused = result.stdout.splitlines()
-    assert (allowed, refused.split(":")[0]) == ("allowed", "refused by range")
-    assert "loop refuses" not in result.stderr

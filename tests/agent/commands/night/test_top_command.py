@@ -27,44 +27,6 @@ def toy(tmp_path: Path) -> Toy:
     return toy
 
 
-def test_it_says_which_config_the_loop_goes_on_from(toy: Toy) -> None:
-    def said(k: int) -> str:
-        return " ".join(toy.run("top", f"--k={k}", f"--campaign={toy.campaign}").stdout.split())
-
-    assert "goes on from its incumbent, number 2, iteration 83" in said(3)
-    said(1)
-    told = json.loads(toy.run("top", "--k=3", "--json", f"--campaign={toy.campaign}").stdout)
-    assert told["incumbent"] == told["configs"][1]["config_hash"]
-
-
-def test_it_says_so_where_nothing_was_kept(toy: Toy) -> None:
-    journal = toy.campaign / "trajectory.jsonl"
-    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:9]))
-    said = " ".join(toy.run("top", "--k=1", f"--campaign={toy.campaign}").stdout.split())
-    assert "goes on from the baseline, which nothing has beaten in a race yet" in said
-
-
-def test_where_all_races_are_against_the_baseline_it_goes_on_from_that(toy: Toy) -> None:
-    journal = toy.campaign / "trajectory.jsonl"
-    first, *rest = journal.read_text().splitlines(keepends=True)
-    row = json.loads(first) | {"reference": "baseline"}
-    journal.write_text("".join([json.dumps(row) + "\n", *rest]))
-    said = " ".join(toy.run("top", "--k=3", f"--campaign={toy.campaign}").stdout.split())
-    assert "nothing has beaten" not in said
-
-
-def test_of_a_few_configs_it_does_not_say_that_they_are_shrunk(toy: Toy) -> None:
-    def said(lines: int) -> str:
-        shutil.copy(DEMO, toy.campaign)
-        journal = toy.campaign / "trajectory.jsonl"
-        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:lines]))
-        return " ".join(toy.run("top", "--k=1", f"--campaign={toy.campaign}").stdout.split())
-
-    few = "fewer than 8 configs are too few to shrink any by: the first is lucky as well as good"
-    assert few in said(9)
-    assert few not in said(40)
-
-
 def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
     """A config whose last seed failed is not ranked, however well its other seeds scored."""
     journal = toy.campaign / "trajectory.jsonl"
