@@ -60,7 +60,12 @@ class HybridProposer:
         if self._llm is None:
             return self._sampler.propose(memory)
         began = time.monotonic()
-        slate = Slate.drawn(self._sampler, self._rails, memory)
+        try:
+            slate = Slate.drawn(self._sampler, self._rails, memory)
+        except (MachineryError, ProposerError):
+            raise
+        except Exception as error:  # noqa: BLE001 (without a slate there is still the sampler)
+            return standing_in(self._sampler.propose(memory), error)
         suggested = _with_record(
             slate.offers[0],
             prediction=slate.prediction(slate.candidates[0].changes),

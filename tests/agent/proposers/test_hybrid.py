@@ -19,6 +19,7 @@ from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
 from agent.proposers.slates import SIZE, Slate
+from agent.proposers.uniform import RandomProposer
 from agent.search.campaign_settings import new_settings
 from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError
@@ -227,6 +228,17 @@ def test_a_fallback_that_fails_too_is_an_error() -> None:
 def test_a_script_is_followed_by_iteration_not_by_call() -> None:
     scripted = ScriptedProposer(["a", "b"])
     assert [scripted.propose(at(n)).raw for n in (2, 1, 2)] == ["b", "a", "b"]
+
+
+def test_without_a_surrogate_the_sampler_proposes_and_the_model_is_not_asked() -> None:
+    unusable = PriorConfig({"a knob of no menu": 1e-3}, 0.0)
+    prior = Prior("x", "0" * 64, 20, (unusable,) * 20, (), 0, None)
+    model = Model()
+    hybrid = HybridProposer(RandomProposer(RAILS), model, RAILS, share=1)
+    record = hybrid.propose(replace(at(1), priors=(prior,))).record
+    assert record.kind == "random"
+    assert "KeyError" in (record.fallback or "")
+    assert not model.asked
 
 
 @pytest.mark.parametrize("kind", ["sampler", "hybrid"])
