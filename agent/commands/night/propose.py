@@ -113,6 +113,7 @@ def _list(view: CampaignView, *, as_json: bool) -> None:
         typer.echo(json.dumps(found))
         return
     table = plain_table("id", "author", "state", "changes", "reason")
+    table.columns[0].no_wrap = True  # it is copied for --withdraw
     for one in found:
         state = f"{one['state']} (iteration {one['iter']})" if "iter" in one else one["state"]
         cells = one["id"], one["author"], state, _said(one["changes"]), plain(one["reason"])
