@@ -84,10 +84,11 @@ async function syncNow() {
   const seen = campaign.device.length ? campaign.device[campaign.device.length - 1].at : "";
   const step = campaign.points.length ? campaign.points[campaign.points.length - 1].step : 0;
   const query = new URLSearchParams({ trial: campaign.trial, step, device_after: seen });
-  const now = await ask(`${place(selected)}/now?${query}`);
+  const here = place(selected);
+  const [now, queue] = await Promise.all([ask(`${here}/now?${query}`), ask(`${here}/queue`)]);
   campaign.summary = now.summary;
   campaign.device = campaign.device.concat(now.device).slice(-1800);
-  campaign.queue = await ask(`${place(selected)}/queue`);
+  campaign.queue = queue;
   campaign.running = now.running;
   campaign.lanes = now.lanes;
   if (now.running) {
