@@ -127,8 +127,8 @@ class History(Questions, Closing):
         history = cls(tables.MEMORY, journal, readonly=False)
         history._settle()
         history.note = (
-            f"the history {tables.hidden(where)} is not one of {journal} as it is now, so it was "
-            "built in memory for this reading; autoresearch reindex builds it anew"
+            f"the history {tables.hidden(where)} does not match {journal}, so it was "
+            "built in memory for this command; run autoresearch reindex to rebuild it"
         )
         return history
 

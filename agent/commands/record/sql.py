@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 from rich.console import Console
@@ -20,6 +21,9 @@ from autoresearch.plain_text import plain
 from trajectory.formats.csv_file import write_csv
 from trajectory.formats.table import Column, Table
 from trajectory.history.views import EXAMPLE, MOST_ROWS, VIEWS, Answer, Cell, open_views
+
+WIDEST = 10_000
+"""Characters of a printed line at most."""
 
 
 def sql(
@@ -103,11 +107,19 @@ def _print(answer: Answer) -> None:
     table = plain_table(*(escape(plain(name)) for name in answer.columns))
     for row in answer.rows:
         table.add_row(*(Text(_shown(cell)) for cell in row))
-    Console().print(table)
+    # A value folded into several lines cannot be read or copied, so lines may be as wide as needed.
+    Console(width=WIDEST).print(table)
 
 
 def _shown(cell: Cell) -> str:
     value = _scalar(cell)
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else plain(str(value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value[:12] if _is_hash(value) else plain(str(value))
+
+
+def _is_hash(value: object) -> TypeGuard[str]:
+    """Return whether this is a SHA-256, whose first digits are enough to tell configs apart."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

@@ -118,6 +118,8 @@ def test_the_command_prints_a_table_csv_and_json(campaign: Path) -> None:
     typed = [{**row, "iter": int(row["iter"]), "delta": float(row["delta"])} for row in read]
     assert typed == printed
     assert len(printed) > 1
+    wide = installed("sql", "SELECT * FROM iterations LIMIT 3", f"--campaign={campaign}")
+    assert len(wide.stdout.splitlines()) == 4  # no value is folded
     shown = installed("sql", "SELECT 7 AS \"[/x]\", x'00' AS b", f"--campaign={campaign}")
     assert shown.stdout.split() == ["[/x]", "b", "7", "00"]
     refused = installed("sql", "DROP TABLE t", f"--campaign={campaign}")
