@@ -9,9 +9,10 @@ shared nothing, which is cautious. That prior keeps the weight of four degrees o
 
 After each pair, the judge decides one of three things:
 
-- **discard**: after the first pair, if the candidate is worse by more than ``first_drop``
-  ``sigma_d``. After a later pair, if the race's last pair would leave it short of the bar even if
-  its true gain were ``z_drop`` standard errors better than measured. Most bad ideas cost one run.
+- **discard**: after the first pair, if the candidate is worse by more than
+  ``early_stopping_threshold`` times ``sigma_d``. After a later pair, if the race's last pair would
+  leave it short of the bar even if its true gain were ``z_drop`` standard errors better than
+  measured. Most bad ideas cost one run.
 - **keep**: at the last pair, if ``-delta / stderr >= z_keep``; at an earlier pair, the second or
   later, if ``z >= Z_OBVIOUS``. Keeping at the first lucky result after any pair would keep more
   candidates without a gain (Armitage, McPherson and Rowe 1969).
@@ -43,9 +44,10 @@ class Comparison:
     """A candidate compared with its reference on their common seeds, in objectives."""
 
     reference_hash: str
-    reference_bpb: float
-    """Mean over the common seeds. ``estimate_bpb`` is the candidate's mean over the same seeds."""
-    estimate_bpb: float
+    reference_objective: float
+    """Mean over the common seeds."""
+    estimate_objective: float
+    """The candidate's mean over the same seeds."""
     delta: float
     """Estimate minus reference; negative is better."""
     pairs: int
@@ -71,8 +73,8 @@ class Comparison:
         return Decision(
             action=action,
             reference_hash=self.reference_hash,
-            reference_bpb=self.reference_bpb,
-            estimate_bpb=self.estimate_bpb,
+            reference_objective=self.reference_objective,
+            estimate_objective=self.estimate_objective,
             delta=self.delta,
             stderr=self.stderr,
             sigma=self.sigma_d,
@@ -153,7 +155,7 @@ def assess(
     if proven and seen.delta < 0:
         why = f"better by {seen.z:.1f} standard errors (the bar is {rules.z_keep:g})"
         return seen.decision("keep", rules, why)
-    if last or _hopeless(seen, rules):
+    if last or _is_futile(seen, rules):
         return seen.decision("discard", rules, _why_discarded(seen, rules))
     return Undecided(reference_hash, rules, seen)
 
@@ -170,8 +172,8 @@ def _compared(
     delta = fmean(differences)
     return Comparison(
         reference_hash=reference_hash,
-        reference_bpb=fmean(reference[seed] for seed in seeds),
-        estimate_bpb=fmean(candidate[seed] for seed in seeds),
+        reference_objective=fmean(reference[seed] for seed in seeds),
+        estimate_objective=fmean(candidate[seed] for seed in seeds),
         delta=delta,
         pairs=len(seeds),
         pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
@@ -180,10 +182,10 @@ def _compared(
     )
 
 
-def _hopeless(seen: Comparison, rules: Rules) -> bool:
+def _is_futile(seen: Comparison, rules: Rules) -> bool:
     """Return whether more common seeds could hardly bring the candidate over the bar."""
     if seen.pairs == 1:
-        return seen.delta > rules.first_drop * seen.sigma_d
+        return seen.delta > rules.early_stopping_threshold * seen.sigma_d
     hoped = -seen.delta + rules.z_drop * seen.stderr
     return hoped < rules.z_keep * seen.sigma_d / math.sqrt(rules.max_runs)
 
@@ -207,8 +209,8 @@ def no_effect(
     return Decision(
         action="discard",
         reference_hash=reference_hash,
-        reference_bpb=score,
-        estimate_bpb=score,
+        reference_objective=score,
+        estimate_objective=score,
         delta=0.0,
         pairs=1,
         rules=rules,

@@ -18,7 +18,7 @@ from rich.table import Table
 from agent.search.first_row import hardware, versions
 from bench import (
     confirm_honesty,
-    confirm_looks,
+    confirm_interim,
     judge_honesty,
     loop_overhead,
     own_script,
@@ -47,7 +47,7 @@ def main(
         "own": own_script.run,
         "trainer": lambda: trainer_speed.run(nanogpt),
         "judge": judge_honesty.run,
-        "confirm": lambda: [*confirm_honesty.run(), *confirm_looks.run()],
+        "confirm": lambda: [*confirm_honesty.run(), *confirm_interim.run()],
         "search": quality.run,
         "verify": verify_power.run,
         "kills": kills.run,

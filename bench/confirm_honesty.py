@@ -65,7 +65,7 @@ class TextNight(Night):
             inherited = self.favours[parent] if parent is not None else 0.0
             self.favours[name] = inherited + (self.rng.gauss(0, TEXT_SD) if parent else 0.0)
             self.parents[name] = parent or name
-        score = (record.val_bpb or 0.0) + self.favours[name]
+        score = (record.objective or 0.0) + self.favours[name]
         return record.model_copy(update={"result": RESULT.model_copy(update={"val_bpb": score})})
 
 
@@ -100,9 +100,9 @@ def confirmed(night: TextNight) -> Iterator[Reported]:
     names = [entry.config_hash for entry in finalists]
     truths = [night.delta(name) for name in names]
     claimed = -(finalists[0].delta_vs_baseline or 0.0)
-    for turn in range(AGAIN):
-        rng = random.Random(f"{turn} {names[0]}")
-        baseline, *runs = _fresh(night, [night.evidence.baseline_hash or "", *names], turn, rng)
+    for number in range(AGAIN):
+        rng = random.Random(f"{number} {names[0]}")
+        baseline, *runs = _fresh(night, [night.evidence.baseline_hash or "", *names], number, rng)
         found = [gains(one, baseline, [TEXT], finalists=len(runs)) for one in runs]
         fresh = [pair[1] for pair in found]
         pick = min(range(len(fresh)), key=lambda i: fresh[i].delta)
@@ -129,10 +129,10 @@ def _holds_widely(gain: FreshGain, truth: float) -> bool:
 
 
 def _fresh(
-    night: TextNight, names: Sequence[str], turn: int, rng: random.Random
+    night: TextNight, names: Sequence[str], number: int, rng: random.Random
 ) -> list[FreshRuns]:
     """Return runs of these configs on SEEDS unused seeds, scored on a new text."""
-    seeds = range(FIRST_FRESH + SEEDS * turn, FIRST_FRESH + SEEDS * (turn + 1))
+    seeds = range(FIRST_FRESH + SEEDS * number, FIRST_FRESH + SEEDS * (number + 1))
     favours: dict[str, list[float]] = {}
     for name in names:
         _draw_favours(night, name, favours, rng)
@@ -173,7 +173,7 @@ def run() -> list[Figure]:
 
 def _world(world: World) -> Iterator[Figure]:
     ended = nights_of(TextNight, world, Rules(), range(CAMPAIGNS), lambda night: night.runs >= RUNS)
-    seen = [told for night in ended for told in confirmed(night)]
+    seen = [one for night in ended for one in confirmed(night)]
     name, note = world.name, f"{CAMPAIGNS} simulated campaigns, each confirmed {AGAIN} times"
     true = fmean(one.true for one in seen)
     yield Figure(f"true gain of the search's choice ({name})", true, "bpb", note=note)

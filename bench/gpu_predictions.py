@@ -89,7 +89,7 @@ def lines() -> list[Line]:
         Line("bf16 against fp8, torch", "Hopper", _fp8(h200), same),
         Line("compiled against eager; torch against megatron", "any", "none: not counted", same),
         Line("the memory estimate's error", "any", _estimate(), same),
-        Line("all of it within 8 minutes", "Hopper", _sitting(h200), same),
+        Line("all of it within 8 minutes", "Hopper", _session(h200), same),
         Line(
             "torch against megatron in the published layout",
             "GB10",
@@ -210,7 +210,7 @@ def _estimate() -> str:
     return f"torch bf16 {apart_pct:.1f} % from what is counted; workspaces come on top"
 
 
-def _sitting(device: DeviceDescription) -> str:
+def _session(device: DeviceDescription) -> str:
     plan = gpu_plan("cuda", 3)
     ours = _ours(device).seconds(plan.steps, WARM_START_S)
     by_hand = _by_hand(device).seconds(plan.steps, REFERENCE_START_S)

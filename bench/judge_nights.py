@@ -165,7 +165,7 @@ class Night:
         ]
         fresh = range(FRESH_SEED, FRESH_SEED + seeds)
         scores = [
-            [self.run(config, seed, "reference").val_bpb for config in both] for seed in fresh
+            [self.run(config, seed, "reference").objective for config in both] for seed in fresh
         ]
         return fmean((new or 0) - (old or 0) for new, old in scores)
 

@@ -51,8 +51,8 @@ def run() -> list[Figure]:
         results = [trial["result"] for trial in row["trials"]]
         if not results or any(result["status"] != "ok" for result in results):
             continue
-        worked_s = sum(result["train_s"] + result["eval_s"] for result in results)
-        overhead_ms = 1e3 * (elapsed_s - worked_s - row["proposer"]["latency_s"])
+        busy_s = sum(result["train_s"] + result["eval_s"] for result in results)
+        overhead_ms = 1e3 * (elapsed_s - busy_s - row["proposer"]["latency_s"])
         overheads_ms.append(overhead_ms)
         trial_ms.append(overhead_ms / len(results))
         iteration_s.append(elapsed_s)

@@ -61,9 +61,9 @@ def run(nanogpt: Path | None) -> list[Figure]:
             checkout = _stage_nanogpt(nanogpt, folder / "nanogpt", corpus)
             contenders["nanoGPT"] = lambda out: _train_nanogpt(checkout, corpus, out)
         samples: dict[str, list[_Sample]] = {who: [] for who in contenders}
-        for turn in range(ROUNDS):
+        for lap in range(ROUNDS):
             for who, contend in contenders.items():
-                samples[who].append(contend(folder / f"{who}-{turn}"))
+                samples[who].append(contend(folder / f"{who}-{lap}"))
         warm_ms, how = _warm_setup_ms(corpus, folder / "warm")
     return [
         *_speed_figures(samples),

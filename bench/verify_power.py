@@ -43,7 +43,7 @@ class Outcome:
     """The name of the end law."""
 
 
-def look_at(seed: int) -> Outcome:
+def outcome_of(seed: int) -> Outcome:
     """Make one world's forecast and compare its runs with it."""
     world = World.of(seed)
     both, schedule = world.target()
@@ -158,4 +158,4 @@ def _wrongly_within(usable: list[Outcome]) -> list[Figure]:
 def run(worlds: int = WORLDS) -> list[Figure]:
     """Measure all worlds, which takes two cores half an hour."""
     with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        return figures(list(pool.map(look_at, range(worlds), chunksize=4)))
+        return figures(list(pool.map(outcome_of, range(worlds), chunksize=4)))

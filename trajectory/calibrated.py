@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.spec import Averaging, Budget, Checkpoint
@@ -29,12 +27,14 @@ class CalibrationRun(Frozen):
     horizon_steps: PositiveInt | None
     cooldown_steps: NonNegativeInt = 0
     average: Averaging | None = None
-    looks: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = Field(
+        (), validation_alias=AliasChoices("checkpoints", "looks")
+    )
     texts: bool = False
     """Whether the run also scores the holdout split."""
 
 
-class Way(Frozen):
+class ProxyMetric(Frozen):
     """One proxy metric, compared with long runs of the same configs."""
 
     name: str
@@ -71,8 +71,10 @@ class Calibrated(Frozen):
     left_out: NonNegativeInt = 0
     """Configs excluded because a run ran out of memory or time, or crashed."""
     best_n: PositiveInt
-    ways: Annotated[tuple[Way, ...], Field(min_length=1)]
-    """Proxy metrics; the first is the campaign's own."""
+    proxy_metrics: tuple[ProxyMetric, ...] = Field(
+        min_length=1, validation_alias=AliasChoices("proxy_metrics", "ways")
+    )
+    """The first is the campaign's own."""
     steps_curve: tuple[tuple[Positive, Correlation], ...] = ()
     """Spearman's rho of longer short runs: steps relative to the budget's, ascending."""
     long_runs: Correlation | None = None
@@ -80,9 +82,9 @@ class Calibrated(Frozen):
     metric. None if each config has only one long run."""
 
     @property
-    def own(self) -> Way:
+    def own(self) -> ProxyMetric:
         """The proxy metric that the campaign uses."""
-        return self.ways[0]
+        return self.proxy_metrics[0]
 
     @property
     def headline(self) -> str:
@@ -95,12 +97,12 @@ class Calibrated(Frozen):
         )
 
     @property
-    def advised(self) -> Way | None:
+    def advised(self) -> ProxyMetric | None:
         """The best-ranking metric that costs at most 10 % more than the campaign's own and surely
         ranks better; None if there is none."""
-        equal = [way for way in self.ways if way.cost <= EQUAL_COST]
-        better = [way for way in equal if way.surely is not None and way.surely > 0]
-        return max(better, key=lambda way: way.spearman.value, default=None)
+        equal = [one for one in self.proxy_metrics if one.cost <= EQUAL_COST]
+        better = [one for one in equal if one.surely is not None and one.surely > 0]
+        return max(better, key=lambda one: one.spearman.value, default=None)
 
 
 EQUAL_COST = 1.1

@@ -22,7 +22,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from trajectory.calibrated import Correlation, Way
+from trajectory.calibrated import Correlation, ProxyMetric
 from trajectory.statistics.bootstrap import Resampled, interval
 from trajectory.statistics.fidelity import MIN_CONFIGS, fidelity
 
@@ -43,7 +43,7 @@ class Scored:
     """Cost relative to the campaign's own metric."""
 
 
-def ways_of(scored: Mapping[str, Scored], long: Sequence[float]) -> tuple[Way, ...]:
+def compared(scored: Mapping[str, Scored], long: Sequence[float]) -> tuple[ProxyMetric, ...]:
     """Compare each metric with the long scores, leaving out metrics that score all configs equally.
 
     :param scored: scores by metric; the first is the campaign's own.
@@ -54,24 +54,24 @@ def ways_of(scored: Mapping[str, Scored], long: Sequence[float]) -> tuple[Way, .
     own_name = next(iter(scored))
     own = draws.spearman(scored[own_name].scores, long)
     found = []
-    for name, way in scored.items():
-        rhos = draws.spearman(way.scores, long)
-        spearman, kendall = interval(rhos), interval(draws.kendall(way.scores, long))
+    for name, metric in scored.items():
+        rhos = draws.spearman(metric.scores, long)
+        spearman, kendall = interval(rhos), interval(draws.kendall(metric.scores, long))
         if spearman is None or kendall is None:
             continue
         others = len(scored) - 1
         gain = None if name == own_name else interval(rhos - own)
         surely = None if name == own_name else interval(rhos - own, others)
-        first = min(range(len(long)), key=lambda config: way.scores[config])
+        first = min(range(len(long)), key=lambda config: metric.scores[config])
         found.append(
-            Way(
+            ProxyMetric(
                 name=name,
-                cost=way.cost,
+                cost=metric.cost,
                 spearman=spearman,
                 kendall=kendall,
                 gain=gain,
                 surely=surely.lo if surely else None,
-                best=_among(best, way.scores, long),
+                best=_among(best, metric.scores, long),
                 forgone_bpb=min(long[first], max(x for x in long if math.isfinite(x))) - min(long),
             )
         )
@@ -119,25 +119,25 @@ def times_to_gain(
     return found
 
 
-def extrapolated(looks: Sequence[tuple[int, float]], steps: int) -> float:
+def extrapolated(points: Sequence[tuple[int, float]], steps: int) -> float:
     """Extrapolate a score to ``steps`` by a line over the logarithm of the step.
 
-    :param looks: steps and scores, at least two.
+    :param points: steps and scores, at least two.
     """
-    if not all(math.isfinite(score) for _, score in looks):
+    if not all(math.isfinite(score) for _, score in points):
         return math.inf
-    slope, level = np.polyfit([math.log(step) for step, _ in looks], [s for _, s in looks], 1)
+    slope, level = np.polyfit([math.log(step) for step, _ in points], [s for _, s in points], 1)
     return float(level + slope * math.log(steps))
 
 
-def fitted(ways: Sequence[Sequence[float]], long: Sequence[float]) -> list[float]:
+def fitted(metrics: Sequence[Sequence[float]], long: Sequence[float]) -> list[float]:
     """Predict each config's long score from a fit to all others, as a deviation from the mean.
 
     The mean of the other scores is biased away from the score left out. A fit that learned nothing
     would therefore reverse the order of the configs. So each fit contributes only its slopes, and
     they are applied to the deviation from the center of all configs.
     """
-    x = np.array([_bounded(way) for way in ways]).T
+    x = np.array([_bounded(metric) for metric in metrics]).T
     y, centre = np.array(_bounded(long)), x.mean(axis=0)
     predicted = []
     for config in range(len(y)):

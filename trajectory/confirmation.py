@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 
 from trainer.spec import Measure, Measured, ScoredText, TrialFailed, TrialOk
-from trajectory.confirmed import OWN_RULER, SEARCH_TEXT, FreshGain
+from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, FreshGain
 from trajectory.statistics.population import Posterior
 
 LEVEL = 0.95
@@ -69,7 +69,7 @@ def gains(
     texts: Sequence[ScoredText],
     *,
     finalists: int,
-    looks: int = 0,
+    earlier_analyses: int = 0,
     measure: Measure | None = None,
 ) -> tuple[FreshGain, ...]:
     """Return the finalist's differences from the baseline: first on the search's own text (or by a
@@ -77,7 +77,7 @@ def gains(
 
     :param texts: texts that every run has scored.
     :param finalists: number of configs in the confirmation besides the baseline.
-    :param looks: number of earlier confirmations of the campaign.
+    :param earlier_analyses: number of earlier confirmations of the campaign.
     :param measure: unit of a command's scores; None: bits per byte.
     :returns: an empty tuple if fewer than FEWEST_SEEDS seeds measured both.
     """
@@ -86,8 +86,8 @@ def gains(
     if len(seeds) < FEWEST_SEEDS:
         return ()
     plain = [[ours[seed].objective - theirs[seed].objective] for seed in seeds]
-    level = 1 - (1 - LEVEL) / (1 + looks)
-    name = SEARCH_TEXT if measure is None else OWN_RULER
+    level = 1 - (1 - LEVEL) / (1 + earlier_analyses)
+    name = SEARCH_TEXT if measure is None else OWN_SCORE
     found = [_gain(name, plain, [1.0], finalists, level)]
     for text in texts:
         differences = [

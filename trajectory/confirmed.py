@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt, Scalar
 from trainer.spec import BPB, Measure
 
 SEARCH_TEXT = "the search's text"
 """Name of the campaign's own held-out text, by which the search chose."""
-OWN_RULER = "the script's ruler"
+OWN_SCORE = "the script's own score"
 """Name used instead if a command of the user's own reports the scores; its text is unknown."""
+_FORMER_NAMES = {"the script's ruler": OWN_SCORE}
+"""Names in earlier rows."""
 
 
 class ConfirmText(Frozen):
@@ -33,8 +35,8 @@ class FreshGain(Frozen):
     :mod:`trajectory.confirmation`.
     """
 
-    text: str
-    """The text's name, or :data:`SEARCH_TEXT` or :data:`OWN_RULER`."""
+    text: Annotated[str, BeforeValidator(lambda name: _FORMER_NAMES.get(name, name))]
+    """The text's name, or :data:`SEARCH_TEXT` or :data:`OWN_SCORE`."""
     holds_for: Literal["this text", "text like it"]
     """Scope of the interval: it includes the variation between texts if this text has enough parts
     to estimate it."""
@@ -54,7 +56,7 @@ class FreshGain(Frozen):
     @property
     def is_on_fresh_text(self) -> bool:
         """Whether no trial of the search scored its text."""
-        return self.text not in {SEARCH_TEXT, OWN_RULER}
+        return self.text not in {SEARCH_TEXT, OWN_SCORE}
 
     @property
     def measured_in(self) -> Measure:
@@ -124,7 +126,9 @@ class Confirmed(Frozen):
     seeds: tuple[NonNegativeInt, ...]
     texts: tuple[ConfirmText, ...]
     """Additional texts. Empty: fresh seeds alone, on the search's own text."""
-    looks: NonNegativeInt = 0
+    earlier_analyses: NonNegativeInt = Field(
+        0, validation_alias=AliasChoices("earlier_analyses", "looks")
+    )
     """Number of earlier confirmations of this campaign, on any text. Each one makes the intervals
     of this one wider."""
     configs: Annotated[tuple[ConfirmedConfig, ...], Field(min_length=1)]
@@ -160,10 +164,12 @@ class Confirmed(Frozen):
         elif gain is None:
             text = ""
         elif gain.measure is not None:
-            text = f", by {OWN_RULER}"
+            text = f", by {OWN_SCORE}"
         else:
             text = ", on the text that the search scored too"
-        again = f", look {self.looks + 1} of this campaign" if self.looks else ""
+        again = ""
+        if self.earlier_analyses:
+            again = f", interim analysis {self.earlier_analyses + 1} of this campaign"
         return f"{seeds}{text}{again}"
 
     def said_of(self, config: ConfirmedConfig) -> str:
@@ -227,6 +233,6 @@ def latest_of(found: Iterable[Confirmed]) -> dict[str, ConfirmedConfig]:
     by_hash: dict[str, ConfirmedConfig] = {}
     for one in found:
         for config in one.configs:
-            told = config if config is one.chosen else config.among_others()
-            by_hash.setdefault(config.config_hash, told)
+            shown = config if config is one.chosen else config.among_others()
+            by_hash.setdefault(config.config_hash, shown)
     return by_hash

@@ -64,10 +64,10 @@ class Journal(Closing):
             raise _machinery("open", path, error) from error
         try:
             sync_directory(path.parent)
-            self.end = self._mend()
+            self.end = self._repair_end()
         except OSError as error:
             os.close(self._descriptor)
-            raise _machinery("mend the end of", path, error) from error
+            raise _machinery("repair the end of", path, error) from error
 
     def rows(self) -> Iterator[Row]:
         """Return an iterator over all rows, which reads each row on demand.
@@ -117,7 +117,7 @@ class Journal(Closing):
                 "writes it; stop that and resume the campaign"
             )
 
-    def _mend(self) -> int:
+    def _repair_end(self) -> int:
         """Make the file end with a complete line and return its size.
 
         It removes empty lines at the end, which an editor may leave, together with a torn line.
@@ -224,12 +224,12 @@ def _parse(path: Path, line: int, raw: bytes) -> Row:
     except ValidationError as error:
         if error.errors(include_url=False)[0]["type"] == "union_tag_invalid":
             why = "is of a kind that this version does not know"
-            mend = "install the autoresearch that wrote it, or a newer one"
+            fix = "install the autoresearch that wrote it, or a newer one"
         else:
             why = "is not a row"
-            mend = "restore the file from a copy, or move that line out of it by hand"
+            fix = "restore the file from a copy, or move that line out of it by hand"
         raise JournalError(
-            f"line {line} of {path} {why} ({explain(error)[:300]}); {mend}"
+            f"line {line} of {path} {why} ({explain(error)[:300]}); {fix}"
         ) from error
     if (line == 1) != isinstance(row, CampaignRow):
         expected = "not a campaign row" if line == 1 else "a second campaign row"

@@ -49,12 +49,12 @@ class LongRuns:
 
     @property
     def scores(self) -> dict[int, float]:
-        """Seed to val_bpb, for runs with a score."""
-        pairs = ((row.trial.seed, row.trial.val_bpb) for row in self.rows)
+        """Seed to objective, for runs with a score."""
+        pairs = ((row.trial.seed, row.trial.objective) for row in self.rows)
         return {seed: score for seed, score in pairs if score is not None}
 
     @property
-    def mean_bpb(self) -> float | None:
+    def mean_objective(self) -> float | None:
         """Mean over the runs with a score; None without any."""
         return fmean(self.scores.values()) if self.scores else None
 
@@ -155,7 +155,7 @@ def gather(rows: Sequence[StressRow], steps: int) -> dict[str, LongRuns]:
 def standing(runs: LongRuns, noise: LongNoise, baseline: LongRuns | None) -> Finalist | None:
     """Return a config's mean and uncertainty, also relative to the baseline; None without a
     score."""
-    mean = runs.mean_bpb
+    mean = runs.mean_objective
     if mean is None:
         return None
     n = len(runs.scores)
@@ -170,7 +170,7 @@ def standing(runs: LongRuns, noise: LongNoise, baseline: LongRuns | None) -> Fin
                 delta_stderr = math.sqrt(2 / pairs) * noise.sigma_e
     return Finalist(
         config_hash=runs.config_hash,
-        val_bpb=mean,
+        objective=mean,
         runs=n,
         stderr=None if noise.sigma_run is None else noise.sigma_run / math.sqrt(n),
         delta_vs_baseline=delta,
@@ -180,7 +180,7 @@ def standing(runs: LongRuns, noise: LongNoise, baseline: LongRuns | None) -> Fin
 
 
 def finalists(
-    runs: Mapping[str, LongRuns], entrants: Iterable[str], count: int, baseline_hash: str | None
+    runs: Mapping[str, LongRuns], candidates: Iterable[str], count: int, baseline_hash: str | None
 ) -> tuple[Finalist, ...]:
     """Return the ``count`` best surviving candidates, by mean score without seed effects.
 
@@ -190,7 +190,7 @@ def finalists(
     """
     noise = LongNoise.of(runs.values())
     baseline = runs.get(baseline_hash or "")
-    entries = (runs[name] for name in entrants if name in runs)
+    entries = (runs[name] for name in candidates if name in runs)
     stand = [entry for entry in entries if entry.verdict.outcome in STANDING and entry.scores]
     stand.sort(key=lambda entry: entry.level(noise) or 0.0)
     best = (standing(entry, noise, baseline) for entry in stand[:count])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from autoresearch.options import AsOption
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt
@@ -30,8 +30,10 @@ class Rules(Frozen):
     )
     """Standard errors of optimism from the second pair on. A race ends if its candidate could not
     reach the bar even if its true gain were larger by this amount."""
-    first_drop: Finite = Field(
-        0.0, description="Loss on the first pair of runs, in standard deviations, that ends a race."
+    early_stopping_threshold: Annotated[Finite, AsOption("--early-stop")] = Field(
+        0.0,
+        validation_alias=AliasChoices("early_stopping_threshold", "first_drop"),
+        description="Loss on the first pair of runs, in standard deviations, that ends a race.",
     )
     """Loss on the first pair, in ``sigma_d``, that ends a race.
 
@@ -53,6 +55,7 @@ class Rules(Frozen):
 
 
 _NAMES = tuple(Rules.model_fields)
+_FORMER_NAMES = {"first_drop": "early_stopping_threshold"}
 _OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
 """Rules that a row names even if they have no value."""
 
@@ -73,6 +76,7 @@ def with_rules_as_one(said: Mapping[str, Any]) -> dict[str, Any]:
     field per rule."""
     if "rules" in said:
         return dict(said)
+    said = {_FORMER_NAMES.get(name, name): value for name, value in said.items()}
     others = {name: value for name, value in said.items() if name not in _NAMES}
     return {"rules": {name: said.get(name) for name in _NAMES}} | others
 

@@ -30,7 +30,7 @@ UNUSABLE_CREDIT = -0.5
 KEEPS = 0.95
 """Share of a turn's weight that is left after another turn of the same arm. The surrogate knows
 more and more, so old turns say less about the next one."""
-PRIOR_TURNS = 1.0
+PRIOR_WEIGHT = 1.0
 """Weight of the prior mean, in turns."""
 
 
@@ -42,14 +42,14 @@ class Credit(Frozen):
     surrogate is right; its error is common to all arms, so arms are compared with each other.
     """
 
-    turns: NonNegativeInt = 0
+    iterations: NonNegativeInt = 0
     weight: NonNegative = 0.0
     total: float = 0.0
 
     def after(self, credit: float) -> Self:
         """Return the record after one more turn."""
         changed = {
-            "turns": self.turns + 1,
+            "iterations": self.iterations + 1,
             "weight": KEEPS * self.weight + 1,
             "total": KEEPS * self.total + credit,
         }
@@ -61,8 +61,8 @@ class Credit(Frozen):
 
         :param prior: mean before any turn.
         """
-        weight = self.weight + PRIOR_TURNS
-        return (self.total + PRIOR_TURNS * prior) / weight, 1 / math.sqrt(weight)
+        weight = self.weight + PRIOR_WEIGHT
+        return (self.total + PRIOR_WEIGHT * prior) / weight, 1 / math.sqrt(weight)
 
     def advantage(self, other: Credit) -> tuple[float, float]:
         """Return mean and standard deviation of the difference between two arms' mean credits."""
@@ -79,7 +79,7 @@ def credit_text(credits: Mapping[str, Credit]) -> str:
         if arm != SEARCH:
             mean, sd = credit.advantage(search)
             span = f"{mean - 1.96 * sd:+.1f} … {mean + 1.96 * sd:+.1f}"
-            parts.append(f"{arm} {mean:+.1f} ({span}) after {counted(credit.turns, 'turn')}")
+            parts.append(f"{arm} {mean:+.1f} ({span}) after {counted(credit.iterations, 'turn')}")
     return " · ".join(parts)
 
 
@@ -110,7 +110,7 @@ def _credit(row: IterationRow) -> float:
 class TrackRecord(Frozen):
     """One proposer's iterations and their outcomes."""
 
-    turns: NonNegativeInt = 0
+    assigned: NonNegativeInt = 0
     """Iterations assigned to it."""
     kept: NonNegativeInt = 0
     """Iterations in which its own proposal was used and kept."""
@@ -125,8 +125,8 @@ class TrackRecord(Frozen):
     """Unusable replies, by rail or under :data:`UNUSABLE`, in alphabetical order."""
 
     def __str__(self) -> str:
-        """``1 of 9 turns kept, 4 of 12 replies of no use``"""
-        text = f"{self.kept} of {counted(self.turns, 'turn')} kept"
+        """``1 of 9 iterations kept, 4 of 12 replies of no use``"""
+        text = f"{self.kept} of {counted(self.assigned, 'iteration')} kept"
         if not self.replies:
             return text
         useless = sum(self.refused.values())
@@ -138,7 +138,7 @@ class TrackRecord(Frozen):
         :param more: further counts to add, by field.
         """
         counts = {name: getattr(self, name) + count for name, count in more.items()}
-        changed = {"turns": self.turns + 1, "kept": self.kept + kept, **counts}
+        changed = {"assigned": self.assigned + 1, "kept": self.kept + kept, **counts}
         return self.model_copy(update=changed)
 
     def with_replies(self, record: ProposerRecord) -> TrackRecord:

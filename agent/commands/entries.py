@@ -123,7 +123,7 @@ _ENTRIES = (
         "Examine",
         "ladder",
         "launch.ladder:ladder",
-        "Train the winner at several sizes: does its lead last?",
+        "Train the winner at several sizes to see whether its lead lasts.",
     ),
     Entry(
         "Examine",
@@ -135,7 +135,7 @@ _ENTRIES = (
         "Examine",
         "attribute",
         "launch.attribute:attribute",
-        "Undo each change of the winner alone: what was it worth?",
+        "Measure what each of the winner's changes is worth.",
     ),
     Entry(
         "Examine",

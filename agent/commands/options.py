@@ -23,7 +23,7 @@ Command: TypeAlias = Callable[..., None]
 Panels: TypeAlias = Mapping[str, Sequence[str]]
 
 UnsandboxedOption = Annotated[
-    bool, typer.Option("--allow-unsandboxed", help="Go on where the kernel lacks Landlock.")
+    bool, typer.Option("--allow-unsandboxed", help="Run trials even if the kernel lacks Landlock.")
 ]
 JsonAtEndOption = Annotated[
     bool, typer.Option("--json", help="End with one JSON object on standard output.")

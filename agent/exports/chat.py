@@ -155,8 +155,8 @@ def _outcome(row: IterationRow) -> dict[str, Any]:
         "changes": row.proposal.changes if row.proposal is not None else {},
         "overrode": row.proposer.overrode,
         "action": decision.action,
-        "estimate_bpb": decision.estimate_bpb,
-        "delta_bpb": decision.delta,
-        "stderr_bpb": decision.stderr,
+        "estimate_objective": decision.estimate_objective,
+        "delta": decision.delta,
+        "stderr": decision.stderr,
         "statuses": [trial.result.status for trial in row.trials],
     }

@@ -105,10 +105,10 @@ def iteration_metrics(row: IterationRow) -> dict[str, float]:
     """Return the available numbers of an iteration, each with its unit in its name."""
     decision = row.decision
     numbers = {
-        "estimate_bpb": decision.estimate_bpb,
-        "reference_bpb": decision.reference_bpb,
-        "delta_bpb": decision.delta,
-        "stderr_bpb": decision.stderr,
+        "estimate_objective": decision.estimate_objective,
+        "reference_objective": decision.reference_objective,
+        "delta": decision.delta,
+        "stderr": decision.stderr,
         "kept": float(decision.action == "keep"),
         "refused": float(not row.verdict.allowed),
         "runs": float(len(row.trials)),

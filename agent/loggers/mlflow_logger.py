@@ -64,13 +64,15 @@ class MlflowLogger:
                 self._add(run, metrics_of(event.trial.result), 0)
                 self._send(run)
                 self._client.set_tag(run, "status", event.trial.result.status)
-                failed = event.trial.val_bpb is None
+                failed = event.trial.objective is None
                 self._client.set_terminated(run, "FAILED" if failed else "FINISHED")
         elif isinstance(event, IterationRow):
             self._add(self._campaign_run, iteration_metrics(event), event.iter)
             self._send(self._campaign_run)
-        elif isinstance(event, BaselineRow) and event.trial.val_bpb is not None:
-            self._add(self._campaign_run, {"baseline_bpb": event.trial.val_bpb}, event.trial.seed)
+        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
+            self._add(
+                self._campaign_run, {"baseline_objective": event.trial.objective}, event.trial.seed
+            )
             self._send(self._campaign_run)
 
     def close(self) -> None:

@@ -34,8 +34,8 @@ class TensorboardLogger:
         elif isinstance(event, IterationRow):
             _add(self._campaign, "iteration", iteration_metrics(event), event.iter)
             self._campaign.flush()
-        elif isinstance(event, BaselineRow) and event.trial.val_bpb is not None:
-            scores = {"val_bpb": event.trial.val_bpb}
+        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
+            scores = {"objective": event.trial.objective}
             _add(self._campaign, "baseline", scores, event.trial.seed)
 
     def close(self) -> None:

@@ -67,8 +67,8 @@ class WandbLogger:
         elif isinstance(event, IterationRow):
             named = {f"iteration/{name}": v for name, v in iteration_metrics(event).items()}
             self._run.log({**named, "iter": event.iter})
-        elif isinstance(event, BaselineRow) and event.trial.val_bpb is not None:
-            self._run.log({"baseline/val_bpb": event.trial.val_bpb})
+        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
+            self._run.log({"baseline/objective": event.trial.objective})
 
     def close(self) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""

@@ -26,7 +26,7 @@ from autoresearch.errors import MachineryError
 from autoresearch.plain_text import plain
 from autoresearch.redaction import redact
 from trajectory.proposals import Arm
-from trajectory.track_record import PRIOR_TURNS, SEARCH, Credit
+from trajectory.track_record import PRIOR_WEIGHT, SEARCH, Credit
 
 SAID_CHARACTERS = 300
 """Most characters of an unexpected error to repeat."""
@@ -92,7 +92,7 @@ class HybridProposer:
             return get_args(Arm)
         rng, known = rng_for("turn", memory), memory.evidence.tally.credits
         # Two arms' means differ by this much at first, so that one wins with the chance of a share.
-        prior = NormalDist(0, (2 / PRIOR_TURNS) ** 0.5).inv_cdf(self._share)
+        prior = NormalDist(0, (2 / PRIOR_WEIGHT) ** 0.5).inv_cdf(self._share)
         bar = rng.gauss(*known.get(SEARCH, Credit()).posterior())
         won = [rng.gauss(*known.get(arm, Credit()).posterior(prior)) > bar for arm in get_args(Arm)]
         return tuple(arm for arm, wins in zip(get_args(Arm), won, strict=True) if wins and won[0])

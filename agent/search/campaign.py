@@ -73,7 +73,9 @@ class Campaign(Closing):
             row = read_campaign_row(directory)
             if row is not None:
                 self._refuse_other_evaluation(row)
-            self._train_tokens = _held_back(self.corpus) if settings.hold_back else None
+            self._train_tokens = (
+                _tokens_without_holdout(self.corpus) if settings.reserve_holdout else None
+            )
             if row is not None:
                 self._refuse_another_share(row)
             self.note = self._keep_settings(is_new=row is None)
@@ -257,16 +259,16 @@ class Campaign(Closing):
         self._refuse_another_text(row)
         if self._script is not None:
             self.refuse_another_script(self._script, row)
-        ruler = list(EvaluationProtocol.model_fields)
+        protocol = list(EvaluationProtocol.model_fields)
         if row.script is not None:
-            ruler.remove("backend")  # a command has no backend
-        changed = row.differences(self.settings, ruler)
+            protocol.remove("backend")  # a command has no backend
+        changed = row.differences(self.settings, protocol)
         if row.menu_sha256 != self.menu.sha256:
             changed.append("its menu is another")
         if changed:
             raise CampaignError(
-                f"{self.directory} was begun otherwise: {'; '.join(changed)}; put {SETTINGS_FILE} "
-                "back as it was, or start another campaign"
+                f"{self.directory} was created with other settings: {'; '.join(changed)}; restore "
+                f"{SETTINGS_FILE}, or start another campaign"
             )
 
     def _refuse_another_share(self, row: CampaignRow) -> None:
@@ -275,8 +277,8 @@ class Campaign(Closing):
         if row.train_tokens not in (None, self._train_tokens):
             raise CampaignError(
                 f"the trials of {self.directory} train on the first {row.train_tokens:,} tokens of "
-                f"the corpus, and this version would hold back all but {self._train_tokens:,}; go "
-                "on with the version that began it, or start another campaign"
+                f"the corpus, and this version would train on {self._train_tokens:,}; resume with "
+                "the version that created it, or start another campaign"
             )
 
     def _refuse_another_text(self, row: CampaignRow) -> None:
@@ -286,7 +288,7 @@ class Campaign(Closing):
                 f"{self.directory} was measured on the corpus {row.corpus.name} "
                 f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
                 f"{mine.name} ({mine.sha256[:12]}); "
-                "bring that corpus back, or start another campaign"
+                "restore that corpus, or start another campaign"
             )
 
 
@@ -294,8 +296,8 @@ def _lock(directory: Path, resources: ExitStack) -> None:
     """Create and lock the directory, and remove files that an earlier process left half-written."""
     if not is_utf8(str(directory.absolute())):
         raise CampaignError(
-            f"the directory {str(directory)!r} has a byte in its path that is no UTF-8, which no "
-            "trial can be told; name another one with --campaign"
+            f"the directory {str(directory)!r} is not valid UTF-8, so trials cannot "
+            "be given its path; choose another one with --campaign"
         )
     with writing_to(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -306,7 +308,7 @@ def _lock(directory: Path, resources: ExitStack) -> None:
         sweep_all(directory / IN_FLIGHT_DIR)
 
 
-def _held_back(corpus: Corpus) -> int:
+def _tokens_without_holdout(corpus: Corpus) -> int:
     """Return how many tokens of the train split trials train on: all but the holdout split.
 
     :raises CampaignError: if the corpus is too small for a holdout split.
@@ -316,6 +318,6 @@ def _held_back(corpus: Corpus) -> int:
         raise CampaignError(
             f"a tenth of the corpus {corpus.info.name} ({corpus.info.train_bytes:,} bytes to train "
             "on) has too few whole documents at its end to hold any text back; go without "
-            "--hold-back, or give it more text, in smaller documents"
+            "--reserve-holdout, or give it more text, in smaller documents"
         )
     return text.train_tokens

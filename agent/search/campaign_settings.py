@@ -115,8 +115,8 @@ def resumed_settings(
         changed.append(f"the menu {chosen['menu']} is not the one it was measured with")
     if changed:
         raise CampaignError(
-            f"{directory} cannot be resumed like this: {'; '.join(changed)}. "
-            "A campaign does not change its ruler; name another directory with --campaign"
+            f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. "
+            "A campaign's evaluation protocol is fixed; choose another directory with --campaign"
         )
     if by_clock and on_cores:
         _refuse_other_cores(directory, kept, asked)
@@ -130,9 +130,10 @@ def _refuse_other_cores(directory: Path, kept: CampaignSettings, asked: Campaign
     changed = kept.differences(asked, ("lanes", "threads"))
     if changed:
         raise CampaignError(
-            f"{directory} cannot be resumed like this: {'; '.join(changed)}. A budget of "
-            f"{kept.budget} comes to more steps on more cores, and its races go on with scores "
-            "measured before; go on as it was begun, or name another directory with --campaign"
+            f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. A budget of "
+            f"{kept.budget} trains more steps on more cores, so new scores could not be compared "
+            "with earlier ones; resume without these options, or choose another directory with "
+            "--campaign"
         )
 
 

@@ -68,11 +68,11 @@ def first_row(
         "versions": versions(),
         "hardware": hardware(),
     }
-    ruler = {name: getattr(settings, name) for name in settings.in_first_row()}
-    ruler["max_changes"] = settings.max_changes or len(menu.knobs)
+    protocol = {name: getattr(settings, name) for name in settings.in_first_row()}
+    protocol["max_changes"] = settings.max_changes or len(menu.knobs)
     if script is not None:
-        ruler["backend"] = "command"
-    return CampaignRow.model_validate(row | ruler)
+        protocol["backend"] = "command"
+    return CampaignRow.model_validate(row | protocol)
 
 
 def versions() -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import Self
 
 from autoresearch.errors import SettingsError
 from autoresearch.words import counted
+from trajectory.busy_time import BusyTime
 from trajectory.rows import BaselineRow, IterationRow, Row
-from trajectory.worked import Worked
 
 DEFAULT_ITERATIONS = 100
 
@@ -24,7 +24,7 @@ class Work:
     """Finished short runs, the baseline's included."""
     hours: float = 0.0
     """Wall time of iterations and the baseline, without pauses and work that a stop cut off."""
-    _busy: Worked = field(default_factory=Worked)
+    _busy: BusyTime = field(default_factory=BusyTime)
     _seen: set[int] = field(default_factory=set)
 
     @classmethod

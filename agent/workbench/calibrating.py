@@ -15,7 +15,7 @@ from agent.workbench.experiments import experiment
 from agent.workbench.session import Session
 from autoresearch.values import Frozen
 from autoresearch.words import counted
-from trajectory.calibrated import Calibrated, Correlation, Way
+from trajectory.calibrated import Calibrated, Correlation, ProxyMetric
 from trajectory.calibration import FEWEST, times_to_gain
 
 
@@ -65,27 +65,27 @@ def report(found: Calibrated) -> Iterator[Text]:
     yield Text(
         "rank correlations with the score of long runs on other seeds, with 95 % intervals; gain "
         "is Spearman less the campaign's own; cost is training and scoring over its own; forgone "
-        "is what the first of a way loses on the best in the long run, in bpb",
+        "is what the config that a metric ranks first loses to the best in the long run, in bpb",
         style="dim",
     )
     yield Text(
-        f"{'way':<36} {'cost':>5}  {'Spearman':<20} {'Kendall':>7}  {'gain':<22} "
+        f"{'proxy metric':<36} {'cost':>5}  {'Spearman':<20} {'Kendall':>7}  {'gain':<22} "
         f"{f'best {found.best_n}':<21} {'forgone':>7}",
         style="bold",
     )
-    for way in found.ways:
-        yield _line(way)
+    for metric in found.proxy_metrics:
+        yield _line(metric)
     for text in (*_left_out(found), *_length(found)):
         yield Text(text, style="dim")
     yield Text(_advice(found), style="green" if found.advised else "")
 
 
-def _line(way: Way) -> Text:
-    gain = "" if way.gain is None else f"{way.gain.value:+.2f} ({_span(way.gain)})"
-    best = "" if way.best is None else str(way.best)
+def _line(metric: ProxyMetric) -> Text:
+    gain = "" if metric.gain is None else f"{metric.gain.value:+.2f} ({_span(metric.gain)})"
+    best = "" if metric.best is None else str(metric.best)
     return Text(
-        f"{way.name:<36} {way.cost:>5.2f}  {way.spearman!s:<20} {way.kendall.value:>7.2f}  "
-        f"{gain:<22} {best:<21} {way.forgone_bpb:>7.4f}"
+        f"{metric.name:<36} {metric.cost:>5.2f}  {metric.spearman!s:<20} "
+        f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
     )
 
 
@@ -118,8 +118,8 @@ def _advice(found: Calibrated) -> str:
     advised = found.advised
     if advised is None:
         return (
-            "no way of equal cost ranks surely better than the campaign's own (by an interval that "
-            f"holds for all {len(found.ways) - 1} at once)"
+            "no proxy metric of equal cost ranks surely better than the campaign's own (by an "
+            f"interval that holds for all {len(found.proxy_metrics) - 1} at once)"
         )
     return (
         f"ranks surely better at equal cost: {advised.name}; a new campaign may measure so "

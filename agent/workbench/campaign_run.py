@@ -201,7 +201,7 @@ class _Confirmation:
         """
         if self.trouble:
             session.say(
-                f"not confirmed: {self.trouble}; the search is none the worse, go on with: "
+                f"not confirmed: {self.trouble}; the search's results are unaffected; retry with: "
                 f"autoresearch confirm --campaign {session.campaign.directory}",
                 "yellow",
             )
@@ -326,8 +326,8 @@ def _conclude(
         )
     records = evidence.tally.track_records
     if evidence.tally.credits or len(records) > 1:
-        turns = " · ".join(f"{kind} {record}" for kind, record in records.items())
-        session.say(f"turns     {turns}")
+        kept = " · ".join(f"{kind} {record}" for kind, record in records.items())
+        session.say(f"proposers {kept}")
     if credit := credit_text(evidence.tally.credits):
         session.say(f"credit    {credit}: standard deviations better than the search")
     if usage.samples:

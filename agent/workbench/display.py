@@ -20,11 +20,11 @@ from agent.search.pace import Pace
 from agent.workbench.lanes.board import LaneBoard
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
+from trajectory.busy_time import BusyTime
 from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
 from trajectory.ranking import ranked_config
 from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, TrialRecord
-from trajectory.worked import Worked
 
 SHOWN_ITERATIONS = 10
 PACE_ITERATIONS = 30
@@ -40,7 +40,7 @@ class Progress:
         self.goal = goal
         self.pace = Pace()
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
-        self._worked = Worked()
+        self._busy = BusyTime()
         self._measured: tuple[str | None, int, int] | None = None
         """The state of the evidence when :attr:`_best` was computed."""
         self._best = ""
@@ -53,7 +53,7 @@ class Progress:
     def ended(self, row: IterationRow) -> None:
         """Count one more iteration. The pace is that of the latest ones, without the baseline and
         pauses."""
-        self._walls_s.append(self._worked.added_s(row))
+        self._walls_s.append(self._busy.added_s(row))
 
     def line(self) -> str:
         """Return counts, pace and estimated end."""
@@ -226,7 +226,7 @@ class LiveDisplay(_Display):
         self._draw("measuring the baseline")
 
     def trial_point(self, trial_id: str, point: CurvePoint) -> None:
-        shown = self._board.told(trial_id, point)
+        shown = self._board.reported(trial_id, point)
         if shown is not None:
             self._draw(trial_line(shown.spec, shown.role, point))
 
@@ -268,7 +268,9 @@ class IterationCells:
         self.proposer = row.proposer.kind + ("*" if row.proposer.fallback else "")
         self.action = decision.action
         self.changes = changes_text(row.proposal.changes) if row.proposal else row.verdict.why
-        self.bpb = "" if decision.estimate_bpb is None else measure.text(decision.estimate_bpb)
+        self.bpb = (
+            "" if decision.estimate_objective is None else measure.text(decision.estimate_objective)
+        )
         self.delta = decision.explanation
         if decision.delta is not None and decision.stderr is not None:
             self.delta = f"{measure.signed(decision.delta)} ± {measure.size(decision.stderr)}"

@@ -36,7 +36,7 @@ class Driver:
         if self.runs:
             return
         if self._process is not None:
-            self._look_back(self._process)
+            self._check_exit(self._process)
         with self._said.open("w") as said:
             self._process = subprocess.Popen(
                 self._toy.arguments(iterations, *self._asked),
@@ -77,7 +77,7 @@ class Driver:
             process.kill()
             return process.wait()
 
-    def _look_back(self, process: subprocess.Popen[str]) -> None:
+    def _check_exit(self, process: subprocess.Popen[str]) -> None:
         """Check the exit of a process that ended by itself, and count it."""
         self._judge(process.wait(), {0, _OF_A_CAMPAIGN_THAT_STOPS})
         self.stopped_itself += 1

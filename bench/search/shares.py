@@ -11,7 +11,7 @@ from random import Random
 from statistics import NormalDist, fmean
 
 from bench.figure import Figure
-from trajectory.track_record import MOST, PRIOR_TURNS, Credit
+from trajectory.track_record import MOST, PRIOR_WEIGHT, Credit
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 MODELS: Mapping[str, tuple[float, float]] = {"harmful": (-1.0, 0.8), "half-good": (0.5, 1.1)}
@@ -26,7 +26,7 @@ REPEATS = 200
 def taken_by(rng: Random, share: float, model: tuple[float, float]) -> list[int]:
     """Return the model's turns after each stage of one night."""
     search, pick = Credit(), Credit()
-    prior = NormalDist(0, (2 / PRIOR_TURNS) ** 0.5).inv_cdf(share)
+    prior = NormalDist(0, (2 / PRIOR_WEIGHT) ** 0.5).inv_cdf(share)
     taken, stages = 0, []
     for iteration in range(1, STAGES[-1] + 1):
         chosen = rng.gauss(*pick.posterior(prior)) > rng.gauss(*search.posterior())

@@ -91,7 +91,7 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
     study, domains = study_of(memory, observed), memory.menu.domains
     distributions = {name: domain.search_distribution() for name, domain in domains.items()}
     while True:
-        names = _knobs_to_turn(rng, memory)
+        names = _knobs_to_change(rng, memory)
         study.sampler = _SomeKnobs(
             {name: distributions[name] for name in sorted(names)}, rng.getrandbits(32)
         )
@@ -100,7 +100,7 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
         yield Draw(against_reference(memory, values), "TPE's")
 
 
-def _knobs_to_turn(rng: Random, memory: Memory) -> list[str]:
+def _knobs_to_change(rng: Random, memory: Memory) -> list[str]:
     """Draw the knobs to change, more of them more often, since TPE keeps many reference values."""
     names = list(memory.menu.knobs)
     sizes = range(1, min(memory.max_changes, len(names)) + 1)

@@ -50,8 +50,8 @@ class AttributionResult(Frozen):
         """
         measured: dict[tuple[str, int], float] = {}
         for row in rows:
-            if row.steps == plan.steps and row.trial.val_bpb is not None:
-                measured.setdefault((row.config_hash, row.trial.seed), row.trial.val_bpb)
+            if row.steps == plan.steps and row.trial.objective is not None:
+                measured.setdefault((row.config_hash, row.trial.seed), row.trial.objective)
         scores = {
             name: {
                 seed: measured[name, seed] for seed in plan.seeds[::-1] if (name, seed) in measured
@@ -93,7 +93,7 @@ def _failures(rows: Sequence[AttributionRow], change: TakenBack) -> str:
     ended = [
         row.trial.result.status
         for row in rows
-        if row.config == change.config and row.trial.val_bpb is None
+        if row.config == change.config and row.trial.objective is None
     ]
     if not ended:
         return "no run of it has ended yet"

@@ -88,10 +88,10 @@ def measured_of(directory: Path) -> Measured:
 
 def lead_sentence(lead: Lead) -> str:
     """Return a sentence on the lead of a ladder's winner."""
-    course = "cannot be told to grow or melt" if lead.course == "unclear" else lead.course
+    trend = "does not clearly grow or melt" if lead.trend == "unclear" else lead.trend
     return (
         f"on the ladder the winner led the baseline by {lead.at_largest_bpb:.4f} bits per byte "
         f"({lead.at_largest_low:.4f} to {lead.at_largest_high:.4f}) at the largest rung, and the "
-        f"lead {course}: {lead.per_tenfold_bpb:+.4f} ({lead.per_tenfold_low:+.4f} to "
+        f"lead {trend}: {lead.per_tenfold_bpb:+.4f} ({lead.per_tenfold_low:+.4f} to "
         f"{lead.per_tenfold_high:+.4f}) for every tenfold of compute"
     )

@@ -76,14 +76,14 @@ def month_view(rates: Rates, bill: Bill, *, searches: int, runs: float, units: i
     on_gpu = search.hours / rates.h100_speedup * rates.h100_hourly_usd
     saved = on_gpu - search.electricity_usd
     write_off, power, rent = units * a_unit, searches * search.electricity_usd, runs * run.usd
-    ways = {
+    options = {
         "units for the searches and GPUs rented for the runs": write_off + power + rent,
         "everything rented": searches * on_gpu + rent,
         "everything owned": all_owned,
     }
-    usd, cheapest = min((usd, way) for way, usd in ways.items())
+    usd, cheapest = min((usd, option) for option, usd in options.items())
     verdict = f"cheapest at ${usd:,.2f} a month: {cheapest}"
-    hybrid, all_rented, _ = ways.values()
+    hybrid, all_rented, _ = options.values()
     values = {
         "desk_hours": desk_hours,
         "rented_gpu_hours": runs * run.gpus * run.expected_hours,

@@ -9,9 +9,9 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.spec import TrialOk
+from trajectory.busy_time import BusyTime
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun
-from trajectory.worked import Worked
 
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600
@@ -102,7 +102,7 @@ class UsageCount:
 
     def __init__(self, spark_kw: float) -> None:
         self._spark_kw = spark_kw
-        self._worked = Worked()
+        self._busy = BusyTime()
         self._runs = dict.fromkeys(_KINDS, 0)
         self._seconds = dict.fromkeys(_KINDS, 0.0)
         self._kwh = dict.fromkeys(_KINDS, 0.0)
@@ -126,7 +126,7 @@ class UsageCount:
             what, energy_wh = "stress", row.energy_wh
         else:
             return
-        wall_s = self._worked.added_s(row)
+        wall_s = self._busy.added_s(row)
         self._runs[what] += 1
         self._seconds[what] += wall_s
         if energy_wh is None:

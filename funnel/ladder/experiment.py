@@ -13,7 +13,7 @@ from agent.search.experiment import Experiment, PlannedRun
 from agent.search.scribe import timestamp
 from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import Pace
-from funnel.ladder.prediction import foretold, make_prediction
+from funnel.ladder.prediction import make_prediction, read_prediction
 from funnel.ladder.report import plan_lines, prediction_lines
 from funnel.ladder.result import LadderResult, ladder_result
 from funnel.ladder.words import amount, shape_text
@@ -40,7 +40,9 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
 
         :raises JournalError: if a prediction was changed.
         """
-        foretold(self.log, self.plan, ())  # refuse a changed prediction before hours are spent
+        read_prediction(
+            self.log, self.plan, ()
+        )  # refuse a changed prediction before hours are spent
         if self.missing() and (not self.log.plans or self.log.plans[-1] != self.plan):
             self.record(self.plan)
         return super().run()

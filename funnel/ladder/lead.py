@@ -30,7 +30,7 @@ POWER = 0.80
 FEWEST_POINTS = 4
 HOLDS_SHARE = 0.25
 
-Course: TypeAlias = Literal["grows", "holds", "melts", "unclear"]
+Trend: TypeAlias = Literal["grows", "holds", "melts", "unclear"]
 
 
 class LeadPoint(Frozen):
@@ -71,7 +71,7 @@ class Lead(Frozen):
     """Sum of the points' weights."""
 
     @property
-    def course(self) -> Course:
+    def trend(self) -> Trend:
         """The trend that the slope's interval supports."""
         if self.per_tenfold_low > 0:
             return "grows"

@@ -27,7 +27,7 @@ from trajectory.rows import BaselineRow, IterationRow, Row, trials_of
 CALLS_BESIDE_LAYERS = 2
 _FORWARD_SHARE = 1 / 3
 """Share of a training step's FLOPs that scoring takes: the forward pass."""
-_TOLD_APART = 1.3
+_DISTINCT = 1.3
 """Smallest ratio between the largest and smallest FLOPs per call; below it, all runs have about one
 shape."""
 
@@ -100,7 +100,7 @@ def _both(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> tuple[float, fl
     """Return a and b, neither negative, that bring ``a x + b y`` nearest to 1."""
     only_y = float(y_N.sum() / (y_N @ y_N))
     ratio_N = y_N / x_N
-    if ratio_N.max() < _TOLD_APART * ratio_N.min():
+    if ratio_N.max() < _DISTINCT * ratio_N.min():
         return 0.0, only_y
     design = np.stack([x_N, y_N], axis=1)
     (a, b), *_ = np.linalg.lstsq(design, np.ones(len(x_N)), rcond=None)

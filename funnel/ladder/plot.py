@@ -26,7 +26,7 @@ LAW_POINTS = 40
 # blindnesses.
 _COLOUR: dict[Recipe, str] = {"winner": "#0072B2", "baseline": "#8C8C8C"}
 _MARKER: dict[Recipe, str] = {"winner": "o", "baseline": "s"}
-_FORETOLD = "#D55E00"
+_PREDICTED = "#D55E00"
 
 
 def save_ladder_plot(result: LadderResult, stem: Path) -> list[Path]:
@@ -88,19 +88,19 @@ def _losses(
         _scatter(axes, recipe, points, [point.val_bpb for point in points], label=recipe)
         if fit is not None:
             _law(axes, recipe, fit, points)
-    if result.foretold is not None:
+    if result.predicted is not None:
         at = {point.recipe: point.flops for point in result.points}
-        for number, outcome in enumerate(result.foretold.outcomes):
+        for number, outcome in enumerate(result.predicted.outcomes):
             if outcome.recipe in at:
                 axes.errorbar(
                     [at[outcome.recipe]],
                     [outcome.middle],
                     yerr=[[outcome.middle - outcome.low], [outcome.high - outcome.middle]],
-                    color=_FORETOLD,
+                    color=_PREDICTED,
                     capsize=3,
                     linewidth=1,
                     marker="_",
-                    label="foretold" if number == 0 else None,
+                    label="predicted" if number == 0 else None,
                 )
     axes.legend(fontsize=7)
 

@@ -59,7 +59,7 @@ def points_of(
             row = done.get((number, seed))
             if row is None:
                 continue
-            if row.trial.val_bpb is None or row.verdict.outcome not in USABLE:
+            if row.trial.objective is None or row.verdict.outcome not in USABLE:
                 left_out.append(_left_out(row))
                 continue
             found.append(
@@ -73,7 +73,7 @@ def points_of(
                     flops=training_flops(run.config, run.tokens, vocab_size),
                     seed=seed,
                     lr_factor=run.lr_factor,
-                    val_bpb=row.trial.val_bpb,
+                    val_bpb=row.trial.objective,
                     config=run.config,
                     trial_id=row.trial.trial_id,
                 )

@@ -51,7 +51,7 @@ class Outcome(Frozen):
         return None if self.seen_bpb is None else self.low <= self.seen_bpb <= self.high
 
 
-class Foretold(Frozen):
+class PredictedRung(Frozen):
     """The prediction of a ladder's largest rung."""
 
     sha256: str
@@ -90,7 +90,9 @@ def make_prediction(
     return row.model_copy(update={"sha256": row.sealed})
 
 
-def foretold(log: LadderLog, plan: LadderPlanRow, points: Sequence[LadderPoint]) -> Foretold | None:
+def read_prediction(
+    log: LadderLog, plan: LadderPlanRow, points: Sequence[LadderPoint]
+) -> PredictedRung | None:
     """Return the prediction made for this plan beside its outcome; None if there is no prediction.
 
     :raises JournalError: if it was changed since, or was not written before the runs.
@@ -106,7 +108,7 @@ def foretold(log: LadderLog, plan: LadderPlanRow, points: Sequence[LadderPoint])
         Outcome(**predicted.model_dump(), seen_bpb=seen.get(predicted.recipe))
         for predicted in row.predicted
     )
-    return Foretold(sha256=row.sha256, at=row.at, outcomes=tuple(outcomes))
+    return PredictedRung(sha256=row.sha256, at=row.at, outcomes=tuple(outcomes))
 
 
 def _refuse_a_named_one(log: LadderLog, plan: LadderPlanRow) -> None:

@@ -76,7 +76,7 @@ def lines(result: LadderResult) -> Iterator[Text]:
         yield Text(f"law       none: {result.no_law}")
     if result.lead is not None:
         yield from map(Text, lead_lines(result.lead))
-    yield from _foretold_lines(result)
+    yield from _prediction_lines(result)
     yield from _rate_lines(result)
 
 
@@ -94,17 +94,17 @@ def lead_lines(lead: Lead) -> Iterator[str]:
     said = {
         "grows": f"it grows: {slope}",
         "melts": f"it melts: {slope}",
-        "holds": f"it holds, as far as can be told: {slope}",
-        "unclear": f"whether it grows or melts cannot be told: {slope}",
+        "holds": f"it holds within the precision of this ladder: {slope}",
+        "unclear": f"too few or too noisy points to say whether it grows or melts: {slope}",
     }
-    yield f"          {said[lead.course]}"
+    yield f"          {said[lead.trend]}"
     share = f", {lead.visible_share:.0%} of the lead" if lead.visible_share is not None else ""
     yield (
         f"          power: a melting of {lead.visible_bpb:.4f} bpb a tenfold{share} would be seen "
         "by four ladders of five"
     )
     if not lead.stands:
-        yield "          the lead itself cannot be told from none at the largest rung"
+        yield "          at the largest rung the lead is not distinguishable from none"
 
 
 def result_json(result: LadderResult) -> dict[str, Any]:
@@ -128,14 +128,14 @@ def result_json(result: LadderResult) -> dict[str, Any]:
         "laws": {"winner": _law_json(result.winner), "baseline": _law_json(result.baseline)},
         "no_law": result.no_law,
         "lead": _lead_json(result.lead),
-        "foretold": None
-        if result.foretold is None
+        "predicted": None
+        if result.predicted is None
         else {
-            "sha256": result.foretold.sha256,
-            "at": result.foretold.at,
+            "sha256": result.predicted.sha256,
+            "at": result.predicted.at,
             "outcomes": [
                 outcome.model_dump(mode="json") | {"error": outcome.error, "within": outcome.within}
-                for outcome in result.foretold.outcomes
+                for outcome in result.predicted.outcomes
             ],
         },
         "rates": [
@@ -185,19 +185,19 @@ def _law_line(name: str, fit: ScalingFit) -> Text:
     )
 
 
-def _foretold_lines(result: LadderResult) -> Iterator[Text]:
-    if result.foretold is None:
+def _prediction_lines(result: LadderResult) -> Iterator[Text]:
+    if result.predicted is None:
         if not result.missing:
-            yield Text("foretold  nothing: the largest rung was trained without a prediction")
+            yield Text("predicted nothing: the largest rung was trained without a prediction")
         return
-    for outcome in result.foretold.outcomes:
+    for outcome in result.predicted.outcomes:
         yield Text(_outcome_text(outcome), style="yellow" if outcome.within is False else "")
-    yield Text(f"          SHA-256 {result.foretold.sha256} of {result.foretold.at}")
+    yield Text(f"          SHA-256 {result.predicted.sha256} of {result.predicted.at}")
 
 
 def _outcome_text(outcome: Outcome) -> str:
     said = (
-        f"foretold  {outcome.recipe} {outcome.middle:.4f} bpb ({outcome.low:.4f} to "
+        f"predicted {outcome.recipe} {outcome.middle:.4f} bpb ({outcome.low:.4f} to "
         f"{outcome.high:.4f}), "
     )
     if outcome.error is None or outcome.seen_bpb is None:
@@ -234,7 +234,7 @@ def _lead_json(lead: Lead | None) -> dict[str, Any] | None:
     if lead is None:
         return None
     return lead.model_dump(mode="json") | {
-        "course": lead.course,
+        "trend": lead.trend,
         "stands": lead.stands,
         "visible_bpb": lead.visible_bpb,
         "visible_share": lead.visible_share,

@@ -19,7 +19,7 @@ from funnel.ladder.points import (
     points_of,
     tried_rates,
 )
-from funnel.ladder.prediction import Foretold, foretold
+from funnel.ladder.prediction import PredictedRung, read_prediction
 from funnel.ladder.rates import RateOptimum, rate_optima
 from funnel.transfer.support import BestRate, LadderSupport
 from trainer.spec import Config
@@ -45,7 +45,7 @@ class LadderResult(Frozen):
     """The reason that the winner has no law."""
     lead: Lead | None
     """None if there are too few pairs, or no baseline beside the winner."""
-    foretold: Foretold | None
+    predicted: PredictedRung | None
     rates: tuple[RateOptimum, ...]
 
     @property
@@ -125,7 +125,7 @@ def ladder_result(
     :raises JournalError: if its prediction was changed.
     """
     points, left_out = points_of(log, plan, vocab_size)
-    prediction = foretold(log, plan, points)
+    prediction = read_prediction(log, plan, points)
     winner = law_of(of_recipe(points, "winner"), seed)
     baseline = law_of(of_recipe(points, "baseline"), seed)
     return LadderResult(
@@ -137,6 +137,6 @@ def ladder_result(
         baseline=None if isinstance(baseline, str) else baseline,
         no_law=winner if isinstance(winner, str) else None,
         lead=fit_lead(list(lead_points(points))),
-        foretold=prediction,
+        predicted=prediction,
         rates=rate_optima(tried_rates(points)),
     )

@@ -216,7 +216,7 @@ def _latest(directory: Path, finalists: list[FinalistsRow]) -> FinalistsRow:
 
 def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
     entry = runs.get(standing.config_hash)
-    scored = [row for row in entry.rows if row.trial.val_bpb is not None] if entry else []
+    scored = [row for row in entry.rows if row.trial.objective is not None] if entry else []
     if entry is None or not scored:
         raise HandoffError(
             f"the finalist {standing.config_hash[:12]} has no long run in the journal, which was "
@@ -253,7 +253,7 @@ def _search(
 def _run_sd(finalists: tuple[Finalist, ...], noise: Noise | None, ranked: list[Ranked]) -> float:
     best = finalists[0]
     if best.stderr is not None:
-        return best.stderr * math.sqrt(best.runs) / best.val_bpb
+        return best.stderr * math.sqrt(best.runs) / best.objective
     if noise is not None and ranked:
         return noise.sigma / ranked[0].mean_objective
     return 0.0

@@ -214,7 +214,7 @@ def _recipe(
         role=role,
         why=why,
         proxy_hash=candidate.config_hash,
-        proxy_bpb=candidate.standing.val_bpb,
+        proxy_bpb=candidate.standing.objective,
         proxy_runs=candidate.standing.runs,
         projection=projection,
         memory=memory,

@@ -174,7 +174,7 @@ def _lead(best: Finalist, second: Finalist) -> float:
     Finalists of several sessions may have run on different seeds.
     """
     if best.delta_vs_baseline is None or second.delta_vs_baseline is None:
-        return second.val_bpb - best.val_bpb
+        return second.objective - best.objective
     return second.delta_vs_baseline - best.delta_vs_baseline
 
 

@@ -137,7 +137,7 @@ class StressReport:
             f"{line.config.rank:>4}  {line.config.purpose:<9} ",
             (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
             f" {len(line.runs.scores):>2} "
-            f"{self._measure.text(found.val_bpb) if found else '':>8}   "
+            f"{self._measure.text(found.objective) if found else '':>8}   "
             f"{_versus(found, self._measure):<22}",
         )
         changes = changes_text(difference(line.config.config, self.work.campaign.menu.baseline))
@@ -157,7 +157,7 @@ class StressReport:
                     "seed": row.trial.seed,
                     "trial_id": row.trial.trial_id,
                     "status": row.trial.result.status,
-                    "val_bpb": row.trial.val_bpb,
+                    "objective": row.trial.objective,
                     "verdict": row.verdict.model_dump(mode="json"),
                 }
                 for row in line.runs.rows
@@ -184,7 +184,7 @@ class StressReport:
 
 def _mean(found: Finalist, measure: Measure) -> str:
     error = "" if found.stderr is None else f" ± {measure.size(found.stderr)}"
-    return f"{measure.text(found.val_bpb)}{error}"
+    return f"{measure.text(found.objective)}{error}"
 
 
 def _versus(found: Finalist | None, measure: Measure) -> str:

@@ -69,7 +69,7 @@ def find_stall(curve: Curve) -> Stall | None:
             curve.loss[curve.begins :],
         )
     )
-    sound = min(_fit(loss, fallen, annealed)[0] for fallen in _sound_ways(progress))
+    sound = min(_fit(loss, fallen, annealed)[0] for fallen in _sound_shapes(progress))
     # Points that share noise carry less information than their number suggests.
     variance = max(2 / np.pi * curve.wide * curve.wide_se**2 / joined, 1e-12)
     best: Stall | None = None
@@ -92,7 +92,7 @@ def find_stall(curve: Curve) -> Stall | None:
     return best
 
 
-def _sound_ways(progress: Floats) -> Iterator[Floats]:
+def _sound_shapes(progress: Floats) -> Iterator[Floats]:
     """Yield shapes of the remaining fall of a sound run. It follows a power law, or approaches a
     limit exponentially, as for small models on small texts."""
     yield from (progress**-b for b in EXPONENTS)

@@ -31,8 +31,8 @@ def judge_run(
         return StressVerdict(
             outcome="failed",
             step=last_step or None,
-            explanation=f"its curve ends at step {last_step}, and {steps} were asked for: the "
-            "script does not train as long as it is told, or its curve counts otherwise",
+            explanation=f"its curve ends at step {last_step}, not {steps} as requested: the script "
+            "ignores the requested length, or its curve counts in another unit",
         )
     if len(points) >= MIN_POINTS:
         verdict = _judge_curve(Curve(points, steps=steps, warmup=warmup), result)

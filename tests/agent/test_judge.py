@@ -48,8 +48,8 @@ def test_numbers_are_those_of_the_paired_differences() -> None:
     assert decision.delta == pytest.approx(fmean([-0.2, 0.0, -0.3, -0.1]))
     assert decision.stderr == pytest.approx(0.06 / 2)
     assert decision.z == pytest.approx(0.15 / 0.03)
-    assert decision.reference_bpb == pytest.approx(4.15)
-    assert decision.estimate_bpb == pytest.approx(4.0)
+    assert decision.reference_objective == pytest.approx(4.15)
+    assert decision.estimate_objective == pytest.approx(4.0)
     assert decision.pairs_ss == pytest.approx(0.0025 * 2 + 0.0225 * 2)
 
 
@@ -70,8 +70,8 @@ def test_the_first_pair_has_a_bar_of_its_own() -> None:
     for rules in (Rules(), Rules(z_keep=3.5), Rules(max_runs=2)):
         assert decided([4.10], [4.09], rules).action == "discard"
         assert races_on([4.09], [4.09], rules)
-    assert races_on([4.12], [4.09], Rules(first_drop=0.6))
-    assert decided([4.08], [4.09], Rules(first_drop=-0.3)).action == "discard"
+    assert races_on([4.12], [4.09], Rules(early_stopping_threshold=0.6))
+    assert decided([4.08], [4.09], Rules(early_stopping_threshold=-0.3)).action == "discard"
 
 
 def test_a_promising_one_races_on_however_lucky_its_first_run_was() -> None:

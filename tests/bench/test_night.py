@@ -81,7 +81,7 @@ def test_the_rules_are_those_of_the_product() -> None:
 
     loose, strict = (
         night(world, change_nothing, seed=5, iterations=40, rules=rules)
-        for rules in (Rules(z_keep=0, max_runs=2, first_drop=1), Rules(z_keep=3))
+        for rules in (Rules(z_keep=0, max_runs=2, early_stopping_threshold=1), Rules(z_keep=3))
     )
     assert loose.keeps == loose.false_keeps > strict.keeps
     assert loose.true_gain == 0

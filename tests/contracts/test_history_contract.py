@@ -146,7 +146,7 @@ def test_measurements_are_a_configs_own_short_runs(where: Address, journal: Path
     with History.open(where, journal, readonly=True) as history:
         for name, entry in evidence.configs.items():
             found = history.measurements(name)
-            assert {t.seed: t.val_bpb for t in found} == entry.scores
+            assert {t.seed: t.objective for t in found} == entry.scores
             assert all(t.config_hash == name for t in found)
 
 

@@ -52,7 +52,7 @@ def night(first: int = 1) -> Iterator[RunEvent]:
         yield TrialEnded(trial(number, CONFIG, 0, result))
     yield baseline_row(first, 3.5, 0)
     yield TrialEnded(trial(first + 3, CONFIG, 0, ok(3.3)))
-    decision = Decision(action="keep", delta=-0.1, stderr=0.02, estimate_bpb=3.4)
+    decision = Decision(action="keep", delta=-0.1, stderr=0.02, estimate_objective=3.4)
     yield iteration_row(first, CONFIG, (trial(first + 1, CONFIG, 0, ok(3.4)),), decision=decision)
 
 
@@ -154,7 +154,7 @@ def test_curves_results_and_iterations_arrive(tracker: str, tmp_path: Path) -> N
     assert run(tracker, tmp_path, night()).trouble is None
     found = NUMBERS[tracker](tmp_path)
     assert {("loss", 5.0, 1), ("loss", 4.0, 2), ("loss", 3.0, 3)} <= found
-    assert {("delta_bpb", -0.1, 1), ("kept", 1.0, 1)} <= found
+    assert {("delta", -0.1, 1), ("kept", 1.0, 1)} <= found
     assert {value for name, value, _ in found if name == "val_bpb"} >= {3.5, 3.4}
 
 
@@ -163,7 +163,7 @@ def test_a_resumed_loop_goes_on_in_the_same_place(tracker: str, tmp_path: Path) 
     time.sleep(1)  # W&B names a run's folder by the second
     assert run(tracker, tmp_path, night(first=11)).trouble is None
     found = NUMBERS[tracker](tmp_path)
-    assert {("delta_bpb", -0.1, 1), ("delta_bpb", -0.1, 11)} <= found
+    assert {("delta", -0.1, 1), ("delta", -0.1, 11)} <= found
 
 
 def test_a_failed_trial_has_no_score(tracker: str, tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ def test_a_menu_is_calibrated_from_nothing_and_once(toy: Toy) -> None:
     done = toy.run(*arguments(toy, "--json"))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    own = found["ways"][0]
+    own = found["proxy_metrics"][0]
     assert (found["n"], own["name"], own["cost"]) == (8, "12 steps of 50", 1)
-    named = {way["name"] for way in found["ways"]}
+    named = {way["name"] for way in found["proxy_metrics"]}
     # 3 × 50 and 0.3 × 50 and the budget; a sixth and a third of 12.
     assert {"horizon 12", "horizon 15", "horizon 150", "weights ema:2", "weights lawa:4"} <= named
     assert {"cooldown over the last 2", "two seeds of 6 steps", "24 steps"} <= named
@@ -69,15 +69,15 @@ def test_a_menu_is_calibrated_from_nothing_and_once(toy: Toy) -> None:
     short = {row.config_hash: row.trial for row in rows if row.run.texts}
     assert len(long) == len(short) == 8
     assert not {t.seed for t in long.values()} & {t.seed for t in short.values()}
-    scores = [(short[name].val_bpb or 0.0, long[name].val_bpb or 0.0) for name in long]
+    scores = [(short[name].objective or 0.0, long[name].objective or 0.0) for name in long]
     by_hand = spearman([one for one, _ in scores], [other for _, other in scores])
     assert own["spearman"]["value"] == pytest.approx(by_hand)
     # A score taken at an earlier step equals the score of a run that ends at that step.
     baseline = [row for row in rows if row.config_hash == rows[0].config_hash]
     prefix = next(row.trial.result for row in baseline if row.run.steps == 24)
     (ended,) = [r.trial for r in baseline if r.run.texts]
-    assert prefix.status == "ok" and prefix.looks_bpb == ()
-    assert ended.result.status == "ok" and ended.result.looks_bpb[3] == ended.val_bpb
+    assert prefix.status == "ok" and prefix.checkpoints_bpb == ()
+    assert ended.result.status == "ok" and ended.result.checkpoints_bpb[3] == ended.objective
 
     before = toy.rows()
     (toy.campaign / "history.sqlite").unlink()

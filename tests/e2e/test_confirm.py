@@ -68,7 +68,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
         assert result.status == "ok"
         assert [text.sha256 for text in result.texts] == [found["texts"][0]["sha256"]]
     # The mean paired difference on the search's own text, computed by hand.
-    by = {(row.config_hash, row.trial.seed): row.trial.val_bpb or 0.0 for row in runs}
+    by = {(row.config_hash, row.trial.seed): row.trial.objective or 0.0 for row in runs}
     baseline = next(e["config_hash"] for e in before["configs"] if not e["vs_baseline"])
     chosen = found["configs"][0]
     assert chosen["config_hash"] == next(
@@ -96,7 +96,7 @@ def test_a_search_ends_with_its_confirmation(toy: Toy) -> None:
     fewer = confirm(toy, "--seeds=3")
     assert fewer.returncode == 1
     more = said(confirm(toy, "--seeds=7", "--json"))
-    assert (found["looks"], more["looks"]) == (0, 1)
+    assert (found["earlier_analyses"], more["earlier_analyses"]) == (0, 1)
     assert said(confirm(toy, "--seeds=7", "--json")) == more
     found, chosen = more, more["configs"][0]
 
@@ -127,8 +127,8 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) 
     runs = [(row.config_hash, row.trial.seed) for row in fresh_runs(toy)]
     assert len(runs) == len(set(runs))
     assert [row.found for row in ends(toy)] == [row.found for row in ends(twin)]
-    scores = {(r.config_hash, r.trial.seed): r.trial.val_bpb for r in fresh_runs(toy)}
-    assert scores == {(r.config_hash, r.trial.seed): r.trial.val_bpb for r in fresh_runs(twin)}
+    scores = {(r.config_hash, r.trial.seed): r.trial.objective for r in fresh_runs(toy)}
+    assert scores == {(r.config_hash, r.trial.seed): r.trial.objective for r in fresh_runs(twin)}
 
     # The search resumes where it was, and does not use the fresh runs as its own.
     assert toy.loop(5).returncode == 0
@@ -159,9 +159,9 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
 
 
 def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
-    assert toy.loop(3, "--hold-back").returncode == 0
+    assert toy.loop(3, "--reserve-holdout").returncode == 0
     first = toy.rows()[0]
-    assert first["hold_back"] is True
+    assert first["reserve_holdout"] is True
     orders = sorted((toy.campaign / "trials" / ".specs").glob("t??????.json"))
     held = {json.loads(order.read_text())["train_tokens"] for order in orders}
     done = confirm(toy, "--top=1", "--seeds=2")
@@ -169,7 +169,7 @@ def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     assert {row.train_tokens for row in fresh_runs(toy)} == held
     assert held == {first["train_tokens"]}
 
-    again = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", "--no-hold-back")
+    again = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", "--no-reserve-holdout")
     assert again.returncode == 1
 
     journal = toy.campaign / "trajectory.jsonl"

@@ -81,16 +81,16 @@ def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
     found = json.loads(resumed.stdout)
     assert found["complete"] and not found["left_out"]
     assert len(found["points"]) == 22
-    assert {outcome["recipe"] for outcome in found["foretold"]["outcomes"]} == {
+    assert {outcome["recipe"] for outcome in found["predicted"]["outcomes"]} == {
         "winner",
         "baseline",
     }
-    assert all(outcome["error"] is not None for outcome in found["foretold"]["outcomes"])
-    assert found["lead"]["course"] in {"grows", "holds", "melts", "unclear"}
+    assert all(outcome["error"] is not None for outcome in found["predicted"]["outcomes"])
+    assert found["lead"]["trend"] in {"grows", "holds", "melts", "unclear"}
     assert all(Path(file).stat().st_size > 1000 for file in found["plots"])
     read = read_ladder(toy.campaign)
-    assert read is not None and read.foretold is not None
-    assert read.foretold.sha256 == found["foretold"]["sha256"]
+    assert read is not None and read.predicted is not None
+    assert read.predicted.sha256 == found["predicted"]["sha256"]
 
     # The short runs' ranking is unchanged, and the index matches the journal.
     assert toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}").stdout == before
@@ -100,7 +100,7 @@ def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
     ladder(toy)
     assert (toy.campaign / "trajectory.jsonl").read_bytes() == journal
 
-    middle = json.dumps(found["foretold"]["outcomes"][0]["middle"]).encode()
+    middle = json.dumps(found["predicted"]["outcomes"][0]["middle"]).encode()
     assert journal.count(middle) == 1
     (toy.campaign / "trajectory.jsonl").write_bytes(journal.replace(middle, b"1.0"))
     refused = ladder(toy)

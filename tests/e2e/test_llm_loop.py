@@ -67,7 +67,7 @@ def test_the_model_picks_from_slates_from_the_first_iteration(toy: Toy) -> None:
         assert row["proposal"]["changes"] != row["proposer"]["overrode"]
     assert all(row["proposer"]["prediction"]["slate_sd"] > 0 for row in rows)
     kept = sum(row["decision"]["action"] == "keep" for row in rows)
-    assert f"turns     llm {kept} of 3 turns kept, 1 of 4 replies of no use" in done.stdout
+    assert f"proposers llm {kept} of 3 iterations kept, 1 of 4 replies of no use" in done.stdout
     assert "after 2 turns" in done.stdout
 
 

@@ -74,7 +74,7 @@ def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
         decision = row["decision"]
         if decision["delta"] is not None:
             assert decision["delta"] == pytest.approx(
-                decision["estimate_bpb"] - decision["reference_bpb"]
+                decision["estimate_objective"] - decision["reference_objective"]
             )
             assert decision["stderr"] == pytest.approx(decision["sigma"] / decision["pairs"] ** 0.5)
 

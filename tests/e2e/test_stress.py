@@ -80,7 +80,7 @@ def test_the_whole_test_its_rows_and_its_files(toy: Toy) -> None:
         assert len(curve.splitlines()) == 60
     ended = rows[-1]
     assert isinstance(ended, FinalistsRow)
-    means = [finalist.val_bpb for finalist in ended.finalists]
+    means = [finalist.objective for finalist in ended.finalists]
     assert means == sorted(means)
     assert len(ended.spread) == 5
 

@@ -112,8 +112,8 @@ def hostile_rows(texts: Iterable[str] = HOSTILE) -> Iterator[Row]:
 
 def _decision(text: str, *, measured: bool) -> Decision:
     numbers: dict[str, Any] = {
-        "estimate_bpb": 4.2,
-        "reference_bpb": 4.27,
+        "estimate_objective": 4.2,
+        "reference_objective": 4.27,
         "delta": -0.07,
         "stderr": 0.05,
         "pairs": 1,
@@ -127,7 +127,7 @@ def stress_rows(rows: Iterable[Row], configs: int = 6, steps: int = 1000) -> lis
     measured = [
         row
         for row in kept
-        if row.kind == "iteration" and row.config and row.decision.estimate_bpb is not None
+        if row.kind == "iteration" and row.config and row.decision.estimate_objective is not None
     ][:configs]
     found: list[Row] = []
     for rank, row in enumerate(measured, start=1):
@@ -135,7 +135,7 @@ def stress_rows(rows: Iterable[Row], configs: int = 6, steps: int = 1000) -> lis
         assert row.config is not None
         outcome = "diverges" if rank == configs else "survives"
         for seed in (7, 8):
-            short = row.decision.estimate_bpb or 0.0
+            short = row.decision.estimate_objective or 0.0
             record = trial(900 + 10 * rank + seed, row.config, seed, ok(short - 0.6 + seed / 1e3))
             found.append(
                 StressRow(

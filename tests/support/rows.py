@@ -236,7 +236,7 @@ class Simulator:
             )
         best = min(stressed, key=lambda of: self.truth[of.config_hash])
         finalist = Finalist(
-            config_hash=best.config_hash, val_bpb=self.truth[best.config_hash] - 0.8, runs=1
+            config_hash=best.config_hash, objective=self.truth[best.config_hash] - 0.8, runs=1
         )
         yield FinalistsRow(
             at=at(iteration),
@@ -260,7 +260,7 @@ class Simulator:
             rng.gauss(4.25, self.tau) if good else 4.5 + rng.expovariate(2.0)
         )
         trials = self._race(candidate, reference)
-        measured = {t.seed: t.val_bpb for t in trials if t.val_bpb is not None}
+        measured = {t.seed: t.objective for t in trials if t.objective is not None}
         return iteration_row(
             iteration,
             candidate,
@@ -292,8 +292,8 @@ class Simulator:
         return Decision(
             action="keep" if pairs == 4 and -delta > 1.3 * stderr else "discard",
             reference_hash=config().config_hash,
-            reference_bpb=fmean(reference[seed] for seed in measured),
-            estimate_bpb=fmean(measured.values()),
+            reference_objective=fmean(reference[seed] for seed in measured),
+            estimate_objective=fmean(measured.values()),
             delta=delta,
             stderr=stderr,
             sigma=self.sigma,

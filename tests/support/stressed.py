@@ -117,7 +117,7 @@ def stressed_campaign(
         finalists.append(
             Finalist(
                 config_hash=of.config_hash,
-                val_bpb=2.202 + 0.01 * place,
+                objective=2.202 + 0.01 * place,
                 runs=seeds,
                 stderr=0.01 if seeds > 1 else None,
             )

@@ -12,10 +12,10 @@ from trajectory.calibrated import Calibrated, Correlation
 from trajectory.calibration import (
     Scored,
     best_of,
+    compared,
     extrapolated,
     fitted,
     times_to_gain,
-    ways_of,
 )
 from trajectory.statistics.fidelity import spearman
 
@@ -38,7 +38,7 @@ def found(truth: np.ndarray, **ways: Scored) -> Calibrated:
         long_seeds=1,
         n=len(truth),
         best_n=len(best_of(truth.tolist())),
-        ways=ways_of(ways, truth.tolist()),
+        proxy_metrics=compared(ways, truth.tolist()),
     )
 
 
@@ -47,9 +47,9 @@ def test_a_way_that_ranks_better_is_advised_where_it_costs_no_more(truth: np.nda
     better, dear = Scored(noisy(truth, 0.1, 3), 1.05), Scored(noisy(truth, 0.05, 4), 3.0)
     worse = Scored(noisy(truth, 3.0, 5), 1.0)
     every = found(truth, own=own, better=better, dear=dear, worse=worse)
-    assert [way.name for way in every.ways] == ["own", "better", "dear", "worse"]
+    assert [way.name for way in every.proxy_metrics] == ["own", "better", "dear", "worse"]
     assert every.advised is not None and every.advised.name == "better"
-    by_name = {way.name: way for way in every.ways}
+    by_name = {way.name: way for way in every.proxy_metrics}
     assert by_name["own"].gain is None
     assert by_name["worse"].gain is not None and by_name["worse"].gain.hi < 0
     assert by_name["better"].spearman.value == pytest.approx(
@@ -63,7 +63,7 @@ def test_what_only_seems_better_is_not_advised(truth: np.ndarray) -> None:
     own = Scored(noisy(truth, 1.0, 2), 1.0)
     others = {f"way{seed}": Scored(noisy(truth, 1.0, seed), 1.0) for seed in range(10, 22)}
     every = found(truth, own=own, **others)
-    assert max(way.spearman.value for way in every.ways) > every.own.spearman.value
+    assert max(way.spearman.value for way in every.proxy_metrics) > every.own.spearman.value
     assert every.advised is None
 
 
@@ -72,7 +72,7 @@ def test_the_first_of_a_way_forgoes_what_the_best_is_ahead(truth: np.ndarray) ->
     order = sorted(range(N), key=lambda config: long[config])
     third_first = [float(order.index(config)) for config in range(N)]
     third_first[order[2]] = -1.0
-    (way,) = ways_of({"own": Scored(third_first, 1.0)}, long)
+    (way,) = compared({"own": Scored(third_first, 1.0)}, long)
     assert way.forgone_bpb == pytest.approx(long[order[2]] - long[order[0]])
 
 
@@ -80,7 +80,7 @@ def test_the_best_tenth_has_five_at_least_and_lost_runs_rank_last() -> None:
     long = [math.inf, *range(59, 0, -1)]
     assert best_of(long[:41]) == [40, 39, 38, 37, 36]
     assert best_of(long) == [59, 58, 57, 56, 55, 54]
-    (way,) = ways_of({"own": Scored(list(long), 1.0)}, long)
+    (way,) = compared({"own": Scored(list(long), 1.0)}, long)
     assert way.spearman.value == pytest.approx(1)
 
 

@@ -13,7 +13,7 @@ from tests.support.rows import failed, ok
 from trainer.spec import Measure, ScoredText, TextPart, TextScore
 from trajectory.confirmation import FreshRuns, gains
 from trajectory.confirmed import (
-    OWN_RULER,
+    OWN_SCORE,
     SEARCH_TEXT,
     Confirmed,
     ConfirmedConfig,
@@ -165,10 +165,12 @@ def test_the_headline_is_on_the_first_text_that_the_search_has_not_scored() -> N
 def test_of_a_command_s_text_nothing_is_said() -> None:
     ours, theirs = runs([2.9, 2.8]), runs([3.0, 3.1])
     (own,) = gains(ours, theirs, [], finalists=1, measure=Measure(unit="val loss"))
-    assert own.text == OWN_RULER
+    assert own.text == OWN_SCORE
     assert not own.is_on_fresh_text
     found = found_of(entry("a", own))
-    assert found.basis == "on 2 fresh seeds, by the script's ruler"
+    assert found.basis == f"on 2 fresh seeds, by {OWN_SCORE}"
+    earlier = own.model_dump() | {"text": "the script's ruler"}
+    assert FreshGain.model_validate(earlier) == own, "as rows named it before"
     assert found_of(entry("a")).basis == "on 2 fresh seeds"
     (usual,) = gains(ours, theirs, [], finalists=1)
     assert not usual.is_on_fresh_text
@@ -229,7 +231,7 @@ def test_runs_that_differ_by_nothing_are_no_error() -> None:
 def test_each_look_asks_for_more() -> None:
     ours, theirs = runs([2.0, 2.1, 2.05]), runs([2.2, 2.2, 2.3])
     (first,) = gains(ours, theirs, [], finalists=2)
-    (third,) = gains(ours, theirs, [], finalists=2, looks=2)
+    (third,) = gains(ours, theirs, [], finalists=2, earlier_analyses=2)
     assert third.delta == first.delta
     half = (first.hi - first.lo) / 2
     wider = student_t(1 - 0.05 / 3 / 2, 2) / student_t(0.975, 2)

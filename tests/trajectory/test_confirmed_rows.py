@@ -118,7 +118,7 @@ def test_a_headline_of_another_config_than_the_best_is_none(tmp_path: Path) -> N
     found = findings(tmp_path, [*SEARCH, *runs, end])
     assert not found.confirmed_choice
     page = render(found, (), (), datetime.now(UTC))
-    assert "is believed to score" in page
+    assert "has an estimated score" in page
 
 
 def test_other_tools_get_its_runs(tmp_path: Path) -> None:

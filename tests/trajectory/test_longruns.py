@@ -56,7 +56,7 @@ def test_runs_are_gathered_by_config_and_length_and_a_seed_counts_once() -> None
     ]
     (runs,) = gather(newest_first, 1000).values()
     assert runs.scores == {900: 3.0, 901: 3.4}
-    assert runs.mean_bpb == pytest.approx(3.2)
+    assert runs.mean_objective == pytest.approx(3.2)
     assert gather(newest_first, 300)[BASELINE.config_hash].scores == {900: 5.0}
 
 
@@ -130,11 +130,11 @@ def test_finalists_stand_best_first_whatever_they_were_run_for() -> None:
         stress_row(5, BASELINE, 900, 3.2, purpose="baseline"),
     ]
     runs = gather(long, 1000)
-    entrants = [of.config_hash for of in (a, b, c, d, BASELINE)]
-    found = finalists(runs, entrants, 3, BASELINE.config_hash)
+    candidates = [of.config_hash for of in (a, b, c, d, BASELINE)]
+    found = finalists(runs, candidates, 3, BASELINE.config_hash)
     assert [f.config_hash for f in found] == [of.config_hash for of in (b, BASELINE, a)]
     assert [f.delta_vs_baseline for f in found] == pytest.approx([-0.1, None, 0.1])
-    assert len(finalists(runs, entrants, 1, None)) == 1
+    assert len(finalists(runs, candidates, 1, None)) == 1
 
 
 def test_a_seed_s_luck_puts_no_finalist_before_another() -> None:
@@ -150,7 +150,7 @@ def test_a_seed_s_luck_puts_no_finalist_before_another() -> None:
     names = [of.config_hash for of in (a, b)]
     found = finalists(runs, names, 2, BASELINE.config_hash)
     assert [one.config_hash for one in found] == names
-    assert found[0].val_bpb > found[1].val_bpb
+    assert found[0].objective > found[1].objective
     noise = LongNoise.of(runs.values())
     assert noise.effects == pytest.approx(effects)
     levels = [runs[name].level(noise) for name in names]

@@ -15,7 +15,7 @@ from tests.support.configs import config
 from tests.support.confirmed import confirmation
 from tests.support.rows import Simulator, baseline_row, campaign_row, iteration_row, ok, trial
 from trainer.spec import Averaging, Budget, Checkpoint
-from trajectory.calibrated import Calibrated, CalibrationRun, Correlation, Way
+from trajectory.calibrated import Calibrated, CalibrationRun, Correlation, ProxyMetric
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, Proposal, Verdict
 from trajectory.rows import (
@@ -109,7 +109,12 @@ def test_every_rule_is_in_the_row_under_its_own_name() -> None:
 def test_rules_that_would_be_refused_today_are_read_as_the_row_says_them() -> None:
     said = '{"action": "keep", "z_keep": 1.3, "z_drop": -1.0, "first_drop": 0.35, "max_runs": 1}'
     decision = Decision.model_validate_json(said)
-    assert decision.rules == {"z_keep": 1.3, "z_drop": -1.0, "first_drop": 0.35, "max_runs": 1}
+    assert decision.rules == {
+        "z_keep": 1.3,
+        "z_drop": -1.0,
+        "early_stopping_threshold": 0.35,
+        "max_runs": 1,
+    }
     assert json.loads(decision.model_dump_json())["max_runs"] == 1
 
 
@@ -125,7 +130,7 @@ def test_a_failed_trial_has_no_score() -> None:
     rows = [row for row in Simulator(1).rows(200) if isinstance(row, IterationRow)]
     failures = [t for row in rows for t in row.trials if t.result.status != "ok"]
     assert failures
-    assert all(trial.val_bpb is None for trial in failures)
+    assert all(trial.objective is None for trial in failures)
     assert "val_bpb" not in dump_row(iteration_row(1, config(), (failures[0],)))
 
 
@@ -145,47 +150,50 @@ def test_only_a_result_that_scored_more_says_so() -> None:
     for row in (*runs, end):
         assert parse_row(dump_row(row)) == row
     assert all(len(json.loads(dump_row(row))["trial"]["result"]["texts"]) == 1 for row in runs)
-    for name in ("hold_back", "cudnn_attention"):
+    for name in ("reserve_holdout", "cudnn_attention"):
         assert name not in dump_row(campaign_row())
         assert campaign_row().model_copy(update={name: True}).model_dump()[name] is True
 
 
 def test_an_older_first_row_has_the_rules_that_its_campaign_went_by() -> None:
     said = json.loads(dump_row(campaign_row())) | {"z_keep": 1.3, "max_runs": 4}
-    del said["z_drop"]
-    first_drop = {"first_drop": 0.2}
-    for older, drop in ((said | first_drop, 0.2), (said, 0.35)):
-        if older is said:
-            del said["first_drop"]
+    del said["z_drop"], said["early_stopping_threshold"]
+    for older, drop in ((said | {"first_drop": 0.2}, 0.2), (said, 0.35)):
         row = parse_row(json.dumps(older))
         assert isinstance(row, CampaignRow)
-        assert (row.z_drop, row.first_drop) == pytest.approx((1.0, drop))
+        assert (row.z_drop, row.early_stopping_threshold) == pytest.approx((1.0, drop))
     with pytest.raises(ValidationError, match="max_runs"):
         parse_row(json.dumps(said | {"max_runs": "many"}))
 
 
-def test_a_calibration_s_rows_read_back_equal_and_a_campaign_says_only_what_it_uses() -> None:
-    run = CalibrationRun(steps=60, horizon_steps=None, looks=(Checkpoint(average=EMA),), texts=True)
+def calibration_rows() -> tuple[CalibrationRow, CalibratedRow]:
+    run = CalibrationRun(
+        steps=60, horizon_steps=None, checkpoints=(Checkpoint(average=EMA),), texts=True
+    )
     row = CalibrationRow(
         at="2026-01-05T22:00:00+00:00",
         run=run,
         config=config(),
         config_hash=config().config_hash,
-        trial=trial(1, config(), 700, ok(4.0, looks_bpb=(4.1,)), "calibration"),
+        trial=trial(1, config(), 700, ok(4.0, checkpoints_bpb=(4.1,)), "calibration"),
     )
-    way = Way(name="own", cost=1.0, spearman=RHO, kendall=RHO, forgone_bpb=0.1)
+    way = ProxyMetric(name="own", cost=1.0, spearman=RHO, kendall=RHO, forgone_bpb=0.1)
     found = Calibrated(
         budget=Budget(),
         long_steps=1000,
         long_seeds=1,
         n=8,
         best_n=5,
-        ways=(way,),
+        proxy_metrics=(way,),
         steps_curve=((1.0, RHO),),
     )
-    for one in (row, CalibratedRow(at=row.at, found=found)):
+    return row, CalibratedRow(at=row.at, found=found)
+
+
+def test_a_calibration_s_rows_read_back_equal_and_a_campaign_says_only_what_it_uses() -> None:
+    for one in calibration_rows():
         assert parse_row(dump_row(one)) == one
-    assert "looks_bpb" not in dump_row(baseline_row(1, 4.0, 0))
+    assert "checkpoints_bpb" not in dump_row(baseline_row(1, 4.0, 0))
     begun = campaign_row()
     assert not {"average", "cooldown_steps"} & json.loads(dump_row(begun)).keys()
     other = begun.model_copy(update={"average": EMA, "cooldown_steps": 5})
@@ -216,3 +224,32 @@ def test_this_schema_has_a_journal_kept_as_a_fixture() -> None:
     lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
     written = [json.loads(dump_row(parse_row(line))) for line in lines]
     assert written == [json.loads(line) for line in lines]
+
+
+FORMER_NAMES = {
+    "reference_objective": "reference_bpb",
+    "estimate_objective": "estimate_bpb",
+    "early_stopping_threshold": "first_drop",
+    "reserve_holdout": "hold_back",
+    "objective": "val_bpb",
+    "checkpoints": "looks",
+    "checkpoints_bpb": "looks_bpb",
+    "proxy_metrics": "ways",
+    "earlier_analyses": "looks",
+}
+
+
+def test_rows_are_read_under_their_former_names() -> None:
+    """Format 4 was written under both, before and after its keys were renamed."""
+    lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
+    first = parse_row(lines[0]).model_copy(update={"reserve_holdout": True})
+    rows = [first, *map(parse_row, lines[1:]), *calibration_rows()]
+    unseen = dict(FORMER_NAMES)
+    for row in rows:
+        former = dump_row(row)
+        for name, old in FORMER_NAMES.items():
+            if f'"{name}":' in former:
+                former = former.replace(f'"{name}":', f'"{old}":')
+                unseen.pop(name, None)
+        assert parse_row(former) == row
+    assert not unseen

@@ -44,8 +44,8 @@ def test_turns_and_keeps_are_whose_the_proposal_was() -> None:
     sampler, model = ProposerRecord(kind="sampler"), ProposerRecord(kind="llm")
     records = after(row(sampler), row(model, "keep"), row(sampler), row(sampler, "keep"))
     assert list(records) == ["llm", "sampler"]
-    assert (records["llm"].turns, records["llm"].kept) == (1, 1)
-    assert (records["sampler"].turns, records["sampler"].kept) == (3, 1)
+    assert (records["llm"].assigned, records["llm"].kept) == (1, 1)
+    assert (records["sampler"].assigned, records["sampler"].kept) == (3, 1)
 
 
 def test_a_keep_of_a_stand_in_is_no_merit_of_the_model_that_failed() -> None:
@@ -53,15 +53,15 @@ def test_a_keep_of_a_stand_in_is_no_merit_of_the_model_that_failed() -> None:
     stood_in = ProposerRecord(kind="sampler", fallback="it repeats itself", attempts=attempts)
     records = after(row(stood_in, "keep"))
     model, sampler = records["llm"], records["sampler"]
-    assert (model.turns, model.kept, model.stood_in) == (1, 0, 1)
-    assert (sampler.turns, sampler.kept, sampler.replies) == (1, 1, 0)
+    assert (model.assigned, model.kept, model.stood_in) == (1, 0, 1)
+    assert (sampler.assigned, sampler.kept, sampler.replies) == (1, 1, 0)
     assert model.refused == {UNUSABLE: 1, "novelty": 1}
-    assert str(model) == "0 of 1 turn kept, 2 of 2 replies of no use"
+    assert str(model) == "0 of 1 iteration kept, 2 of 2 replies of no use"
 
 
 def test_a_failed_sampler_is_charged_its_turn_and_the_model_is_not() -> None:
     records = after(row(ProposerRecord(kind="random", fallback="LinAlgError"), "keep"))
-    assert (records["sampler"].turns, records["sampler"].stood_in) == (1, 1)
+    assert (records["sampler"].assigned, records["sampler"].stood_in) == (1, 1)
     assert records["random"].kept == 1
     assert "llm" not in records
 
@@ -70,7 +70,7 @@ def test_repeating_what_it_was_shown_earns_a_model_nothing() -> None:
     echo = ProposerRecord(kind="llm", overrode=CHANGES)
     own = ProposerRecord(kind="llm", overrode={"lr": 0.003})
     model = after(row(echo, "keep"), row(own, "keep"))["llm"]
-    assert (model.turns, model.kept, model.echoes) == (2, 1, 1)
+    assert (model.assigned, model.kept, model.echoes) == (2, 1, 1)
 
 
 def result(record: ProposerRecord, delta: float | None, stderr: float | None = 0.0) -> IterationRow:
@@ -100,7 +100,7 @@ def test_a_turn_is_credited_with_its_difference_from_a_pick_by_chance(
     record = ProposerRecord(kind="llm", arm="pick", prediction=PREDICTION)
     credits = credited({}, result(record, delta, stderr))
     assert list(credits) == ["pick"]
-    assert (credits["pick"].turns, credits["pick"].weight) == (1, 1)
+    assert (credits["pick"].iterations, credits["pick"].weight) == (1, 1)
     assert credits["pick"].total == pytest.approx(credit)
 
 
@@ -114,7 +114,7 @@ def test_the_search_and_both_arms_of_a_model_have_credits_of_their_own() -> None
     credits: dict[str, Credit] = {}
     for record in (search, own, failed, silent, before_slates):
         credits = credited(credits, result(record, 0.01))
-    assert {arm: credit.turns for arm, credit in credits.items()} == {
+    assert {arm: credit.iterations for arm, credit in credits.items()} == {
         "own": 1,
         "pick": 1,
         SEARCH: 3,
@@ -144,5 +144,5 @@ def test_records_restored_midway_are_those_of_the_whole() -> None:
     assert restored.tally.credits == Evidence(rows).tally.credits
     records = restored.tally.track_records
     assert records == Evidence(rows).tally.track_records
-    assert sum(record.turns for record in records.values()) == 120
-    assert records["llm"].refused["novelty"] == records["llm"].turns
+    assert sum(record.assigned for record in records.values()) == 120
+    assert records["llm"].refused["novelty"] == records["llm"].assigned

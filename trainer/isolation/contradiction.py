@@ -39,8 +39,9 @@ def _of_another_run(spec: TrialSpec, result: TrialOk) -> str:
 
 
 def _of_other_scores(spec: TrialSpec, result: TrialOk) -> str:
-    if len(result.looks_bpb) != len(spec.looks):
-        return f"{len(result.looks_bpb)} evaluations, not the {len(spec.looks)} it was asked for"
+    if len(result.checkpoints_bpb) != len(spec.checkpoints):
+        scored, asked = len(result.checkpoints_bpb), len(spec.checkpoints)
+        return f"{scored} evaluations, not the {asked} it was asked for"
     return _of_other_texts(spec.texts, result.texts)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import AliasChoices, Field, TypeAdapter, model_validator
 
 from autoresearch.values import Frozen, PlainText
 from trainer.spec.measure import Direction
@@ -124,10 +124,12 @@ class TrialOk(Frozen):
     )
     """Scores of the spec's additional texts, in its order; omitted from JSON if there are none, so
     that such results are written as before."""
-    looks_bpb: Annotated[tuple[Bits, ...], Field(max_length=100)] = Field(
-        (), exclude_if=lambda scored: not scored
+    checkpoints_bpb: Annotated[tuple[Bits, ...], Field(max_length=100)] = Field(
+        (),
+        exclude_if=lambda scored: not scored,
+        validation_alias=AliasChoices("checkpoints_bpb", "looks_bpb"),
     )
-    """:attr:`val_bpb` at each of the spec's ``looks``, in its order; omitted if there are none."""
+    """:attr:`val_bpb` at each of the spec's ``checkpoints``, in its order; omitted if none."""
 
     @property
     def objective(self) -> float:

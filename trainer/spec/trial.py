@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from trainer.spec.command import Command
@@ -122,15 +122,17 @@ class TrialSpec(RunSchedule):
     """Texts to score after training besides the corpus' held-out text. A trial can read only the
     files that it names."""
     # Later fields are omitted from JSON if unused, so that older specs are written unchanged.
-    looks: Annotated[tuple[Checkpoint, ...], Field(max_length=MOST_EVALUATIONS)] = Field(
-        (), exclude_if=lambda several: not several
+    checkpoints: Annotated[tuple[Checkpoint, ...], Field(max_length=MOST_EVALUATIONS)] = Field(
+        (),
+        exclude_if=lambda several: not several,
+        validation_alias=AliasChoices("checkpoints", "looks"),
     )
     """Additional evaluations on the held-out text."""
 
     @property
     def evaluation(self) -> tuple[object, ...]:
         """Settings that determine the score besides config, seed and corpus."""
-        return self.schedule, self.looks
+        return self.schedule, self.checkpoints
 
     command: Command | None = Field(None, exclude_if=lambda command: command is None)
     """Command that trains the config of a command's menu. Omitted from JSON otherwise, so that
@@ -173,13 +175,17 @@ class TrialSpec(RunSchedule):
         """Refuse settings that need a known last step if the budget has none."""
         steps = self.steps
         if steps is None:
-            if self.cooldown_steps or self.looks or (self.average and self.average.form == "lawa"):
+            if (
+                self.cooldown_steps
+                or self.checkpoints
+                or (self.average and self.average.form == "lawa")
+            ):
                 raise ValueError(
                     f"a budget of {self.budget} has no known last step, which a cooldown, "
                     "evaluations and lawa need; give it steps or tokens"
                 )
             return self
-        late = max((one.step or 0 for one in self.looks), default=0)
+        late = max((one.step or 0 for one in self.checkpoints), default=0)
         if late > steps or self.cooldown_steps > steps:
             raise ValueError(
                 f"an evaluation after step {late} and a cooldown of {self.cooldown_steps} do not "

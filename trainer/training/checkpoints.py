@@ -24,7 +24,7 @@ class Checkpoints:
     def __init__(self, model: nn.Module, corpus: Corpus, spec: TrialSpec) -> None:
         self._model, self._corpus, self._spec = model, corpus, spec
         self._last = spec.budget.steps(spec.config.tokens_per_step)
-        asked = [Checkpoint(average=spec.average), *spec.looks]
+        asked = [Checkpoint(average=spec.average), *spec.checkpoints]
         keys = [key for checkpoint in asked if (key := self._key(checkpoint)) is not None]
         self._averages = {key: RunningAverage(model, *key) for key in dict.fromkeys(keys)}
         self._found: dict[int, float] = {}
@@ -33,7 +33,7 @@ class Checkpoints:
     @property
     def needed(self) -> bool:
         """Whether training must call :meth:`after`."""
-        return bool(self._averages or self._spec.looks)
+        return bool(self._averages or self._spec.checkpoints)
 
     def after(self, step: int) -> None:
         """Update the averages, and score the checkpoints of this step.
@@ -51,10 +51,10 @@ class Checkpoints:
         :raises TrialStopped: if a loss is not finite.
         """
         self._score(step)
-        return tuple(self._found[place] for place in range(len(self._spec.looks)))
+        return tuple(self._found[place] for place in range(len(self._spec.checkpoints)))
 
     def _score(self, step: int) -> None:
-        for place, checkpoint in enumerate(self._spec.looks):
+        for place, checkpoint in enumerate(self._spec.checkpoints):
             if self._step(checkpoint) == step:
                 with self.weights(checkpoint):
                     scored = score_heldout(self._model, self._corpus, self._spec, step)

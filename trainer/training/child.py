@@ -180,7 +180,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         device=device_name(device),
         precision=config.precision,
         texts=texts,
-        looks_bpb=checkpoint_scores,
+        checkpoints_bpb=checkpoint_scores,
     )
 
 

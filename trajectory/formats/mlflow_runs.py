@@ -154,8 +154,8 @@ def write_runs(where: str, experiment: str, runs: Iterable[ForeignRun], measure:
     :returns: the number of runs.
     :raises FormatError: like :func:`write_trials`.
     """
-    told = (run for run in runs if run.config_key and run.status in {"measured", "failed"})
-    return _write(where, experiment, (_of_foreign(run, measure) for run in told))
+    runs_done = (run for run in runs if run.config_key and run.status in {"measured", "failed"})
+    return _write(where, experiment, (_of_foreign(run, measure) for run in runs_done))
 
 
 def _of_trial(tracked: Tracked, curves: Curves) -> _Run:
@@ -172,7 +172,7 @@ def _of_trial(tracked: Tracked, curves: Curves) -> _Run:
         tags=tracked.tags,
         params=tracked.params,
         metrics=metrics,
-        failed=trial.val_bpb is None,
+        failed=trial.objective is None,
         began_s=tracked.began_s,
         ended_s=tracked.ended_s,
     )

@@ -26,10 +26,10 @@ _ABOUT_THE_RUN = ("nim_latency_s", "iter_wall_s")
 
 def recognises(lines: list[Line]) -> bool:
     """Return whether a file that begins with these lines has this format."""
-    return any(_looks_like_one(line) for line in lines)
+    return any(_belongs(line) for line in lines)
 
 
-def _looks_like_one(line: Line) -> bool:
+def _belongs(line: Line) -> bool:
     try:
         found = line.json_object()
     except ValueError:

@@ -11,7 +11,7 @@ from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, CurvePoint, Measured, TrialFailed
 from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun, TrialRecord, trials_of
 
-NOT_METRICS = {"status", "backend", "device", "precision", "texts", "looks_bpb", "direction"}
+NOT_METRICS = {"status", "backend", "device", "precision", "texts", "checkpoints_bpb", "direction"}
 Described: TypeAlias = BaselineRow | IterationRow | RowOfOneRun
 """Rows with trials and a config that they hold."""
 CURVE_METRICS = ("loss", "lr", "grad_norm", "tokens", "elapsed_s")

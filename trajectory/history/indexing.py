@@ -234,7 +234,7 @@ def _trial_values(campaign_id: str, line: int, number: int, trial: TrialRecord) 
         "config_hash": trial.config_hash,
         "seed": str(trial.seed),
         "status": trial.result.status,
-        "val_bpb": trial.val_bpb,
+        "objective": trial.objective,
         "train_s": None if isinstance(trial.result, TrialFailed) else trial.result.train_s,
         "wall_s": trial.wall_s,
     }
@@ -250,7 +250,7 @@ def _config_values(campaign_id: str, placed: Placed) -> dict[str, Any]:
         "action": entry.action,
         "n": entry.n,
         "seeds": ",".join(map(str, sorted(entry.scores))),
-        "mean_bpb": entry.mean if entry.n else None,
+        "mean_objective": entry.mean if entry.n else None,
         "sum_of_squares": entry.sum_of_squares,
         "failures": len(entry.failures),
         "contends": entry.contends,

@@ -74,7 +74,7 @@ def measurements(
             records.append(row.trial)
         elif isinstance(row, IterationRow):
             records += (trial for trial in row.trials if trial.config_hash == config_hash)
-    return [record for record in records if record.val_bpb is not None]
+    return [record for record in records if record.objective is not None]
 
 
 def evidence(connection: sa.Connection, position: Position) -> Evidence:
@@ -163,7 +163,7 @@ def _best_of_each_kind(connection: sa.Connection, position: Position, k: int) ->
             connection.execute(
                 sa.select(configs.c.config_hash)
                 .where(*mine, configs.c.seeds == seeds)
-                .order_by(configs.c.mean_bpb, configs.c.position)
+                .order_by(configs.c.mean_objective, configs.c.position)
                 .limit(k)
             ).scalars()
         )

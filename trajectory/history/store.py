@@ -95,7 +95,7 @@ class History(Questions, Closing):
             try:
                 history._settle(anew=anew)
             except DamagedIndexError as damage:
-                history._mend(damage)
+                history._repair(damage)
         except BaseException:
             history.close()
             raise
@@ -154,7 +154,7 @@ class History(Questions, Closing):
             else:
                 self._index([Record(self._position.lines + 1, end, raw, row)])
         except DamagedIndexError as damage:
-            self._mend(damage)
+            self._repair(damage)
         except JournalError:
             if not self._position.lines:
                 raise
@@ -211,7 +211,7 @@ class History(Questions, Closing):
                     self._settle()
                 return self._asked(query)
             except DamagedIndexError as damage:
-                self._mend(damage)
+                self._repair(damage)
                 return self._asked(query)
         except (HistoryError, MachineryError):
             with self._in_memory(self._where, self._journal) as history:
@@ -264,7 +264,7 @@ class History(Questions, Closing):
         if note is not None:
             self.note = f"the history was built anew, because {note}"
 
-    def _mend(self, damage: DamagedIndexError) -> None:
+    def _repair(self, damage: DamagedIndexError) -> None:
         """Replace an unusable index by a usable one."""
         if isinstance(damage, StaleIndexError):
             self._settle()

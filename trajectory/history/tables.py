@@ -63,7 +63,7 @@ trials = sa.Table(
     sa.Column("config_hash", sa.Text, nullable=False),
     sa.Column("seed", sa.Text, nullable=False, comment="any size of integer"),
     sa.Column("status", sa.Text, nullable=False),
-    sa.Column("val_bpb", _REAL),
+    sa.Column("objective", _REAL),
     sa.Column("train_s", _REAL),
     sa.Column("wall_s", _REAL, nullable=False),
     sa.Index(f"trials_by_config_v{LAYOUT}", "campaign_id", "config_hash"),
@@ -81,7 +81,7 @@ configs = sa.Table(
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("n", sa.Integer, nullable=False, comment="seeds measured"),
     sa.Column("seeds", sa.Text, nullable=False, comment="those, joined by commas"),
-    sa.Column("mean_bpb", _REAL, comment="over them"),
+    sa.Column("mean_objective", _REAL, comment="over them"),
     sa.Column("sum_of_squares", _REAL, nullable=False, comment="about that mean"),
     sa.Column("failures", sa.Integer, nullable=False),
     sa.Column("contends", sa.Boolean, nullable=False, comment="whether a ranking has it"),
@@ -90,7 +90,12 @@ configs = sa.Table(
     sa.Column("evidence", sa.Text, nullable=False, comment="JSON of ConfigEvidence"),
     sa.Index(f"configs_by_hash_v{LAYOUT}", "campaign_id", "config_hash", unique=True),
     sa.Index(
-        f"configs_by_mean_v{LAYOUT}", "campaign_id", "seeds", "mean_bpb", "position", "contends"
+        f"configs_by_mean_v{LAYOUT}",
+        "campaign_id",
+        "seeds",
+        "mean_objective",
+        "position",
+        "contends",
     ),
     sqlite_with_rowid=False,  # stored in key order, to read all configs sequentially
 )

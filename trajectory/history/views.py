@@ -56,6 +56,12 @@ def _json(source: str, path: str) -> str:
     return f"json_extract({source}, '$.{path}')"
 
 
+def _objective(name: str) -> str:
+    """Return a decision's objective, which earlier rows name ``…_bpb``."""
+    present, former = (f"decision.{name}_{ending}" for ending in ("objective", "bpb"))
+    return f"coalesce({_json('r.json', present)}, {_json('r.json', former)})"
+
+
 VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
     "iterations": (
         _ITERATION,
@@ -71,8 +77,8 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("action", "r.action", "keep, discard or none"),
             ("config_hash", "r.config_hash", "the candidate"),
             ("reference_hash", _json("r.json", "decision.reference_hash"), "what it raced against"),
-            ("estimate", _json("r.json", "decision.estimate_bpb"), "the candidate's objective"),
-            ("reference", _json("r.json", "decision.reference_bpb"), "the reference's objective"),
+            ("estimate", _objective("estimate"), "the candidate's objective"),
+            ("reference", _objective("reference"), "the reference's objective"),
             ("delta", _json("r.json", "decision.delta"), "estimate minus reference; negative wins"),
             ("stderr", _json("r.json", "decision.stderr"), "standard error of delta"),
             ("z", _json("r.json", "decision.z"), "-delta / stderr"),
@@ -93,8 +99,8 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("seed", "t.seed", "as text, because it may exceed 64 bits"),
             ("status", "t.status", "ok or scored, or how it failed"),
             ("message", _json("t.record", "result.message"), "of a failure"),
-            ("objective", "t.val_bpb", "lower is better"),
-            ("score", "{sign} * t.val_bpb", "in the campaign's unit and direction"),
+            ("objective", "t.objective", "lower is better"),
+            ("score", "{sign} * t.objective", "in the campaign's unit and direction"),
             ("steps", _json("t.record", "result.steps"), "optimizer steps"),
             ("params", _json("t.record", "result.params"), "parameters"),
             ("tokens_per_s", _json("t.record", "result.tokens_per_s"), "training speed"),
@@ -111,8 +117,8 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("iter", "c.iter", "iteration that first proposed it; 0 is the baseline"),
             ("action", "c.action", "latest decision: keep, discard or none"),
             ("n", "c.n", "seeds measured"),
-            ("objective", "c.mean_bpb", "mean over those; lower is better"),
-            ("score", "{sign} * c.mean_bpb", "the mean in the campaign's unit and direction"),
+            ("objective", "c.mean_objective", "mean over those; lower is better"),
+            ("score", "{sign} * c.mean_objective", "the mean in the campaign's unit and direction"),
             ("failures", "c.failures", "failed trials"),
             ("train_s", "c.train_s", "seconds of training in all"),
             ("params", "c.params", "parameters"),

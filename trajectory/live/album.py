@@ -61,7 +61,7 @@ class Album:
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
-    def look(self, rows: int, iterations: int) -> Figures:
+    def state(self, rows: int, iterations: int) -> Figures:
         """Return the state of the figures, and start a new drawing if rows have arrived or the last
         drawing failed.
 

@@ -31,8 +31,8 @@ class Beliefs:
         """Add the next row."""
         self.evidence.add(row)
         self._rows += 1
-        if isinstance(row, IterationRow) and row.decision.estimate_bpb is not None:
-            self._scores.append((row.decision.estimate_bpb, max(1, row.decision.pairs)))
+        if isinstance(row, IterationRow) and row.decision.estimate_objective is not None:
+            self._scores.append((row.decision.estimate_objective, max(1, row.decision.pairs)))
         incumbent = self.evidence.incumbent_hash
         last, known = self._reigns[-1] if self._reigns else (0, None)
         if incumbent and incumbent != known:
@@ -46,10 +46,10 @@ class Beliefs:
         :param fresh: the incumbent's results on fresh runs.
         """
         if self._known[0] != self._rows or not self._known[1]:
-            self._known = self._rows, self._worked_out(measure, fresh)
+            self._known = self._rows, self._computed(measure, fresh)
         return self._known[1]
 
-    def _worked_out(self, measure: Measure, fresh: ConfirmedConfig | None) -> dict[str, Any]:
+    def _computed(self, measure: Measure, fresh: ConfirmedConfig | None) -> dict[str, Any]:
         evidence, noise = self.evidence, Noise.of(self.evidence.tally)
         ranked = self._as_ranked(noise)
         best = ranked.get(evidence.incumbent_hash or "")

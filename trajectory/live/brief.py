@@ -135,7 +135,7 @@ def brief_of(row: IterationRow) -> Brief:
         action=decision.action,
         changes=row.proposal.changes if row.proposal else {},
         config_hash=row.config_hash,
-        objective=_finite(decision.estimate_bpb),
+        objective=_finite(decision.estimate_objective),
         stderr=_finite(decision.stderr),
         delta=_finite(decision.delta),
         runs=len(row.trials),

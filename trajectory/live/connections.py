@@ -42,7 +42,7 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         self._since_s = time.monotonic()
         self._seen: Any = None
-        self._look_again()
+        self._wait()
         if len(self.connections) > self.most:
             self._make_room()
 
@@ -57,16 +57,16 @@ class PatientProtocol(H11Protocol):
         cycle = self.cycle
         return cycle is None or cycle.more_body or cycle.response_complete
 
-    def _look_again(self) -> None:
-        self._timer = self.loop.call_later(REQUEST_S, self._look)
+    def _wait(self) -> None:
+        self._timer = self.loop.call_later(REQUEST_S, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.waits and self.cycle is self._seen:
             self.transport.abort()
             return
         if self.cycle is not self._seen:
             self._seen, self._since_s = self.cycle, time.monotonic()
-        self._look_again()
+        self._wait()
 
     def _make_room(self) -> None:
         held = [one for one in self.connections if isinstance(one, PatientProtocol)]

@@ -29,6 +29,7 @@ from autoresearch.layout import (
     is_imported,
 )
 from trainer.spec import BPB
+from trajectory.busy_time import BusyTime, LaneUse
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
@@ -39,7 +40,6 @@ from trajectory.live.trial import RunningTrial, RunningTrials
 from trajectory.lock import lock_state
 from trajectory.ranking import Ranked, top
 from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
-from trajectory.worked import LaneUse, Worked
 
 SILENT_S = 60.0
 """Seconds without a change of any file, after which a campaign does not count as running."""
@@ -83,7 +83,7 @@ class Follower:
         """Maps an iteration to the offset and length of its line. An imported journal may lack
         some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
-        self._worked = Worked()
+        self._busy = BusyTime()
         self._lane_use = LaneUse()
         self._in_flight = InFlight(self.directory)
         self.lanes_now: LanesNow | None = None
@@ -150,9 +150,9 @@ class Follower:
             self._count([row.trial.result.status])
         elif isinstance(row, IterationRow):
             self._count([trial.result.status for trial in row.trials])
-            worked_s = self._worked.added_s(row)
-            self._walls_s.append(worked_s)
-            self._lane_use.add(row, worked_s)
+            active_s = self._busy.added_s(row)
+            self._walls_s.append(active_s)
+            self._lane_use.add(row, active_s)
             if row.energy_wh is not None:
                 self.energy_wh = (self.energy_wh or 0.0) + row.energy_wh
             brief = brief_of(row)

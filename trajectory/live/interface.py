@@ -201,7 +201,7 @@ def figures(watched: Named) -> Figures:
     """Return the state of the report's figures; if rows have arrived, this also starts a new
     drawing."""
     follower = watched.follower
-    return watched.album.look(follower.rows, len(follower.briefs))
+    return watched.album.state(follower.rows, len(follower.briefs))
 
 
 @router.get("/api/campaigns/{name}/figures/{figure}.svg", response_class=Response)

@@ -59,7 +59,7 @@ class RunningTrials:
             for trial_id in list(self._at_work):
                 if (self._trials / trial_id / RESULT_FILE).exists():
                     self._is_over(trial_id)
-            seen = [followed.look() for followed in self._at_work.values()]
+            seen = [followed.state() for followed in self._at_work.values()]
         except OSError:
             self.running, self.all = None, ()
             return
@@ -96,7 +96,7 @@ class _Followed:
         self.changed_s = 0.0
         """Last change of its curve; seconds since the epoch."""
 
-    def look(self) -> RunningTrial | None:
+    def state(self) -> RunningTrial | None:
         """Return the trial's current state; None while there is nothing to show."""
         try:
             if self._spec is None:

@@ -12,10 +12,10 @@ from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.ranking import Ranked
 from trajectory.report.importance import Importances, importances
 from trajectory.report.reading.curves import CurveReader
+from trajectory.report.reading.iterations import Iteration, Reign
 from trajectory.report.reading.ledger import Ledger
 from trajectory.report.reading.posteriors import Posteriors
 from trajectory.report.reading.samples import ReportedKnob, Sample
-from trajectory.report.reading.turns import Reign, Turn
 from trajectory.report.statistics import Estimate
 from trajectory.report.words.details import Chunk
 from trajectory.search_bill import SearchBill
@@ -47,7 +47,7 @@ class About:
     """Warning about scores that the built-in trainer did not measure; empty if it did."""
     paired: bool = True
     """Whether trials name their seeds, so that configs can be compared in pairs."""
-    ruler: Measure = BPB
+    scoring: Measure = BPB
     """Unit and direction of the scores. All numbers here are objectives; texts convert them
     back."""
     pauses: int = 0
@@ -61,12 +61,12 @@ class About:
     @property
     def better_sign(self) -> str:
         """Sign of a difference that is an improvement."""
-        return "negative" if self.ruler.direction == "minimise" else "positive"
+        return "negative" if self.scoring.direction == "minimise" else "positive"
 
     @property
     def better_side(self) -> str:
         """Side of zero on which the interval of an improvement lies."""
-        return "below" if self.ruler.direction == "minimise" else "above"
+        return "below" if self.scoring.direction == "minimise" else "above"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Findings:
     about: About
     finding: str
     """The result in one clause: the report's title."""
-    turns: tuple[Turn, ...]
+    iterations: tuple[Iteration, ...]
     noise: RunNoise | None
     shrunk: bool
     """Whether there are enough configs to shrink means towards the others."""
@@ -169,9 +169,9 @@ class Findings:
         return self.best[0].fresh.config_hash == self.confirmed.chosen.config_hash
 
     @property
-    def kept(self) -> tuple[Turn, ...]:
+    def kept(self) -> tuple[Iteration, ...]:
         """The iterations whose decision was "keep"."""
-        return tuple(turn for turn in self.turns if turn.outcome == "keep")
+        return tuple(iteration for iteration in self.iterations if iteration.outcome == "keep")
 
     @cached_property
     def importances(self) -> Importances:

@@ -42,7 +42,7 @@ def render(
     spoken_of = {figure.section for figure in figures}
     css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
     return (
-        _environment(wording.Scores(found.about.ruler))
+        _environment(wording.Scores(found.about.scoring))
         .get_template("report.html.j2")
         .render(
             found=found,
@@ -53,7 +53,7 @@ def render(
             policy=_policy(css, script),
             css=Markup(css),
             script=Markup(script),
-            table=columns(found.turns, found.noise, found.about.ruler),
+            table=columns(found.iterations, found.noise, found.about.scoring),
             made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
         )
     )

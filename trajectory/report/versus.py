@@ -24,7 +24,7 @@ from autoresearch.words import changes_text
 from trainer.spec import Measured, TrialFailed, TrialOk, difference
 from trajectory import ranking
 from trajectory.confirmation import FEWEST_SEEDS, LEVEL
-from trajectory.confirmed import OWN_RULER, SEARCH_TEXT, Confirmed
+from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow, ConfirmedRow, ConfirmRow, IterationRow
@@ -32,7 +32,7 @@ from trajectory.statistics.population import Posterior
 
 _PROTOCOL = (
     *("budget", "horizon_steps", "cooldown_steps", "average", "backend", "device", "compile"),
-    *("cudnn_attention", "hold_back", "train_tokens"),
+    *("cudnn_attention", "reserve_holdout", "train_tokens"),
 )
 """Fields of the first row that decide what a score means, beside the text, script and measure."""
 _ABOUT_ITSELF = {"kind", "schema_", "id", "created_at", "sandbox", "corpus", "script", "measure"}
@@ -286,9 +286,9 @@ def _gap(a: _Campaign, b: _Campaign) -> Gap | None:
     )
     delta = fmean(samples[0]) - (0.0 if paired else fmean(samples[1]))
     parts = tuple((variance(one) / len(one), len(one) - 1.0) for one in samples)
-    analyses = 1 + max(a.confirmed.looks, b.confirmed.looks)
+    analyses = 1 + max(a.confirmed.earlier_analyses, b.confirmed.earlier_analyses)
     half = Posterior(delta, parts).half_interval(1 - (1 - LEVEL) / analyses)
-    own = OWN_RULER if a.row.script else SEARCH_TEXT
+    own = OWN_SCORE if a.row.script else SEARCH_TEXT
     return Gap(
         delta=delta,
         lo=delta - half,

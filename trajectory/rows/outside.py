@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from pydantic import AliasChoices, Field
+
 from autoresearch.values import (
     Finite,
     Frozen,
@@ -66,8 +68,8 @@ class Finalist(Frozen):
     """A config that survived its long runs, and their measurements."""
 
     config_hash: str
-    val_bpb: Finite
-    """Mean over its long runs."""
+    objective: Finite = Field(validation_alias=AliasChoices("objective", "val_bpb"))
+    """Mean objective over its long runs."""
     runs: PositiveInt
     stderr: NonNegative | None = None
     """Standard error of that mean, over all possible seeds; None if no config had two long runs."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import not_
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from autoresearch.options import AsOption
 from trainer.spec import RunSchedule
@@ -41,9 +41,10 @@ class EvaluationProtocol(RunSchedule):
         description="Let torch use cuDNN's attention on a GPU. Default: no.",
     )
     """This changes the last digits too."""
-    hold_back: Annotated[bool, AsOption(built_in=True)] = Field(
+    reserve_holdout: Annotated[bool, AsOption(built_in=True)] = Field(
         False,
         strict=True,
+        validation_alias=AliasChoices("reserve_holdout", "hold_back"),
         exclude_if=not_,
         description="Do not train the search on the text reserved for the confirmation.",
     )

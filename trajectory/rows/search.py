@@ -10,6 +10,7 @@ from operator import not_
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AliasChoices,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -47,8 +48,14 @@ class Decision(Frozen):
     action: Literal["keep", "discard", "none"]
     """``none``: nothing was trained."""
     reference_hash: str | None = None
-    reference_bpb: Finite | None = None
-    estimate_bpb: Finite | None = None
+    reference_objective: Finite | None = Field(
+        None, validation_alias=AliasChoices("reference_objective", "reference_bpb")
+    )
+    """Mean objective of the reference on the common seeds."""
+    estimate_objective: Finite | None = Field(
+        None, validation_alias=AliasChoices("estimate_objective", "estimate_bpb")
+    )
+    """Mean objective of the candidate on the same seeds."""
     delta: Finite | None = None
     stderr: NonNegative | None = None
     sigma: NonNegative | None = None
@@ -102,12 +109,12 @@ class CampaignRow(EvaluationProtocol, _Origin):
     """The first row: the conditions under which every later row was measured."""
 
     train_tokens: PositiveInt | None = Field(None, exclude_if=not_)
-    """Number of the train split's first tokens that trials train on, if ``hold_back`` is set."""
+    """Number of the train split's first tokens that trials train on, with ``reserve_holdout``."""
     baseline_seeds: PositiveInt
     z_keep: NonNegative
     max_runs: PositiveInt
     """Largest number of seeds in a candidate's race."""
-    first_drop: Finite
+    early_stopping_threshold: Finite
     """Loss on the first pair that ends a race."""
     z_drop: Finite
     """Futility bound: standard errors of optimism before a race is abandoned."""

@@ -50,8 +50,3 @@ class TrialRecord(Frozen):
     def objective(self) -> float | None:
         """Measured objective, lower is better; None if the trial failed."""
         return None if isinstance(self.result, TrialFailed) else self.result.objective
-
-    @property
-    def val_bpb(self) -> float | None:
-        """:attr:`objective` under its name in files."""
-        return self.objective

@@ -89,10 +89,10 @@ def kendall(x: Sequence[float], y: Sequence[float]) -> float:
 
 def _gamma(x: Sequence[float], y: Sequence[float]) -> Correlation:
     signs_x, signs_y = (np.sign(np.subtract.outer(r, r)) for r in (mid_ranks(x), mid_ranks(y)))
-    told = float((signs_x * signs_y != 0).sum()) / 2
-    value = float((signs_x * signs_y).sum()) / 2 / told if told else 0.0
-    n = (1 + math.sqrt(1 + 8 * told)) / 2
-    return _interval(value, math.sqrt(0.437 / max(n - 4, 0.5)), 2 / max(told, 1))
+    untied = float((signs_x * signs_y != 0).sum()) / 2
+    value = float((signs_x * signs_y).sum()) / 2 / untied if untied else 0.0
+    n = (1 + math.sqrt(1 + 8 * untied)) / 2
+    return _interval(value, math.sqrt(0.437 / max(n - 4, 0.5)), 2 / max(untied, 1))
 
 
 def mid_ranks(values: Sequence[float]) -> NDArray[np.float64]:

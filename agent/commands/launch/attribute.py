@@ -35,7 +35,7 @@ class Asked(Frozen):
 
     steps: Annotated[int, Field(ge=MIN_STEPS, le=MAX_STEPS)] | None = Field(
         None,
-        description="Of a run, and of its whole schedule. Default: the latest stress test's, else "
+        description="Steps of each run and its schedule. Default: the latest stress test's, else "
         f"{USUAL_STEPS}.",
     )
     seeds: PositiveInt = Field(4, description="Fresh seeds for each config.")
@@ -50,23 +50,22 @@ def attribute(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="The config whose changes are taken back, by the first digits of its hash. "
-            "Default: the stress test's best finalist, else the best ranked.",
+            help="Config whose changes are undone, by the first digits of its hash. Default: "
+            "the best finalist, else the best ranked.",
         ),
     ] = None,
     campaign: CampaignOption = None,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Undo each change of the winner alone: what was it worth?
+    """Measure what each of the winner's changes is worth.
 
-    The winner, the baseline and the winner without each change are trained for a full schedule on
-    fresh seeds. A change's worth is what the score loses without it, with a 95 % interval; the
-    remainder belongs to combinations of changes. `handoff` shows the table and drops changes that
+    Train the winner, the baseline and the winner without each change for a full schedule on fresh
+    seeds. A change is worth what the score loses without it, with a 95 % interval; the remainder
+    belongs to combinations of changes. `handoff` shows the table and drops changes that
     harm.
 
-    It can be stopped at any moment. The same command resumes it and runs only what the journal
-    lacks.
+    Stop it at any moment; the same command resumes it.
     """
     directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:

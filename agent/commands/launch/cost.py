@@ -31,18 +31,18 @@ app = typer.Typer(invoke_without_command=True)
 
 CampaignOption = Annotated[
     Path | None,
-    typer.Option("--campaign", help="Take seconds, energy and speed from this campaign's rows."),
+    typer.Option("--campaign", help="Use this campaign's measured seconds, energy and speed."),
 ]
 HandoffOption = Annotated[
     Path | None,
-    typer.Option("--handoff", help="Take the final run from this launch plan's directory."),
+    typer.Option("--handoff", help="Use the final run of this launch plan's directory."),
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A rate by its published name, over the environment's: --set KWH_USD=0.30.",
+        help="Set a rate, like --set KWH_USD=0.30. Repeatable.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -62,8 +62,8 @@ def cost(
     SPARK_CAPEX_USD, SPARK_LIFE_YEARS, ITER_SECONDS, CAMPAIGN_ITERS, FINAL_NODE_HOURS,
     WRONG_PICK_RATE, WRONG_PICK_RATE_AFTER, TARGET_SCALE, H100_SPEEDUP, PREEMPTIONS_PER_DAY,
     CHECKPOINT_HOURS, RESTART_HOURS, SPARK_TFLOPS, SPARK_GIB, SPARK_SCALING, GPU_UTILISATION and
-    HOURS_PER_MONTH, in the environment or by --set; the published ones are the defaults, where
-    there are such. With --handoff the run, its price and its hours are the plan's.
+    HOURS_PER_MONTH, in the environment or by --set; published rates are the defaults. With
+    --handoff the final run is the plan's.
 
     Cost of use S = hours × capex / (life × 8,766 h) + kWh × price. Final run F = 8 × GPU-hour ×
     hours. Savings = p × F − S. Break-even p = S / F.
@@ -100,10 +100,8 @@ def cluster(
 
 @app.command()
 def month(
-    searches: Annotated[int, typer.Option(help="Searches, on owned units.", min=1)] = 4,
-    runs: Annotated[
-        float, typer.Option(help="Final runs, rented; 0.5 is one in two months.", min=0)
-    ] = 1.0,
+    searches: Annotated[int, typer.Option(help="Searches per month, on owned units.", min=1)] = 4,
+    runs: Annotated[float, typer.Option(help="Final runs per month, rented.", min=0)] = 1.0,
     units: Annotated[int, typer.Option(help="Units owned.", min=1)] = 1,
     campaign: CampaignOption = None,
     handoff: HandoffOption = None,

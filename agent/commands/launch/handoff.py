@@ -34,24 +34,26 @@ class Asked(Frozen):
 
     target: str = Field(description="A shipped target's name or a TOML file.")
     nodes: int = Field(1, ge=1, le=4096, description="Rented machines.")
-    gpus: int = Field(8, ge=1, le=64, description="GPUs of a machine.")
+    gpus: int = Field(8, ge=1, le=64, description="GPUs per machine.")
     gpu: str = Field("h100", description="h100, h200 or b200.")
     mfu: Annotated[float, Field(ge=0.01, le=1.0)] | None = Field(
         None,
-        description="Share of the GPUs' peak that training gets. Default: computed.",
+        description="Model FLOPs utilization, 0 to 1. Default: computed.",
     )
     measured: Path | None = Field(
-        None, description="What preflight.sh speed wrote: it replaces what was computed."
+        None, description="Output of `preflight.sh speed`, used instead of the computed speed."
     )
-    spot: bool = Field(False, description="The GPUs may be taken back at any time.")
+    spot: bool = Field(
+        False, description="Plan for spot machines, which can be interrupted at any time."
+    )
     global_batch: PositiveInt | None = Field(
         None,
-        description="Sequences a step; rates, steps and decay follow. Default: by a scaling law.",
+        description="Sequences per step; rates, steps and decay follow. Default: by a scaling law.",
     )
     bytes_per_token: Annotated[float, Field(ge=0.1, le=100)] | None = Field(
-        None, description="Of the cloud's tokenizer, mean, where it is known."
+        None, description="Mean bytes per token of the large run's tokenizer, if known."
     )
-    out: Path = Field(Path("handoff"), description="Where the plan goes.")
+    out: Path = Field(Path("handoff"), description="Folder for the plan.")
 
 
 @takes(Asked)

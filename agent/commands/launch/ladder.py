@@ -35,18 +35,20 @@ class Asked(Frozen):
         5,
         ge=MIN_RUNGS,
         le=MAX_RUNGS,
-        description="Sizes, from the smallest to one of twelve times its parameters.",
+        description="Number of sizes; the largest has twelve times the smallest's parameters.",
     )
-    hours: Positive = Field(1.0, description="That all of it may take, by this campaign's pace.")
-    seeds: PositiveInt = Field(2, description="Of every rung but the two largest, which have one.")
+    hours: Positive = Field(
+        1.0, description="Hours that all runs may take, estimated from this campaign's speed."
+    )
+    seeds: PositiveInt = Field(2, description="Seeds per rung; the two largest rungs have one.")
     tokens_per_param: Positive = Field(
         20.0, description="Length of a rung's run; 20 is compute-optimal at scale."
     )
     rates: NonNegativeInt = Field(
         0,
         le=3,
-        description="Learning rates to try on each side of the rules', a factor of two apart, on "
-        "every rung but the two largest.",
+        description="Further learning rates to try on each side, a factor of two apart; none "
+        "on the two largest rungs.",
     )
     retry_failed: RetryFailed = False
 
@@ -59,15 +61,13 @@ def ladder(
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
-    """Train the winner at several sizes: does its lead last?
+    """Train the winner at several sizes to see whether its lead lasts.
 
-    The winner is the best of the latest stress test, otherwise the incumbent; it is compared with
-    the baseline. Every run is annealed to its end at the learning rate that the transfer rules
-    give. The largest rung is predicted before it is trained, and the prediction is stored with
-    its SHA-256.
+    The winner, the best of the latest stress test or else the incumbent, is compared with the
+    baseline. Every run decays its learning rate to the end, at the rate of the transfer rules. The
+    largest rung is predicted, and the prediction stored, before it is trained.
 
-    It can be stopped at any moment. The same command resumes it and runs only what the journal
-    lacks.
+    Stop it at any moment; the same command resumes it.
     """
     directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:

@@ -46,19 +46,17 @@ def preflight(
     target: Annotated[
         str | None, typer.Option(help="A shipped target's name or a TOML file. Default: llama-7b.")
     ] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help="The projected recipe: handoff/recipe.json.")
-    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Recipe to run: handoff/recipe.json.")] = None,
     steps: Annotated[int, typer.Option(min=1, max=MAX_STEPS, help="Optimizer steps.")] = 5,
     ranks: Annotated[
         Literal["2", "4", "8"],
-        typer.Option(help="Most ranks: 2 for each parallelism alone, 4 and 8 for two and three."),
+        typer.Option(help="Largest number of ranks: 4 and 8 combine two and three parallelisms."),
     ] = "2",
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
         typer.Option(help="gloo on cpu, NCCL on cuda; auto takes cuda where it has the ranks."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Draws weights and batches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for each layout.")] = 120.0,
     hosts: HostsOption = None,
     port: PortOption = DEFAULT_PORT,
@@ -68,12 +66,13 @@ def preflight(
 ) -> None:
     """Run a few steps of a recipe at toy width in every parallelism.
 
-    DDP, FSDP, tensor and pipeline parallelism on 2 ranks each must give the losses of a single
-    process (in fp32: the same sums in another order); data parallelism with averaging left out
-    must not. Exit 1 where any of it is otherwise.
+    DDP, FSDP, tensor and pipeline parallelism on 2 ranks each must reproduce the losses of a
+    single process within rounding; data parallelism without averaging must not. Exit code 1: a
+    layout failed.
 
-    With --hosts, given on each of them, a rank on each: DDP and FSDP2 as above, then the bandwidth
-    of their link, and what to change. A host that does not come or is lost ends it on all.
+    With --hosts, start the same command on each host: it runs DDP and FSDP2 with a rank on each,
+    measures the bandwidth of their link, and says what to change. If a host is missing or lost,
+    the check ends on all.
     """
     config = toy_config(_recipe(target, recipe))
     if hosts is not None:
@@ -95,12 +94,12 @@ def preflight(
         results = run_preflight(
             config, layouts_for(int(ranks)), steps=steps, seed=seed, device=on, timeout_s=timeout
         )
-        passed = _told(results, config, on, steps, as_json=as_json)
+        passed = _printed(results, config, on, steps, as_json=as_json)
     if not passed:
         raise typer.Exit(1)
 
 
-def _told(
+def _printed(
     results: Iterable[Sameness], config: Config, on: DeviceKind, steps: int, *, as_json: bool
 ) -> bool:
     """Print each result as it arrives, and return whether all passed."""
@@ -177,7 +176,7 @@ def _legend(*, passed: bool) -> str:
     said = "every layout trains the same model" if passed else "do not launch on what failed"
     return (
         f"\n{said}; relative to the single process, allowed: {TOLERANCE:.0e} of a loss, "
-        f"{NORM_TOLERANCE:.0e} of a gradient norm; the control passes by being told apart\n"
+        f"{NORM_TOLERANCE:.0e} of a gradient norm; the control passes if it differs\n"
         f"{NOT_RUN}"
     )
 

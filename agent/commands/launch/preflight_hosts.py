@@ -23,18 +23,18 @@ HostsOption = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,…",
-        help="Over these hosts, a rank on each: give the same command on all of them.",
+        help="Run over these hosts, one rank on each; start the same command on all.",
     ),
 ]
 PortOption = Annotated[
-    int, typer.Option("--port", help="With --hosts: of the first host, where all meet.")
+    int, typer.Option("--port", help="With --hosts: port of the first host, where all connect.")
 ]
 ThisHostOption = Annotated[
     str | None,
-    typer.Option(help="With --hosts: which of them this is. Default: by its addresses."),
+    typer.Option(help="With --hosts: this host's name. Default: found by its addresses."),
 ]
 MeetOption = Annotated[
-    float, typer.Option(min=1, help="With --hosts: seconds to wait for all to come.")
+    float, typer.Option(min=1, help="With --hosts: rendezvous timeout in seconds.")
 ]
 
 

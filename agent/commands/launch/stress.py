@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 from pydantic import Field
@@ -14,6 +15,7 @@ from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
+from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from funnel.stress.experiment import StressTest
 from funnel.stress.plan import StressPlan
@@ -33,13 +35,15 @@ class Asked(Frozen):
     top: PositiveInt = Field(3, description="Best configs to run.")
     first: PositiveInt | None = Field(
         None,
-        description="Best configs to run on the first seed; the --top best of those runs go on to "
-        "the others. Default: as --top.",
+        description="Best configs to run on the first seed; the best --top of them get the "
+        "other seeds. Default: as --top.",
     )
-    steps: int = Field(
-        1000, ge=MIN_STEPS, le=MAX_STEPS, description="Of a run, and of its whole schedule."
+    steps: Annotated[int, AsOption(bounds=(MIN_STEPS, None))] = Field(
+        1000, ge=MIN_STEPS, le=MAX_STEPS, description="Steps of each run and its schedule."
     )
-    seeds: PositiveInt = Field(2, description="Fresh seeds for each; two tell how noisy a run is.")
+    seeds: PositiveInt = Field(
+        2, description="Fresh seeds per config; two show how noisy a run is."
+    )
     spread: NonNegativeInt = Field(
         0, description="Configs spread over the whole ranking, to test the ranking."
     )
@@ -61,8 +65,7 @@ def stress(
     plateaus, grad_blowup, diverges, nonfinite or failed. Long runs never count in the ranking of
     short ones.
 
-    It can be stopped at any moment. The same command resumes it and runs only what the journal
-    lacks.
+    Stop it at any moment; the same command resumes it.
     """
     directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:

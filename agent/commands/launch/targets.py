@@ -75,27 +75,24 @@ class ProxiesAsked(Frozen):
 
     params: str | None = Field(
         None,
-        description="Parameters of the proxy to begin with, such as 200M (the default; with "
-        "--tiny, 2M).",
+        description="Parameters of the first proxy, such as 200M. Default: 200M; with --tiny, 2M.",
     )
     tiny: Annotated[bool, AsOption("--tiny")] = Field(
         False,
-        description="Proxies that two CPU cores train in seconds: heads may become narrower, and "
-        "--params is a wish.",
+        description="Make proxies that two CPU cores train in seconds; heads may become narrower.",
     )
     equal: Equal = Field(
-        "params", description="What all shapes of the menu have as many of: params or flops."
+        "params", description="Quantity that is equal for all shapes: params or flops."
     )
     keep_shape: Annotated[bool, AsOption("--keep-shape")] = Field(
-        False, description="Search no ratio: the width is a knob, and the shape follows it."
+        False, description="Make the width the only knob of the shape."
     )
     tokenizer: str | None = Field(
         None,
-        description="bytes, bpe:VOCAB or file:PATH; its vocabulary counts among the parameters. "
-        "Default: bpe:50257; with --tiny, bpe:1024.",
+        description="bytes, bpe:VOCAB or file:PATH. Default: bpe:50257; with --tiny, bpe:1024.",
     )
     fp8: Annotated[bool, AsOption("--fp8")] = Field(
-        False, description="Let proposals choose fp8, on GPUs that have it."
+        False, description="Let proposals choose fp8, on GPUs that support it."
     )
 
 
@@ -106,9 +103,7 @@ def from_target(
     asked: ProxiesAsked,
     fix: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RATIO", help="Leave this ratio as the target has it; repeat for more."
-        ),
+        typer.Option(metavar="RATIO", help="Keep the target's value of this ratio. Repeatable."),
     ] = None,
     out: Annotated[
         Path | None,

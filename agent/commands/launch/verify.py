@@ -41,7 +41,7 @@ _STYLES: dict[ForecastVerdict, str] = {
 def verify(
     log: Annotated[
         Path,
-        typer.Option(help="The cloud run's losses: CSV, JSON lines or what the trainer printed."),
+        typer.Option(help="The cloud run's losses: CSV, JSON lines or the trainer's output."),
     ],
     handoff: Annotated[
         Path, typer.Option(help="The launch plan's directory, or its forecast.json.")
@@ -49,21 +49,23 @@ def verify(
     bytes_per_token: Annotated[
         float | None,
         typer.Option(
-            min=0.1, max=100, help="Of the cloud's tokenizer, mean, to compare another tokenizer."
+            min=0.1,
+            max=100,
+            help="Mean bytes per token of the cloud run's tokenizer, if it is another.",
         ),
     ] = None,
     log_every: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps from one loss to the next, for a log without steps."),
+        typer.Option(min=1, help="Steps between two losses, for a log without step numbers."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Compare the loss of a cloud run with the plan's forecast.
 
-    Exit 0: the run follows the forecast; a run 5 % too high, or one that stopped learning, would
-    have been detected by now. Exit 1: no sound run looks like this one; without a ladder: it is 5
-    % outside the band for three windows in a row, 10 % above its own lowest loss, or not finite.
-    Exit 3: too early to tell, or the band is too wide. Exit 4: the log or the forecast cannot be
+    Exit code 0: the run follows the forecast, and a loss 5 % too high or a run that stopped
+    learning would have been detected by now. 1: the run is faulty: unlike every sound run, or
+    without a ladder 5 % outside the band for three windows, 10 % above its own lowest loss, or not
+    finite. 3: too early to tell, or the band is too wide. 4: the log or the forecast cannot be
     read or compared.
     """
     path = handoff if handoff.is_file() else handoff / FORECAST_FILE

@@ -42,17 +42,17 @@ class Asked(Frozen):
 
     backends: str = Field(
         "torch,megatron",
-        description=f"What trains, of {', '.join(BACKENDS)}, the one to compare with first.",
+        description=f"Backends to compare, the reference first: {', '.join(BACKENDS)}.",
     )
     menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
     steps: PositiveInt = Field(100, description="Steps of each.")
-    warmup: NonNegativeInt = Field(10, description="How many of them are not counted.")
-    batch: PositiveInt | None = Field(None, description="Sequences a step. Default: the menu's.")
-    seq: PositiveInt | None = Field(None, description="Tokens a sequence. Default: the menu's.")
+    warmup: NonNegativeInt = Field(10, description="First steps that are not counted.")
+    batch: PositiveInt | None = Field(None, description="Sequences per step. Default: the menu's.")
+    seq: PositiveInt | None = Field(None, description="Tokens per sequence. Default: the menu's.")
     precision: str | None = Field(None, description="fp32, bf16 or fp8. Default: the menu's.")
     corpus: str | None = Field(None, description="A prepared corpus. Default: random tokens.")
     compile: Annotated[bool, AsOption("--compile")] = Field(
-        False, description="Compile torch's blocks; the others stay as they are."
+        False, description="Compile the torch backend's blocks."
     )
     device: str = Field("cpu", description="cpu, cuda or cuda:N.")
     out: Path | None = Field(None, description="Folder to write in. Default: runs/compare-MENU.")
@@ -68,8 +68,8 @@ def compare(
     """Train the baseline with each backend: speed, memory, loss.
 
     Each backend runs a sandboxed trial of the same shape, data, seed and steps. Utilization is
-    relative to the fastest large matrix product measured on this device just before. A backend
-    that cannot train here is left out with its reason.
+    relative to the fastest large matrix product measured just before. A backend that cannot train
+    here is left out with its reason.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)

@@ -48,13 +48,13 @@ def prepare(
         str, typer.Option(help="bytes, bpe:VOCAB, or file:PATH of a tokenizer.json.")
     ] = "bytes",
     heldout_bytes: Annotated[
-        int, typer.Option(help="About how much text to hold out; a tenth of it at most.")
+        int, typer.Option(help="Bytes of text to hold out, a tenth of it at most.")
     ] = 262_144,
     name: Annotated[
         str | None, typer.Option(help="The corpus's name.", show_default="the sources'")
     ] = None,
     text_field: Annotated[
-        str, typer.Option(help="The field of JSONL, Parquet or dataset records with the text.")
+        str, typer.Option(help="Field of JSONL, Parquet or dataset records that holds the text.")
     ] = "text",
     as_json: AsJson = False,
 ) -> None:

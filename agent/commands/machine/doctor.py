@@ -19,10 +19,10 @@ _MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", 
 
 
 def doctor(
-    runs: Annotated[Path, typer.Option(help="Where campaigns will be kept.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="Folder of the campaigns.")] = Path("runs"),
     menu: Annotated[
         str | None,
-        typer.Option("--menu", help="Also check the training command of this menu."),
+        typer.Option("--menu", help="Also check this menu's training command."),
     ] = None,
     executor: Annotated[
         str,

@@ -52,7 +52,7 @@ from trainer.memory.estimate import device_limit
 from trainer.spec import gpt
 
 DEFAULT_WALL_S = 1800.0
-TO_THE_WALL = "Where the GPU shares the machine's memory, run points predicted not to fit too."
+TO_THE_WALL = "On shared memory, also run points that are predicted not to fit."
 PRECISIONS = ("fp32", "bf16", "fp8")
 
 
@@ -60,15 +60,19 @@ class Asked(Frozen):
     """Options of a sweep."""
 
     menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
-    batch: str | None = Field(None, description="Sequences a step: 2,4,8,16. Default: the menu's.")
-    seq: str | None = Field(None, description="Tokens a sequence: 1024,2048. Default: the menu's.")
+    batch: str | None = Field(
+        None, description="Sequences per step: 2,4,8,16. Default: the menu's."
+    )
+    seq: str | None = Field(
+        None, description="Tokens per sequence: 1024,2048. Default: the menu's."
+    )
     precision: str | None = Field(None, description="fp32, bf16, fp8. Default: the menu's.")
     steps: PositiveInt = Field(30, description="Steps of a point.")
-    warmup: NonNegativeInt = Field(5, description="How many of them are not counted.")
+    warmup: NonNegativeInt = Field(5, description="First steps that are not counted.")
     device: str = Field("cpu", description="cpu, cuda or cuda:N.")
-    backend: str = Field("torch", description="What trains.")
+    backend: str = Field("torch", description="Library that builds the model: torch or megatron.")
     compile: Annotated[bool, AsOption("--compile")] = Field(
-        False, description="Compile torch's blocks, as the campaign will."
+        False, description="Compile torch's blocks, as campaigns with --compile do."
     )
     out: Path | None = Field(
         None, description="Folder to write and resume in. Default: runs/envelope-MENU."

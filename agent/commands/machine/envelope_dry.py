@@ -18,7 +18,7 @@ from trainer.envelope.prediction import Prediction
 
 DryOption = Annotated[
     bool,
-    typer.Option("--dry", help="Measure nothing: count a step's work, and predict from rates."),
+    typer.Option("--dry", help="Count a step's work and predict from rates, without measuring."),
 ]
 OnOption = Annotated[
     str, typer.Option("--on", help="With --dry: the device to predict for, h200 or gb10.")
@@ -27,8 +27,7 @@ RatesOption = Annotated[
     str | None,
     typer.Option(
         "--rates",
-        help="With --dry: the device's rates, bf16_tflops=… and bandwidth_gb_per_s=…, separated "
-        "by a comma.",
+        help="With --dry: the device's rates, bf16_tflops=…,bandwidth_gb_per_s=….",
     ),
 ]
 

@@ -23,12 +23,14 @@ from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
 from trainer.spec import Config, difference, make_config
 
 PredictOption = Annotated[
-    bool, typer.Option("--predict", help="Measure nothing: say what each point needs.")
+    bool, typer.Option("--predict", help="Print what each point needs, without measuring.")
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="FIELD=VALUE", help="With --predict: of the config; again for each."
+        "--set",
+        metavar="FIELD=VALUE",
+        help="With --predict: set a field of the config. Repeatable.",
     ),
 ]
 

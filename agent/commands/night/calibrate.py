@@ -25,10 +25,10 @@ def calibrate(
     menu: MenuOption = None,
     seeds: Annotated[
         int | None,
-        option_of(CampaignSettings, "baseline_seeds", "--seeds", "Baseline replicates, in all."),
+        option_of(CampaignSettings, "baseline_seeds", "--seeds", "Seeds of the baseline in total."),
     ] = None,
     fidelity: Annotated[
-        bool, typer.Option("--fidelity", help="Measure how far short runs rank as long ones do.")
+        bool, typer.Option("--fidelity", help="Measure how well short runs rank configs.")
     ] = False,
     asked: FidelityAsked,
     allow_unsandboxed: UnsandboxedOption = False,
@@ -41,8 +41,7 @@ def calibrate(
     metric and for other horizons, averaged weights, cooldowns, seeds, texts and lengths, each
     with its cost. From then on `top` shows the campaign's own figure.
 
-    It can be stopped at any moment. The same command resumes it and runs only what the journal
-    lacks.
+    Stop it at any moment; the same command resumes it.
     """
     chosen: dict[str, Any] = {"menu": menu, "baseline_seeds": seeds}
     chosen = {name: value for name, value in chosen.items() if value is not None}

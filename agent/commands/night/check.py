@@ -21,21 +21,24 @@ def check(
     menu: Annotated[str, typer.Option(help="A shipped menu's name or a TOML file.")],
     max_changes: Annotated[
         int | None,
-        typer.Option(min=1, help="Most knobs a proposal may change.", show_default="all"),
+        typer.Option(
+            min=1, help="Largest number of knobs a proposal may change.", show_default="all"
+        ),
     ] = None,
     form: Annotated[
         Literal["changes", "single-knob"],
-        typer.Option(help="How replies say it: changes, or the published knob and new_value."),
+        typer.Option(help="Format of a reply: changes, or the published knob and new_value."),
     ] = "changes",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a verdict.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per verdict.")
+    ] = False,
 ) -> None:
     """Read raw replies on stdin and print the rails' verdict for each.
 
     A line of stdin is one reply as a JSON string, such as "{\\"changes\\": {\\"lr\\": 0.002},
-    \\"reason\\": \\"…\\"}". Each is judged by itself as an edit of the menu's baseline, under the
-    menu's own budget; none counts as tried for the next. The memory rail is off, because it
-    depends on a device and a corpus; stderr says so. With --form single-knob a reply is the
-    published loop's {"knob": "lr", "new_value": 0.002, "reason": "…"}.
+    \\"reason\\": \\"…\\"}". Each is checked alone, as an edit of the menu's baseline under the
+    menu's budget. The memory rail is off, because it depends on a device and a corpus. With --form
+    single-knob a reply is the published loop's {"knob": "lr", "new_value": 0.002, "reason": "…"}.
     """
     chosen = load_menu(menu)
     rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes, form=form)

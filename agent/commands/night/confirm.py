@@ -15,7 +15,7 @@ from agent.workbench.session import resumed
 
 HeldoutOption = Annotated[
     list[str] | None,
-    typer.Option("--heldout", help="A text to score besides: a file or folder; again for each."),
+    typer.Option("--heldout", help="Further text to score: a file or folder. Repeatable."),
 ]
 
 
@@ -34,8 +34,7 @@ def confirm(
     train on and no trial of the search scored, plus any file named by --heldout. The confirmed
     gain is what these runs measure for the search's first choice.
 
-    It can be stopped at any moment. The same command resumes it and runs only what the journal
-    lacks.
+    Stop it at any moment; the same command resumes it.
     """
     directory = existing_campaign(campaign)
     with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:

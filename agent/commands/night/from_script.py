@@ -32,7 +32,7 @@ def from_script(
         list[str] | None,
         typer.Argument(
             metavar="ARGUMENT",
-            help="Behind --: what it is started with by hand; the menu's defaults are these.",
+            help="After --: the script's usual arguments, which become the menu's defaults.",
         ),
     ] = None,
     *,
@@ -45,8 +45,8 @@ def from_script(
         typer.Option(
             "--set-by",
             metavar="args|env|edit",
-            help="How values reach the script: as arguments, by the environment, or written over "
-            "its constants in a copy. Default: the first that it has options for.",
+            help="How values reach the script: as arguments, in the environment, or as "
+            "constants in a copy. Default: the first that fits.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
@@ -54,20 +54,19 @@ def from_script(
         bool,
         typer.Option(
             "--dry-start/--no-dry-start",
-            help="Run the default config once, in a trial's sandbox, where a file is written.",
+            help="Run the default config once in the sandbox after writing a file.",
         ),
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Draft a menu from a training script, which is read and not run.
 
-    Options of argparse, click, typer, tyro and dataclasses, defaults from the environment and
-    constants of a module become knobs, with a domain guessed from name and default, and the lines
-    that the script prints become the patterns of score and curve. It is a draft: how long a run is
-    and what the score is measured with are constants, the rest is for a person to prune.
+    Options (argparse, click, typer, tyro, dataclasses), defaults from the environment and module
+    constants become knobs, with domains guessed from name and default; printed lines become the
+    patterns of score and curve. Run length and evaluation stay constant; prune the rest.
 
-    Where a file is written, the default config is then run once as a trial is, for up to a minute;
-    if that fails, the file stays and the exit code is 3.
+    After writing a file, it runs the default config once as a trial, for up to a minute. If that
+    fails, the file stays and the exit code is 3.
     """
     draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
     if not draft.knobs:

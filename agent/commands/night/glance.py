@@ -115,7 +115,7 @@ def glance(follower: Follower) -> Glance:
         gain=None if gain is None else measure.score(gain),
         confirmed=status.confirmed is not None and status.confirmed.stands,
         iterations_per_h=3600 / status.pace_s if status.pace_s else None,
-        model_iterations=model.turns,
+        model_iterations=model.assigned,
         model_keeps=model.kept,
         silent_s=status.silent_s,
         ends_at=ends_at,

@@ -88,11 +88,18 @@ PANELS = {
     "How long": ("trials", "confirm"),
     "What is searched": ("reference", "max_changes", "prior", "seed"),
     "Evaluation": (
-        *("tokenizer", "budget", "horizon_steps", "cooldown_steps", "average", "hold_back"),
+        *("tokenizer", "budget", "horizon_steps", "cooldown_steps", "average", "reserve_holdout"),
         *("backend", "compile", "cudnn_attention"),
     ),
     "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens", "prompts"),),
-    "Judge": ("baseline_seeds", "max_runs", "z_keep", "z_drop", "first_drop", "prune"),
+    "Judge": (
+        "baseline_seeds",
+        "max_runs",
+        "z_keep",
+        "z_drop",
+        "early_stopping_threshold",
+        "prune",
+    ),
     "Machine": (
         *("device", "lanes", "threads", "executor", "device_kind"),
         *("trial_wall_s", "trial_memory_gib", "allow_unsandboxed"),

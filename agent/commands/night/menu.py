@@ -67,7 +67,7 @@ def validate(
     menu: NameOrPath,
     target: Annotated[
         str | None,
-        typer.Option(help="A target, by name or TOML file, whose shape the menu should keep."),
+        typer.Option(help="Target whose shape the menu should keep: a name or TOML file."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -48,7 +48,7 @@ UNSHRUNK = (
 
 
 def top(
-    k: Annotated[int, typer.Option("--k", min=1, help="How many.")] = 10,
+    k: Annotated[int, typer.Option("--k", min=1, help="Number of configs.")] = 10,
     campaign: CampaignOption = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:

@@ -46,17 +46,15 @@ class Asked(Frozen):
     )
     out: str | None = Field(
         None,
-        description="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. A new "
-        "file appears whole or not at all; to what is there MLflow adds run by run. "
-        "Default: a file in the campaign's folder export.",
+        description="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. "
+        "Default: a file in the campaign's export folder.",
     )
     overwrite: Annotated[bool, AsOption("--overwrite")] = Field(
         False, description="Replace a csv, parquet or jsonl file."
     )
     accepted_only: Annotated[bool, AsOption("--accepted-only/--all-replies")] = Field(
         True,
-        description="Of chat-jsonl: the replies that passed, ready for fine-tuning; or all, those "
-        "refused with weight 0, and what became of each.",
+        description="For chat-jsonl: only accepted replies, or also refused ones with weight 0.",
     )
 
 

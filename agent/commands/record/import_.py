@@ -38,11 +38,11 @@ def import_(
         typer.Option("--campaign", help="A new directory for it. Default: runs/imported-NAME."),
     ] = None,
     format_: Annotated[
-        FormatChoice, typer.Option("--format", help="What the file is, where that is not plain.")
+        FormatChoice, typer.Option("--format", help="Format of the file, if it is not recognized.")
     ] = "auto",
     menu: Annotated[
         str | None,
-        typer.Option(help="A menu whose knobs are those that another tool's loop could turn."),
+        typer.Option(help="Menu with the knobs of the other tool's loop."),
     ] = None,
     metric: Annotated[
         str | None,

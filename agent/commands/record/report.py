@@ -35,7 +35,7 @@ from trajectory.report.versus import compare_campaigns
 def report(
     campaign: CampaignOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where to. Default: CAMPAIGN/report.")
+        Path | None, typer.Option("--out", help="Folder to write. Default: CAMPAIGN/report.")
     ] = None,
     against: Annotated[
         Path | None,
@@ -94,7 +94,8 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
         where = f"iteration {best.iter}" if best.iter else "the baseline"
         yield Text.assemble(
             ("best      ", "bold"),
-            f"{where}, {found.about.measure} {found.about.ruler.text(best.objective)} (n={best.n})",
+            f"{where}, {found.about.measure} {found.about.scoring.text(best.objective)}"
+            f" (n={best.n})",
         )
 
 
@@ -109,20 +110,20 @@ def _as_json(written: Report, found: Findings) -> dict[str, Any]:
 def _ruled(found: Findings) -> dict[str, Any]:
     """Return the scores in their own unit and direction. The other fields of ``best`` and
     ``baseline`` are objectives, lower is better."""
-    ruler, known = found.about.ruler, found.baseline
+    scoring, known = found.about.scoring, found.baseline
     best = found.best[0] if found.best else None
     return {
-        "unit": ruler.unit if found.ours else found.about.measure,
-        "direction": ruler.direction,
-        "best": _best(best, ruler) if best else None,
-        "baseline": asdict(known) | ruler.fields(known.value, known.lo, known.hi)
+        "unit": scoring.unit if found.ours else found.about.measure,
+        "direction": scoring.direction,
+        "best": _best(best, scoring) if best else None,
+        "baseline": asdict(known) | scoring.fields(known.value, known.lo, known.hi)
         if known
         else None,
     }
 
 
-def _best(best: Best, ruler: Measure) -> dict[str, Any]:
-    scores = ruler.fields(best.objective, best.objective_lo, best.objective_hi)
+def _best(best: Best, scoring: Measure) -> dict[str, Any]:
+    scores = scoring.fields(best.objective, best.objective_lo, best.objective_hi)
     fresh = best.fresh.model_dump(mode="json") if best.fresh else None
     return asdict(best) | scores | {"fresh": fresh}
 
@@ -134,7 +135,7 @@ def summary(found: Findings) -> dict[str, Any]:
     return {
         "campaign": found.about.campaign_id or None,
         "measure": found.about.measure,
-        "iterations": len(found.turns),
+        "iterations": len(found.iterations),
         "kept": len(found.kept),
         "configs": len(found.samples),
         **_ruled(found),

@@ -42,7 +42,10 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="Anything but loopback needs AUTORESEARCH_SERVE_TOKEN.")
+        str,
+        typer.Option(
+            "--host", help="Address to listen on; any but loopback needs AUTORESEARCH_SERVE_TOKEN."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535)] = 8765,
 ) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from agent.search.calibration.metrics import ConfigRuns, conclude, says_nothing
 from agent.search.calibration.plan import CalibrationPlan, Planned
-from agent.search.calibration.ways import ConfigRuns, conclude, says_nothing
 from agent.search.experiment import Experiment, PlannedRun
 from agent.search.scribe import timestamp
 from autoresearch.errors import CampaignError
@@ -103,7 +103,7 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
 
     def _planned(self, config: AnyConfig) -> Iterator[PlannedRun[Planned]]:
         for one in self.plan.runs(config):
-            label = f"config {len(self.configs)}, {one.way or one.kind}"
+            label = f"config {len(self.configs)}, {one.metric or one.kind}"
             yield PlannedRun(self.plan.spec(config, one), label, one, one.run)
 
     def _runs_of(self, config: AnyConfig) -> ConfigRuns:

@@ -56,7 +56,7 @@ class Planned:
     kind: Kind
     seed: int
     run: CalibrationRun
-    way: str = ""
+    metric: str = ""
     """Name of the proxy metric that a run of another horizon or cooldown measures. It counts the
     baseline's steps, so it is the same for all configs."""
 
@@ -175,32 +175,32 @@ class CalibrationPlan:
             cooldown_steps=self.campaign.schedule(config).cooldown_steps,
             average=settings.average,
         )
-        more = {"looks": tuple(self.looks(config)), "texts": bool(self.texts.scored)}
+        more = {"checkpoints": tuple(self.checkpoints(config)), "texts": bool(self.texts.scored)}
         yield Planned("own", short, plain.model_copy(update=more))
         if settings.cooldown_steps:
             # With averaging, score the unaveraged weights too, because longer runs are scored that
-            # way.
-            looks: tuple[Checkpoint, ...] = (Checkpoint(),) if settings.average else ()
-            uncooled = plain.model_copy(update={"cooldown_steps": 0, "looks": looks})
+            # metric.
+            checkpoints: tuple[Checkpoint, ...] = (Checkpoint(),) if settings.average else ()
+            uncooled = plain.model_copy(update={"cooldown_steps": 0, "checkpoints": checkpoints})
             yield Planned("horizon", short, uncooled, self.uncooled)
-        for way, other in self.horizons(config).items():
+        for metric, other in self.horizons(config).items():
             run = plain.model_copy(update={"horizon_steps": other})
-            yield Planned("horizon", short, run, way)
-        for way, cooldown in self.cooldowns(config).items():
+            yield Planned("horizon", short, run, metric)
+        for metric, cooldown in self.cooldowns(config).items():
             run = plain.model_copy(update={"cooldown_steps": cooldown})
-            yield Planned("cooldown", short, run, way)
+            yield Planned("cooldown", short, run, metric)
         half = CalibrationRun(steps=ceil(steps / 2), horizon_steps=horizon)
         yield Planned("half", second, half)
         longer = [times * steps for times in self.longer]
         if longer:
-            looks = tuple(Checkpoint(step=one) for one in longer[:-1])
-            run = CalibrationRun(steps=longer[-1], horizon_steps=horizon, looks=looks)
+            checkpoints = tuple(Checkpoint(step=one) for one in longer[:-1])
+            run = CalibrationRun(steps=longer[-1], horizon_steps=horizon, checkpoints=checkpoints)
             yield Planned("longer", short, run)
         for seed in range(self.long_seeds):
             long = CalibrationRun(steps=self.long_of(config), horizon_steps=None)
             yield Planned("long", short + FIRST_LONG_SEED + seed, long)
 
-    def looks(self, config: AnyConfig) -> Iterator[Checkpoint]:
+    def checkpoints(self, config: AnyConfig) -> Iterator[Checkpoint]:
         """Yield the own run's checkpoints: its quarters and its end, then averages at its end."""
         steps = self.budget_steps(config)
         yield from (Checkpoint(step=ceil(steps * quarter / 4)) for quarter in QUARTERS)
@@ -275,7 +275,7 @@ class CalibrationPlan:
         how much more this run trains and scores.
         """
         short, run = self.campaign.trial_spec(config, planned.seed), planned.run
-        more = max(1.0, run.steps / self.budget_steps(config)) + len(run.looks)
+        more = max(1.0, run.steps / self.budget_steps(config)) + len(run.checkpoints)
         texts = self.texts.scored if run.texts else ()
         return short.model_copy(
             update={
@@ -283,7 +283,7 @@ class CalibrationPlan:
                 "horizon_steps": run.horizon_steps,
                 "cooldown_steps": run.cooldown_steps,
                 "average": run.average,
-                "looks": run.looks,
+                "checkpoints": run.checkpoints,
                 "texts": texts,
                 "train_tokens": self.texts.train_tokens,
                 "limits": short.limits.model_copy(

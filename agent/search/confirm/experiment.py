@@ -174,7 +174,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         found = Confirmed(
             seeds=self.plan.seeds,
             texts=tuple(texts),
-            looks=earlier,
+            earlier_analyses=earlier,
             configs=tuple(self._config(one, earlier) for one in self.plan.finalists),
         )
         return self.record_found(ConfirmedRow(at=timestamp(), found=found)).found
@@ -225,7 +225,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
                 self._fresh_runs(self.plan.baseline),
                 self.texts.scored,
                 finalists=len(self.plan.finalists),
-                looks=earlier,
+                earlier_analyses=earlier,
                 measure=self.campaign.row.measure,
             )
             if not measured:

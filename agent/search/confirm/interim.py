@@ -52,7 +52,7 @@ def earlier_analyses(
     for found in conclusions:
         answered = Question.of(found)
         if question.is_answered_by(answered):
-            return found.looks
+            return found.earlier_analyses
         if not any(answered.is_answered_by(one) for one in concluded):
             concluded.append(answered)
     return len(concluded) + sum(_left(question, concluded, runs, baseline))

@@ -38,7 +38,7 @@ class FreshTexts:
         own = holdout_split(campaign.corpus)
         others = [given_text(source, campaign.corpus) for source in given]
         if own is not None:
-            first = _said_of_own(own, holdout=campaign.settings.hold_back)
+            first = _said_of_own(own, holdout=campaign.settings.reserve_holdout)
         else:
             first = TOO_SMALL if others else f"{TOO_SMALL}{SEEDS_ALONE}"
         directory = campaign.directory / TEXTS_DIR

@@ -61,7 +61,7 @@ class LaneBoard:
             self._began_s = self._since_s[trial_id] if self._began_s is None else self._began_s
             self._lanes.add(place.lane)
 
-    def told(self, trial_id: str, point: CurvePoint) -> Shown | None:
+    def reported(self, trial_id: str, point: CurvePoint) -> Shown | None:
         """One more point of its curve."""
         shown = self.trials.get(trial_id)
         if shown is not None:

@@ -46,7 +46,7 @@ def chosen_lanes(
     if corpus is None:
         raise SettingsError(
             "--lanes auto measures with a few short trials, and a command's cannot be made short; "
-            "give it a number, like --lanes 2"
+            "set a number, such as --lanes 2"
         )
     if len(usable_cores()) == 1:
         return 1
@@ -101,7 +101,7 @@ def _step_s(executor: Executor, spec: TrialSpec, folder: Path, trials: int) -> l
         if not isinstance(result, TrialOk):
             raise MachineryError(
                 f"--lanes auto cannot be measured: a short trial of the baseline ended as "
-                f"{result.status}; give it a number, like --lanes 2, or mend the menu's defaults"
+                f"{result.status}; set a number, such as --lanes 2, or fix the menu's defaults"
             )
         found.append(max(1e-6, result.train_s / result.steps))
     return found

@@ -263,7 +263,7 @@ def llm_row(iteration: int, **record: object) -> Row:
         MENU.baseline,
         (trial(iteration, MENU.baseline, 0, ok(3.5)),),
         proposer=ProposerRecord.model_validate(values),
-        decision=Decision(action="keep", delta=-0.1, stderr=0.02, estimate_bpb=3.5),
+        decision=Decision(action="keep", delta=-0.1, stderr=0.02, estimate_objective=3.5),
     )
 
 
@@ -284,7 +284,7 @@ def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) ->
     assert second["messages"][-1]["content"] == GOOD
     assert second["metadata"]["used"]
     assert second["metadata"]["action"] == "keep"
-    assert second["metadata"]["delta_bpb"] == -0.1
+    assert second["metadata"]["delta"] == -0.1
     weights = [[m.get("weight") for m in each["messages"]] for each in (first, second)]
     assert weights == [[None, None, 0], [None, None, 0, None, 1]], "what was refused weighs nothing"
 

@@ -82,14 +82,15 @@ class World(InstantExecutor):
         if steps in self.breaks and int(spec.config.config_hash[:4], 16) % 3 == 0:
             return TrialFailed(status="timeout", message="it took too long", steps=3)
         looks = tuple(
-            self.score(spec, look.step or steps, look.average is not None) for look in spec.looks
+            self.score(spec, look.step or steps, look.average is not None)
+            for look in spec.checkpoints
         )
         return trial_ok(
             spec,
             val_bpb=self.score(spec, steps, spec.average is not None),
             step_ms=STEP_MS,
             eval_s=EVAL_S,
-            looks_bpb=looks,
+            checkpoints_bpb=looks,
         )
 
     def score(self, spec: TrialSpec, steps: int, averaged: bool) -> float:
@@ -165,12 +166,12 @@ def test_what_ranks_better_in_this_world_is_found(
     found: tuple[Calibrated, list[TrialSpec]],
 ) -> None:
     calibration, _ = found
-    ways = {way.name: way for way in calibration.ways}
+    ways = {way.name: way for way in calibration.proxy_metrics}
     assert calibration.own.name == "60 steps of 1000"
     assert ways["480 steps"].spearman.value > ways["120 steps"].spearman.value
     assert ways["120 steps"].spearman.value > calibration.own.spearman.value
     assert calibration.advised is not None
-    assert calibration.advised.name.startswith(("weights ", "all looks"))
+    assert calibration.advised.name.startswith(("weights ", "all checkpoints"))
     assert ways["horizon 300"].spearman == calibration.own.spearman, "no horizon matters here"
     lengths = [times for times, _ in calibration.steps_curve]
     assert lengths == [0.5, 1, 2, 4, 8]
@@ -179,14 +180,14 @@ def test_what_ranks_better_in_this_world_is_found(
 def test_costs_are_seconds_of_training_and_scoring(
     found: tuple[Calibrated, list[TrialSpec]],
 ) -> None:
-    ways = {way.name: way.cost for way in found[0].ways}
+    ways = {way.name: way.cost for way in found[0].proxy_metrics}
     own_s = 60 * STEP_MS / 1000 + EVAL_S
     assert ways["60 steps of 1000"] == 1
     assert ways["weights ema:10"] == ways["cooldown over the last 20"] == pytest.approx(1)
     assert ways["two seeds of 30 steps"] == pytest.approx((own_s + EVAL_S) / own_s)
     assert ways["240 steps"] == pytest.approx((240 * STEP_MS / 1000 + EVAL_S) / own_s)
     assert ways["quarters of the curve, extrapolated"] == pytest.approx((own_s + 3) / own_s)
-    assert ways["all looks of one run, fitted"] == pytest.approx((own_s + 8) / own_s)
+    assert ways["all checkpoints of one run, fitted"] == pytest.approx((own_s + 8) / own_s)
 
 
 def test_correlations_are_of_short_and_long_runs_on_other_seeds(
@@ -194,7 +195,7 @@ def test_correlations_are_of_short_and_long_runs_on_other_seeds(
 ) -> None:
     calibration, specs = found
     long = {s.config.config_hash: s for s in specs if s.budget.amount == 1000}
-    short = {s.config.config_hash: s for s in specs if s.looks and s.budget.amount == 60}
+    short = {s.config.config_hash: s for s in specs if s.checkpoints and s.budget.amount == 60}
     assert len(long) == len(short) == calibration.n == 40
     assert {s.seed for s in long.values()} == {710}
     assert {s.seed for s in short.values()} == {700}
@@ -251,7 +252,7 @@ def test_a_campaign_that_averages_and_cools_down_is_held_against_one_that_does_n
     own = {"average": Averaging(form="ema", steps=20), "cooldown_steps": 10}
     calibration = calibrated(tmp_path, World(), **own)
     assert calibration.own.name == "60 steps of 1000, cooldown 10, ema:20"
-    names = {way.name for way in calibration.ways}
+    names = {way.name for way in calibration.proxy_metrics}
     assert {"weights as they are", "horizon 1000, no cooldown"} <= names
     assert "weights ema:20" not in names
 
@@ -262,9 +263,9 @@ def test_other_horizons_and_cooldowns_change_one_thing(tmp_path: Path, cooldown:
     with campaign(tmp_path, **own) as opened:
         plan = CalibrationPlan(opened, NO_TEXT, configs=8, long_steps=1000, long_seeds=1)
         first, *others = plan.runs(opened.menu.baseline)
-    tried = [one for one in others if one.way]
+    tried = [one for one in others if one.metric]
     assert len(tried) == len({(one.run, one.seed) for one in tried}) == 5
-    assert f"cooldown over the last {cooldown}" not in {one.way for one in tried}
+    assert f"cooldown over the last {cooldown}" not in {one.metric for one in tried}
     for one in tried:
         assert one.run.average == first.run.average
         fields = ("horizon_steps", "cooldown_steps")
@@ -279,7 +280,7 @@ def test_every_config_is_measured_in_the_ways_of_the_baseline(tmp_path: Path) ->
         base = gpt(opened.menu.baseline)
         half = base.model_copy(update={"batch_size": base.batch_size // 2})
         assert plan.budget_steps(half) == 120
-        ways = [[one.way for one in plan.runs(config) if one.way] for config in (base, half)]
+        ways = [[one.metric for one in plan.runs(config) if one.metric] for config in (base, half)]
     assert ways[0] == ways[1]
     assert "horizon 60" in ways[0]
 
@@ -317,7 +318,7 @@ def test_configs_of_too_few_steps_to_take_parts_of_are_passed_over(tmp_path: Pat
     wide.write_text(menu.toml.replace("batch_size * seq_len <= 1024", "n_layer <= 64"))
     chosen = {"menu": str(wide), "budget": f"{16 * gpt(menu.baseline).tokens_per_step} tokens"}
     assert calibrated(tmp_path, world, configs=16, **chosen).n == 16
-    own = [spec for spec in world.specs if len(spec.looks) > 3]
+    own = [spec for spec in world.specs if len(spec.checkpoints) > 3]
     assert len(own) == 16
     assert len({spec.steps for spec in own}) > 1
     assert min(spec.steps or 0 for spec in own) >= 12

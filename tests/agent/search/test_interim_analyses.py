@@ -76,7 +76,7 @@ class Campaign:
                     )
                 )
 
-    def looks(self, seeds: int, *names: str) -> int:
+    def analyses(self, seeds: int, *names: str) -> int:
         """Return the number of earlier analyses of a confirmation on these texts, and record it."""
         campaign: Any = self
         plan = ConfirmPlan.of(campaign, top=1, seeds=seeds)
@@ -91,63 +91,63 @@ class Campaign:
             meter=nobody,
         )
         chosen = plan.finalists[0].ranked
-        looks = work.analyses()
+        analyses = work.analyses()
         found = Confirmed(
             seeds=plan.seeds,
             texts=tuple(
                 ConfirmText(name=each.name, sha256=each.sha256, bytes=each.bytes, parts=16)
                 for each in texts
             ),
-            looks=looks,
+            earlier_analyses=analyses,
             configs=(told(chosen.config_hash),),
         )
         self._told.append(ConfirmedRow(at=at(0), found=found))
-        return looks
+        return analyses
 
 
 def test_one_text_after_another_is_a_look_each() -> None:
     """Choosing the best of six texts gives six chances, whatever the texts share."""
     campaign = Campaign()
-    assert [campaign.looks(6, f"text {n}") for n in range(6)] == [0, 1, 2, 3, 4, 5]
+    assert [campaign.analyses(6, f"text {n}") for n in range(6)] == [0, 1, 2, 3, 4, 5]
 
 
 def test_what_was_asked_before_is_told_again_and_no_further_look() -> None:
     campaign = Campaign()
-    assert campaign.looks(6, "own", "other") == 0
-    assert campaign.looks(6, "own", "other") == 0
-    assert campaign.looks(6, "own") == 0
-    assert campaign.looks(8, "own") == 1
-    assert campaign.looks(6, "own", "other") == 0
+    assert campaign.analyses(6, "own", "other") == 0
+    assert campaign.analyses(6, "own", "other") == 0
+    assert campaign.analyses(6, "own") == 0
+    assert campaign.analyses(8, "own") == 1
+    assert campaign.analyses(6, "own", "other") == 0
 
 
 @pytest.mark.parametrize(("seen", "asked"), [(2, 6), (4, 6), (4, 12), (11, 12)])
 def test_whoever_ends_one_when_it_looks_good_has_looked(seen: int, asked: int) -> None:
     """Stopping early and asking for the seeds seen so far chooses by their scores. That choice
-    could follow any seed but the first. bench/confirm_looks.py makes the same assumption."""
+    could follow any seed but the first. bench/confirm_interim.py makes the same assumption."""
     campaign = Campaign()
     campaign.watched(seen, asked, "own")
-    assert campaign.looks(seen, "own") == seen - 1
-    assert campaign.looks(seen, "own") == seen - 1
-    assert campaign.looks(asked, "own") == 1  # the conclusion above; the runs are its own
+    assert campaign.analyses(seen, "own") == seen - 1
+    assert campaign.analyses(seen, "own") == seen - 1
+    assert campaign.analyses(asked, "own") == 1  # the conclusion above; the runs are its own
 
 
 def test_ended_early_on_one_of_the_texts_it_counts_too() -> None:
     campaign = Campaign()
     campaign.watched(4, 12, "own")
-    assert campaign.looks(4, "own", "other") == 3
+    assert campaign.analyses(4, "own", "other") == 3
 
 
 def test_one_seed_shows_nothing() -> None:
     campaign = Campaign()
     campaign.watched(1, 12, "own")
-    assert campaign.looks(6, "own") == 0
+    assert campaign.analyses(6, "own") == 0
 
 
 def test_one_that_is_gone_on_with_is_no_further_look() -> None:
     campaign = Campaign()
     campaign.watched(4, 6, "own")
-    assert campaign.looks(6, "own") == 0
-    assert campaign.looks(8, "own") == 1
+    assert campaign.analyses(6, "own") == 0
+    assert campaign.analyses(8, "own") == 1
 
 
 def test_what_is_left_before_its_last_run_was_seen_as_well() -> None:
@@ -155,21 +155,21 @@ def test_what_is_left_before_its_last_run_was_seen_as_well() -> None:
     texts = Campaign()
     for number in range(6):
         texts.watched(5, 6, f"text {number}")
-    assert texts.looks(6, "text 6") == 6
+    assert texts.analyses(6, "text 6") == 6
     more = Campaign()
     for asked in (6, 8, 10):
         more.watched(asked - 1, asked, "own")
-    assert more.looks(12, "own") == 3
+    assert more.analyses(12, "own") == 3
     other = Campaign()
     other.watched(5, 6, "own", choice=OTHER)
-    assert other.looks(6, "own") == 1
+    assert other.analyses(6, "own") == 1
 
 
 def test_a_conclusion_on_another_text_is_a_look_of_its_own() -> None:
     campaign = Campaign()
-    assert campaign.looks(12, "other") == 0
+    assert campaign.analyses(12, "other") == 0
     campaign.watched(4, 12, "own")
-    assert campaign.looks(4, "own") == 1 + 3
+    assert campaign.analyses(4, "own") == 1 + 3
 
 
 def test_neither_the_baseline_nor_those_behind_the_first_are_looked_at() -> None:
@@ -177,4 +177,4 @@ def test_neither_the_baseline_nor_those_behind_the_first_are_looked_at() -> None
     campaign = Campaign()
     campaign.watched(4, 6, "own", choice=OTHER, rank=3)
     campaign.watched(4, 6, "own")
-    assert campaign.looks(6, "own") == 0
+    assert campaign.analyses(6, "own") == 0

@@ -14,7 +14,9 @@ BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
 
 def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
     before = [json.loads(line) for line in BEFORE.read_text("utf-8").splitlines()]
-    rows = rows_of(tmp_path, 30, rules=Rules(z_drop=1.0, first_drop=0.35))  # as shipped then
+    rows = rows_of(
+        tmp_path, 30, rules=Rules(z_drop=1.0, early_stopping_threshold=0.35)
+    )  # as shipped then
     assert rows[0].pop("z_drop") == 1.0, "older first rows do not say it"
     for first in (rows[0], before[0]):  # the shipped menu has named its device since then
         del first["menu_toml"], first["menu_sha256"]

@@ -110,8 +110,8 @@ def test_a_decision_goes_by_the_noise_of_the_rows_before_its_own(tmp_path: Path)
             assert decision.delta is not None
             seen = Comparison(
                 reference_hash="",
-                reference_bpb=0.0,
-                estimate_bpb=0.0,
+                reference_objective=0.0,
+                estimate_objective=0.0,
                 delta=decision.delta,
                 pairs=decision.pairs,
                 pairs_ss=decision.pairs_ss or 0.0,

@@ -173,7 +173,7 @@ def test_savings_are_what_the_search_removes_less_its_cost() -> None:
 class _Lead:
     at_largest_bpb, at_largest_low, at_largest_high = 0.12, 0.08, 0.16
     per_tenfold_bpb, per_tenfold_low, per_tenfold_high = -0.03, -0.05, -0.01
-    course = "melts"
+    trend = "melts"
 
 
 def test_what_was_measured_is_said_beside_and_changes_no_rate() -> None:

@@ -56,28 +56,28 @@ def test_intervals_hold_what_they_say() -> None:
         assert 0.906 < held / 400 < 0.994
 
 
-@pytest.mark.parametrize(("per_tenfold", "course"), [(0.03, "grows"), (-0.03, "melts")])
-def test_a_course_that_is_plain_is_said(per_tenfold: float, course: str) -> None:
-    said = [fitted(0.1, per_tenfold, seed).course for seed in range(50)]
-    assert said.count(course) >= 48
+@pytest.mark.parametrize(("per_tenfold", "trend"), [(0.03, "grows"), (-0.03, "melts")])
+def test_a_plain_trend_is_reported(per_tenfold: float, trend: str) -> None:
+    said = [fitted(0.1, per_tenfold, seed).trend for seed in range(50)]
+    assert said.count(trend) >= 48
 
 
 def test_a_lead_that_stays_is_seldom_said_to_move() -> None:
-    said = [fitted(0.1, 0.0, seed).course for seed in range(200)]
+    said = [fitted(0.1, 0.0, seed).trend for seed in range(200)]
     # 5% of 200, plus four standard deviations
     assert said.count("grows") + said.count("melts") <= 22
     assert said.count("holds") > 100
 
 
 def test_what_noise_hides_is_not_called_holding() -> None:
-    said = [fitted(0.01, 0.0, seed).course for seed in range(50)]
+    said = [fitted(0.01, 0.0, seed).trend for seed in range(50)]
     assert said.count("holds") < 5
     assert said.count("unclear") > 35
 
 
 def test_the_stated_power_is_had() -> None:
     visible = float(np.median([fitted(0.1, 0.0, seed).visible_bpb for seed in range(100)]))
-    seen = [fitted(0.1, -visible, 1000 + seed).course == "melts" for seed in range(200)]
+    seen = [fitted(0.1, -visible, 1000 + seed).trend == "melts" for seed in range(200)]
     assert 0.68 < np.mean(seen) < 0.92
 
 

@@ -83,8 +83,8 @@ def test_the_law_the_lead_and_the_prediction(result: LadderResult) -> None:
     assert float(low) < truth < float(high)
     assert result.lead is not None
     assert result.lead.at_largest_low < 0.1 < result.lead.at_largest_high
-    assert result.foretold is not None
-    for outcome in result.foretold.outcomes:
+    assert result.predicted is not None
+    for outcome in result.predicted.outcomes:
         assert outcome.within and outcome.error is not None and abs(outcome.error) < 0.05
 
 
@@ -99,20 +99,20 @@ def test_the_rates_are_read_and_go_to_the_rules(result: LadderResult) -> None:
 
 def test_what_is_said_names_the_power_and_the_hash(result: LadderResult) -> None:
     text = "\n".join(line.plain for line in lines(result))
-    assert result.foretold is not None
-    for word in ("power", "four ladders of five", "error", result.foretold.sha256, "rates"):
+    assert result.predicted is not None
+    for word in ("power", "four ladders of five", "error", result.predicted.sha256, "rates"):
         assert word in text
     told = result_json(result)
     assert told["complete"] is True
     assert len(told["points"]) == len(result.points)
-    assert {outcome["within"] for outcome in told["foretold"]["outcomes"]} == {True}
+    assert {outcome["within"] for outcome in told["predicted"]["outcomes"]} == {True}
 
 
 def test_the_picture_shows_both_ladders(result: LadderResult, tmp_path: Path) -> None:
     png, svg = save_ladder_plot(result, tmp_path / "ladder")
     assert png.stat().st_size > 10_000
     text = svg.read_text("utf-8")
-    for words in ("winner", "baseline", "foretold", "training FLOPs", "what the laws leave over"):
+    for words in ("winner", "baseline", "predicted", "training FLOPs", "what the laws leave over"):
         assert words in text
     assert "mathdefault" not in text
     assert re.search(r">\de\+\d\d<", text)
@@ -129,7 +129,7 @@ def test_a_ladder_cut_short_says_as_much_as_it_can(
     assert found is not None
     assert found.missing == len(pending(ladder_plan, {})) - known
     assert (found.winner is None) == (found.no_law is not None)
-    assert found.foretold is None
+    assert found.predicted is None
     assert "still to be made" in "\n".join(line.plain for line in lines(found))
     save_ladder_plot(found, tmp_path / "ladder")
 
@@ -169,7 +169,7 @@ def changed(rows: list[Row], what: str) -> list[Row]:
     assert isinstance(row, LadderPredictionRow)
     loss = row.predicted[0]
     seen = next(
-        r.trial.val_bpb for r in rows[at:] if isinstance(r, LadderRow) and r.recipe == loss.recipe
+        r.trial.objective for r in rows[at:] if isinstance(r, LadderRow) and r.recipe == loss.recipe
     )
     better = row.model_copy(
         update={"predicted": (loss.model_copy(update={"middle": seen}), *row.predicted[1:])}
@@ -228,7 +228,7 @@ def stressed_as_best(of: Config, steps: int) -> list[Row]:
         FinalistsRow(
             at=at(2),
             steps=steps,
-            finalists=(Finalist(config_hash=of.config_hash, val_bpb=2.2, runs=1, stderr=None),),
+            finalists=(Finalist(config_hash=of.config_hash, objective=2.2, runs=1, stderr=None),),
         ),
     ]
 

@@ -61,7 +61,7 @@ def ladder_of(case: LaunchCase, rungs: int) -> LadderResult:
         baseline=None,
         no_law=None,
         lead=None,
-        foretold=None,
+        predicted=None,
         rates=(),
     )
 

@@ -64,7 +64,7 @@ def trained(corpus: Corpus, folder: Path, steps: int = 8, **changes: Any) -> Tri
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_looking_changes_no_other_number(corpus: Corpus, tmp_path: Path, precision: str) -> None:
-    looks = (
+    checkpoints = (
         Checkpoint(step=2),
         Checkpoint(step=5, average=EMA),
         Checkpoint(average=LAWA),
@@ -72,25 +72,25 @@ def test_looking_changes_no_other_number(corpus: Corpus, tmp_path: Path, precisi
     )
     recipe = {"precision": precision}
     plain = trained(corpus, tmp_path / "a", recipe=recipe)
-    more = trained(corpus, tmp_path / "b", recipe=recipe, looks=looks)
+    more = trained(corpus, tmp_path / "b", recipe=recipe, checkpoints=checkpoints)
     assert (plain.val_bpb, plain.train_loss_last) == (more.val_bpb, more.train_loss_last)
     curves = [[point.loss for point in read_curve(tmp_path / name)] for name in "ab"]
     assert curves[0] == curves[1]
-    assert len(set(more.looks_bpb)) == 4
-    assert more.looks_bpb[3] == more.val_bpb
-    assert "looks_bpb" not in json.loads(plain.model_dump_json())
+    assert len(set(more.checkpoints_bpb)) == 4
+    assert more.checkpoints_bpb[3] == more.val_bpb
+    assert "checkpoints_bpb" not in json.loads(plain.model_dump_json())
 
 
 def test_a_look_sees_what_a_trial_that_ends_there_scores(corpus: Corpus, tmp_path: Path) -> None:
-    looks = (
+    checkpoints = (
         Checkpoint(step=5),
         Checkpoint(step=5, average=LAWA),
         Checkpoint(step=5, average=EMA),
     )
-    whole = trained(corpus, tmp_path / "whole", looks=looks)
+    whole = trained(corpus, tmp_path / "whole", checkpoints=checkpoints)
     for place, average in enumerate((None, LAWA, EMA)):
         short = trained(corpus, tmp_path / f"{place}", steps=5, average=average)
-        assert short.val_bpb == whole.looks_bpb[place]
+        assert short.val_bpb == whole.checkpoints_bpb[place]
 
 
 def test_the_average_scores_every_text(corpus: Corpus, tmp_path: Path) -> None:
@@ -98,8 +98,10 @@ def test_the_average_scores_every_text(corpus: Corpus, tmp_path: Path) -> None:
     assert holdout is not None
     texts = (holdout.written(tmp_path / "texts"),)
     plain = trained(corpus, tmp_path / "plain", texts=texts)
-    mean = trained(corpus, tmp_path / "mean", texts=texts, average=LAWA, looks=(Checkpoint(),))
-    assert mean.val_bpb != plain.val_bpb == mean.looks_bpb[0]
+    mean = trained(
+        corpus, tmp_path / "mean", texts=texts, average=LAWA, checkpoints=(Checkpoint(),)
+    )
+    assert mean.val_bpb != plain.val_bpb == mean.checkpoints_bpb[0]
     assert mean.texts[0].val_bpb != plain.texts[0].val_bpb
     one = trained(corpus, tmp_path / "one", average=Averaging(form="lawa", steps=1))
     assert one.val_bpb == plain.val_bpb, "the mean of the last weights alone is the last weights"
@@ -115,7 +117,7 @@ def test_a_cooldown_changes_only_the_end(corpus: Corpus, tmp_path: Path) -> None
 
 
 def test_a_loss_that_is_not_finite_at_a_look_is_a_failure(corpus: Corpus, tmp_path: Path) -> None:
-    spec = spec_of(corpus, recipe={"lr": 1e30, "lr_warmup": 0}, looks=(Checkpoint(step=1),))
+    spec = spec_of(corpus, recipe={"lr": 1e30, "lr_warmup": 0}, checkpoints=(Checkpoint(step=1),))
     result = run_trial(spec, tmp_path)
     assert isinstance(result, TrialFailed)
     assert result.status == "nonfinite"
@@ -170,14 +172,16 @@ class TestMeans:
 
 def test_an_order_that_uses_none_of_it_is_written_as_it_was() -> None:
     written = json.loads(trial_spec().model_dump_json())
-    assert not {"average", "cooldown_steps", "looks"} & written.keys()
-    more = trial_spec(average=EMA, cooldown_steps=2, looks=(Checkpoint(step=3, average=LAWA),))
+    assert not {"average", "cooldown_steps", "checkpoints"} & written.keys()
+    more = trial_spec(
+        average=EMA, cooldown_steps=2, checkpoints=(Checkpoint(step=3, average=LAWA),)
+    )
     assert TrialSpec.model_validate_json(more.model_dump_json()) == more
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"cooldown_steps": 3}, {"looks": (Checkpoint(),)}, {"average": LAWA}],
+    [{"cooldown_steps": 3}, {"checkpoints": (Checkpoint(),)}, {"average": LAWA}],
 )
 def test_what_counts_steps_needs_a_budget_that_does(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
@@ -185,7 +189,9 @@ def test_what_counts_steps_needs_a_budget_that_does(changes: dict[str, Any]) -> 
     trial_spec(budget=Budget(unit="seconds", amount=3), average=EMA)
 
 
-@pytest.mark.parametrize("changes", [{"cooldown_steps": 61}, {"looks": (Checkpoint(step=61),)}])
+@pytest.mark.parametrize(
+    "changes", [{"cooldown_steps": 61}, {"checkpoints": (Checkpoint(step=61),)}]
+)
 def test_nothing_happens_after_the_end(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="do not both fit into the 60 steps"):
         trial_spec(**changes)
@@ -199,9 +205,9 @@ def test_only_averages_that_are_have_a_name(text: str) -> None:
 
 
 def test_a_result_with_other_looks_is_not_of_that_order() -> None:
-    spec = trial_spec(looks=(Checkpoint(step=3),))
-    assert not contradiction(spec, trial_ok(spec, looks_bpb=(4.5,)))
+    spec = trial_spec(checkpoints=(Checkpoint(step=3),))
+    assert not contradiction(spec, trial_ok(spec, checkpoints_bpb=(4.5,)))
     assert "0 evaluations, not the 1" in contradiction(spec, trial_ok(spec))
     assert "1 evaluations, not the 0" in contradiction(
-        trial_spec(), trial_ok(spec, looks_bpb=(4.5,))
+        trial_spec(), trial_ok(spec, checkpoints_bpb=(4.5,))
     )

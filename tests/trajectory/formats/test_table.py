@@ -52,7 +52,7 @@ def test_a_line_is_a_trial_and_a_refused_iteration_has_one_too() -> None:
     assert [line["trial_id"] for line in lines if line["trial_id"]] == [t.trial_id for t in trials]
     assert sum(line["trial_id"] is None for line in lines) == len(refused)
     scores = [line["val_bpb"] for line in lines if line["status"] == "ok"]
-    assert scores == [t.val_bpb for t in trials if t.val_bpb is not None]
+    assert scores == [t.objective for t in trials if t.objective is not None]
     assert all(line["val_bpb"] is None for line in lines if line["status"] != "ok")
 
 

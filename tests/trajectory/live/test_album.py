@@ -35,9 +35,9 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_was_drawn_is_shown_until_it_is_closed(tmp_path: Path, temporary: Path) -> None:
     album = Album(tmp_path, [sys.executable, "-c", DRAWS])
-    assert album.look(7, 3).drawing
-    wait_until(lambda: not album.look(7, 3).drawing)
-    assert (album.look(7, 3).names, album.look(7, 3).error) == (("progress",), None)
+    assert album.state(7, 3).drawing
+    wait_until(lambda: not album.state(7, 3).drawing)
+    assert (album.state(7, 3).names, album.look(7, 3).error) == (("progress",), None)
     assert album.file("../progress") is None
     assert (album.file("progress") or Path()).read_text("utf-8") == "<svg/>"
     album.close()
@@ -48,24 +48,24 @@ def test_figures_are_shown_in_the_order_of_the_report(tmp_path: Path, temporary:
     names = [kind.name for kind in FIGURES]
     draws = DRAWS + f"for name in {names[::-1]}: (figures / f'{{name}}.svg').touch()\n"
     album = Album(tmp_path, [sys.executable, "-c", draws])
-    wait_until(lambda: album.look(7, 3).names == tuple(names))
+    wait_until(lambda: album.state(7, 3).names == tuple(names))
     album.close()
 
 
 def test_closing_ends_what_is_being_drawn(tmp_path: Path, temporary: Path) -> None:
     album = Album(tmp_path, [sys.executable, "-c", NEVER_ENDS])
-    album.look(7, 3)
+    album.state(7, 3)
     wait_until((tmp_path / "begun").exists)
     album.close()
     assert list(temporary.iterdir()) == []
-    assert not album.look(8, 4).drawing
+    assert not album.state(8, 4).drawing
 
 
 def test_why_nothing_was_drawn_is_said(tmp_path: Path, temporary: Path) -> None:
     album = Album(tmp_path, [sys.executable, "-c", "raise SystemExit('error: no room')"])
-    album.look(7, 3)
-    wait_until(lambda: not album.look(7, 3).drawing)
-    assert album.look(7, 3).error == "error: no room"
+    album.state(7, 3)
+    wait_until(lambda: not album.state(7, 3).drawing)
+    assert album.state(7, 3).error == "error: no room"
     assert list(temporary.iterdir()) == []
 
 
@@ -78,9 +78,9 @@ def test_a_drawing_that_failed_is_tried_again_though_nothing_landed(
     once += "".join(f"    {line}\n" for line in DRAWS.splitlines())
     once += f"else: pathlib.Path('{tmp_path}/tried').touch(); raise SystemExit('error: no room')\n"
     album = Album(tmp_path, [sys.executable, "-c", once])
-    wait_until(lambda: album.look(7, 3).error == "error: no room")
-    wait_until(lambda: album.look(7, 3).names == ("progress",))
-    assert album.look(7, 3).error is None
+    wait_until(lambda: album.state(7, 3).error == "error: no room")
+    wait_until(lambda: album.state(7, 3).names == ("progress",))
+    assert album.state(7, 3).error is None
     album.close()
 
 
@@ -89,6 +89,6 @@ def test_rows_that_are_no_iterations_have_it_drawn_again(
 ) -> None:
     monkeypatch.setattr("trajectory.live.album.REDRAW_S", 0.0)
     album = Album(tmp_path, [sys.executable, "-c", DRAWS])
-    wait_until(lambda: album.look(7, 3).rows == 7)
-    wait_until(lambda: album.look(8, 3).rows == 8)
+    wait_until(lambda: album.state(7, 3).rows == 7)
+    wait_until(lambda: album.state(8, 3).rows == 8)
     album.close()

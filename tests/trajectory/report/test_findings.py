@@ -63,14 +63,14 @@ def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
     assert noise is not None
     assert [point.iter for point in Progress.of(found).points] == [row.iter for row in iterations]
     for point, row in zip(Progress.of(found).points, iterations, strict=True):
-        if row.decision.estimate_bpb is None:
+        if row.decision.estimate_objective is None:
             assert point.score is None
             assert point.outcome == ("failed" if row.trials else "refused")
             continue
         assert point.score is not None
         half = student_t(0.975, noise.dof) * noise.sigma / math.sqrt(row.decision.pairs)
-        assert point.score.value == row.decision.estimate_bpb
-        assert point.score.hi == pytest.approx(row.decision.estimate_bpb + half)
+        assert point.score.value == row.decision.estimate_objective
+        assert point.score.hi == pytest.approx(row.decision.estimate_objective + half)
         assert point.outcome == row.decision.action
 
 
@@ -116,15 +116,15 @@ def test_the_seconds_of_all_parts_are_the_wall_time(
     tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
     found = findings(tmp_path, rows)
-    for turn, row in zip(found.turns, iterations, strict=True):
+    for iteration, row in zip(found.iterations, iterations, strict=True):
         parts = row.proposer.latency_s + sum(trial.wall_s for trial in row.trials)
-        assert turn.spent.total == pytest.approx(max(row.wall_s, parts))
+        assert iteration.spent.total == pytest.approx(max(row.wall_s, parts))
         lost = sum(t.wall_s for t in row.trials if t.result.status != "ok")
-        assert turn.spent.failed == pytest.approx(lost)
+        assert iteration.spent.failed == pytest.approx(lost)
     calibration = 5 * 3.65
     spending = TimeAndEnergy.of(found)
     assert spending is not None
-    total = calibration + sum(turn.spent.total for turn in found.turns)
+    total = calibration + sum(iteration.spent.total for iteration in found.iterations)
     assert spending.total.total == pytest.approx(total)
 
 
@@ -139,9 +139,9 @@ def test_trials_side_by_side_are_one_time_at_work(tmp_path: Path) -> None:
     spending = TimeAndEnergy.of(findings(tmp_path, rows))
     assert spending is not None
     work = Work.of(rows)
-    assert spending.worked_s == pytest.approx(work.hours * 3600)
+    assert spending.active_s == pytest.approx(work.hours * 3600)
     calibration = sum(row.trial.wall_s for row in rows if isinstance(row, BaselineRow))
-    assert spending.worked_s == pytest.approx(calibration + 31)
+    assert spending.active_s == pytest.approx(calibration + 31)
 
 
 def metered(energy_wh: float | None) -> list[Row]:
@@ -177,7 +177,7 @@ def test_many_iterations_are_averaged_into_a_limited_number_of_bars(tmp_path: Pa
     assert len(bars) <= 120
     assert (bars[0].first, bars[-1].last) == (1, 500)
     assert sum((b.last - b.first + 1) * b.spent.total for b in bars) == pytest.approx(
-        sum(turn.spent.total for turn in found.turns)
+        sum(iteration.spent.total for iteration in found.iterations)
     )
 
 
@@ -250,7 +250,7 @@ def test_what_was_kept_is_believed_something_whether_or_not_it_became_the_incumb
     found = findings(tmp_path, rows)
     evidence = Evidence(rows)
     posterior = {one.config_hash: one.objective for one in top(evidence, len(rows))}
-    kept = {turn.config_hash for turn in found.kept}
+    kept = {iteration.config_hash for iteration in found.kept}
     assert kept - {step.config_hash for step in Progress.of(found).steps}, "not each came to reign"
     known = {name: found.believed[name] for name in kept if name}
     assert known == {name: posterior[name] for name in known}
@@ -303,7 +303,7 @@ def test_proposers_have_their_share_and_hit_rate(
         assert one.hit_rate is not None
         assert one.hit_rate.n == one.iterations == len(mine)
         assert one.hit_rate.value == kept / len(mine)
-        assert one.measured == sum(row.decision.estimate_bpb is not None for row in mine)
+        assert one.measured == sum(row.decision.estimate_objective is not None for row in mine)
     model = found["llm"]
     assert model.record.replies == 2 * model.iterations
     assert model.refused_replies == model.tried_before == model.iterations
@@ -339,7 +339,12 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
     assert proposers is not None
     stand_in, model = proposers.kinds
     assert stand_in.fallbacks == 1
-    assert (model.kind, model.record.turns, model.iterations, model.hit_rate) == ("llm", 1, 0, None)
+    assert (model.kind, model.record.assigned, model.iterations, model.hit_rate) == (
+        "llm",
+        1,
+        0,
+        None,
+    )
     assert (found.about.pauses, found.about.interruptions) == (1, 1)
     spending = TimeAndEnergy.of(found)
     assert spending is not None
@@ -406,7 +411,7 @@ def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list
     assert fidelity.test.fidelity is not None
     first = long_runs.runs[0]
     assert first.standing is not None
-    assert fidelity.pairs[0].long_bpb == first.standing.val_bpb
+    assert fidelity.pairs[0].long_objective == first.standing.objective
 
 
 def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:
@@ -423,8 +428,8 @@ def test_a_pruned_candidate_is_no_score(tmp_path: Path) -> None:
     )
     refused = iteration_row(2, None, verdict=Verdict(allowed=False, rail="cross", why="no"))
     found = findings(tmp_path, [*metered(None)[:3], row, refused])
-    assert [turn.outcome for turn in found.turns] == ["failed", "refused"]
-    assert [turn.mean for turn in found.turns] == [None, None]
+    assert [iteration.outcome for iteration in found.iterations] == ["failed", "refused"]
+    assert [iteration.mean for iteration in found.iterations] == [None, None]
 
 
 def test_an_empty_journal_is_refused_by_name(tmp_path: Path) -> None:

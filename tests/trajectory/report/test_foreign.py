@@ -79,14 +79,14 @@ def found(tmp_path: Path) -> Findings:
 def test_scores_keep_the_name_of_what_they_are(found: Findings) -> None:
     assert found.about.measure == "val_bits_per_token"
     assert found.about.unit == "bits per token"
-    assert [turn.outcome for turn in found.turns] == [
+    assert [iteration.outcome for iteration in found.iterations] == [
         "keep",
         "discard",
         "refused",
         "failed",
         "discard",
     ]
-    assert [turn.mean for turn in found.turns] == [5.10, 5.16, None, None, 5.30]
+    assert [iteration.mean for iteration in found.iterations] == [5.10, 5.16, None, None, 5.30]
 
 
 def test_repeated_runs_give_the_noise_and_the_incumbent_is_not_its_luckiest_run(
@@ -132,7 +132,7 @@ def test_a_table_without_configs_is_enough(tmp_path: Path) -> None:
 
 def test_what_stands_for_a_config_stands_for_its_change(tmp_path: Path) -> None:
     found = imported(tmp_path, TABLE, "results.tsv")
-    assert [changed_text(turn) for turn in found.turns] == [
+    assert [changed_text(iteration) for iteration in found.iterations] == [
         "a1b2c3d baseline",
         "b2c3d4e more heads",
         "c3d4e5f too wide",

@@ -14,9 +14,9 @@ from trajectory.report.page import render
 
 def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> None:
     found = findings(tmp_path, simulated(30))
-    ruler = Measure(unit="accuracy", direction="maximise")
+    scoring = Measure(unit="accuracy", direction="maximise")
     # The measured 2.5, negated: as if the command had printed minus 2.5.
-    about = replace(found.about, measure="accuracy", ruler=ruler)
+    about = replace(found.about, measure="accuracy", scoring=scoring)
     page = render(replace(found, about=about), (), (), datetime.now(UTC))
     best = found.best[0]
     assert f"<b>\N{MINUS SIGN}{best.objective:.4f}</b>" in page

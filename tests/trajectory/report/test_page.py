@@ -111,7 +111,7 @@ def test_a_report_is_a_page_and_two_files_for_each_figure(tmp_path: Path) -> Non
 @pytest.mark.parametrize("iterations", [0, 1, 3])
 def test_a_campaign_that_has_just_begun_has_a_report(tmp_path: Path, iterations: int) -> None:
     found, page = written(tmp_path, simulated(iterations))
-    assert len(found.turns) == iterations
+    assert len(found.iterations) == iterations
     assert "The best configs" in page
 
 

@@ -271,7 +271,7 @@ function drawHead({ summary }) {
   const confirmed = ["confirmed gain", ...confirmedCell(status.confirmed, status)];
   const cells = [
     ...(status.confirmed ? [confirmed] : []),
-    ["incumbent, believed", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
+    ["incumbent, estimated", status.believed_objective == null ? "–" : `${score(status.believed_objective, status)} ${visible(status.unit)}`, status.incumbent ? `${status.incumbent.iter ? `iteration ${status.incumbent.iter}` : "the baseline"}, n=${status.incumbent.n}` : ""],
     ["claimed gain", status.gain == null ? "–" : signed(status.gain, status), status.gain_lo == null ? "" : `${visible(status.unit)}, 95 % interval ${ends(status.gain_lo, status.gain_hi, status, signed)}`],
     ...(status.confirmed ? [] : [confirmed]),
     ["noise", status.sigma == null ? "–" : `${size(status.sigma, status)} ${visible(status.unit)}`, "standard deviation of one run"],
@@ -406,7 +406,7 @@ function clear(id, why) {
   byId(id).replaceChildren(element("p", why, "nothing"));
 }
 
-// The score that the incumbent of the time is believed to have by now.
+// The incumbent's estimated score by now.
 const held = ({ status }, iter) => status.incumbents.findLast((one) => one.iter <= iter)?.objective ?? null;
 
 function drawTrajectory(campaign) {
@@ -439,7 +439,7 @@ function drawTrajectory(campaign) {
         { label: "baseline", stroke: colour("accent"), width: 1, dash: [6, 4], points: { show: false } },
         { label: "discarded", stroke: colour("discard"), paths: () => null, points: { show: true, size: 5, fill: colour("discard") } },
         { label: "kept", stroke: colour("keep"), paths: () => null, points: { show: true, size: 9, fill: colour("keep") } },
-        { label: "incumbent, believed now", stroke: colour("keep"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
+        { label: "incumbent, estimate now", stroke: colour("keep"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
         ...named.map(([, label, stroke]) => ({ label, stroke: colour(stroke), points: { show: false } })),
       ],
       hooks: { drawClear: [(u) => baselineBand(u, campaign)], draw: [(u) => marks(u, campaign)] },

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainer.spec import Measure
-from trajectory.report.reading.turns import Outcome
+from trajectory.report.reading.iterations import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

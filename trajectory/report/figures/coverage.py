@@ -12,8 +12,8 @@ from trajectory.report.drawing.canvas import INK, KEEP, MUTED, RULE, Picture, sh
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import COVERED
 from trajectory.report.findings import Findings
+from trajectory.report.reading.iterations import Iteration
 from trajectory.report.reading.samples import ReportedKnob, Sample
-from trajectory.report.reading.turns import Turn
 from trajectory.report.statistics import Estimate, of_mean
 from trajectory.report.words.text import cut
 from trajectory.report.words.wording import cell_text
@@ -72,7 +72,7 @@ class Coverage(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> Coverage:
-        knobs = (_covered(found.turns, found.samples, knob) for knob in found.knobs)
+        knobs = (_covered(found.iterations, found.samples, knob) for knob in found.knobs)
         return cls(tuple(knobs), len(found.samples))
 
     @property
@@ -106,17 +106,19 @@ class Coverage(Figure):
         return Picture(self.name, self.alt, figure)
 
 
-def _covered(turns: Sequence[Turn], samples: Sequence[Sample], knob: ReportedKnob) -> KnobCoverage:
+def _covered(
+    iterations: Sequence[Iteration], samples: Sequence[Sample], knob: ReportedKnob
+) -> KnobCoverage:
     cells = knob.domain.cells
     counts = Counter(knob.domain.place(sample.values.get(knob.name)) for sample in samples)
-    setting = [turn for turn in turns if knob.name in turn.changed]
-    deltas = [turn.delta for turn in setting if turn.delta is not None]
+    setting = [iteration for iteration in iterations if knob.name in iteration.changed]
+    deltas = [iteration.delta for iteration in setting if iteration.delta is not None]
     return KnobCoverage(
         name=knob.name,
         labels=tuple(map(cell_text, cells)),
         configs=tuple(counts[place] for place in range(len(cells))),
         proposals=len(setting),
-        kept=sum(turn.outcome == "keep" for turn in setting),
+        kept=sum(iteration.outcome == "keep" for iteration in setting),
         delta=of_mean(deltas) if deltas else None,
     )
 

@@ -90,7 +90,7 @@ class KnobEffects(Figure):
     reference: float | None
     """The baseline's posterior mean, drawn as a line through every panel."""
     measure: str = "val_bpb"
-    ruler: Measure = BPB
+    scoring: Measure = BPB
 
     @classmethod
     def of(cls, found: Findings) -> KnobEffects:
@@ -100,7 +100,7 @@ class KnobEffects(Figure):
             effects=tuple(sorted(effects, key=lambda one: order.get(one.name, len(order)))),
             reference=found.baseline.value if found.baseline else None,
             measure=found.about.measure,
-            ruler=found.about.ruler,
+            scoring=found.about.scoring,
         )
 
     @property
@@ -126,7 +126,7 @@ class KnobEffects(Figure):
         if (engine := figure.get_layout_engine()) is not None:
             engine.set(w_pad=0.12)  # type: ignore[call-arg]  # only constrained layout has it
         limits = _limits(effects, self.reference)
-        beyond = ">" if self.ruler.direction == "minimise" else "<"
+        beyond = ">" if self.scoring.direction == "minimise" else "<"
         for row, below, panels in zip(ordered, [*ordered[1:], []], grid, strict=True):
             for place, axes in enumerate(panels):
                 if place >= len(row):
@@ -138,7 +138,7 @@ class KnobEffects(Figure):
                     axes.axvline(
                         self.reference, color=BASE.light, linewidth=0.9, linestyle=(0, (4, 3))
                     )
-        show_scores(grid[0][0].xaxis, self.ruler)  # all panels share this axis
+        show_scores(grid[0][0].xaxis, self.scoring)  # all panels share this axis
         figure.supxlabel(
             f"mean {self.measure} over configs; bars: 95 % intervals", fontsize=9, color=MUTED.light
         )

@@ -26,7 +26,7 @@ from trajectory.report.figures.progress_points import (
 )
 from trajectory.report.figures.sections import SEARCH
 from trajectory.report.findings import Findings
-from trajectory.report.reading.turns import Turn
+from trajectory.report.reading.iterations import Iteration
 from trajectory.report.statistics import Estimate, of_runs
 from trajectory.statistics.run_noise import RunNoise
 from trajectory.statistics.score_axis import score_limits
@@ -72,19 +72,19 @@ class Progress(Figure):
     """Standard deviation of one run; None while it is unknown."""
     measure: str = "val_bpb"
     paired: bool = True
-    ruler: Measure = BPB
+    scoring: Measure = BPB
 
     @classmethod
     def of(cls, found: Findings) -> Progress:
         noise = found.noise
         return cls(
-            points=tuple(_point(turn, noise) for turn in found.turns),
+            points=tuple(_point(iteration, noise) for iteration in found.iterations),
             steps=tuple(_held(found)),
             baseline=found.baseline,
             sigma=noise.sigma if noise else None,
             measure=found.about.measure,
             paired=found.about.paired,
-            ruler=found.about.ruler,
+            scoring=found.about.scoring,
         )
 
     @property
@@ -100,7 +100,7 @@ class Progress(Figure):
             else "Each dot is one run"
         )
         steps = (
-            " The steps show what each incumbent is believed to score now, from all its runs. The "
+            " The steps show each incumbent's estimated score now, from all its runs. The "
             "score it was kept with is better, because luck helped to choose it. Marks at the foot "
             "are refused proposals and trials without a score."
         )
@@ -121,10 +121,10 @@ class Progress(Figure):
         kept = sum(point.outcome == "keep" for point in self.points)
         words = f"{self.measure} of {len(self.points)} iterations, {kept} of them kept."
         if self.baseline:
-            words += f" The baseline is believed to score {self.ruler.text(self.baseline.value)}."
+            words += f" The baseline's estimated score is {self.scoring.text(self.baseline.value)}."
         if self.steps:
             now = self.steps[-1].believed
-            words += f" The incumbent is now believed to score {self.ruler.text(now)}."
+            words += f" The incumbent's estimated score is now {self.scoring.text(now)}."
         return words
 
     @property
@@ -146,15 +146,15 @@ class Progress(Figure):
     def _drawn(self, name: str, figure: Sheet, most_columns: int) -> Picture:
         axes = figure.subplots()
         _baseline(axes, self.baseline)
-        titles = draw_scores(axes, self.points, self.ruler)
+        titles = draw_scores(axes, self.points, self.scoring)
         _steps(axes, self)
         low, high = self.limits
         axes.set_ylim(low, high)
-        show_scores(axes.yaxis, self.ruler)
-        draw_off_scale(axes, self.points, high, self.ruler)
+        show_scores(axes.yaxis, self.scoring)
+        draw_off_scale(axes, self.points, high, self.scoring)
         draw_unmeasured(axes, self.points)
         axes.set_xlabel("iteration")
-        axes.set_ylabel(f"{self.measure}, {self.ruler.better}")
+        axes.set_ylabel(f"{self.measure}, {self.scoring.better}")
         last = max((point.iter for point in self.points), default=1)
         pad = 0.05 + 0.03 * last
         axes.set_xlim(-pad, last + pad)
@@ -178,13 +178,13 @@ def _bar(estimate: Estimate) -> tuple[float, float]:
     return estimate.value, 0.0 if estimate.hi is None else estimate.hi - estimate.value
 
 
-def _point(turn: Turn, noise: RunNoise | None) -> Point:
-    score = None if turn.mean is None else of_runs(turn.mean, turn.runs, noise)
-    return Point(turn.iter, turn.outcome, score)
+def _point(iteration: Iteration, noise: RunNoise | None) -> Point:
+    score = None if iteration.mean is None else of_runs(iteration.mean, iteration.runs, noise)
+    return Point(iteration.iter, iteration.outcome, score)
 
 
 def _held(found: Findings) -> Iterable[Step]:
-    last = max((turn.iter for turn in found.turns), default=0)
+    last = max((iteration.iter for iteration in found.iterations), default=0)
     ends = [reign.iter for reign in found.reigns[1:]] + [last]
     for reign, end in zip(found.reigns, ends, strict=False):
         believed = found.believed.get(reign.config_hash)
@@ -221,5 +221,5 @@ def _steps(axes: Axes, progress: Progress) -> None:
         color=INK.light,
         linewidth=1.6,
         zorder=5,
-        label="incumbent, believed now",
+        label="incumbent, estimate now",
     )

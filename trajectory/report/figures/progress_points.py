@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainer.spec import Measure
 from trajectory.report.drawing.canvas import MUTED, OUTCOME_INK
-from trajectory.report.reading.turns import Outcome
+from trajectory.report.reading.iterations import Outcome
 from trajectory.report.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Point:
     """Mean objective over its seeds; None if nothing was measured."""
 
 
-def draw_scores(axes: Axes, all_points: Sequence[Point], ruler: Measure) -> dict[str, str]:
+def draw_scores(axes: Axes, all_points: Sequence[Point], scoring: Measure) -> dict[str, str]:
     """Draw the measured points by outcome, and return the titles of linked points by link."""
     titles: dict[str, str] = {}
     outcomes: tuple[Outcome, ...] = ("discard", "keep")
@@ -47,14 +47,14 @@ def draw_scores(axes: Axes, all_points: Sequence[Point], ruler: Measure) -> dict
             _bars(axes, points, colour, 0.9 if keep else 0.55)
         name = f"{'kept' if keep else 'discarded'} ({len(points):,})"
         if few or (keep and len(points) <= MAX_LINKED):
-            titles |= _linked(axes, points, colour, name, ruler, keep=keep)
+            titles |= _linked(axes, points, colour, name, scoring, keep=keep)
         else:
             _cloud(axes, points, colour, name)
     return titles
 
 
 def _linked(
-    axes: Axes, points: Sequence[Point], colour: str, name: str, ruler: Measure, *, keep: bool
+    axes: Axes, points: Sequence[Point], colour: str, name: str, scoring: Measure, *, keep: bool
 ) -> dict[str, str]:
     dots = axes.scatter(
         [p.iter for p in points],
@@ -66,14 +66,14 @@ def _linked(
         label=name,
     )
     dots.set_urls([f"#i{p.iter}" for p in points])
-    return {f"#i{p.iter}": _title(p, ruler) for p in points}
+    return {f"#i{p.iter}": _title(p, scoring) for p in points}
 
 
-def _title(point: Point, ruler: Measure) -> str:
+def _title(point: Point, scoring: Measure) -> str:
     assert point.score is not None
     score = point.score
-    half = "" if score.hi is None else f" ± {ruler.size(score.hi - score.value)}"
-    value = ruler.text(score.value)
+    half = "" if score.hi is None else f" ± {scoring.size(score.hi - score.value)}"
+    value = scoring.text(score.value)
     return f"iteration {point.iter}, {point.outcome}: {value}{half} (n={score.n})"
 
 
@@ -120,9 +120,9 @@ def _strokes(
     )
 
 
-def draw_off_scale(axes: Axes, points: Sequence[Point], high: float, ruler: Measure) -> None:
+def draw_off_scale(axes: Axes, points: Sequence[Point], high: float, scoring: Measure) -> None:
     """Mark, along the edge, the points whose score is worse than ``high``."""
-    up = ruler.direction == "minimise"
+    up = scoring.direction == "minimise"
     above = [p.iter for p in points if p.score and p.score.value > high]
     if above:
         axes.plot(

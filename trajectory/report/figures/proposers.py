@@ -137,12 +137,12 @@ class Proposers(Figure):
 
 def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
     records = ledger.evidence.tally.track_records
-    keeps = sum(turn.outcome == "keep" for turn in ledger.turns)
+    keeps = sum(iteration.outcome == "keep" for iteration in ledger.iterations)
     found = []
     for kind, work in ledger.workloads.items():
-        turns = [turn for turn in ledger.turns if turn.kind == kind]
+        iterations = [iteration for iteration in ledger.iterations if iteration.kind == kind]
         kept = records[kind].kept
-        share = of_share(len(turns), len(ledger.turns))
+        share = of_share(len(iterations), len(ledger.iterations))
         if share is None:
             continue
         found.append(
@@ -151,13 +151,13 @@ def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
                 models=tuple(label(model, 60) for model in sorted(work.models)),
                 record=records[kind],
                 share=share,
-                hit_rate=of_share(kept, len(turns)),
+                hit_rate=of_share(kept, len(iterations)),
                 kept=kept,
                 share_of_keeps=of_share(kept, keeps),
-                measured=sum(turn.mean is not None for turn in turns),
-                refused=sum(turn.outcome == "refused" for turn in turns),
+                measured=sum(iteration.mean is not None for iteration in iterations),
+                refused=sum(iteration.outcome == "refused" for iteration in iterations),
                 fallbacks=work.fallbacks,
-                latency_s=work.latency_s / records[kind].turns,
+                latency_s=work.latency_s / records[kind].assigned,
                 prompt_tokens=work.prompt_tokens,
                 completion_tokens=work.completion_tokens,
             )

@@ -20,9 +20,9 @@ class Pair:
     """A config with a short and a long score."""
 
     rank: int
-    short_bpb: float
+    short_objective: float
     """Posterior mean of its short runs."""
-    long_bpb: float | None
+    long_objective: float | None
     """Mean of its long runs; None if one of them became non-finite."""
 
 
@@ -38,7 +38,7 @@ class RankFidelity(Figure):
     pairs: tuple[Pair, ...]
     """The pairs from which the test was computed."""
     measure: str = "val_bpb"
-    ruler: Measure = BPB
+    scoring: Measure = BPB
 
     @classmethod
     def of(cls, found: Findings) -> RankFidelity | None:
@@ -53,7 +53,7 @@ class RankFidelity(Figure):
         if test is None:
             return None
         pairs = tuple(_pairs(gather(newest_first, test.steps), known, posteriors))
-        return cls(test, pairs, found.about.measure, found.about.ruler)
+        return cls(test, pairs, found.about.measure, found.about.scoring)
 
     @property
     def shows(self) -> bool:
@@ -74,20 +74,22 @@ class RankFidelity(Figure):
     def draw(self) -> Picture:
         figure = sheet(3.9)
         axes = figure.subplots()
-        measured = [(pair, pair.long_bpb) for pair in self.pairs if pair.long_bpb is not None]
-        failed = [pair for pair in self.pairs if pair.long_bpb is None]
+        measured = [
+            (pair, pair.long_objective) for pair in self.pairs if pair.long_objective is not None
+        ]
+        failed = [pair for pair in self.pairs if pair.long_objective is None]
         axes.scatter(
-            [pair.short_bpb for pair, _ in measured],
-            [long_bpb for _, long_bpb in measured],
+            [pair.short_objective for pair, _ in measured],
+            [long_objective for _, long_objective in measured],
             s=34,
             color=KEEP.light,
             linewidths=0,
             zorder=3,
         )
-        for pair, long_bpb in measured:
+        for pair, long_objective in measured:
             axes.annotate(
                 f"{pair.rank}",
-                (pair.short_bpb, long_bpb),
+                (pair.short_objective, long_objective),
                 xytext=(5, 3),
                 textcoords="offset points",
                 fontsize=7.5,
@@ -95,8 +97,8 @@ class RankFidelity(Figure):
             )
         if failed:
             axes.plot(
-                [pair.short_bpb for pair in failed],
-                [0.97 if self.ruler.direction == "minimise" else 0.03] * len(failed),
+                [pair.short_objective for pair in failed],
+                [0.97 if self.scoring.direction == "minimise" else 0.03] * len(failed),
                 linestyle="none",
                 marker="x",
                 color=FAILED.light,
@@ -104,8 +106,8 @@ class RankFidelity(Figure):
                 label=f"no long score ({len(failed)})",
             )
             axes.legend(loc="lower right")
-        show_scores(axes.xaxis, self.ruler)
-        show_scores(axes.yaxis, self.ruler)
+        show_scores(axes.xaxis, self.scoring)
+        show_scores(axes.yaxis, self.scoring)
         axes.set_xlabel(f"short runs: posterior mean {self.measure}")
         axes.set_ylabel(f"{self.test.steps} steps: mean {self.measure}")
         axes.yaxis.label.set_color(INK.light)

@@ -37,7 +37,7 @@ class RefusalsAndFailures(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> RefusalsAndFailures:
-        return cls(found.stops, len(found.turns), found.about.paired)
+        return cls(found.stops, len(found.iterations), found.about.paired)
 
     @property
     def shows(self) -> bool:

@@ -23,7 +23,7 @@ from trajectory.report.drawing.canvas import (
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.sections import SPENT
 from trajectory.report.findings import Findings
-from trajectory.report.reading.turns import PARTS, Spent, Turn
+from trajectory.report.reading.iterations import PARTS, Iteration, Spent
 from trajectory.search_bill import SearchBill
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TimeAndEnergy(Figure):
 
     total: Spent
     """Seconds of trials in calibration and iterations, summed over all lanes."""
-    worked_s: float
+    active_s: float
     """Busy time of the same work by the clock, in which simultaneous trials count once."""
     long_runs_s: float
     """Additional busy time of long runs, in seconds by the clock."""
@@ -103,25 +103,26 @@ class TimeAndEnergy(Figure):
         ledger = ours.ledger
         total = Spent()
         total.add(ledger.calibration)
-        for turn in ledger.turns:
-            total.add(turn.spent)
-        metered = [ledger.calibration_wh, *(turn.energy_wh for turn in ledger.turns)]
+        for iteration in ledger.iterations:
+            total.add(iteration.spent)
+        metered = [ledger.calibration_wh, *(iteration.energy_wh for iteration in ledger.iterations)]
         metered += [row.energy_wh for row in ledger.stress]
         metered += [row.energy_wh for row in ledger.fresh]
         energy_wh = _sum(metered)
         return cls(
             total=total,
-            worked_s=ledger.worked_s["search"] if ledger.lane_use.lanes else total.total,
-            long_runs_s=ledger.worked_s["stress"],
-            fresh_runs_s=ledger.worked_s["fresh"],
+            active_s=ledger.active_s["search"] if ledger.lane_use.lanes else total.total,
+            long_runs_s=ledger.active_s["stress"],
+            fresh_runs_s=ledger.active_s["fresh"],
             elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
             energy_wh=energy_wh,
             unmetered=sum(
-                turn.energy_wh is None and turn.outcome != "refused" for turn in ledger.turns
+                iteration.energy_wh is None and iteration.outcome != "refused"
+                for iteration in ledger.iterations
             ),
             cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.bill.usd_per_kwh,
             bill=ours.bill,
-            bars=tuple(_bars(sorted(ledger.turns, key=lambda turn: turn.iter))),
+            bars=tuple(_bars(sorted(ledger.iterations, key=lambda iteration: iteration.iter))),
             of_command=ledger.campaign.script is not None,
         )
 
@@ -154,9 +155,9 @@ class TimeAndEnergy(Figure):
     @property
     def alt(self) -> str:
         work = self.total
-        if self.worked_s < work.total:
+        if self.active_s < work.total:
             return (
-                f"{self.worked_s:.0f} s of work by the clock, in which trials side by side took "
+                f"{self.active_s:.0f} s of work by the clock, in which trials side by side took "
                 f"{work.total:.0f} s, of which training {work.training:.0f} s."
             )
         return f"{work.total:.0f} s of work, of which training {work.training:.0f} s."
@@ -176,17 +177,17 @@ class TimeAndEnergy(Figure):
         return Picture(self.name, self.alt, figure)
 
 
-def _bars(turns: Sequence[Turn]) -> list[Bar]:
-    size = -(-len(turns) // MAX_BARS) or 1
-    return [_bar(turns[i : i + size]) for i in range(0, len(turns), size)]
+def _bars(iterations: Sequence[Iteration]) -> list[Bar]:
+    size = -(-len(iterations) // MAX_BARS) or 1
+    return [_bar(iterations[i : i + size]) for i in range(0, len(iterations), size)]
 
 
-def _bar(turns: Sequence[Turn]) -> Bar:
+def _bar(iterations: Sequence[Iteration]) -> Bar:
     spent = Spent()
-    for turn in turns:
-        spent.add(turn.spent, weight=1 / len(turns))
-    metered = [turn.energy_wh for turn in turns if turn.energy_wh is not None]
-    return Bar(turns[0].iter, turns[-1].iter, spent, _mean(metered))
+    for iteration in iterations:
+        spent.add(iteration.spent, weight=1 / len(iterations))
+    metered = [iteration.energy_wh for iteration in iterations if iteration.energy_wh is not None]
+    return Bar(iterations[0].iter, iterations[-1].iter, spent, _mean(metered))
 
 
 def _mean(values: Sequence[float]) -> float | None:

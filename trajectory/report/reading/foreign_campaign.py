@@ -20,9 +20,9 @@ from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
 from trajectory.ranking import Standing
 from trajectory.report.findings import About, Best, Findings, Stops
+from trajectory.report.reading.iterations import Iteration, Outcome, Reign, Spent
 from trajectory.report.reading.posteriors import baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, Sample
-from trajectory.report.reading.turns import Outcome, Reign, Spent, Turn
 from trajectory.report.words.details import Change, DetailBook, Details, cell
 from trajectory.report.words.text import label, shown
 
@@ -36,7 +36,7 @@ LOG_RATIO = 30.0
 def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
     """Return the findings of an imported campaign."""
     runs = [run for run in campaign.runs if run.status != "paused"]
-    turns = [_turn(run) for run in runs if not _is_calibration(run)]
+    iterations = [_iteration(run) for run in runs if not _is_calibration(run)]
     standings = Standings.of(campaign.runs)
     ranked = standings.top(len(standings.configs))
     noise, baseline, population = standings.noise, standings.baseline, standings.population
@@ -50,7 +50,7 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
     return Findings(
         about=about,
         finding=_finding(about, best, baseline),
-        turns=tuple(turns),
+        iterations=tuple(iterations),
         noise=noise,
         shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
@@ -73,15 +73,15 @@ def _finding(about: About, best: tuple[Best, ...], baseline: ForeignConfig | Non
     if baseline is None:
         return "Nothing to compare with: the source names no baseline"
     first = best[0]
-    return finding(about.ruler, None, first.delta, first.delta_lo, first.delta_hi)
+    return finding(about.scoring, None, first.delta, first.delta_lo, first.delta_hi)
 
 
 def _is_calibration(run: ForeignRun) -> bool:
     return run.is_baseline and run.iter == 0
 
 
-def _turn(run: ForeignRun) -> Turn:
-    return Turn(
+def _iteration(run: ForeignRun) -> Iteration:
+    return Iteration(
         iter=run.iter,
         kind="",
         outcome=_outcome(run),

@@ -14,9 +14,10 @@ from pathlib import Path
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, TrialFailed
+from trajectory.busy_time import BusyTime, LaneUse
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
-from trajectory.report.reading.turns import Outcome, Reign, Spent, Turn
+from trajectory.report.reading.iterations import Iteration, Outcome, Reign, Spent
 from trajectory.report.words.details import DetailBook, details_of
 from trajectory.rows import (
     BaselineRow,
@@ -30,7 +31,6 @@ from trajectory.rows import (
     StressRow,
     TrialRecord,
 )
-from trajectory.worked import LaneUse, Worked
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Ledger:
     def __init__(self, campaign: CampaignRow) -> None:
         self.campaign = campaign
         self.evidence = Evidence()
-        self.turns: list[Turn] = []
+        self.iterations: list[Iteration] = []
         self.reigns: list[Reign] = []
         self.stress: list[StressRow] = []
         self.finalists: list[FinalistsRow] = []
@@ -71,9 +71,9 @@ class Ledger:
         """Time spent on the baseline's replicates."""
         self.calibration_wh: float | None = None
         self.lane_use = LaneUse()
-        self.worked_s = dict.fromkeys(("search", "stress", "fresh"), 0.0)
+        self.active_s = dict.fromkeys(("search", "stress", "fresh"), 0.0)
         """Busy time in seconds by the clock; trials that ran at the same time count once."""
-        self._worked = Worked()
+        self._busy = BusyTime()
         self.interruptions = 0
         self.pauses = 0
         self.last_at = campaign.created_at
@@ -94,12 +94,12 @@ class Ledger:
             self._baseline(row)
         elif isinstance(row, StressRow):
             self.stress.append(row)
-            self.worked_s["stress"] += self._worked.added_s(row)
+            self.active_s["stress"] += self._busy.added_s(row)
         elif isinstance(row, FinalistsRow):
             self.finalists.append(row)
         elif isinstance(row, ConfirmRow):
             self.fresh.append(row)
-            self.worked_s["fresh"] += self._worked.added_s(row)
+            self.active_s["fresh"] += self._busy.added_s(row)
         elif isinstance(row, ConfirmedRow):
             self.confirmed.append(row)
         elif isinstance(row, EventRow):
@@ -126,7 +126,7 @@ class Ledger:
     def _baseline(self, row: BaselineRow) -> None:
         self._count(row.trial)
         self.calibration.add_trial(row.trial)
-        self.worked_s["search"] += self._worked.added_s(row)
+        self.active_s["search"] += self._busy.added_s(row)
         energy_wh = getattr(row.trial.result, "energy_wh", None)
         if energy_wh is not None:
             self.calibration_wh = (self.calibration_wh or 0.0) + energy_wh
@@ -137,20 +137,20 @@ class Ledger:
         known = self.evidence.configs.get(row.config_hash or "")
         self.repeats += bool(row.trials and known)
         self._work(row)
-        worked_s = self._worked.added_s(row)
-        self.worked_s["search"] += worked_s
-        self.lane_use.add(row, worked_s)
+        active_s = self._busy.added_s(row)
+        self.active_s["search"] += active_s
+        self.lane_use.add(row, active_s)
         decision = row.decision
         spent = _spent(row)
-        self.turns.append(
-            Turn(
+        self.iterations.append(
+            Iteration(
                 iter=row.iter,
                 kind=row.proposer.kind,
                 outcome=_outcome(row),
                 config_hash=row.config_hash,
                 changed=row.proposal.changes if row.proposal else {},
                 described="",
-                mean=decision.estimate_bpb,
+                mean=decision.estimate_objective,
                 runs=max(1, decision.pairs),
                 delta=decision.delta,
                 stderr=decision.stderr,
@@ -208,7 +208,7 @@ def read_ledger(journal: Path, also: Callable[[Row], None] | None = None) -> Led
 def _outcome(row: IterationRow) -> Outcome:
     if row.decision.action == "keep":
         return "keep"
-    if row.decision.estimate_bpb is not None:
+    if row.decision.estimate_objective is not None:
         return "discard"
     return "failed" if row.trials else "refused"
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, CorpusInfo, FailureStatus
+from trajectory.busy_time import LaneUse
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding, latest_of
 from trajectory.proposals import RailName
 from trajectory.ranking import Ranked
@@ -18,7 +19,6 @@ from trajectory.report.reading.posteriors import Posteriors, baseline_estimate
 from trajectory.report.reading.samples import ReportedKnob, knob_values, samples
 from trajectory.rows import CampaignRow
 from trajectory.search_bill import SearchMeter
-from trajectory.worked import LaneUse
 
 BEST = 10
 """Configs in the ranking."""
@@ -48,7 +48,7 @@ def read_campaign(
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
         finding=_finding(held[0], ledger, fresh) if held else NOTHING_YET,
-        turns=tuple(ledger.turns),
+        iterations=tuple(ledger.iterations),
         noise=noise,
         shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
@@ -67,7 +67,7 @@ def read_campaign(
 
 def _believed(ledger: Ledger, posteriors: Posteriors) -> dict[str, float]:
     hashes = {reign.config_hash for reign in ledger.reigns}
-    hashes |= {t.config_hash for t in ledger.turns if t.outcome == "keep" and t.config_hash}
+    hashes |= {t.config_hash for t in ledger.iterations if t.outcome == "keep" and t.config_hash}
     return {entry.config_hash: entry.objective for entry in posteriors.of_configs(hashes)}
 
 
@@ -79,7 +79,7 @@ def _about(ledger: Ledger, name: str) -> About:
         begun=row.created_at,
         source="trajectory.jsonl and the trials' curves",
         measure=row.measured_in.name,
-        ruler=row.measured_in,
+        scoring=row.measured_in,
         facts=(*_facts(row), *_lane_facts(ledger.lane_use)),
         caution=_caution(row),
         pauses=ledger.pauses,

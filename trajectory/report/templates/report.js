@@ -228,7 +228,7 @@
   // that holds buttons), and of very many rows a word on those that are missing.
   function beforePrint() {
     draw(PRINTED);
-    document.querySelector("details.ruler").open = true;
+    document.querySelector("details.scoring").open = true;
     for (const [button, head] of heads) head.replaceChildren(button.textContent);
     const unprinted = document.getElementById("unprinted");
     unprinted.hidden = drawn >= order.length;

@@ -33,7 +33,9 @@ def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
     rows = list(read_rows(campaign / "trajectory.jsonl"))
     iterations = [row for row in rows if isinstance(row, IterationRow)]
     with open_views(campaign / "history.sqlite", campaign / "trajectory.jsonl") as views:
-        shown = views.query("SELECT iter, delta, stderr, reason, wall_s FROM iterations").rows
+        shown = views.query(
+            "SELECT iter, estimate, delta, stderr, reason, wall_s FROM iterations"
+        ).rows
         kinds = dict(views.query("SELECT kind, count(*) FROM trials GROUP BY kind").rows)
         steps = dict(views.query("SELECT trial_id, steps FROM trials").rows)
         knobs = views.query("SELECT lr, d_model, norm FROM configs WHERE iter = 0").rows
@@ -42,6 +44,7 @@ def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
     assert shown == [
         (
             row.iter,
+            row.decision.estimate_objective,
             row.decision.delta,
             row.decision.stderr,
             row.proposal.reason if row.proposal else None,

@@ -9,8 +9,8 @@ import pytest
 from tests.support.configs import config
 from tests.support.rows import iteration_row, ok, trial
 from trainer.spec import Place
+from trajectory.busy_time import BusyTime, LaneUse
 from trajectory.rows import BaselineRow, IterationRow
-from trajectory.worked import LaneUse, Worked
 
 
 def row(number: int, ended_s: int, wall_s: float, lanes: int | None) -> IterationRow:
@@ -31,19 +31,19 @@ def run(number: int, ended_s: int, wall_s: float, place: Place | None) -> Baseli
 
 
 def test_one_lane_counts_what_its_rows_say_whatever_the_clock() -> None:
-    worked = Worked()
+    worked = BusyTime()
     assert [worked.added_s(row(n, 0, 3.5, None)) for n in (1, 2, 3)] == [3.5] * 3
 
 
 def test_lanes_count_each_second_once() -> None:
-    worked = Worked()
+    worked = BusyTime()
     rows = [row(1, 10, 10, 2), row(2, 12, 12, 2), row(3, 20, 10, 2), row(4, 40, 5, 2)]
     assert [worked.added_s(one) for one in rows] == [10, 2, 8, 5], "15 s nobody was at work"
 
 
 def test_a_short_row_hides_nothing_of_the_long_ones_around_it() -> None:
     """A proposal that the rails refuse makes a row of one second, amid races of minutes."""
-    worked = Worked()
+    worked = BusyTime()
     rows = [row(1, 49, 1, 2), row(2, 50, 50, 2), row(3, 55, 55, 2), row(4, 59, 2, 2)]
     assert [worked.added_s(one) for one in rows] == [1, 49, 5, 2]
 
@@ -51,7 +51,7 @@ def test_a_short_row_hides_nothing_of_the_long_ones_around_it() -> None:
 def test_rows_in_any_order_cover_what_they_cover_together() -> None:
     rng = random.Random(1)
     for _ in range(50):
-        worked, seconds, told = Worked(), set[int](), 0.0
+        worked, seconds, told = BusyTime(), set[int](), 0.0
         for number in range(1, 20):
             ended = rng.randrange(1, 60)
             wall = rng.randrange(0, ended + 1)
@@ -61,18 +61,18 @@ def test_rows_in_any_order_cover_what_they_cover_together() -> None:
 
 
 def test_runs_taken_up_after_a_kill_overlap_though_they_say_no_place() -> None:
-    worked = Worked()
+    worked = BusyTime()
     baselines = [run(number, 30, 10, None) for number in range(4)]
     placed = run(5, 42, 10, Place(lane="1"))
     late = run(6, 42, 11, None)
     told = [worked.added_s(one) for one in [*baselines, placed, late]]
     assert sum(told) == pytest.approx(21), told
-    alone = Worked()
+    alone = BusyTime()
     assert sum(map(alone.added_s, baselines)) == 40, "no row says that they ran side by side"
 
 
 def test_the_use_of_lanes_is_trials_over_their_time() -> None:
-    use, worked = LaneUse(), Worked()
+    use, worked = LaneUse(), BusyTime()
     assert use.share is None
     for number, (ended, wall) in enumerate(((10, 10.0), (12, 12.0)), start=1):
         one = row(number, ended, wall, 2)

@@ -13,7 +13,7 @@ from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun
 
 
 @dataclass(slots=True)
-class Worked:
+class BusyTime:
     """Accumulates rows in the journal's order and returns the active time that each adds."""
 
     _spans: list[tuple[float, float]] = field(default_factory=list)
@@ -82,23 +82,23 @@ class LaneUse:
     """Seconds of trials."""
     by_lane_s: dict[str, float] = field(default_factory=dict)
     """Seconds of trials by lane."""
-    worked_s: float = 0.0
+    active_s: float = 0.0
     """Seconds in which the campaign was active."""
     _latest: deque[tuple[float, float, float]] = field(default_factory=deque)
     """Rows of the last hour: the time of each, and what it added to ``lane_s`` and ``busy_s``."""
 
-    def add(self, row: IterationRow, worked_s: float) -> None:
+    def add(self, row: IterationRow, active_s: float) -> None:
         """Add one row.
 
-        :param worked_s: seconds that the row adds to the campaign's active time.
+        :param active_s: seconds that the row adds to the campaign's active time.
         """
         if row.lanes is None:
             return
         self.lanes = max(self.lanes, row.lanes)
-        lane_s, busy_s = row.lanes * worked_s, sum(trial.wall_s for trial in row.trials)
+        lane_s, busy_s = row.lanes * active_s, sum(trial.wall_s for trial in row.trials)
         self.lane_s += lane_s
         self.busy_s += busy_s
-        self.worked_s += worked_s
+        self.active_s += active_s
         for trial in row.trials:
             if trial.place is not None:
                 lane = trial.place.lane
@@ -120,8 +120,8 @@ class LaneUse:
         """Yield each lane's name and the share of the campaign's active time in which trials ran on
         it."""
         for lane in sorted(self.by_lane_s, key=lambda name: (len(name), name)):
-            if self.worked_s > 0:
-                yield lane, min(1.0, self.by_lane_s[lane] / self.worked_s)
+            if self.active_s > 0:
+                yield lane, min(1.0, self.by_lane_s[lane] / self.active_s)
 
     @property
     def share(self) -> float | None:

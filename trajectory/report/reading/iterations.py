@@ -59,7 +59,7 @@ PARTS = ("training", "evaluation", "setup", "proposing", "failed", "other")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Iteration:
     """The facts of an iteration that the report keeps. Scores are objectives in the campaign's
     measure: lower is better."""
 

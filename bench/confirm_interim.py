@@ -19,7 +19,7 @@ from trainer.spec import TextScore, TrialOk
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 
 NULLS = 5000
-LOOKS = (6, 8, 10, 12)
+ANALYSES = (6, 8, 10, 12)
 """The number of finished seeds at each interim analysis."""
 SEED_SD = 0.03
 """Sd of one run, in bits per byte: one percent of 3."""
@@ -27,15 +27,15 @@ SEED_SD = 0.03
 
 def run() -> list[Figure]:
     """Return shares of nulls that were ever called better, by the treatment of each analysis."""
-    nulls = [_confirmed(random.Random(number), LOOKS) for number in range(NULLS)]
-    every = range(FEWEST_SEEDS, LOOKS[-1] + 1)
+    nulls = [_confirmed(random.Random(number), ANALYSES) for number in range(NULLS)]
+    every = range(FEWEST_SEEDS, ANALYSES[-1] + 1)
     watched = [_watched(random.Random(number), every) for number in range(NULLS)]
     ended = f"{NULLS:,} null configs; after any of {every[0]} to {every[-1]} seeds"
-    note = f"{NULLS:,} null configs; looks with {', '.join(map(str, LOOKS))} seeds"
+    note = f"{NULLS:,} null configs; analyses with {', '.join(map(str, ANALYSES))} seeds"
     return [
-        _share("one look", [first[:1] for first, _ in nulls], note),
-        _share("four looks, each taken for the first", [first for first, _ in nulls], note),
-        _share("four looks, as the product takes them", [later for _, later in nulls], note),
+        _share("one analysis", [first[:1] for first, _ in nulls], note),
+        _share("four analyses, each taken for the first", [first for first, _ in nulls], note),
+        _share("four analyses, as the product takes them", [later for _, later in nulls], note),
         _share("watched and ended, taken for the first", [first for first, _ in watched], ended),
         _share("watched and ended, as it is taken", [later for _, later in watched], ended),
     ]
@@ -52,31 +52,31 @@ def _watched(rng: random.Random, counts: Sequence[int]) -> tuple[list[bool], lis
     The first list treats each analysis as the first, the second does as the product does. The last
     analysis is no early end, so it is a first analysis in both.
     """
-    first, later = _confirmed(rng, counts, looks=lambda number: number + 1)
+    first, later = _confirmed(rng, counts, earlier_analyses=lambda number: number + 1)
     return first, [*later[:-1], first[-1]]
 
 
 def _confirmed(
     rng: random.Random,
     counts: Sequence[int],
-    looks: Callable[[int], int] = lambda number: number,
+    earlier_analyses: Callable[[int], int] = lambda number: number,
 ) -> tuple[list[bool], list[bool]]:
     """Return, for each number of seeds, whether a null is called better.
 
     The first list treats each analysis as the first, the second by its true number.
 
-    :param looks: returns the analyses before the one of a given index, from 0.
+    :param earlier_analyses: returns the analyses before the one of a given index, from 0.
     """
     favours = [rng.gauss(0, TEXT_SD * math.sqrt(PARTS)) for _ in range(PARTS)]
-    ours = {seed: _run(rng, favours) for seed in range(LOOKS[-1])}
-    theirs = {seed: _run(rng, [0.0] * PARTS) for seed in range(LOOKS[-1])}
+    ours = {seed: _run(rng, favours) for seed in range(ANALYSES[-1])}
+    theirs = {seed: _run(rng, [0.0] * PARTS) for seed in range(ANALYSES[-1])}
     calls: tuple[list[bool], list[bool]] = ([], [])
     for number, seeds in enumerate(counts):
         config, baseline = (
             FreshRuns({seed: one[seed] for seed in range(seeds)}) for one in (ours, theirs)
         )
-        for taken, before in zip(calls, (0, looks(number)), strict=True):
-            _, fresh = gains(config, baseline, [TEXT], finalists=1, looks=before)
+        for taken, before in zip(calls, (0, earlier_analyses(number)), strict=True):
+            _, fresh = gains(config, baseline, [TEXT], finalists=1, earlier_analyses=before)
             taken.append(fresh.hi < 0)
     return calls
 

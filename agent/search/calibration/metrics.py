@@ -15,13 +15,13 @@ from trajectory.calibration import (
     FEWEST,
     Scored,
     best_of,
+    compared,
     correlation_of,
     extrapolated,
     fitted,
-    ways_of,
 )
 
-FITTED = "all looks of one run, fitted"
+FITTED = "all checkpoints of one run, fitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,21 @@ class ConfigRuns:
         """Mean score of the long runs; infinite if one of them was not finite."""
         return fmean(self.long_scores())
 
-    def ways(self) -> dict[str, Measured]:
+    def metrics(self) -> dict[str, Measured]:
         """Return the config's measurement by each proxy metric of these runs, the campaign's own
         first."""
-        return {name: Measured(score, seconds) for name, score, seconds in self._ways()}
+        return {name: Measured(score, seconds) for name, score, seconds in self._metrics()}
 
     def longer(self) -> dict[float, float]:
         """Return the scores by training length, as a multiple of the budget. The schedule is the
         campaign's, without a cooldown and averages."""
-        found = {0.5: self._look(QUARTERS.index(2)), 1.0: self._plain}
+        found = {0.5: self._at(QUARTERS.index(2)), 1.0: self._plain}
         for one in self._of("longer"):
             # The last length is the run's score, the others are checkpoint evaluations.
-            found |= {float(times): _look(one, at) for at, times in enumerate(self.plan.longer)}
+            found |= {float(times): _at(one, at) for at, times in enumerate(self.plan.longer)}
         return found
 
-    def _ways(self) -> Iterator[tuple[str, float, float]]:
+    def _metrics(self) -> Iterator[tuple[str, float, float]]:
         steps, base = self._steps, self.plan.campaign.menu.baseline
         scoring, whole = self._scoring_s, self._seconds(self._steps)
         (own,) = self._of("own")
@@ -86,14 +86,14 @@ class ConfigRuns:
         labels = [str(average) for average in self.plan.averages(base)]
         for place, label in enumerate(labels):
             if label != str(self.plan.campaign.settings.average):
-                yield f"weights {label}", self._look(len(QUARTERS) + 1 + place), whole
+                yield f"weights {label}", self._at(len(QUARTERS) + 1 + place), whole
         if self.plan.campaign.settings.average is not None:
-            yield "weights as they are", self._look(len(QUARTERS)), whole
+            yield "weights as they are", self._at(len(QUARTERS)), whole
         for planned, one in self.results.items():
-            if planned.way:
-                yield planned.way, _score(one), whole
+            if planned.metric:
+                yield planned.metric, _score(one), whole
         (half,) = self._of("half")
-        both = fmean([self._look(QUARTERS.index(2)), _score(half)])
+        both = fmean([self._at(QUARTERS.index(2)), _score(half)])
         halves = ceil(self.plan.budget_steps(base) / 2)
         yield f"two seeds of {halves} steps", both, 2 * self._seconds(ceil(steps / 2))
         if text := self._with_text(own):
@@ -116,17 +116,17 @@ class ConfigRuns:
         """Return all scores of the own run, its checkpoint evaluations included, as inputs of a
         fit."""
         (own,) = self._of("own")
-        count = len(next(planned for planned in self.results if planned.kind == "own").run.looks)
+        run = next(planned.run for planned in self.results if planned.kind == "own")
         text = self._with_text(own)
-        looks = [self._look(place) for place in range(count)]
-        return [self.own_score, *looks, *([text[1]] if text else [])]
+        scores = [self._at(place) for place in range(len(run.checkpoints))]
+        return [self.own_score, *scores, *([text[1]] if text else [])]
 
     def features_s(self) -> float:
         """Return the seconds that the features take to measure."""
         (own,) = self._of("own")
         text, whole = self._with_text(own), self._seconds(self._steps)
-        looks = len(self.features()) - (2 if text else 1)
-        return (text[2] if text else whole) + looks * self._scoring_s
+        scores = len(self.features()) - (2 if text else 1)
+        return (text[2] if text else whole) + scores * self._scoring_s
 
     def _with_text(self, own: TrialOk | TrialFailed) -> tuple[str, float, float] | None:
         """Return the score on the held-out text and the holdout split together; None if there is no
@@ -145,15 +145,15 @@ class ConfigRuns:
 
     def _curve(self) -> list[tuple[int, float]]:
         steps = [ceil(self._steps * quarter / 4) for quarter in QUARTERS]
-        looks = [(step, self._look(place)) for place, step in enumerate(steps)]
-        return [*looks, (self._steps, self._look(len(QUARTERS)))]
+        scores = [(step, self._at(place)) for place, step in enumerate(steps)]
+        return [*scores, (self._steps, self._at(len(QUARTERS)))]
 
     @property
     def _plain(self) -> float:
         """Score of the campaign's own schedule without a cooldown, from the last weights."""
         if self.plan.campaign.settings.cooldown_steps:
-            return _look(self._of("horizon")[0], 0)
-        return self._look(len(QUARTERS))
+            return _at(self._of("horizon")[0], 0)
+        return self._at(len(QUARTERS))
 
     @property
     def _steps(self) -> int:
@@ -176,8 +176,8 @@ class ConfigRuns:
         """Return the runs of the campaign's own length that are scored once."""
         return [*self._of("horizon"), *self._of("cooldown")]
 
-    def _look(self, place: int) -> float:
-        return _look(self._of("own")[0], place)
+    def _at(self, place: int) -> float:
+        return _at(self._of("own")[0], place)
 
     def _of(self, kind: Kind) -> list[TrialOk | TrialFailed]:
         return [result for planned, result in self.results.items() if planned.kind == kind]
@@ -193,13 +193,13 @@ def conclude(plan: CalibrationPlan, runs: Sequence[ConfigRuns]) -> Calibrated | 
     long = [one.long_score for one in known]
     if len(known) < FEWEST or len({score for score in long if math.isfinite(score)}) < FEWEST:
         return None
-    by_config = [one.ways() for one in known]
-    names = [name for name in by_config[0] if all(name in ways for ways in by_config)]
-    own_s = fmean(next(iter(ways.values())).seconds for ways in by_config)
+    by_config = [one.metrics() for one in known]
+    names = [name for name in by_config[0] if all(name in one for one in by_config)]
+    own_s = fmean(next(iter(one.values())).seconds for one in by_config)
     scored = {
         name: Scored(
-            [ways[name].score for ways in by_config],
-            fmean(ways[name].seconds for ways in by_config) / own_s,
+            [one[name].score for one in by_config],
+            fmean(one[name].seconds for one in by_config) / own_s,
         )
         for name in names
     }
@@ -215,7 +215,7 @@ def conclude(plan: CalibrationPlan, runs: Sequence[ConfigRuns]) -> Calibrated | 
         nonfinite=sum(math.isinf(score) for score in long),
         left_out=len(runs) - len(known),
         best_n=len(best_of(long)),
-        ways=ways_of(scored, long),
+        proxy_metrics=compared(scored, long),
         steps_curve=tuple(_steps_curve(known, long)),
         long_runs=_long_runs(known),
     )
@@ -243,9 +243,9 @@ def _score(result: TrialOk | TrialFailed) -> float:
     return result.val_bpb if isinstance(result, TrialOk) else math.inf
 
 
-def _look(result: TrialOk | TrialFailed, place: int) -> float:
+def _at(result: TrialOk | TrialFailed, place: int) -> float:
     """Return the score at one of the run's checkpoints; the place after the last means its final
     score."""
     if isinstance(result, TrialFailed):
         return math.inf
-    return result.looks_bpb[place] if place < len(result.looks_bpb) else result.val_bpb
+    return result.checkpoints_bpb[place] if place < len(result.checkpoints_bpb) else result.val_bpb
