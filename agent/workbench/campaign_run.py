@@ -15,6 +15,7 @@ from rich.console import Console
 from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S, BackgroundLogger
 from agent.loggers.base import CampaignFacts
 from agent.loggers.choice import LogTarget, log_targets
+from agent.loggers.git_branch import GitBranch
 from agent.loggers.notices import KeepNotices, Notifier
 from agent.loggers.watching import LoggingWatcher
 from agent.menu.files import ProxyMenu, load_menu, menu_of
@@ -57,6 +58,7 @@ def run_campaign(
     program: Path | None = None,
     priors: Sequence[Path] = (),
     log: Sequence[str] = (),
+    git: bool = False,
     target_tokens: Callable[[str], int | None] = lambda _menu_name: None,
     notifier: Notifier | None = None,
     confirming: bool = False,
@@ -69,6 +71,7 @@ def run_campaign(
 
     :param priors: earlier campaigns that the proposers learn from.
     :param log: ``--log`` options.
+    :param git: whether to commit each keep to a branch of the script's repository.
     :param target_tokens: returns the token budget of the target whose proxies the menu of a name
         has, if any.
     :param notifier: sends the notices; None: one without addresses but those of the environment.
@@ -93,17 +96,19 @@ def run_campaign(
         directory, settings, menu, console, allow_unsandboxed=allow_unsandboxed
     ) as session:
         rails.memory = session.memory.model
+        branch = GitBranch(session.campaign) if git else None
         greet(
             session,
             f"proposer  {choice.description}",
             *(f"prior     {one}" for one in known),
+            *([branch.note] if branch else ()),
             target_tokens=target_tokens(menu.name),
         )
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)
         try:
-            reached = _work(session, rails, choice, goal, known, targets, notifier)
-            result = _report(session, reached, confirming=confirming, as_json=as_json)
+            reached = _work(session, rails, choice, goal, known, targets, notifier, branch)
+            result = _report(session, reached, branch, confirming=confirming, as_json=as_json)
             notifier.send(directory, "finished", f"{reached}: {result}")
         except Exception as error:
             fix = "fix this, then run the same loop command again"
@@ -114,9 +119,13 @@ def run_campaign(
                 session.say(failed, "yellow")
 
 
-def _report(session: Session, reached: str, *, confirming: bool, as_json: bool) -> str:
+def _report(
+    session: Session, reached: str, branch: GitBranch | None, *, confirming: bool, as_json: bool
+) -> str:
     """Print what the session found, and return the finding in one sentence."""
     confirmation = _Confirmation.of(session) if confirming else _Confirmation()
+    if branch is not None and (line := branch.tag(confirmation.found)) is not None:
+        session.say(line)
     usage = session.sampler.summary(read_environment().usd_per_kwh)
     if as_json:
         summary = _summary(session.campaign, usage) | {"ended": reached}
@@ -142,6 +151,7 @@ def _work(
     priors: Sequence[Prior],
     targets: Sequence[LogTarget],
     notifier: Notifier,
+    branch: GitBranch | None,
 ) -> str:
     campaign = session.campaign
     display = display_for(session.console, Progress(campaign, goal))
@@ -150,6 +160,8 @@ def _work(
     loggers = [target.started(facts) for target in targets]
     if notifier.keeps:
         loggers.append(BackgroundLogger("notices", lambda: KeepNotices(notifier, facts.directory)))
+    if branch is not None:
+        loggers.append(BackgroundLogger("git", lambda: branch))
     watcher = LoggingWatcher(display, loggers, on_trouble=scribe.take_note)
     loop = Loop(
         campaign=campaign,

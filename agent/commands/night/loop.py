@@ -75,6 +75,12 @@ NotifyOption = Annotated[
 KeepsOption = Annotated[
     bool, typer.Option("--notify-keeps", help="Send a notice for each kept config, too.")
 ]
+GitOption = Annotated[
+    bool,
+    typer.Option(
+        "--git", help="Commit each keep to a branch of your script's repository (see own-trainer)."
+    ),
+]
 ConfirmOption = Annotated[
     bool,
     typer.Option(
@@ -104,7 +110,7 @@ PANELS = {
         *("device", "lanes", "threads", "executor", "device_kind"),
         *("trial_wall_s", "trial_memory_gib", "allow_unsandboxed"),
     ),
-    "Output": ("log", "notify", "notify_keeps", "as_json"),
+    "Output": ("log", "notify", "notify_keeps", "git", "as_json"),
 }
 """The options of ``loop --help`` by panel; the first panel holds those that everyone needs."""
 
@@ -123,6 +129,7 @@ def loop(
     log: LogOption = None,
     notify: NotifyOption = None,
     notify_keeps: KeepsOption = False,
+    git: GitOption = False,
     confirm: ConfirmOption = True,
     allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
@@ -142,6 +149,7 @@ def loop(
         program=program,
         priors=prior or (),
         log=log or (),
+        git=git,
         target_tokens=_target_tokens,
         notifier=Notifier(notify or (), keeps=notify_keeps),
         confirming=confirm,

@@ -143,7 +143,7 @@ def test_the_command_and_the_report_show_the_comparison(tmp_path: Path) -> None:
     assert compare_campaigns(a, b).conclusion in text
     done = installed("report", f"--campaign={a}", f"--against={b}")
     assert done.returncode == 0, done.stderr
-    assert "diff compare" in (a / "report" / "index.html").read_text("utf-8")
+    assert "diff compare" in (a / "report" / "report.html").read_text("utf-8")
     empty = tmp_path / "empty"
     shutil.copytree(a, empty)
     (empty / "trajectory.jsonl").write_text("")
