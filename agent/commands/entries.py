@@ -105,7 +105,7 @@ _ENTRIES = (
         "Examine",
         "sql",
         "record.sql:sql",
-        "Query a campaign in SQL: iterations, trials, configs, confirmations.",
+        "Query a campaign in SQL: iterations, trials, configs, gains.",
     ),
     Entry(
         "Examine",

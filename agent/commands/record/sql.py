@@ -39,7 +39,7 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
 ) -> None:
-    """Query a campaign in SQL: iterations, trials, configs, confirmations.
+    """Query a campaign in SQL: iterations, trials, configs, gains.
 
     The query cannot write anything, and a running loop is not disturbed. A query may take a minute.
     """
