@@ -19,7 +19,7 @@ from trainer.spec import CommandOk, CurvePoint
         ([], False),
     ],
 )
-def test_a_script_that_trains_as_long_as_it_likes_is_told(
+def test_a_script_that_ignores_the_requested_length_fails(
     printed: range, *, ended_elsewhere: bool
 ) -> None:
     curve = [CurvePoint(step=step, loss=2 - step / 1000, elapsed_s=1.0) for step in printed]
@@ -27,5 +27,4 @@ def test_a_script_that_trains_as_long_as_it_likes_is_told(
         score=1.0, direction="minimise", steps=None, train_s=1.0, setup_s=0.1, peak_mem_gib=0.1
     )
     verdict = judge_run(curve, result, steps=200, warmup=0)
-    assert ("200 were asked for" in verdict.explanation) is ended_elsewhere
     assert (verdict.outcome == "failed") is ended_elsewhere
