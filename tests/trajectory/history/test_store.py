@@ -114,7 +114,7 @@ def overwrite_middle(path: Path) -> None:
 
 def other_columns(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE configs_v5 RENAME COLUMN evidence TO proof")
+        connection.execute("ALTER TABLE configs_v6 RENAME COLUMN evidence TO proof")
     connection.close()
 
 
@@ -127,13 +127,13 @@ def other_layout(path: Path) -> None:
 
 def nonsense_inside(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE configs_v5 SET evidence = '{\"no\": 1}' WHERE position = 3")
+        connection.execute("UPDATE configs_v6 SET evidence = '{\"no\": 1}' WHERE position = 3")
     connection.close()
 
 
 def nonsense_tally(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE campaigns_v5 SET tally = '?'")
+        connection.execute("UPDATE campaigns_v6 SET tally = '?'")
     connection.close()
 
 
@@ -190,7 +190,7 @@ def test_damaged_under_a_running_writer_it_is_built_anew(journal: Path, where: P
         for number, row in enumerate(rows):
             if number == 20:
                 with sqlite3.connect(where) as connection:
-                    connection.execute("DROP TABLE trials_v5")
+                    connection.execute("DROP TABLE trials_v6")
                 connection.close()
             history.add(row, record.append(row))
         assert history.note is not None
@@ -402,7 +402,7 @@ def test_an_index_that_lacks_rows_is_not_taken_for_whole(journal: Path, where: P
     """An earlier version left such an index if its server had come back empty. The recorded extent
     is right, but rows are missing."""
     rows = indexed(journal, where, 20)
-    for lost in ("FROM rows_v5 WHERE line IN (4, 5)", "FROM configs_v5 WHERE position < 3"):
+    for lost in ("FROM rows_v6 WHERE line IN (4, 5)", "FROM configs_v6 WHERE position < 3"):
         change(where, f"DELETE {lost}")
         with History.open(where, journal) as history:
             assert history.note is not None
@@ -418,10 +418,10 @@ def test_what_could_not_be_settled_stays_in_doubt(journal: Path, where: Path) ->
     with Journal(journal) as record, History.open(where, journal) as history:
         for row in rows[:-1]:
             history.add(row, record.append(row))
-        change(where, REFUSING.format(table="campaigns_v5"))
+        change(where, REFUSING.format(table="campaigns_v6"))
         with pytest.raises(HistoryError):
             history.add(rows[-1], record.append(rows[-1]))
-        change(where, "DELETE FROM rows_v5 WHERE line IN (7, 8)")
+        change(where, "DELETE FROM rows_v6 WHERE line IN (7, 8)")
         iterations = [row for row in rows if isinstance(row, IterationRow)][::-1]
         assert history.iterations() == iterations, "of one made in memory"
         change(where, "DROP TRIGGER refusing")
@@ -443,7 +443,7 @@ def test_a_row_that_does_not_go_with_the_index_is_held_against_the_journal(
     with Journal(journal) as record, History.open(where, journal) as history:
         for row in rows[:2]:
             history.add(row, record.append(row))
-        change(where, "UPDATE configs_v5 SET config_hash = 'forgotten'")
+        change(where, "UPDATE configs_v6 SET config_hash = 'forgotten'")
         history.add(rows[2], record.append(rows[2]))
         assert_equal_to(history, rows)
         wrong = iteration_row(2, candidate, (trial(4, unknown, 0, ok(4.2), "reference"),))

@@ -37,7 +37,7 @@ def test_what_was_drawn_is_shown_until_it_is_closed(tmp_path: Path, temporary: P
     album = Album(tmp_path, [sys.executable, "-c", DRAWS])
     assert album.state(7, 3).drawing
     wait_until(lambda: not album.state(7, 3).drawing)
-    assert (album.state(7, 3).names, album.look(7, 3).error) == (("progress",), None)
+    assert (album.state(7, 3).names, album.state(7, 3).error) == (("progress",), None)
     assert album.file("../progress") is None
     assert (album.file("progress") or Path()).read_text("utf-8") == "<svg/>"
     album.close()

@@ -68,15 +68,15 @@ def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "DROP TABLE rows_v5",
-        "DELETE FROM trials_v5",
+        "DROP TABLE rows_v6",
+        "DELETE FROM trials_v6",
         "ATTACH 'stolen.sqlite' AS s",
         "VACUUM INTO 'stolen.sqlite'",
         "PRAGMA query_only = OFF",
         "SELECT * FROM pragma_database_list",
         "SELECT load_extension('x')",
         "CREATE TEMP TABLE t (a)",
-        "SELECT 1; DROP TABLE rows_v5",
+        "SELECT 1; DROP TABLE rows_v6",
         "SELECT zeroblob(100000000)",
         f"{ENDLESS} count(*) FROM t",
         f"{ENDLESS} zeroblob(10000000) FROM t",
