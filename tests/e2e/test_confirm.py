@@ -173,10 +173,9 @@ def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     assert again.returncode == 1
 
     journal = toy.campaign / "trajectory.jsonl"
-    mine = f'"train_tokens":{first["train_tokens"]},"reference"'
-    theirs = f'"train_tokens":{first["train_tokens"] - 1},"reference"'
-    assert mine in journal.read_text()
-    journal.write_text(journal.read_text().replace(mine, theirs))
+    changed = json.dumps(first | {"train_tokens": first["train_tokens"] - 1})
+    later = journal.read_text().split("\n", 1)[1]
+    journal.write_text(f"{changed}\n{later}")
     refused = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}")
     assert refused.returncode == 1
 

@@ -82,8 +82,8 @@ def test_unconfined_they_could(nobody: int, trials: Path) -> None:
 def as_user(uid: int, toy: Toy, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", BECOME, str(uid), *command],
-        cwd=ROOT,
-        env=toy.environment,
+        cwd=toy.home,
+        env={**toy.environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
