@@ -27,12 +27,20 @@ from trajectory.confirmation import FEWEST_SEEDS, LEVEL
 from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
-from trajectory.rows import CampaignRow, ConfirmedRow, ConfirmRow, IterationRow
+from trajectory.rows import (
+    CampaignRow,
+    ConfirmedRow,
+    ConfirmRow,
+    EvaluationProtocol,
+    IterationRow,
+)
 from trajectory.statistics.population import Posterior
 
+_SEARCH_ONLY = {"reference", "seed"}
+"""Fields of the evaluation protocol that decide what is searched, not what a score means."""
 _PROTOCOL = (
-    *("budget", "horizon_steps", "cooldown_steps", "average", "backend", "device", "compile"),
-    *("cudnn_attention", "reserve_holdout", "train_tokens"),
+    *(name for name in EvaluationProtocol.model_fields if name not in _SEARCH_ONLY),
+    "train_tokens",
 )
 """Fields of the first row that decide what a score means, beside the text, script and measure."""
 _ABOUT_ITSELF = {"kind", "schema_", "id", "created_at", "sandbox", "corpus", "script", "measure"}
