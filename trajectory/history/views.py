@@ -29,6 +29,8 @@ MOST_ROWS = 100_000
 MOST_BYTES = 256 << 20
 """Most text that an answer may hold."""
 _MOST_CELL_BYTES = 16 << 20
+_MOST_PATTERN_BYTES = 1000
+"""Longest pattern of LIKE and GLOB, whose comparison with one text cannot be interrupted."""
 _STEPS = 10_000
 """Instructions of SQLite's machine between two looks at the clock."""
 _ALLOWED = {
@@ -212,6 +214,7 @@ def open_views(where: str | Path, journal: Path) -> Iterator[Views]:
         connection.execute("PRAGMA query_only=ON")
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_CELL_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _MOST_PATTERN_BYTES)
         connection.set_authorizer(_authorize)
         try:
             yield Views(connection, history.note)
