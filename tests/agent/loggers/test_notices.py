@@ -19,6 +19,7 @@ from agent.loggers.notices import Notifier
 from autoresearch.errors import SettingsError
 from tests.support.campaigns import Toy
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 from trajectory.proposals import Proposal
 from trajectory.queue import add
 
@@ -107,9 +108,18 @@ def test_the_loop_sends_its_end_its_keeps_and_its_trouble_and_writes_no_address(
         assert toy.iterations()[0]["decision"]["action"] == "keep"
         assert len(received) == 2
         received.clear()
+        (toy.campaign / "pause").touch()
+        running = toy.start(2, *urls)
+        wait_until(lambda: bool(received) or running.poll() is not None)
+        assert [one["title"] for one in received] == ["toy: paused"]
+        (toy.campaign / "pause").unlink()
+        output, _ = running.communicate()
+        assert running.returncode == 0, output
+        assert len(received) == 2
+        received.clear()
         shutil.rmtree(toy.campaign / "in_flight")
         (toy.campaign / "in_flight").write_text("no folder, so no iteration can begin")
-        done = toy.loop(2, *urls)
+        done = toy.loop(3, *urls)
         assert done.returncode == 1
         assert len(received) == 1
     assert [row["event"] for row in toy.rows() if row["kind"] == "event"][-1] == "stopped"

@@ -64,3 +64,18 @@ def test_a_killed_process_is_trouble_and_one_that_ended_is_not(tmp_path: Path) -
     assert lock_state(directory) == "abandoned"
     code, [seen] = status(directory)
     assert (code, seen["state"]) == (1, "in trouble")
+
+
+def test_watching_ends_when_no_campaign_runs_any_more(tmp_path: Path) -> None:
+    directory = write_campaign(tmp_path / "c", simulated(3)).parent
+    words = [str(COMMAND), "status", "--json", "--watch", str(directory)]
+    lock = CampaignLock(directory)
+    lock.acquire()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        [running] = json.loads(watching.stdout.readline())
+        lock.release()
+        [*_, last] = watching.stdout
+    assert running["state"] == "running"
+    assert json.loads(last)[0]["state"] == "at rest"
+    assert watching.returncode == 3
