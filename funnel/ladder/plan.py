@@ -84,7 +84,7 @@ class Planner:
         )
 
     def would_make(self, plan: LadderPlanRow) -> bool:
-        """Return whether a plan that was begun has these recipes and options."""
+        """Return whether an existing plan has the same recipes and options as this planner."""
         mine = self.candidates
         return (plan.asked, plan.winner, plan.baseline, plan.source_steps) == (
             self.asked,

@@ -1,9 +1,9 @@
-"""Limits on how long and how many connections may keep the server waiting.
+"""Limit how long a connection may keep the live page's server waiting.
 
-uvicorn waits forever for a request that was begun and never ended, so a client that begins enough
-of them locks out all others. Here, a connection has :data:`REQUEST_S` for each request. If there
-are too many connections, the server closes the one that has kept it waiting longest. It never
-closes a connection whose request is being answered, such as an event stream.
+uvicorn waits forever for a request that a client started and never finished, so a client that
+starts enough of them locks out all others. Here a connection has :data:`REQUEST_S` for each
+request. If there are too many connections, the server closes the one that has kept it waiting
+longest. It never closes a connection whose request it is answering, such as an event stream.
 """
 
 from __future__ import annotations

@@ -107,9 +107,9 @@ def _prepare(session: Session, asked: Asked) -> Ladder:
 
 
 def _plan(log: LadderLog, planner: Planner) -> LadderPlanRow:
-    """Return the plan that was begun with these options, else a new one.
+    """Return the latest plan with these options, or a new plan if there is none.
 
-    Newer short runs may have changed the pace, and a plan must not change while its ladder runs.
+    A plan stays as it is while its ladder runs, although newer short runs may change the pace.
     """
     for plan in reversed(log.plans):
         if planner.would_make(plan):
