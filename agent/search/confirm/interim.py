@@ -71,7 +71,9 @@ def _left(
     known = {(one.choice, len(one.seeds), one.texts) for one in concluded}
     for (choice, texts, count), seeds in _begun(runs, baseline).items():
         seen = len(seeds - {question.seeds[0]})
-        same = choice == question.choice and bool(texts & question.texts)
+        # A script's runs, and those on the search's own text, name no text at all.
+        alike = texts == question.texts or not texts.isdisjoint(question.texts)
+        same = choice == question.choice and alike
         if (choice, count, texts) in known or (same and count == len(question.seeds)):
             continue
         yield seen if same and count > len(question.seeds) else min(seen, 1)

@@ -48,12 +48,13 @@ class Campaign:
         return self._told[::-1] if kind is ConfirmedRow else self._runs[::-1]
 
     def watched(
-        self, done: int, asked: int | None, name: str, choice: Config = CHOICE, rank: int = 1
+        self, done: int, asked: int | None, name: str | None, choice: Config = CHOICE, rank: int = 1
     ) -> None:
-        """Add a confirmation on this text that was stopped after ``done`` of its seeds."""
+        """Add a confirmation on this text that was stopped after ``done`` of its seeds; None: on
+        the score of the search, as a script's runs are."""
         campaign: Any = self
         plan = ConfirmPlan.of(campaign, top=1, seeds=asked or done)
-        scored = text(name)
+        scored = text(name or "")
         for config, place in ((BASELINE, 9), (choice, rank)):
             for seed in plan.seeds[:done]:
                 score = TextScore(
@@ -68,7 +69,7 @@ class Campaign:
                     ConfirmRow(
                         at=at(0),
                         rank=place,
-                        texts=(scored.sha256,),
+                        texts=(scored.sha256,) if name else (),
                         seeds=asked,
                         config=config,
                         config_hash=config.config_hash,
@@ -129,6 +130,16 @@ def test_whoever_ends_one_when_it_looks_good_has_looked(seen: int, asked: int) -
     assert campaign.analyses(seen, "own") == seen - 1
     assert campaign.analyses(seen, "own") == seen - 1
     assert campaign.analyses(asked, "own") == 1  # the conclusion above; the runs are its own
+
+
+def test_the_runs_of_a_script_are_no_earlier_analysis_of_their_own_conclusion() -> None:
+    campaign = Campaign()
+    campaign.watched(6, 6, None)
+    assert campaign.analyses(6) == 0
+    assert campaign.analyses(6) == 0
+    stopped = Campaign()
+    stopped.watched(4, 12, None)
+    assert stopped.analyses(4) == 3
 
 
 def test_ended_early_on_one_of_the_texts_it_counts_too() -> None:
