@@ -3,7 +3,8 @@
 From the first bad step on, nothing is updated (:mod:`trainer.backends.optimizer`). So a trial ends
 with the weights that made the step, and its batch can be drawn again. The check repeats the step on
 torch's own operators. If it is finite there, the check replaces each kind of kernel in turn and
-names those without which the step is finite.
+names those without which the step is finite. Megatron-Core's operators cannot be replaced one by
+one: its weights are copied to a model on torch's own operators.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from autoresearch.errors import MachineryError
 from trainer.backends.attention import attending_by_formula
 from trainer.backends.kernels import operations
 from trainer.backends.torch_gpt import TorchGPT
-from trainer.training.data import Batches
 from trainer.training.train import TrialStopped
 
 DIVERGED = 10.0
@@ -33,21 +33,25 @@ weight by at most some tens of learning rates."""
 
 
 @contextmanager
-def checking_kernels(model: nn.Module, batches: Batches) -> Iterator[None]:
+def checking_kernels(
+    model: nn.Module, batches: Callable[[int], tuple[Tensor, Tensor]]
+) -> Iterator[None]:
     """Check the kernels if a trial ends as ``nonfinite`` while the block runs.
+
+    ``batches`` returns the inputs and targets of a step by its number, from 1.
 
     :raises MachineryError: if kernels are at fault and not the config; it names them.
     """
     try:
         yield
     except TrialStopped as stop:
-        if stop.status == "nonfinite" and isinstance(model, TorchGPT) and model.kernels:
+        if stop.status == "nonfinite":
             traceback.clear_frames(stop.__traceback__)  # frees the optimizer's state
             _check(model, batches(stop.steps + 1), stop)
         raise
 
 
-def _check(model: TorchGPT, batch: tuple[Tensor, Tensor], stop: TrialStopped) -> None:
+def _check(model: nn.Module, batch: tuple[Tensor, Tensor], stop: TrialStopped) -> None:
     try:
         found = _found(model, batch)
     except Exception:  # noqa: BLE001 (mostly memory; without a check the config stays at fault)
@@ -56,27 +60,44 @@ def _check(model: TorchGPT, batch: tuple[Tensor, Tensor], stop: TrialStopped) ->
     if found:
         raise MachineryError(
             f"kernels failed and not the config: {stop}, but {found}; report this with trainer.log"
-            " and the GPU's name, and train another campaign with --compile or another torch"
+            " and the GPU's name, and train another campaign with --compile, another torch or"
+            " backend torch"
         )
 
 
-def _found(model: TorchGPT, batch: tuple[Tensor, Tensor]) -> str:
+def _found(model: nn.Module, batch: tuple[Tensor, Tensor]) -> str:
     """Return what is wrong with which kernels, as a clause; empty if nothing is."""
-    weights = torch.stack([p.detach().isfinite().all() for p in model.parameters()])
-    if not weights.all():
-        if model.config.lr > BOUNDED_LR:
-            return ""
-        return "its weights are not finite after a finite step: the update (adamw) is wrong"
-    with model.on_torch_operators(), attending_by_formula():
-        loss, grad_norm = _step(model, batch, rows=1)
-    if not (math.isfinite(grad_norm) and loss < DIVERGED * math.log(model.embedding_VD.shape[0])):
+    reference = _reference(model)
+    if reference is None:
         return ""
-    whole = partial(_step, model, batch, rows=len(batch[0]))
+    weights = torch.stack([p.detach().isfinite().all() for p in reference.parameters()])
+    if not weights.all():
+        wrong = "its weights are not finite after a finite step: the update (adamw) is wrong"
+        return wrong if reference.config.lr <= BOUNDED_LR else ""
+    with reference.on_torch_operators(), attending_by_formula():
+        loss, grad_norm = _step(reference, batch, rows=1)
+    uniform = math.log(reference.embedding_VD.shape[0])
+    if not (math.isfinite(grad_norm) and loss < DIVERGED * uniform):
+        return ""
     found = f"torch's own operators give a loss of {loss:.4g} from the same weights and batch"
+    if reference is not model:
+        return f"{found}; at fault: Megatron-Core's or TransformerEngine's operators"
+    whole = partial(_step, reference, batch, rows=len(batch[0]))
     if _is_finite(whole):
         return f"{found}, and so do the kernels in training: scoring, or the GPU, is unreliable"
-    at_fault = [name for name, without in _suspects(model).items() if _is_finite(whole, without)]
-    return f"{found}; at fault: {', '.join(at_fault or model.kernels)}"
+    suspects = _suspects(reference).items()
+    at_fault = [name for name, without in suspects if _is_finite(whole, without)]
+    return f"{found}; at fault: {', '.join(at_fault or reference.kernels)}"
+
+
+def _reference(model: nn.Module) -> TorchGPT | None:
+    """Return a model of the same weights that can run on torch's own operators, if ``model``
+    does not do so already."""
+    # Megatron-Core's model has it, and naming its class here would import Megatron-Core.
+    as_torch: Callable[[], TorchGPT] | None = getattr(model, "as_torch", None)
+    if as_torch is not None:
+        return as_torch()
+    return model if isinstance(model, TorchGPT) and model.kernels else None
 
 
 def _suspects(model: TorchGPT) -> dict[str, AbstractContextManager[None]]:

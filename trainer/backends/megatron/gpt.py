@@ -36,7 +36,7 @@ from trainer.backends.linear_cross_entropy import exact_nll_of_logits
 from trainer.backends.megatron.optimizer import MegatronAdamW, is_block_matrix, mixed
 from trainer.backends.megatron.recipe import layers, remove_norm_biases, transformer_config
 from trainer.backends.megatron.vocabulary import FilledUpGPT
-from trainer.backends.megatron.weights import load_from_torch
+from trainer.backends.megatron.weights import load_from_megatron, load_from_torch
 from trainer.backends.optimizer import Optimizer
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.backends.versions import Trio
@@ -87,6 +87,7 @@ class MegatronGPT(nn.Module):
         fp8: Fp8Recipe,
     ) -> None:
         super().__init__()
+        self._config = config
         self._engine = engine
         self._multiple = MULTIPLE if config.precision == "fp8" else 1
         self._vocab_size = vocab_size
@@ -114,6 +115,13 @@ class MegatronGPT(nn.Module):
     def gpt(self) -> nn.Module:
         """Return Megatron-Core's model."""
         return self.model
+
+    def as_torch(self) -> TorchGPT:
+        """Return the same model with the same weights on torch's own operators, in fp32."""
+        fp32 = self._config.model_copy(update={"precision": "fp32"})
+        twin = TorchGPT(fp32, self._vocab_size, next(self.gpt.parameters()).device)
+        load_from_megatron(twin, self.gpt)
+        return twin
 
     @property
     def block_matrices(self) -> list[nn.Parameter]:

@@ -48,6 +48,17 @@ def load_from_torch(model: nn.Module, source: TorchGPT) -> None:
         raise ValueError(f"nothing to load into Megatron-Core's {', '.join(sorted(targets))}")
 
 
+@torch.no_grad()
+def load_from_megatron(target: TorchGPT, model: nn.Module) -> None:
+    """Give ``target`` the weights of ``model``, a Megatron-Core GPTModel of the same config."""
+    held = dict(model.named_parameters())
+    for name, parameter in target.named_parameters():
+        weight: Tensor = held[_megatron_name(name, _has_fused_norms(held))]
+        if name.endswith(".qkv_RD"):
+            weight = _rows_by_kind(weight, target.config.n_head, target.config.kv_heads)
+        parameter.copy_(weight[: parameter.shape[0]])
+
+
 def as_megatron(
     source: TorchGPT, *, fused_norms: bool, gradients: bool = False
 ) -> Iterator[tuple[str, Tensor]]:
@@ -112,3 +123,10 @@ def _rows_by_group(qkv_RD: Tensor, n_head: int, n_kv_head: int) -> Tensor:
     q_HKD, k_GKD, v_GKD = heads_HKD.split_with_sizes((n_head, n_kv_head, n_kv_head))
     q_GhKD = q_HKD.view(n_kv_head, n_head // n_kv_head, -1, width)
     return torch.cat((q_GhKD, k_GKD[:, None], v_GKD[:, None]), dim=1).reshape(qkv_RD.shape)
+
+
+def _rows_by_kind(qkv_RD: Tensor, n_head: int, n_kv_head: int) -> Tensor:
+    """Reorder rows from (G, H / G + 2, K) to (H, K), (G, K), (G, K)."""
+    heads_GhKD = qkv_RD.view(n_kv_head, n_head // n_kv_head + 2, -1, qkv_RD.shape[1])
+    parts = (heads_GhKD[:, :-2], heads_GhKD[:, -2], heads_GhKD[:, -1])
+    return torch.cat([part.reshape(-1, qkv_RD.shape[1]) for part in parts])

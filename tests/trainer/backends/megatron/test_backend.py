@@ -34,6 +34,8 @@ from trainer.backends.versions import Trio, check_trio
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import parameter_count
 from trainer.spec import BackendName, Budget, Config, Fp8Recipe
+from trainer.training.kernel_check import checking_kernels
+from trainer.training.train import TrialStopped
 
 CPU = torch.device("cpu")
 VOCAB = 257
@@ -134,6 +136,8 @@ def agree(recipe: Config) -> None:
     in fp32."""
     source, model = stirred(recipe), build(recipe)
     load_from_torch(model.gpt, source)
+    for ours, back in zip(source.parameters(), model.as_torch().parameters(), strict=True):
+        assert torch.equal(ours, back)
     tokens_BT, targets_BT = batch()
 
     ours, theirs = source.logits(tokens_BT), model.logits(tokens_BT)
@@ -153,6 +157,28 @@ def agree(recipe: Config) -> None:
         assert parameters[name].grad is not None, name
         difference = (parameters[name].grad - gradient).abs().max()
         assert difference < 1e-4 * gradient.abs().max(), name
+
+
+@needs_megatron
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("diverged", "stopped"), [(False, MachineryError), (True, TrialStopped)], ids=["nan", "config"]
+)
+def test_a_nan_of_megatron_s_operators_is_told_from_a_config_that_diverges(
+    diverged: bool, stopped: type[Exception], precision: str
+) -> None:
+    recipe = small(precision=precision, seq_len=32, lr=2.0 if diverged else 0.001)
+    model = build(recipe)
+    if diverged:
+        with torch.no_grad():
+            next(model.gpt.parameters()).fill_(math.inf)
+    else:
+        model.gpt.decoder.register_forward_hook(lambda _module, _inputs, out: out * math.nan)
+    with pytest.raises(stopped) as stop, checking_kernels(model, lambda _step: batch(length=32)):
+        raise TrialStopped("nonfinite", "the loss is not finite", steps=3)
+    if not diverged:
+        assert "TransformerEngine" in str(stop.value)
 
 
 @needs_megatron
