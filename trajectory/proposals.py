@@ -48,7 +48,9 @@ Text: TypeAlias = Annotated[str, BeforeValidator(_encodable)]
 Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
 """Requested values by knob, valid or not, made safe to store."""
 
-RailName: TypeAlias = Literal["schema", "menu", "range", "cross", "memory", "novelty"]
+RailName: TypeAlias = Literal[
+    "schema", "menu", "range", "code", "cross", "memory", "novelty", "code_run"
+]
 
 
 class Proposal(Frozen):

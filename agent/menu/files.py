@@ -1,11 +1,12 @@
 """Read menus from TOML files: the shipped ones by name, others by path.
 
-``[knobs.NAME]`` tables hold a domain and a default, ``[tied]`` formulas of fields that follow the
-knobs. ``[constants]`` holds every other field of Config, ``[[constraints]]`` conditions over all of
-them in the language of :mod:`agent.menu.expressions`. ``[campaign]`` holds the budget and corpus
-that the menu was made for. With a ``[trainer]`` the menu is for a command, and its fields are the
-inputs of that command (:mod:`agent.menu.trainer_table`). A file that cannot be used is refused in
-one sentence that names the knob and the fix.
+``[knobs.NAME]`` tables hold a domain and a default, ``[code.NAME]`` tables the slots of the built-
+in GPT that a function may fill (:mod:`agent.menu.code_knob`), ``[tied]`` formulas of fields that
+follow the knobs. ``[constants]`` holds every other field of Config, ``[[constraints]]`` conditions
+over all of them in the language of :mod:`agent.menu.expressions`. ``[campaign]`` holds the budget
+and corpus that the menu was made for. With a ``[trainer]`` the menu is for a command, and its
+fields are the inputs of that command (:mod:`agent.menu.trainer_table`). A file that cannot be used
+is refused in one sentence that names the knob and the fix.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from agent.menu.code_knob import CODE_KEYS, CodeKnob
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
 from agent.menu.toml_files import TomlFiles, refuse_unknown
@@ -64,7 +66,17 @@ def parse_menu(toml: str, source: str) -> ProxyMenu:
 
 
 def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
-    parts = ("name", "doc", "knobs", "tied", "constants", "constraints", "campaign", "trainer")
+    parts = (
+        "name",
+        "doc",
+        "knobs",
+        "code",
+        "tied",
+        "constants",
+        "constraints",
+        "campaign",
+        "trainer",
+    )
     refuse_unknown(document, parts, "the menu")
     knobs = _table(document, "knobs")
     if not knobs:
@@ -73,10 +85,15 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     if not isinstance(constraints, list):
         raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
     trainer = _trainer(document)
+    code = _table(document, "code")
+    if code and trainer is not None:
+        raise ValueError("[code] is for the built-in trainer, and there is a [trainer]; remove one")
+    codes = [_code_knob(name, table) for name, table in code.items()]
     return ProxyMenu(
         name=_name(document.get("name")),
         doc=document.get("doc", ""),
-        knobs={name: _knob(name, table) for name, table in knobs.items()},
+        knobs={name: _knob(name, table) for name, table in knobs.items()}
+        | {knob.name: knob for knob in codes},
         tied=_formulas(_table(document, "tied")),
         constants=_table(document, "constants"),
         constraints=tuple(_record("a constraint", one, Constraint) for one in constraints),
@@ -98,6 +115,10 @@ def _name(name: object) -> str:
 
 def _knob(name: str, table: object) -> Knob:
     return _part(f"knob {name}", table, Knob.keys(), partial(Knob.read, name))
+
+
+def _code_knob(name: str, table: object) -> CodeKnob:
+    return _part(f"[code.{name}]", table, CODE_KEYS, partial(CodeKnob.read, name))
 
 
 def _formulas(table: dict[str, Any]) -> dict[str, str]:

@@ -16,8 +16,9 @@ from functools import cached_property
 from random import Random
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, InstanceOf, model_validator
 
+from agent.menu.code_knob import CodeKnob, check_stated
 from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
 from agent.menu.knob import Knob, MenuScalar
 from agent.menu.promises import check_command, check_names, check_readings, check_values
@@ -77,7 +78,7 @@ class ProxyMenu(Frozen):
 
     name: str
     doc: PlainText = ""
-    knobs: Mapping[str, Knob]
+    knobs: Mapping[str, InstanceOf[Knob]]
     """Knobs by name, in the file's order."""
     tied: Mapping[str, str] = {}
     """Formulas of the fields that follow the knobs, by field."""
@@ -108,6 +109,8 @@ class ProxyMenu(Frozen):
         complete = self._fields({**self.constants, **self.defaults})
         check_values(self.knobs, self.constants, complete)
         check_readings(self.knobs, self.readings, gpt(self.baseline))
+        for knob in self.code_knobs.values():
+            check_stated(knob, gpt(self.baseline))
 
     @property
     def measure(self) -> Measure:
@@ -141,6 +144,11 @@ class ProxyMenu(Frozen):
     def defaults(self) -> dict[str, Scalar]:
         """Default of every knob, in the menu's order."""
         return {name: knob.default for name, knob in self.knobs.items()}
+
+    @cached_property
+    def code_knobs(self) -> Mapping[str, CodeKnob]:
+        """Knobs whose value is the source of a function, in the menu's order."""
+        return {name: knob for name, knob in self.knobs.items() if isinstance(knob, CodeKnob)}
 
     @cached_property
     def domains(self) -> Mapping[str, Domain]:

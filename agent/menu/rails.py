@@ -1,15 +1,17 @@
 """Check proposals: the rails between a proposer's reply and a config that may be trained.
 
-Six checks run in a fixed order, the first refusal wins, and none of them asks a model:
+Eight checks run in a fixed order, the first refusal wins, and none of them asks a model:
 
     schema    exactly one JSON object with exactly ``changes`` and ``reason``
     menu      knobs of the menu, neither constants nor tied fields, and no more than
               ``max_changes`` of them
     range     each value in its knob's domain, converted to its type if that loses nothing:
               an int knob takes 4.0 and "4" as 4, but neither true nor 4.5
+    code      the source of each code knob by the static rails (:mod:`trainer.code.statics`)
     cross     the menu's constraints, and the trainer's own checks of a whole config
     memory    the predicted peak within the device's limit; off if unknown
     novelty   a config not yet tried, and not the reference itself, unless a replicate is asked for
+    code_run  the functions of a new config, run on small tensors in a sandbox, if a check is given
 
 A value equal to the reference's is no change. Such values are dropped before the menu is
 checked, so they do not count toward ``max_changes``, and the record lists them separately.
@@ -164,7 +166,10 @@ class Rails:
 
     def _range(self, changes: Mapping[str, Scalar]) -> None:
         for name, value in changes.items():
-            if clause := self.menu.knobs[name].why_not(value):
+            clause = self.menu.knobs[name].why_not(value)
+            if clause and name in self.menu.code_knobs:
+                raise _RefusedError("code", clause)
+            if clause:
                 raise _RefusedError("range", f"{clause}; choose a value inside that domain")
 
     def _cross(self, changes: Mapping[str, Scalar], reference: AnyConfig) -> AnyConfig:

@@ -32,6 +32,7 @@ from funnel.transfer.support import LadderSupport, RateRules, Verdict
 from funnel.transfer.warmup import WARMUP_RULES, WarmupRule
 from funnel.transfer.weight_decay import DECAY_RULES, DecayRule
 from funnel.transfer.width import WIDTH_RULES, WidthRule
+from trainer.code import SLOTS
 from trainer.spec import Config
 
 STRUCTURE = ("activation", "norm", "positions", "tie_embeddings", "seq_len")
@@ -221,7 +222,8 @@ def _config(leap: Leap, rules: RuleChoice, block_lr: float, base_lr: float) -> C
 
 
 def _values(source: Config, config: Config, why: dict[str, str]) -> Iterator[CarriedValue]:
-    for name in Config.model_fields:
+    unused = {slot.key for slot in SLOTS.values()} - source.code.keys()
+    for name in (name for name in Config.model_fields if name not in unused):
         field = "kv_heads" if name == "n_kv_head" else name
         yield CarriedValue(
             name=name,

@@ -60,6 +60,7 @@ def reasons(leap: Leap, rules: Rules, config: Config, *, asked: int | None) -> d
     """
     return {
         **dict.fromkeys(Config.model_fields, "the target's architecture"),
+        **dict.fromkeys(config.code, "as it is: the function"),
         **KEPT,
         "lr": _lr(leap, rules),
         "lr_warmup": _warmup(leap, rules, config),

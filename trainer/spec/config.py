@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     Discriminator,
     Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
     Tag,
     ValidationError,
+    create_model,
     model_serializer,
     model_validator,
 )
@@ -28,6 +31,7 @@ from autoresearch.values import (
     Scalar,
     explain,
 )
+from trainer.code import SLOTS, Slot, check_statically, normalize
 
 Activation: TypeAlias = Literal["gelu", "swiglu", "geglu", "relu2"]
 GATED_ACTIVATIONS: frozenset[str] = frozenset({"swiglu", "geglu"})
@@ -91,7 +95,30 @@ class CommandConfig(BaseConfig):
         return hash(frozenset(self.values.items()))
 
 
-class Config(BaseConfig):
+def _source(slot: Slot, source: str) -> str:
+    """Return a slot's source in its normal form, if every static rail passes it."""
+    if why := check_statically(slot.name, source):
+        raise ValueError(why.removeprefix(f"{slot.key}: "))
+    return normalize(slot, source)
+
+
+if TYPE_CHECKING:
+
+    class _WithCode(BaseConfig): ...
+
+else:
+    _WithCode = create_model(
+        "_WithCode",
+        __base__=BaseConfig,
+        **{
+            slot.key: (Annotated[str, AfterValidator(partial(_source, slot))], "")
+            for slot in SLOTS.values()
+        },
+    )
+    # A field for each slot, named ``code.NAME``: the source of its function; "": what is built in.
+
+
+class Config(_WithCode):
     """One complete recipe of the built-in GPT trainer.
 
     Every field of the first version is required. A field added later must have a default, which
@@ -169,6 +196,22 @@ class Config(BaseConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _code_is_used(self) -> Self:
+        """Refuse a function that would never be called; drop one that is what is built in."""
+        for key, source in self.code.items():
+            slot = SLOTS[key.removeprefix("code.")]
+            choice = getattr(self, slot.chosen_by, "")
+            builtin = slot.body(choice)
+            if builtin is None:
+                raise ValueError(
+                    f"{key} is not used with {slot.chosen_by} {choice}; set {slot.chosen_by} to "
+                    f"{' or '.join(slot.builtin)}, or leave {key} empty"
+                )
+            if source == normalize(slot, builtin):
+                self.__dict__[key] = ""  # so that equal recipes have equal hashes
+        return self
+
     @model_serializer(mode="wrap")
     def _as_older_versions_wrote_it(
         self, dump: SerializerFunctionWrapHandler, info: SerializationInfo
@@ -179,6 +222,12 @@ class Config(BaseConfig):
         if info.mode != "json":
             return values
         return {name: value for name, value in values.items() if value != _SILENT.get(name, ...)}
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Sources by key, of the slots whose function is not the one that is built in."""
+        sources = {slot.key: getattr(self, slot.key) for slot in SLOTS.values()}
+        return {key: source for key, source in sources.items() if source}
 
     @property
     def gated(self) -> bool:

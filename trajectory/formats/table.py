@@ -115,7 +115,12 @@ def trials_table(rows: Iterable[Row]) -> Table:
     first = begun[-1] if begun else None
     config = first.config if isinstance(first, BaselineRow) else None
     of_command = isinstance(config, CommandConfig)
-    kinds = _kinds_of(config)
+    menu = next((row.menu_toml for row in begun if isinstance(row, CampaignRow)), "")
+    kinds = {
+        name: kind
+        for name, kind in _kinds_of(config).items()
+        if not name.startswith("code.") or f"[{name}]" in menu
+    }
     knobs = tuple(
         Column(f"config.{name}", kind, "of the config that was trained")
         for name, kind in kinds.items()

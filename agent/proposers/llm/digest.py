@@ -242,9 +242,11 @@ REFUSED = {
     "schema": "were not in the form of the answer",
     "menu": "set a name that is no knob, or too many knobs",
     "range": "gave a value outside a knob's domain",
+    "code": "held code that the static rails refuse",
     "cross": "broke a constraint",
     "memory": "needed more memory than there is",
     "novelty": "were tried before, or changed nothing",
+    "code_run": "held code that failed a check when it ran on small tensors",
 }
 
 

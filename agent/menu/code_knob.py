@@ -1,0 +1,129 @@
+"""Define code knobs: a menu's ``[code.NAME]`` tables, each for one slot of the built-in GPT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any, Self
+
+from agent.menu.knob import Knob
+from autoresearch.domains.base import Bin, Domain
+from autoresearch.values import Scalar
+from autoresearch.words import json_text
+from trainer.code import MAX_CHARACTERS, Slot, check_statically, normalize, slot_of
+from trainer.spec import Config
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+CODE_KEYS = ("signature", "default", "doc")
+"""Keys that a ``[code.NAME]`` table may have."""
+
+
+class CodeSource(Domain):
+    """Sources of one slot's function that the static rails pass; "" is what is built in."""
+
+    name: str
+    """The slot's, without ``code.``."""
+    stated: str = ""
+    """Normalized source that the menu states for what is built in; "" if it states none."""
+    choices: tuple[str, ...] = ("",)
+    """Normalized sources that a sampler draws from; a proposer may write any other."""
+
+    @property
+    def slot(self) -> Slot:
+        """The slot."""
+        return slot_of(self.name)
+
+    def table(self) -> dict[str, Any]:
+        return {"type": "code", "signature": self.slot.signature}
+
+    def problem(self) -> str | None:
+        return None
+
+    def __str__(self) -> str:
+        return f"the source of one function, {self.slot.signature}"
+
+    @property
+    def ends(self) -> tuple[Scalar, ...]:
+        return self.choices
+
+    def contains(self, value: object) -> bool:
+        return self.why_not(value) is None
+
+    def why_not(self, value: object) -> str | None:
+        if not isinstance(value, str):
+            return f"{json_text(value)} is not {self}"
+        return check_statically(self.name, value)
+
+    def normal(self, value: Scalar) -> Scalar:
+        return normalize(self.slot, value) if isinstance(value, str) else value
+
+    def at(self, share: float) -> Scalar:
+        return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
+
+    def draw(self, rng: Random) -> Scalar:
+        return rng.choice(self.choices)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "maxLength": MAX_CHARACTERS}
+
+    def distribution(self) -> BaseDistribution:
+        from optuna.distributions import CategoricalDistribution  # noqa: PLC0415 (slow to load)
+
+        return CategoricalDistribution(list(self.choices))
+
+    def parameter(self, value: Scalar) -> Scalar | None:
+        return value if value in self.choices else None
+
+    @property
+    def cells(self) -> tuple[Scalar | Bin, ...]:
+        return self.choices
+
+
+class CodeKnob(Knob):
+    """A knob whose value is the source of a function."""
+
+    domain: CodeSource
+
+    @classmethod
+    def read(cls, name: str, table: Mapping[str, Any]) -> Self:
+        """Return the knob that a ``[code.NAME]`` table describes.
+
+        Its default is what the slot has built in unless ``default`` is another function.
+
+        :raises ValueError: one clause that names the key, the value seen and the fix.
+        """
+        slot = slot_of(name)
+        if table.get("signature", slot.signature) != slot.signature:
+            raise ValueError(
+                f"its signature is {json_text(table['signature'])}; write {slot.signature}"
+            )
+        stated = table.get("default", "")
+        if not isinstance(stated, str):
+            raise ValueError(f"its default is {json_text(stated)}; write it as a text")  # noqa: TRY004
+        if why := check_statically(name, stated):
+            raise ValueError(f"its default cannot be used: {why}")
+        stated = normalize(slot, stated)
+        is_builtin = stated in {normalize(slot, body) for body in slot.builtin.values()}
+        domain = CodeSource(name=slot.name, stated=stated if is_builtin else "")
+        return cls(
+            name=slot.key,
+            domain=domain if is_builtin else domain.model_copy(update={"choices": ("", stated)}),
+            default="" if is_builtin else stated,
+            doc=table.get("doc", ""),
+        )
+
+
+def check_stated(knob: CodeKnob, baseline: Config) -> None:
+    """Check that the function which a menu states as built in is what its baseline runs.
+
+    :raises ValueError: one clause that names the knob and the fix.
+    """
+    slot, stated = knob.domain.slot, knob.domain.stated
+    builtin = slot.body(getattr(baseline, slot.chosen_by, ""))
+    if stated and builtin is not None and stated != normalize(slot, builtin):
+        raise ValueError(
+            f"{knob.name} states a default that belongs to another {slot.chosen_by}; write "
+            f"default = {json_text(builtin)}, or leave it out"
+        )
