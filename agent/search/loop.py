@@ -247,7 +247,7 @@ class Loop:
             lanes=self.runner.places if several else None,
         )
         # First what is in no row: after a kill between the two it still counts for nothing.
-        self.scribe.not_needed(self._scheduler.speculation.unneeded())
+        self.scribe.not_needed(self._scheduler.unneeded())
         self._afterwards.write(row)
         self._work.add(row)
 

@@ -39,6 +39,10 @@ class Runner(Protocol):
     def curve(self, trial_id: str) -> list[CurvePoint]: ...
 
 
+TrialKey: TypeAlias = tuple[str, int, PruneRule | None]
+"""What tells the trials of a campaign apart: config hash, seed and prune rule."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The trial that a race needs next."""
@@ -49,6 +53,11 @@ class Wanted:
     prune: PruneRule | None = None
     then: tuple[Wanted, ...] = ()
     """Trials that it would want afterwards, in this order, if it stays undecided."""
+
+    @property
+    def key(self) -> TrialKey:
+        """Key of the trial; two races that want the same one share it."""
+        return self.config.config_hash, self.seed, self.prune
 
 
 @dataclass(frozen=True, slots=True)

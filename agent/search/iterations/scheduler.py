@@ -2,6 +2,10 @@
 
 One thread decides everything. It gives each iteration's trial to the executor, waits for the first
 one to end, and resumes the iteration that wanted it with the result.
+
+An idle lane runs a speculative trial, which a race may want next. A race decides on its seeds in
+order, so no decision depends on which trial ended first. A speculative trial that no race wants
+counts for nothing and is recorded as such. A wanted trial takes its lane at once.
 """
 
 from __future__ import annotations
@@ -11,20 +15,43 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 
 from agent.search.iterations.iteration import Iteration
-from agent.search.iterations.speculation import Speculation
-from agent.search.race import Outcome, Wanted
+from agent.search.race import Outcome, TrialKey, Wanted
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import Trial
 from agent.search.trials import TrialRunner
 from autoresearch.errors import AutoresearchError
-from trainer.spec import TrialSpec
 from trajectory.rows import TrialRecord
 
 PATIENCE_S = 1.0
 """Seconds an idle lane waits for an open proposal before it starts a speculative trial. Cancelling
 a speculative trial later costs the lane a start."""
+
+
+@dataclass(slots=True, eq=False)
+class InFlightTrial:
+    """A trial of the iterations in flight, from its start until a row holds it."""
+
+    key: TrialKey
+    trial: Trial
+    wanted_by: list[Iteration] = field(default_factory=list)
+    """Iterations whose races want it. Two may want the same trial of their reference."""
+    speculative_for: Iteration | None = None
+    """Iteration whose race may want it; None once a race does."""
+    record: TrialRecord | None = None
+    """Set once it has ended."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self.record is None
+
+    @property
+    def is_speculative(self) -> bool:
+        """Whether no race wants it yet."""
+        return self.speculative_for is not None
 
 
 @dataclass(slots=True)
@@ -39,25 +66,20 @@ class Scheduler:
     deferral: ExitStack = field(default_factory=ExitStack)
     """Held while a trial runs, since it is worth finishing: signals are only counted. Whoever uses
     a scheduler enters it, so that no deferral outlives the work."""
-    speculation: Speculation = field(init=False)
     _idle_since: float | None = None
     """Time since which a lane has been idle, by this process's clock."""
     _has_speculated: bool = False
     """Whether nothing has happened since the last speculation."""
-    _wanted_by: dict[Trial, list[Iteration]] = field(default_factory=dict)
-    """Running trials. Two races may want the same trial of their reference."""
+    _trials: dict[TrialKey, InFlightTrial] = field(default_factory=dict)
+    """All trials, in the order in which they were wanted, or started if none wanted them yet."""
+    _leaving: set[Trial] = field(default_factory=set)
+    """Cancelled trials that still hold their lanes."""
     _measured: deque[tuple[Iteration, TrialRecord]] = field(default_factory=deque)
     """Iterations whose trial has ended, with its record. They advance one at a time, because the
     row of one may replace the reference of the next."""
-    _of_references: dict[TrialSpec, TrialRecord] = field(default_factory=dict)
-    """Finished trials of references that are in no row yet."""
-    _shared: set[str] = field(default_factory=set)
-    """Trials that two races use."""
     _recorded: set[str] = field(default_factory=set)
-    """Shared trials that a row already holds."""
-
-    def __post_init__(self) -> None:
-        self.speculation = Speculation(self.runner)
+    """Trials that a row of this session holds."""
+    _unneeded: list[str] = field(default_factory=list)
 
     @property
     def is_held(self) -> bool:
@@ -65,9 +87,19 @@ class Scheduler:
         return self.stop.asked or self.trouble is not None
 
     @property
+    def wanted(self) -> list[InFlightTrial]:
+        """Running trials that a race wants."""
+        return [each for each in self._trials.values() if each.runs and not each.is_speculative]
+
+    @property
+    def speculative(self) -> list[InFlightTrial]:
+        """Running trials that no race wants yet, in the order of their starts."""
+        return [each for each in self._trials.values() if each.runs and each.is_speculative]
+
+    @property
     def _running(self) -> list[Trial]:
-        """All trials that have not ended, wanted or speculative."""
-        return [*self._wanted_by, *self.speculation.running, *self.speculation.leaving]
+        """All trials that have not ended."""
+        return [*(each.trial for each in self.wanted + self.speculative), *self._leaving]
 
     @contextmanager
     def outlasting(self) -> Iterator[None]:
@@ -93,16 +125,15 @@ class Scheduler:
         places = self.runner.places - len(self._running)
         if places <= 0:
             self._idle_since = None
-        if places <= 0 or self.is_held or self._measured or not self._wanted_by:
+        if places <= 0 or self.is_held or self._measured or not self.wanted:
             return
         now = time.monotonic()
         self._idle_since = now if self._idle_since is None else self._idle_since
         if self._has_speculated or (more_comes and now - self._idle_since < PATIENCE_S):
             return
         self._has_speculated = True
-        known = {_unnamed(trial.spec) for trial in self._wanted_by} | self._of_references.keys()
         with self.outlasting():
-            self.speculation.begin(self.iterations, places, known)
+            self._begin_speculative(places)
 
     def finished(self, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Iteration]:
         """Wait for the next event and return the iterations that are over, often none.
@@ -129,21 +160,36 @@ class Scheduler:
             self.runner.wait(self._running)
             done = [trial for trial in self._running if trial.done()]
         for trial in done:
-            self._end(trial)
+            with self.outlasting():
+                self._end(trial)
         return self._advance_measured()
 
     def own_trials(self, outcome: Outcome) -> tuple[TrialRecord, ...]:
-        """Return an outcome's trials that no other row holds. A shared trial belongs to the row of
-        the first race that ends."""
+        """Return an outcome's trials that no other row holds. A trial that two races want belongs
+        to the row of the first that ends."""
         mine = tuple(trial for trial in outcome.trials if trial.trial_id not in self._recorded)
-        recorded = {trial.trial_id for trial in mine}
-        self._recorded |= recorded & self._shared
-        self._of_references = {
-            spec: record
-            for spec, record in self._of_references.items()
-            if record.trial_id not in recorded
+        self._recorded.update(trial.trial_id for trial in mine)
+        self._trials = {
+            key: each
+            for key, each in self._trials.items()
+            if each.trial.spec.trial_id not in self._recorded
         }
         return mine
+
+    def unneeded(self) -> list[str]:
+        """Return speculative trials that count for nothing, each once."""
+        unneeded, self._unneeded = self._unneeded, []
+        return unneeded
+
+    def raise_trouble(self) -> None:
+        """Raise the pending error, if any.
+
+        :raises AutoresearchError: the error that stopped new trials.
+        """
+        if self.trouble is not None:
+            raise self.trouble
+
+    # --- races advance ---------------------------------------------------------------------------
 
     def _advance_measured(self) -> list[Iteration]:
         """Advance measured iterations until one is over, and return those that are."""
@@ -160,27 +206,6 @@ class Scheduler:
         self.iterations = [iteration for iteration in self.iterations if iteration.outcome is None]
         return over
 
-    def raise_trouble(self) -> None:
-        """Raise the pending error, if any.
-
-        :raises AutoresearchError: the error that stopped new trials.
-        """
-        if self.trouble is not None:
-            raise self.trouble
-
-    def _end(self, trial: Trial) -> None:
-        self._has_speculated = False
-        if trial not in self._wanted_by:
-            with self.outlasting():
-                self.speculation.end(trial)
-            return
-        iterations = self._wanted_by.pop(trial)
-        with self.outlasting():
-            record = self.runner.ended(trial)
-            if record.role == "reference":
-                self._of_references[_unnamed(trial.spec)] = record
-            self._measured.extend((iteration, record) for iteration in iterations)
-
     def _advance(self, iteration: Iteration, record: TrialRecord | None) -> None:
         """Resume an iteration with a record, up to the next trial that it wants."""
         self._has_speculated = False
@@ -192,42 +217,81 @@ class Scheduler:
                 )
             except StopIteration as ended:
                 iteration.outcome = ended.value
-                self.speculation.drop(iteration)
+                for each in list(self._trials.values()):
+                    if each.speculative_for is iteration:
+                        self._discard(each)
                 return
             iteration.then = wanted.then
             self._begin(iteration, wanted)
 
+    # --- trials begin and end --------------------------------------------------------------------
+
     def _begin(self, iteration: Iteration, wanted: Wanted) -> None:
-        spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
-        known = self._of_references.get(spec)
-        if known is not None:
-            self._shared.add(known.trial_id)
-            self._advance(iteration, known)
-            return
-        for trial, iterations in self._wanted_by.items():
-            if _unnamed(trial.spec) == spec:
-                self._shared.add(trial.spec.trial_id)
-                iterations.append(iteration)
+        """Start the trial that a race wants, unless it runs or has ended already."""
+        each = self._trials.pop(wanted.key, None)
+        is_new = each is None
+        if each is None:
+            if self.trouble is not None:
                 return
-        early = self.speculation.taken(spec)
-        if isinstance(early, TrialRecord):
-            if early.role == "reference":
-                self._of_references[spec] = early  # another race may want it too
-            self._advance(iteration, early)
-            return
-        if early is not None:
-            self._wanted_by[early] = [iteration]
-            return
-        if self.trouble is not None:
-            return
-        if not self._running:
-            self.deferral.enter_context(self.stop.deferred())
-        try:
-            self._wanted_by[self.runner.begin(spec, wanted.role)] = [iteration]
-        except Interrupted:
-            return  # as asked: it stays in flight for the next session
-        self.speculation.cancel_surplus(self.runner.places - len(self._wanted_by))
+            if not self._running:
+                self.deferral.enter_context(self.stop.deferred())
+            try:
+                each = InFlightTrial(wanted.key, self._started(wanted))
+            except Interrupted:
+                return  # as asked: it stays in flight for the next session
+        each.speculative_for = None
+        each.wanted_by.append(iteration)
+        self._trials[wanted.key] = each
+        if each.record is not None:
+            self._advance(iteration, each.record)
+        elif is_new:
+            self._cancel_surplus()
 
+    def _begin_speculative(self, places: int) -> None:
+        """Start as many trials: first what each race wants next, then what follows."""
+        by_depth = zip_longest(*([(one, wanted) for wanted in one.then] for one in self.iterations))
+        for iteration, wanted in filter(None, chain.from_iterable(by_depth)):
+            if wanted.key in self._trials:
+                continue
+            try:
+                trial = self._started(wanted)
+            except Interrupted:
+                return  # a stop was asked for: nothing starts
+            self._trials[wanted.key] = InFlightTrial(wanted.key, trial, speculative_for=iteration)
+            places -= 1
+            if places == 0:
+                return
 
-def _unnamed(spec: TrialSpec) -> TrialSpec:
-    return spec.model_copy(update={"trial_id": ""})
+    def _started(self, wanted: Wanted) -> Trial:
+        spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
+        return self.runner.begin(spec, wanted.role)
+
+    def _end(self, trial: Trial) -> None:
+        """Take the result of a trial that has ended.
+
+        :raises AutoresearchError: if the machinery failed; the trial is then forgotten.
+        """
+        self._has_speculated = False
+        if trial in self._leaving:
+            self._leaving.discard(trial)
+            self.runner.given_up(trial)
+            return
+        each = next(each for each in self._trials.values() if each.trial is trial)
+        del self._trials[each.key]
+        each.record = record = self.runner.ended(trial)
+        self._trials[each.key] = each
+        self._measured.extend((iteration, record) for iteration in each.wanted_by)
+
+    def _cancel_surplus(self) -> None:
+        """Cancel speculative trials on lanes that wanted trials need, newest first."""
+        surplus = len(self.wanted) + len(self.speculative) - self.runner.places
+        for each in self.speculative[::-1][: max(0, surplus)]:
+            self._discard(each)
+
+    def _discard(self, each: InFlightTrial) -> None:
+        """Cancel or forget a speculative trial."""
+        del self._trials[each.key]
+        self._unneeded.append(each.trial.spec.trial_id)
+        if each.runs:
+            each.trial.cancel()
+            self._leaving.add(each.trial)

@@ -86,9 +86,9 @@ def test_nothing_runs_ahead_that_a_wanted_trial_waits_for(
     def watched(
         scheduler: Scheduler, *, more_comes: bool, meanwhile: Callable[[], None]
     ) -> list[Iteration]:
-        ahead = len(scheduler.speculation.running)
+        ahead = len(scheduler.speculative)
         most[0] = max(most[0], ahead)
-        assert not ahead or ahead + len(scheduler._wanted_by) <= scheduler.runner.places
+        assert not ahead or ahead + len(scheduler.wanted) <= scheduler.runner.places
         return finished(scheduler, more_comes=more_comes, meanwhile=meanwhile)
 
     monkeypatch.setattr(Scheduler, "finished", watched)
