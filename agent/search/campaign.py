@@ -8,9 +8,8 @@ from pathlib import Path
 
 from agent.menu.files import ProxyMenu
 from agent.search.first_row import first_row, read_campaign_row
-from agent.settings.campaign import CampaignSettings
+from agent.settings.campaign import CampaignSettings, seeds_of
 from agent.settings.environment import read_environment
-from agent.settings.seed_blocks import seeds_of
 from autoresearch.closing import Closing
 from autoresearch.errors import CampaignError, HistoryError, MachineryError
 from autoresearch.files import replace_file, sweep, sweep_all, writing_to

@@ -29,7 +29,7 @@ from agent.search.campaign import Campaign
 from agent.search.scribe import Scribe
 from agent.search.trials import TrialRunner
 from agent.search.watcher import TrialWatcher
-from agent.settings.seed_blocks import Block, seeds_of
+from agent.settings.campaign import Block, seeds_of
 from autoresearch.errors import CampaignError
 from autoresearch.options import AsOption
 from autoresearch.words import duration_text

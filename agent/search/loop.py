@@ -17,15 +17,13 @@ from agent.proposers.queued import QueuedProposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
-from agent.search.iterations.afterwards import Afterwards
 from agent.search.iterations.asking import Answer, AskedInThread, AskedNow, Asking, Question
 from agent.search.iterations.iteration import Iteration, judged
-from agent.search.iterations.numbers import Numbers
 from agent.search.iterations.pending import PendingFiles, PendingIteration
-from agent.search.iterations.resuming import Resuming
+from agent.search.iterations.resuming import Numbers, Resuming
 from agent.search.iterations.scheduler import Scheduler
 from agent.search.race import Race, TrialSchedule, known_noise, not_raced
-from agent.search.scribe import Scribe, timestamp
+from agent.search.scribe import Afterwards, Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
 from agent.search.watcher import Watcher

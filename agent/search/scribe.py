@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from agent.search.campaign import Campaign
+from agent.search.iterations.pending import PendingFiles
 from agent.search.orphaned_trials import OrphanedTrials
 from agent.search.stopping import StopRequest, pause_requested
+from agent.search.watcher import Watcher
 from autoresearch import screen
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import PAUSE_FILE
-from trajectory.rows import SCHEMA, EventRow, Row
+from trajectory.queue import ProposalQueue
+from trajectory.rows import SCHEMA, EventRow, IterationRow, Row
 
 PAUSE_POLL_S = 1.0
 
@@ -127,3 +131,41 @@ class Scribe:
 def timestamp() -> str:
     """Return the time as ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(slots=True)
+class Afterwards:
+    """Deferred work after the rows of one session: their index, their file, the watcher's report.
+
+    A row is on disk before anything else happens, since later decisions may depend on it. The rest
+    waits until every lane has a trial again. A kill in between costs nothing: an index catches up
+    with its journal when opened, and the file of an iteration with a row is removed.
+    """
+
+    scribe: Scribe
+    files: PendingFiles
+    queue: ProposalQueue
+    watcher: Watcher
+    _rows: deque[IterationRow] = field(default_factory=deque)
+
+    def write(self, row: IterationRow) -> None:
+        """Write a row, which counts from now on.
+
+        :raises MachineryError: if the journal cannot be written.
+        """
+        self.scribe.write(row)
+        self._rows.append(row)
+
+    def catch_up(self) -> None:
+        """Do all deferred work.
+
+        :raises MachineryError: if the campaign's directory cannot be written.
+        """
+        if self._rows:
+            self.scribe.index()
+        while self._rows:
+            row = self._rows.popleft()
+            self.files.clear(row.iter)
+            if row.proposer.queue_id:
+                self.queue.clear(row.proposer.queue_id)
+            self.watcher.iteration_ended(row)

@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -212,3 +212,24 @@ but version 0.2.0 wrote it."""
 def _whole(pair: re.Match[str]) -> str:
     character: str = json.loads(f'"{pair[0]}"')
     return character
+
+
+Block: TypeAlias = Literal["search", "calibration", "confirm", "stress", "ladder", "attribution"]
+
+_PER_CAMPAIGN = 1000
+_BLOCKS: dict[Block, range] = {
+    "search": range(700),
+    "calibration": range(700, 800),
+    "confirm": range(800, 900),
+    "stress": range(900, _PER_CAMPAIGN),
+    "ladder": range(900, _PER_CAMPAIGN),
+    "attribution": range(_PER_CAMPAIGN - 1, 899, -1),
+}
+"""Seed offsets, in the order in which they are assigned. Long runs share a block: ladders begin
+after the seeds of the stress test, and attributions at the other end."""
+
+
+def seeds_of(campaign_seed: int, block: Block) -> range:
+    """Return the seeds of one kind of work, in the campaign with this seed."""
+    offsets, first = _BLOCKS[block], _PER_CAMPAIGN * campaign_seed
+    return range(first + offsets.start, first + offsets.stop, offsets.step)

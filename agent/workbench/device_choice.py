@@ -8,10 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from agent.menu.files import ProxyMenu
+from agent.settings.environment import CudaEnvironment
 from agent.workbench.console import say
 from autoresearch import screen
 from autoresearch.errors import SettingsError
 from trainer.machine import cuda_driver
+from trainer.telemetry import NoTelemetry, Telemetry, choose_telemetry
 
 AUTO = "auto"
 
@@ -49,3 +51,22 @@ def _found(menu: ProxyMenu, executor: str) -> tuple[str, str]:
 
     probe = probe_cuda()
     return ("cuda" if probe.works else "cpu"), probe.said
+
+
+def device_telemetry(device: str, places: int = 1, *, here: bool = True) -> Telemetry:
+    """Return the telemetry of ``cpu``, ``cuda`` or ``cuda:N``; never fail.
+
+    :param places: number of concurrent trials. With several GPUs nothing is sampled, because one
+        meter would report one GPU as if it were all.
+    :param here: whether the trials run on this machine.
+    """
+    if not here:
+        return NoTelemetry("trials run on the nodes of a cluster")
+    if places > 1 and device != "cpu":
+        return NoTelemetry(f"{places} GPUs are at work, and one meter does not speak for them")
+    cuda = CudaEnvironment()
+    return choose_telemetry(
+        device,
+        visible_devices=cuda.cuda_visible_devices,
+        device_order=cuda.cuda_device_order,
+    )

@@ -23,7 +23,7 @@ from agent.search.watcher import TrialWatcher
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
-from agent.workbench.device_telemetry import device_telemetry
+from agent.workbench.device_choice import device_telemetry
 from agent.workbench.lanes.opening import LaneOpening, OpenLanes
 from agent.workbench.lanes.telling import LaneTeller, tell_no_more
 from agent.workbench.own_trainer import OwnTrainer, one_script

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Finite, Frozen, PositiveInt
-from funnel.ladder.finalist import best_finalist
+from funnel.ladder.candidates import best_finalist
 from funnel.ladder.lead import Lead
 from funnel.ladder.result import LadderResult, read_ladder, read_ladder_of
 from trajectory import ranking

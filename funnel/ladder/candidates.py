@@ -8,10 +8,9 @@ from typing import Literal
 
 from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
-from funnel.ladder.finalist import best_finalist
-from trainer.spec import Config, gpt
+from trainer.spec import Config, TrialOk, gpt
 from trajectory.ladder_plan import Recipe
-from trajectory.rows import Row
+from trajectory.rows import FinalistsRow, Row, StressRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +53,17 @@ def candidates_of(campaign: Campaign, rows: Sequence[Row]) -> Candidates:
         measured = campaign.history.measurements(incumbent)
         horizon = max(getattr(record.result, "steps", 0) or 0 for record in measured)
     return Candidates(gpt(entry.config), "search", gpt(campaign.menu.baseline), horizon)
+
+
+def best_finalist(rows: Sequence[Row]) -> tuple[Config, int] | None:
+    """Return the best finalist of the latest stress test that has any, and the steps of its runs'
+    schedule."""
+    latest = next((r for r in reversed(rows) if isinstance(r, FinalistsRow) and r.finalists), None)
+    if latest is None:
+        return None
+    name = latest.finalists[0].config_hash
+    for row in reversed(rows):
+        if isinstance(row, StressRow) and (row.config_hash, row.steps) == (name, latest.steps):
+            result = row.trial.result
+            return gpt(row.config), result.steps if isinstance(result, TrialOk) else latest.steps
+    return None

@@ -14,9 +14,8 @@ from agent.search.scribe import timestamp
 from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import Pace
 from funnel.ladder.prediction import make_prediction, read_prediction
-from funnel.ladder.report import plan_lines, prediction_lines
+from funnel.ladder.report import amount, plan_lines, prediction_lines, shape_text
 from funnel.ladder.result import LadderResult, ladder_result
-from funnel.ladder.words import amount, shape_text
 from funnel.stress.long_runs import verdict_on, whole_schedule
 from trainer.spec import Budget, TrialSpec, gpt
 from trajectory.ladder_plan import LadderPlanRow, LadderRun

@@ -12,8 +12,10 @@ import resource
 import select
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import TextIO
 
 from autoresearch.errors import MachineryError, SpecError
@@ -21,7 +23,6 @@ from autoresearch.layout import CURVE_FILE
 from trainer.command.filling import Filled, filled
 from trainer.command.hints import refusal_hint
 from trainer.command.printed import Lines, Printed, taken
-from trainer.command.pruning import Pruner
 from trainer.command.score_file import scores_in
 from trainer.command.starting import Forked, Program, Started
 from trainer.command.workspace import work_dir
@@ -33,6 +34,7 @@ from trainer.spec import (
     CurvePoint,
     FailureStatus,
     Measured,
+    PruneRule,
     TrialFailed,
     TrialSpec,
 )
@@ -260,3 +262,31 @@ def _log(data: bytes) -> None:
     written = 0
     while written < len(data):
         written += os.write(1, data[written:])
+
+
+class Pruner:
+    """Checks a curve as it is printed."""
+
+    def __init__(self, rule: PruneRule | None) -> None:
+        self._rule = rule
+        self._recent: deque[tuple[int, float]] = deque(maxlen=0 if rule is None else 10_000)
+        self._asked = False
+        self.why = ""
+        """Why the trial is futile; empty while it is not."""
+
+    def take(self, step: int, loss: float) -> None:
+        """Add one point."""
+        rule = self._rule
+        if rule is None or self._asked:
+            return
+        self._recent.append((step, loss))
+        if step < rule.at_step:
+            return
+        self._asked = True
+        window = range(rule.at_step - rule.window + 1, rule.at_step + 1)
+        seen = [loss for step, loss in self._recent if step in window]
+        if seen and fmean(seen) > rule.max_loss:
+            self.why = (
+                f"the mean training loss about step {rule.at_step} was {fmean(seen):.4g}, above the"
+                f" {rule.max_loss:.4g} at which a config is futile by its reference's curves"
+            )

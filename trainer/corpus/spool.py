@@ -11,13 +11,14 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from autoresearch.closing import Closing
-from trainer.corpus.disk import writing_corpus
+from autoresearch.files import writing
 from trainer.corpus.text import DIGEST_BYTES, fingerprint
 
 Indices = npt.NDArray[np.int64]
@@ -94,3 +95,8 @@ class Spool(Closing):
         for index in indices:
             start, end = self._ends[index], self._ends[index + 1]
             yield os.pread(descriptor, end - start, start)
+
+
+def writing_corpus(directory: Path) -> AbstractContextManager[None]:
+    """Return :func:`writing` for a corpus being built."""
+    return writing(f"a corpus under {directory}", instead="choose another folder")

@@ -16,17 +16,16 @@ from trainer.spec.config import (
     gpt,
     make_config,
 )
-from trainer.spec.corpus_info import CorpusInfo
 from trainer.spec.curve import CurveLines, KeptCurve
 from trainer.spec.evaluations import Averaging, Checkpoint
 from trainer.spec.measure import BITS_PER_BYTE, BPB, Direction, Measure
-from trainer.spec.place import Place
 from trainer.spec.result import (
     MAX_MESSAGE_CHARACTERS,
     CommandOk,
     CurvePoint,
     FailureStatus,
     Measured,
+    Place,
     TextScore,
     TrialFailed,
     TrialOk,
@@ -34,7 +33,7 @@ from trainer.spec.result import (
     parse_result,
 )
 from trainer.spec.schedule import Budget, RunSchedule
-from trainer.spec.text import MOST_PARTS, ScoredText, TextPart
+from trainer.spec.text import MOST_PARTS, CorpusInfo, ScoredText, TextPart
 from trainer.spec.trial import (
     DEFAULT_RESERVE_GIB,
     MOST_MEMORY_GIB,

@@ -8,9 +8,16 @@ curve.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AliasChoices, Field, TypeAdapter, model_validator
+from pydantic import (
+    AliasChoices,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    model_serializer,
+    model_validator,
+)
 
 from autoresearch.values import Frozen, PlainText
 from trainer.spec.measure import Direction
@@ -191,3 +198,23 @@ def parse_result(text: str | bytes) -> Measured | TrialFailed:
     :raises pydantic.ValidationError: on anything else.
     """
     return _RESULT.validate_json(text)
+
+
+class Place(Frozen):
+    """A lane, and its machine and device if these are not the campaign's own."""
+
+    lane: PlainText
+    """``0``, ``1``, … on one machine."""
+    node: PlainText | None = None
+    """Machine name; None, and omitted from rows: the campaign's own."""
+    device: PlainText | None = None
+    """Kind of device, like ``NVIDIA GB10``; None, and omitted from rows: the campaign's own."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_the_campaigns(
+        self, write: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        return {name: value for name, value in write(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        return self.lane

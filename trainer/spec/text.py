@@ -1,12 +1,12 @@
-"""Define a text that a trial scores besides the campaign's own held-out text."""
+"""Describe a prepared corpus, and a text that a trial scores besides its held-out text."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from autoresearch.values import Frozen, PositiveInt
+from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 
 MOST_PARTS = 16
 """Most separately scored parts of a text: enough for a spread, few enough for a row."""
@@ -42,3 +42,31 @@ class ScoredText(Frozen):
     def tokens(self) -> int:
         """Tokens in the file, separators included."""
         return sum(part.tokens for part in self.parts)
+
+
+class CorpusInfo(Frozen):
+    """Facts about a prepared corpus: its ``meta.json``, and the journal's record of the
+    evaluation."""
+
+    name: str
+    sha256: str
+    """Hash of the train tokens, held-out tokens and tokenizer: corpora with equal hashes are
+    equal."""
+    heldout_sha256: str
+    """Hash of the held-out token file alone: part of the evaluation protocol, checked by every
+    trial."""
+    tokenizer: str
+    """``bytes``, ``bpe:1024`` or ``file:NAME``."""
+    vocab_size: PositiveInt
+    separator_id: NonNegativeInt
+    """Token before each document; it represents no byte of text."""
+    dtype: Literal["uint8", "uint16", "uint32"]
+    documents: PositiveInt
+    duplicates: NonNegativeInt
+    train_documents: PositiveInt
+    train_tokens: PositiveInt
+    train_bytes: PositiveInt
+    heldout_documents: PositiveInt
+    heldout_tokens: PositiveInt
+    heldout_bytes: PositiveInt
+    """Exact UTF-8 bytes of the held-out text: the divisor of val_bpb."""

@@ -24,7 +24,7 @@ from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
 from agent.settings.environment import data_dir, read_environment
-from agent.workbench.device_telemetry import device_telemetry
+from agent.workbench.device_choice import device_telemetry
 from autoresearch import screen
 from autoresearch.errors import EnvelopeError
 from autoresearch.files import replace_file, writing

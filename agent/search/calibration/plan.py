@@ -22,8 +22,7 @@ from agent.menu.files import ProxyMenu
 from agent.menu.rails import MemoryModel
 from agent.search.campaign import Campaign
 from agent.search.confirm.texts import FreshTexts
-from agent.settings.campaign import CampaignSettings
-from agent.settings.seed_blocks import seeds_of
+from agent.settings.campaign import CampaignSettings, seeds_of
 from autoresearch.errors import CampaignError, SpecError
 from trainer.spec import AnyConfig, Averaging, Budget, Checkpoint, TrialSpec, gpt
 from trajectory.calibrated import CalibrationRun

@@ -11,11 +11,11 @@ from rich.console import Console
 from agent.menu.files import ProxyMenu
 from agent.search.campaign_settings import keep_lanes
 from agent.settings.campaign import CampaignSettings
+from agent.settings.environment import data_dir
 from agent.workbench.console import say
-from agent.workbench.corpora import prepared_corpus
 from agent.workbench.lanes.choice import chosen_lanes
 from autoresearch.layout import JOURNAL_FILE
-from trainer.corpus import Corpus
+from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import Executor, SeveralMachines
 from trainer.executors.choice import choose_executor
 from trainer.spec import Command
@@ -129,3 +129,20 @@ def _refuse_if_at_work(directory: Path) -> None:
     if (directory / JOURNAL_FILE).exists():
         with CampaignLock(directory):
             pass
+
+
+def prepared_corpus(settings: CampaignSettings, console: Console) -> Corpus:
+    """Open the prepared corpus that the settings name, or prepare the source they name.
+
+    :raises CorpusError: if neither works, in one sentence.
+    """
+    directory = Path(settings.corpus).expanduser()
+    if (directory / "meta.json").is_file():
+        return open_corpus(directory.absolute())
+    with console.status(f"preparing the corpus {settings.corpus}"):
+        return prepare(
+            [settings.corpus],
+            cache_dir=data_dir() / "corpora",
+            tokenizer=settings.tokenizer,
+            heldout_bytes=settings.heldout_bytes,
+        )

@@ -11,7 +11,7 @@ import pytest
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.search.iterations.asking import AskedInThread, AskedNow, Question
-from agent.search.iterations.numbers import Numbers
+from agent.search.iterations.resuming import Numbers
 from tests.support.memories import MENU, fresh_memory
 from trainer.spec import Budget
 from trajectory.proposals import ProposerRecord

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from agent.search.goal import Goal
-from agent.search.iterations.afterwards import Afterwards
 from agent.search.iterations.iteration import Iteration
 from agent.search.iterations.scheduler import Scheduler
+from agent.search.scribe import Afterwards
 from agent.workbench.lanes.board import LaneBoard
 from tests.agent.search.test_several_lanes import Killed, nothing_is_amiss
 from tests.support import nights

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.workbench import device_telemetry as module
-from agent.workbench.device_telemetry import device_telemetry
+from agent.workbench import device_choice as module
+from agent.workbench.device_choice import device_telemetry
 from trainer.telemetry import NoTelemetry
 
 

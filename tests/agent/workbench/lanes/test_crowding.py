@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.workbench.lanes.crowding import crowding
+from agent.workbench.greeting import crowding
 
 
 @pytest.mark.parametrize(("lanes", "trial_gib"), [(1, 100.0), (4, None), (4, 6.0)])
