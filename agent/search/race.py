@@ -40,7 +40,7 @@ class Runner(Protocol):
 
 
 TrialKey: TypeAlias = tuple[str, int, PruneRule | None]
-"""What tells the trials of a campaign apart: config hash, seed and prune rule."""
+"""Key of a trial within its campaign: config hash, seed and prune rule."""
 
 
 @dataclass(frozen=True, slots=True)
