@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from agent.menu.code_knob import CODE_KEYS, CodeKnob
+from agent.menu.constraints import Constraint
 from agent.menu.knob import Knob
-from agent.menu.proxy_menu import CampaignDefaults, Constraint, ProxyMenu
+from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
 from agent.menu.toml_files import TomlFiles, refuse_unknown
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.errors import MenuError, SpecError

@@ -19,7 +19,8 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, InstanceOf, model_validator
 
 from agent.menu.code_knob import CodeKnob, check_stated
-from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
+from agent.menu.constraints import BUDGET_STEPS, Broken, Constraint, ParsedConstraint, first_broken
+from agent.menu.expressions import ExpressionError, Name, kind_of
 from agent.menu.knob import Knob, MenuScalar
 from agent.menu.promises import check_command, check_names, check_readings, check_values
 from agent.menu.readings import Reading
@@ -40,19 +41,6 @@ from trainer.spec import (
     gpt,
     make_config,
 )
-
-BUDGET_STEPS = "budget_steps"
-"""Name of the budget in constraints: optimizer steps, unknown for a budget in seconds."""
-
-
-class Constraint(Frozen):
-    """A condition over knobs, tied fields, constants and ``budget_steps`` that every config must
-    meet."""
-
-    model_config = ConfigDict(strict=True)
-
-    expr: str
-    doc: PlainText = ""
 
 
 class CampaignDefaults(RunSchedule):
@@ -208,19 +196,18 @@ class ProxyMenu(Frozen):
     def broken_constraint(self, config: AnyConfig, budget: Budget) -> Constraint | None:
         """Return the first constraint that is false, or has no value, for a config."""
         found = self._first_broken(config, budget)
-        return found and found[0]
+        return found.constraint if found else None
 
     def why_broken(self, config: AnyConfig, budget: Budget) -> str | None:
         """Return one sentence about the first broken constraint, or None."""
         found = self._first_broken(config, budget)
-        return found and found[1]
+        return f"{found.why}; {self._fix(found.names)}" if found else None
 
     def unchecked(self, budget: Budget) -> tuple[Constraint, ...]:
         """Return the constraints that cannot be checked because the budget's steps are unknown."""
         if budget.steps(1) is not None:
             return ()
-        pairs = zip(self.constraints, self._expressions, strict=True)
-        return tuple(constraint for constraint, read in pairs if BUDGET_STEPS in read.names)
+        return tuple(each.constraint for each in self._parsed if each.needs_steps)
 
     def satisfied_share(
         self, budget: Budget, *, max_changes: int | None = None, draws: int = 2000
@@ -252,7 +239,9 @@ class ProxyMenu(Frozen):
                 return CommandConfig(values=self._fields(values))
             return make_config(self._fields(values))
         except SpecError as error:
-            said = [str(tie) for tie in self.ties.values() if _mentions(str(error), tie.name)]
+            said = [
+                str(tie) for tie in self.ties.values() if re.search(rf"\b{tie.name}\b", str(error))
+            ]
             if not said:
                 raise
             raise SpecError(f"{error} (tied: {', '.join(said)})") from error
@@ -269,41 +258,26 @@ class ProxyMenu(Frozen):
         """Names that a formula may use."""
         return {
             **{name: Name(kind_of(value)) for name, value in self.constants.items()},
-            **{name: Name(knob.kind, _texts(knob)) for name, knob in self.knobs.items()},
+            **{
+                name: Name(
+                    knob.kind, tuple(end for end in knob.domain.ends if isinstance(end, str))
+                )
+                for name, knob in self.knobs.items()
+            },
         }
 
     @cached_property
-    def _expressions(self) -> tuple[Expression, ...]:
-        ties = dict.fromkeys(self.tied, Name("number"))
-        names = {**self._names, **ties, BUDGET_STEPS: Name("number")}
-        expressions = []
-        for constraint in self.constraints:
-            try:
-                expressions.append(Expression.parse(constraint.expr, names))
-            except ExpressionError as error:
-                raise ValueError(f"constraint {json_text(constraint.expr)}: {error}") from error
-        return tuple(expressions)
+    def _parsed(self) -> tuple[ParsedConstraint, ...]:
+        names = {**self._names, **dict.fromkeys(self.tied, Name("number"))}
+        return tuple(ParsedConstraint.parse(each, names) for each in self.constraints)
 
-    def _first_broken(self, config: AnyConfig, budget: Budget) -> tuple[Constraint, str] | None:
+    def _first_broken(self, config: AnyConfig, budget: Budget) -> Broken | None:
         tied = {name: config.value(name) for name in self.tied}
         values: dict[str, Scalar] = {**self.constants, **self.knob_values(config), **tied}
         steps = budget.steps(config.tokens_per_step)
         if steps is not None:
             values[BUDGET_STEPS] = steps
-        for constraint, expression in zip(self.constraints, self._expressions, strict=True):
-            if steps is None and BUDGET_STEPS in expression.names:
-                continue
-            try:
-                if expression.holds(values):
-                    continue
-                problem = "does not hold"
-            except ExpressionError as error:
-                problem = f"has no value ({error})"
-            used = [name for name in values if name in expression.names]
-            fix = self._fix(used)
-            seen = {name: values[name] for name in used}
-            return constraint, f"{_sentence(constraint, problem, seen)}; {fix}"
-        return None
+        return first_broken(self._parsed, values)
 
     def _fix(self, names: Iterable[str]) -> str:
         """Return advice about which knobs change any of these fields."""
@@ -313,18 +287,3 @@ class ProxyMenu(Frozen):
             knobs.update(dict.fromkeys(tie.knobs if tie else (name,)))
         turnable = [name for name in knobs if name in self.knobs]
         return f"change {' or '.join(turnable)}" if turnable else "remove it"
-
-
-def _sentence(constraint: Constraint, problem: str, seen: Mapping[str, Scalar]) -> str:
-    values = ", ".join(f"{name} = {json_text(value)}" for name, value in seen.items())
-    where = f" where {values}" if seen else ""
-    why = f" ({constraint.doc.strip().rstrip('.')})" if constraint.doc.strip() else ""
-    return f"the constraint {constraint.expr.strip()} {problem}{where}{why}"
-
-
-def _mentions(sentence: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", sentence) is not None
-
-
-def _texts(knob: Knob) -> tuple[str, ...]:
-    return tuple(value for value in knob.domain.ends if isinstance(value, str))

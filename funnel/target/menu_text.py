@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
+from agent.menu.constraints import Constraint
 from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.knob import Knob
-from agent.menu.proxy_menu import Constraint
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.options import toml_values
 from autoresearch.values import Scalar

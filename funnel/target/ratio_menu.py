@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from agent.menu.constraints import Constraint
 from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.knob import Knob
-from agent.menu.proxy_menu import Constraint
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange

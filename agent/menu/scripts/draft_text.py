@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 
-from agent.menu.proxy_menu import Constraint
+from agent.menu.constraints import Constraint
 from agent.menu.scripts.draft import Draft
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed.lines import NUMBER

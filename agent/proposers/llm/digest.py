@@ -1,23 +1,19 @@
-"""Summarize a campaign's memory in lines for a language model, the most useful first.
-
-Text from earlier proposals or trials (reasons, failure messages) is untrusted. It is put on one
-line, cut, and quoted, and the prompt says what the quotation marks mean.
-"""
+"""Summarize a campaign's memory in lines for a language model, the most useful first."""
 
 from __future__ import annotations
 
 import heapq
-import json
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, zip_longest
 
 from agent.proposers.base import Memory
-from agent.proposers.contrasts import Effect, contrast, effects
+from agent.proposers.contrasts import Effect, effects
+from agent.proposers.llm.config_lines import ConfigLines, quoted, short
 from agent.proposers.priors import Finding
 from autoresearch.values import Scalar
-from autoresearch.words import changes_text, counted
+from autoresearch.words import counted
 from trainer.spec import Measure
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
@@ -25,10 +21,6 @@ from trajectory.ranking import Noise
 BEST = 10
 OUTCOMES = 12
 """Most reasons to quote."""
-SEARCHES = ("", "sampler", "random")
-"""Kinds of proposers whose reasons say nothing."""
-BASES = 20
-"""Most former references that other configs are described by."""
 FAILURES = 8
 USED_UP = 4
 """Most knobs whose tried values are listed after refusals."""
@@ -38,16 +30,6 @@ SCANNED = 10_000
 """Number of latest configs to read effects from."""
 EFFECTS = 8
 """Most effects of one knob."""
-QUOTED_CHARACTERS = 120
-FAILED = {
-    "oom": "out of memory",
-    "nonfinite": "the loss became infinite or NaN",
-    "timeout": "too slow",
-    "pruned": "stopped early, far behind",
-}
-"""Words for failure statuses; others appear unchanged."""
-TELLING = {"crash", "killed"}
-"""Statuses whose message is more informative than the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +55,7 @@ class Digest:
     @classmethod
     def of(cls, memory: Memory, beliefs: Iterable[str] = ()) -> Digest:
         entries = memory.evidence.configs
-        lines = _Lines.of(memory)
+        lines = ConfigLines.of(memory)
         others = [entry for entry in entries.values() if entry is not lines.reference]
         ranked = heapq.nsmallest(BEST + HISTORY, (e for e in others if e.scores), key=_mean)
         failed = [entry for entry in others if entry.failures and not entry.scores]
@@ -98,142 +80,6 @@ class Digest:
             configs=len(others),
             failed=len(failed),
         )
-
-
-def quoted(text: str) -> str:
-    """Return untrusted words, printable, on one line, cut, in quotation marks."""
-    printable = "".join(c if c.isprintable() else " " for c in text[: 10 * QUOTED_CHARACTERS])
-    words = " ".join(printable.split())
-    if len(words) > QUOTED_CHARACTERS:
-        words = words[: QUOTED_CHARACTERS - 1] + "…"
-    return json.dumps(words, ensure_ascii=False)
-
-
-def short(value: Scalar) -> str:
-    """Return a value for reading: floats to three significant digits."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def assignments(values: Mapping[str, Scalar]) -> str:
-    """Return ``lr=0.003 n_layer=4``."""
-    return " ".join(f"{name}={short(value)}" for name, value in values.items())
-
-
-# --- one line each ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """Describes configs by differences: their score from the reference's, and their knobs from the
-    reference or a closer, earlier kept config."""
-
-    memory: Memory
-    reference: ConfigEvidence | None
-    """None before it was measured."""
-    bases: tuple[ConfigEvidence, ...]
-    """Kept configs and the baseline; all of them are among the best lines."""
-    values: Mapping[str, Mapping[str, Scalar]]
-    """Knob values of the reference and the bases, by hash."""
-    noise: Noise | None
-
-    @classmethod
-    def of(cls, memory: Memory) -> _Lines:
-        entries = memory.evidence.configs
-        own = memory.reference.config_hash
-        former = (e for e in reversed(entries.values()) if e.action == "keep" or not e.iter)
-        bases = tuple(islice((e for e in former if e.config_hash != own and e.scores), BASES))
-        known = {own: memory.reference} | {base.config_hash: base.config for base in bases}
-        return cls(
-            memory,
-            entries.get(own),
-            bases,
-            {key: memory.menu.knob_values(config) for key, config in known.items()},
-            Noise.of(memory.evidence.tally),
-        )
-
-    def best(self, entry: ConfigEvidence) -> str:
-        """Return ``#12 -31±14 kept: lr=0.003``."""
-        return f"{self._result(entry)}: {self._from_reference(entry) or 'as the reference'}"
-
-    def outcomes(self, entries: Iterable[ConfigEvidence]) -> Iterator[str]:
-        """Yield ``#12 lr=0.003 "its reason": expected -40, measured -31±14, kept``."""
-        measure = self.memory.menu.measure
-        for entry in entries:
-            if entry.kind in SEARCHES or not entry.reason:
-                continue
-            line = f"{_name(entry)} {changes_text(entry.changes)} {quoted(entry.reason)}: "
-            if entry.expected is not None:
-                line += f"expected {measure.counted(entry.expected)}, "
-            against = contrast(entry, self.reference, self.noise)
-            if entry.failures and not entry.scores:
-                yield line + _failure(entry)
-            elif against is not None:
-                verdict = "kept" if entry.action == "keep" else "not kept"
-                yield f"{line}measured {against.text(measure)}, {verdict}"
-
-    def measured(self, entry: ConfigEvidence) -> str:
-        """Return ``#12 -31±14: lr=0.003`` or ``#12 -31±14: #7 but lr=0.003``."""
-        return f"{self._result(entry)}: {self._shortest(entry)}"
-
-    def failed(self, entry: ConfigEvidence) -> str:
-        """Return ``#12 out of memory: batch_size=64``."""
-        last = entry.failures[-1]
-        line = f"{_name(entry)} {_failure(entry)}: {self._shortest(entry)}"
-        return f"{line} {quoted(last.message)}" if last.status in TELLING else line
-
-    def of_either(self, entry: ConfigEvidence) -> str:
-        """Return the line of a measured or failed config."""
-        if entry.scores:
-            return self.measured(entry)
-        if entry.failures:
-            return self.failed(entry)
-        return f"{_name(entry)} no result: {self._shortest(entry)}"
-
-    def is_far(self, entry: ConfigEvidence) -> bool:
-        """Return whether it differs from its nearest base in more knobs than a model is asked to
-        change."""
-        nearest = min(len(self._differing(entry, key)) for key in self.values)
-        return nearest > self.memory.asked_changes
-
-    def _result(self, entry: ConfigEvidence) -> str:
-        against = contrast(entry, self.reference, self.noise)
-        measure = self.memory.menu.measure
-        result = measure.text(entry.mean) if against is None else against.text(measure)
-        if entry.action == "keep":
-            result += " kept"
-        if entry.same_as is not None:
-            result += " no effect"
-        if entry.failures:
-            result += f" (a run: {_failure(entry)})"
-        return f"{_name(entry)} {result}"
-
-    def _from_reference(self, entry: ConfigEvidence) -> str:
-        return assignments(self._differing(entry, self.memory.reference.config_hash))
-
-    def _shortest(self, entry: ConfigEvidence) -> str:
-        bases = {base.config_hash: _name(base) for base in self.bases}
-        counts = {key: len(self._differing(entry, key)) for key in self.values}
-        # Prefer the reference among equally near bases, then the latest.
-        nearest = min(counts, key=counts.__getitem__)
-        if nearest not in bases:
-            return self._from_reference(entry) or "as the reference"
-        return f"{bases[nearest]} but {assignments(self._differing(entry, nearest))}"
-
-    def _differing(self, entry: ConfigEvidence, base: str) -> dict[str, Scalar]:
-        values = self.memory.menu.knob_values(entry.config)
-        then = self.values[base]
-        return {name: value for name, value in values.items() if value != then[name]}
-
-
-def _name(entry: ConfigEvidence) -> str:
-    return f"#{entry.iter}" if entry.iter else "baseline"
-
-
-def _failure(entry: ConfigEvidence) -> str:
-    status = entry.failures[-1].status
-    return FAILED.get(status, status)
 
 
 # --- what was refused ---------------------------------------------------------------------------

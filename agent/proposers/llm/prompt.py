@@ -10,7 +10,7 @@ history. The prompt counts what is omitted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from agent.proposers.llm.digest import Digest, refusal_lines
 from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS, example_text, slate_example
 from agent.proposers.llm.slate_lines import belief_lines, slate_lines
 from agent.proposers.llm.templates import load_templates
-from agent.proposers.llm.tokens import MESSAGE_TOKENS, estimate_tokens
+from agent.proposers.llm.tokens import MESSAGE_TOKENS, Section, cut_to, estimate_tokens, fit_lines
 from agent.proposers.slates import Slate
 from agent.proposers.surrogate.promise import provable
 from autoresearch.words import changes_text
@@ -30,9 +30,7 @@ from trainer.spec import AnyConfig, Budget
 from trajectory.proposals import Arm
 
 SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
-SECTIONS = (
-    *("best", "outcomes", "failures", "beliefs", "effects", "untouched", "priors", "history"),
-)
+SECTIONS = tuple("best outcomes failures beliefs effects untouched priors history".split())
 """Sections that may be dropped, the last first."""
 SHOWN_PENDING = 16
 """Most configs in flight to show, the latest."""
@@ -64,14 +62,6 @@ _VARIABLES = {
     | {"measure", *SECTIONS},
     REPAIR: {"why", "max_changes", "example"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Lines of a section that fit, and the number of those that do not."""
-
-    lines: tuple[str, ...]
-    omitted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +135,7 @@ class Prompter:
                 f"{tokens - room} tokens of a prompt of {tokens}; " + self._fix(tokens, context)
             )
         while True:
-            prompt = self._written(system, facts, _fitting(digest, room))
+            prompt = self._written(system, facts, _sections(digest, room))
             if prompt.tokens <= tokens or room == 0:
                 return prompt
             # Headings came with the lines, and a user's template may repeat a line.
@@ -160,7 +150,7 @@ class Prompter:
         system, room = "", -1
         for terse in (False, True, True):
             system = self._system(memory, terse=terse, directions=directions)
-            room = tokens - self._written(system, facts, _fitting(digest, 0)).tokens
+            room = tokens - self._written(system, facts, _sections(digest, 0)).tokens
             if room >= (tokens * ROOM_SHARE if not terse else 0):
                 break
             if terse:
@@ -202,7 +192,7 @@ class Prompter:
     def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
         """Return the system message, equal within a session so that a server can cache it."""
         menu = memory.menu
-        program = _cut_to(self._program, directions)
+        program = cut_to(self._program, directions)
         unsaid = {"doc": ""} if terse else {}
         knobs = [
             {**knob.model_dump(mode="json"), "domain": str(knob.domain), **unsaid}
@@ -301,33 +291,9 @@ def share_of(context: int) -> int:
     return int(context * PROMPT_SHARE)
 
 
-def _fitting(digest: Digest, room: int) -> dict[str, Section]:
-    """Return the sections' lines in order until the first that does not fit."""
-    sections: dict[str, Section] = {}
-    for name in SECTIONS:
-        lines: tuple[str, ...] = getattr(digest, name)
-        fitting = 0
-        for line in lines:
-            room -= estimate_tokens(line) + 4  # its bullet and newline
-            if room < 0:
-                break
-            fitting += 1
-        omitted = len(lines) - fitting
-        if name == "history":
-            shown = len(sections["best"].lines) + len(sections["failures"].lines)
-            omitted = digest.configs - shown - fitting
-        sections[name] = Section(lines[:fitting], omitted)
+def _sections(digest: Digest, room: int) -> dict[str, Section]:
+    """Return the digest's lines in order until the first that does not fit."""
+    sections = fit_lines({name: getattr(digest, name) for name in SECTIONS}, room)
+    shown = sum(len(sections[name].lines) for name in ("best", "failures", "history"))
+    sections["history"] = replace(sections["history"], omitted=digest.configs - shown)
     return sections
-
-
-def _cut_to(text: str, tokens: int) -> str:
-    """Return as many whole lines as fit, or else the beginning of the first."""
-    kept: list[str] = []
-    left = tokens
-    for line in text.splitlines():
-        left -= estimate_tokens(line) + 1
-        if left < 0:
-            break
-        kept.append(line)
-    # A character of four bytes is at most four tokens.
-    return "\n".join(kept) if kept else text[: tokens // 4]

@@ -9,7 +9,7 @@ import numpy as np
 
 from agent.proposers.base import Memory
 from agent.proposers.contrasts import contrast
-from agent.proposers.llm.digest import assignments, short
+from agent.proposers.llm.config_lines import assignments, short
 from agent.proposers.llm.reply_form import listed
 from agent.proposers.slates import Slate
 from agent.proposers.surrogate.promise import Promise
