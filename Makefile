@@ -5,6 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
+# Where torch's CPU build comes from, on Linux without NVIDIA's driver: a tenth of the CUDA build's download.
+# Set it empty for PyPI's build. An index that pip is set up to use is used instead.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
 # Debian's packages, each named like the program it brings.
 SYSTEM := chromium docker-compose shellcheck
 
@@ -97,6 +101,13 @@ clean:
 # The stamps make both commands quick once the environment is there; they are older than what they
 # were made from as soon as a dependency changes, and then pip brings the environment up to date.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@if [ -n "$(TORCH_INDEX)" ] && [ "$$(uname)" = Linux ] && ! $(BIN)/python -c 'import torch' 2> /dev/null \
+	  && ! /sbin/ldconfig -p | grep -q libcuda.so.1 && ! $(PIP) config list | grep -q index-url; then \
+	  echo "no NVIDIA driver here: installing torch's CPU build (make TORCH_INDEX= for the CUDA build)"; \
+	  $(PIP) install --quiet --retries 1 --timeout 15 --index-url $(TORCH_INDEX) \
+	    --no-deps --constraint constraints.txt torch \
+	    || echo "$(TORCH_INDEX) has no such build: installing the one that pip finds by itself"; \
+	fi
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[serve]'
 	touch $@
 
