@@ -164,7 +164,7 @@ _ENTRIES = (
     Entry(
         "Launch",
         "cost",
-        "launch.cost:app",
+        "launch.cost:cost",
         "Compute the cost of a search here and in the cloud, and payoff.",
     ),
     Entry(

@@ -1,4 +1,4 @@
-"""Choose the training speed of one unit: as given, as a campaign measured it, or as published."""
+"""Hold the training speed of one unit: as a campaign measured it, or as published."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from autoresearch.errors import CampaignError, SettingsError
+from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from trainer.machine.flops import TrainingFlops
 from trainer.spec import Config, TrialOk, gpt
 from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow
-
-MOST = 1e18
-"""Largest value of any given number; a larger one is a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +36,6 @@ PUBLISHED_SPEED = UnitSpeed(
     flops_per_token=6 * (24 * 12 * 1024**2 + 50_257 * 1024) + 6 * 24 * 1024**2,
     source="published for a GB10: 354.6 M parameters, bf16, batch 4 × 1024",
 )
-
-
-def choose_speed(
-    target_flops_per_token: float, tokens_per_s: float | None, campaign: Path | None
-) -> UnitSpeed:
-    """Return the speed as given, else as the campaign measured it, else as published.
-
-    :param target_flops_per_token: at the target's own context length.
-    :param tokens_per_s: as measured on the target itself.
-    :raises SettingsError: if both speeds are given.
-    """
-    if tokens_per_s is None:
-        return measured_speed(campaign) if campaign else PUBLISHED_SPEED
-    if campaign is not None:
-        raise SettingsError("--campaign and --tokens-per-s are two speeds; give one of them")
-    speed = positive("--tokens-per-s", tokens_per_s)
-    return UnitSpeed(speed, target_flops_per_token, "given, of the target itself")
 
 
 def measured_speed(directory: Path) -> UnitSpeed:
@@ -82,18 +62,7 @@ def measured_speed(directory: Path) -> UnitSpeed:
         found.append(UnitSpeed(median(seen), flops.causal_per_token, source))
     if not found:
         raise CampaignError(
-            f"{directory} has no measured trial to take a speed from; give --tokens-per-s"
+            f"{directory} has no measured trial to take a speed from; leave --campaign out to use "
+            "the published speed"
         )
     return max(found, key=lambda speed: speed.tflops)
-
-
-def positive(name: str, value: float) -> float:
-    """Return the value, which must be positive.
-
-    :raises SettingsError: if it is not above zero, or above MOST.
-    """
-    if not 0 < value <= MOST:
-        raise SettingsError(
-            f"{name} is {value:g}, and should be above 0 and at most {MOST:g}; correct it"
-        )
-    return value

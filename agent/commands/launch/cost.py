@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.console import Console
@@ -21,144 +21,121 @@ from funnel.cost.figures import View
 from funnel.cost.gpus import find_gpu
 from funnel.cost.measured import measured_of
 from funnel.cost.ownership import cluster_view, month_view
-from funnel.cost.speed import choose_speed, positive
+from funnel.cost.speed import PUBLISHED_SPEED, measured_speed
 from funnel.cost.timeline import Phase, Timeline, TrainedModel, plan_timeline
 from funnel.cost.usage import Usage, measured_usage
 from funnel.plan.handoff_files import PLAN_FILE
 from funnel.target.architecture import load_target
 
-app = typer.Typer(invoke_without_command=True)
-
-CampaignOption = Annotated[
-    Path | None,
-    typer.Option("--campaign", help="Use this campaign's measured seconds, energy and speed."),
-]
-HandoffOption = Annotated[
-    Path | None,
-    typer.Option("--handoff", help="Use the final run of this launch plan's directory."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Set a rate, like --set KWH_USD=0.30. Repeatable.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+CostView: TypeAlias = Literal["search", "cluster", "month", "timeline"]
+OPTIONS: dict[CostView, set[str]] = {
+    "search": {"campaign", "handoff"},
+    "cluster": {"gpus", "gpu"},
+    "month": {"searches", "runs", "units", "campaign", "handoff"},
+    "timeline": {"target", "phase", "units", "campaign"},
+}
+"""The options of each view; all views take the rates and ``--json``."""
 
 
-@app.callback()
 def cost(
     context: typer.Context,
-    campaign: CampaignOption = None,
-    handoff: HandoffOption = None,
-    rates: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compute the cost of a search here and in the cloud, and payoff.
-
-    Rates come from H100_HOURLY_USD, H200_HOURLY_USD, B200_HOURLY_USD, SPARK_KW, KWH_USD,
-    SPARK_CAPEX_USD, SPARK_LIFE_YEARS, ITER_SECONDS, CAMPAIGN_ITERS, FINAL_NODE_HOURS,
-    WRONG_PICK_RATE, WRONG_PICK_RATE_AFTER, TARGET_SCALE, H100_SPEEDUP, PREEMPTIONS_PER_DAY,
-    CHECKPOINT_HOURS, RESTART_HOURS, SPARK_TFLOPS, SPARK_GIB, SPARK_SCALING, GPU_UTILISATION and
-    HOURS_PER_MONTH, in the environment or by --set; published rates are the defaults. With
-    --handoff the final run is the plan's.
-
-    Cost of use S = hours × capex / (life × 8,766 h) + kWh × price. Final run F = 8 × GPU-hour ×
-    hours. Savings = p × F − S. Break-even p = S / F.
-    """
-    if context.invoked_subcommand is not None:
-        if campaign or handoff or rates or as_json:
-            raise typer.BadParameter(f"give options after {context.invoked_subcommand}")
-        return
-    chosen = _rates(rates)
-    directory = existing_campaign(campaign) if campaign else None
-    usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
-    measured = measured_of(directory) if directory else None
-    bill = make_bill(chosen, usage, _run(handoff, directory), measured)
-    found = bill.measured.lines()
-    before = [*usage.lines(), *(f"measured  {line}" for line in found)]
-    _show(argument_view(chosen, usage, bill), before, as_json=as_json)
-
-
-@app.command()
-def cluster(
-    gpus: Annotated[int, typer.Option(help="Rented GPUs.", min=1, max=10**9)] = 8,
-    gpu: Annotated[str, typer.Option(help="GPU model: h100, h200 or b200.")] = "h100",
-    rates: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Desktop units owned against GPUs rented: how many, a month of each, the break-even month.
-
-    Units = GPUs × GPU TFLOP/s / (unit TFLOP/s × scaling), rounded up. Owned a month = units ×
-    (capex / life in months + kW × hours × price). Rented a month = GPUs × GPU-hour × hours.
-    Break-even month = capex / (rent − power).
-    """
-    _show(cluster_view(_rates(rates), find_gpu(gpu), gpus), [], as_json=as_json)
-
-
-@app.command()
-def month(
-    searches: Annotated[int, typer.Option(help="Searches per month, on owned units.", min=1)] = 4,
-    runs: Annotated[float, typer.Option(help="Final runs per month, rented.", min=0)] = 1.0,
-    units: Annotated[int, typer.Option(help="Units owned.", min=1)] = 1,
-    campaign: CampaignOption = None,
-    handoff: HandoffOption = None,
-    rates: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """A month of both: searches on units that are owned, final runs on GPUs that are rented.
-
-    Hybrid = units × capex / life in months + searches × electricity + runs. Beside it: all of it
-    rented, all of it owned, and from how many searches a month a unit pays.
-    """
-    chosen = _rates(rates)
-    directory = existing_campaign(campaign) if campaign else None
-    usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
-    bill = make_bill(chosen, usage, _run(handoff, directory))
-    view = month_view(chosen, bill, searches=searches, runs=runs, units=units)
-    _show(view, [], as_json=as_json)
-
-
-@app.command()
-def timeline(
+    view: Annotated[
+        CostView, typer.Argument(help="What to compute.", show_default=True)
+    ] = "search",
+    campaign: Annotated[
+        Path | None,
+        typer.Option(help="Use this campaign's measured seconds, energy and speed."),
+    ] = None,
+    handoff: Annotated[
+        Path | None, typer.Option(help="Use the final run of this launch plan's directory.")
+    ] = None,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Set a rate, like --set KWH_USD=0.30. Repeatable.",
+        ),
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="cluster: rented GPUs.", min=1, max=10**9)] = 8,
+    gpu: Annotated[str, typer.Option(help="cluster: h100, h200 or b200.")] = "h100",
+    searches: Annotated[int, typer.Option(help="month: searches, on owned units.", min=1)] = 4,
+    runs: Annotated[float, typer.Option(help="month: final runs, rented.", min=0)] = 1.0,
+    units: Annotated[int, typer.Option(help="month, timeline: units owned.", min=1)] = 1,
     target: Annotated[
-        str, typer.Option(help="A shipped target's name or a TOML file.")
+        str, typer.Option(help="timeline: a shipped target's name or a TOML file.")
     ] = "llama-7b",
-    tokens: Annotated[float | None, typer.Option(help="Default: the target's budget.")] = None,
     phase: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SEQ:SHARE",
-            help="Context length and share of the tokens; repeat. Default: the target's, all.",
+            help="timeline: context length and share of the tokens. Repeatable. Default: the "
+            "target's, all.",
         ),
     ] = None,
-    tokens_per_s: Annotated[
-        float | None, typer.Option(help="Of one unit, measured on the target itself.")
-    ] = None,
-    campaign: CampaignOption = None,
-    units: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
-    rates: SetOption = None,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Days of each phase of a curriculum, and the parallelism it needs.
+    """Compute the cost of a search here and in the cloud, and payoff.
 
-    FLOPs a token = 6 × weights in matrix products + 6 × layers × d_model × context. Tokens/s =
-    units × scaling × measured FLOP/s / FLOPs a token. Days = tokens × share / tokens/s / 86,400.
-    Sharded where the model's state and one sequence's activations exceed 90 % of a unit.
+    search: what a search costs here and in the cloud, and when it pays. cluster: units owned
+    against GPUs rented. month: searches on owned units and final runs on rented GPUs. timeline:
+    days of each phase of a curriculum, and the parallelism it needs. Each figure is printed with
+    its formula.
+
+    Rates come from the environment or --set; docs/money.md lists them with their defaults. With
+    --handoff the final run is the plan's.
     """
-    architecture = load_target(target)
-    model = TrainedModel.of(architecture)
+    _refuse_options_of_other_views(context, view)
+    chosen = _rates(rates)
     directory = existing_campaign(campaign) if campaign else None
+    if view == "cluster":
+        _show(cluster_view(chosen, find_gpu(gpu), gpus), [], as_json=as_json)
+        return
+    if view == "timeline":
+        phases = [Phase.parse(text) for text in phase or ()]
+        _show_timeline(target, phases, directory, chosen, units, as_json=as_json)
+        return
+    usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
+    run = _run(handoff, directory)
+    if view == "month":
+        bill = make_bill(chosen, usage, run)
+        monthly = month_view(chosen, bill, searches=searches, runs=runs, units=units)
+        _show(monthly, [], as_json=as_json)
+        return
+    bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
+    before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
+    _show(argument_view(chosen, usage, bill), before, as_json=as_json)
+
+
+def _refuse_options_of_other_views(context: typer.Context, view: CostView) -> None:
+    """
+    :raises BadParameter: if the user gave an option that this view does not take.
+    """
+    for name in set().union(*OPTIONS.values()) - OPTIONS[view]:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            takes = ", ".join(f"--{option}" for option in sorted(OPTIONS[view]))
+            raise typer.BadParameter(f"cost {view} has no --{name}; it takes {takes}")
+
+
+def _show_timeline(
+    target: str,
+    phases: list[Phase],
+    campaign: Path | None,
+    rates: Rates,
+    units: int,
+    *,
+    as_json: bool,
+) -> None:
+    architecture = load_target(target)
     planned = plan_timeline(
         architecture.name,
-        model,
-        choose_speed(model.flops_per_token(architecture.seq_len), tokens_per_s, directory),
-        _rates(rates),
+        TrainedModel.of(architecture),
+        measured_speed(campaign) if campaign else PUBLISHED_SPEED,
+        rates,
         units=units,
-        tokens=architecture.tokens if tokens is None else positive("--tokens", tokens),
-        phases=[Phase.parse(text) for text in phase or (f"{architecture.seq_len}:1",)],
+        tokens=architecture.tokens,
+        phases=phases or [Phase(architecture.seq_len, 1.0)],
     )
     if as_json:
         typer.echo(json.dumps(planned.as_json()))

@@ -5,7 +5,7 @@ import pytest
 from agent.settings.rates import Rates
 from autoresearch.errors import CampaignError, SettingsError
 from funnel.cost.gpus import GPUS
-from funnel.cost.speed import PUBLISHED_SPEED, UnitSpeed, choose_speed, measured_speed
+from funnel.cost.speed import PUBLISHED_SPEED, UnitSpeed, measured_speed
 from funnel.cost.timeline import Phase, PhasePlan, TrainedModel, fewest_devices, plan_timeline
 from funnel.plan.booking import make_booking
 from funnel.plan.layout import Cluster
@@ -60,15 +60,6 @@ def test_the_published_speed_is_of_the_published_model() -> None:
     assert PUBLISHED_SPEED.flops_per_token == pytest.approx(flops, rel=2e-4)
 
 
-def test_a_unit_measured_on_the_target_itself_goes_at_its_own_speed() -> None:
-    target = load_target("llama-7b")
-    model = TrainedModel.of(target)
-    speed = choose_speed(model.flops_per_token(target.seq_len), 500, None)
-    phases = [Phase(seq_len=target.seq_len, share=1)]
-    (plan,) = plans(model, phases, speed)
-    assert plan.tokens_per_s == pytest.approx(500)
-
-
 def test_parallelism_grows_with_the_context_and_shrinks_with_the_memory() -> None:
     model = TrainedModel.of(load_target("llama-1b"))
     phases = [Phase(seq_len=n, share=0.5) for n in (2048, 1 << 17)]
@@ -104,16 +95,6 @@ def test_a_phase_that_cannot_be_read_is_named(text: str) -> None:
 def test_shares_that_do_not_add_up_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"add up to 0\.9"):
         plans(TrainedModel.of(load_target("llama-1b")), [Phase(seq_len=1024, share=0.9)])
-
-
-def test_two_speeds_are_refused() -> None:
-    with pytest.raises(SettingsError):
-        choose_speed(1e9, 500, Path("runs"))
-    for nonsense in (-5, 1e19, float("nan")):
-        with pytest.raises(SettingsError, match="--tokens-per-s is"):
-            choose_speed(1e9, nonsense, None)
-    assert choose_speed(1e9, 1e10, None).tflops == 1e7
-    assert choose_speed(1e9, None, None) is PUBLISHED_SPEED
 
 
 def test_a_campaigns_speed_is_the_median_of_its_fastest_config(tmp_path: Path) -> None:
