@@ -16,7 +16,7 @@ from autoresearch.values import Scalar
 class AsOption:
     """Facts about an option beyond its field's type, bounds, default and description.
 
-    It is part of the field's annotation. Only a field with a description has an option.
+    It is part of the field's annotation. Only a field with a description can be set by a user.
     """
 
     flag: str | None = None
@@ -25,6 +25,8 @@ class AsOption:
     """The least and the most that a command accepts; None: the field's bounds."""
     none: str | None = None
     """Text of None in a TOML file; None: the file leaves the key out."""
+    by_set: bool = False
+    """Whether the field has no option of its own and is set with ``--set NAME=VALUE``."""
     built_in: bool = False
     """Whether only the built-in trainer has it, so that a command's campaign refuses it."""
     read: Callable[[str], Any] | None = None
@@ -42,10 +44,15 @@ def built_in_flags(kind: type[BaseModel]) -> dict[str, str]:
     """Return the flags of the fields that only the built-in trainer has, by field."""
     facts = {name: option_facts(field) for name, field in kind.model_fields.items()}
     return {
-        name: each.flag or f"--{name.replace('_', '-')}"
+        name: f"--set {name}" if each.by_set else each.flag or f"--{name.replace('_', '-')}"
         for name, each in facts.items()
         if each.built_in
     }
+
+
+def set_fields(kind: type[BaseModel]) -> list[str]:
+    """Return the names of the fields that ``--set`` sets."""
+    return [name for name, field in kind.model_fields.items() if option_facts(field).by_set]
 
 
 def toml_values(values: BaseModel) -> dict[str, Scalar]:

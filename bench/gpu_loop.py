@@ -14,7 +14,7 @@ from trainer.training.readiness import check_trainable
 
 ITERATIONS = 10
 COMMAND = (sys.executable, "-c", "from agent.cli import main; main()")
-REHEARSED = [*"--menu cpu-tiny --baseline-seeds 2 --max-runs 2 --budget".split(), "20 steps"]
+REHEARSED = [*"--menu cpu-tiny --baseline-seeds 2 --set max_runs=2 --budget".split(), "20 steps"]
 
 
 def run_loop(out: Path, device: str, *, rehearse: bool) -> int:

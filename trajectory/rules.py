@@ -21,16 +21,16 @@ Z_OBVIOUS = 3.0
 class Rules(Frozen):
     """The judge's thresholds; each is a setting of a campaign (:mod:`agent.settings.campaign`)."""
 
-    z_keep: Annotated[NonNegative, AsOption("--z")] = Field(
+    z_keep: Annotated[NonNegative, AsOption(by_set=True)] = Field(
         1.3, description="Standard errors by which a gain must exceed zero to be kept."
     )
     """Standard errors by which a gain must exceed zero at the race's end."""
-    z_drop: NonNegative = Field(
+    z_drop: Annotated[NonNegative, AsOption(by_set=True)] = Field(
         0.5, description="Futility bound: standard errors of optimism before a race is abandoned."
     )
     """Standard errors of optimism from the second pair on. A race ends if its candidate could not
     reach the bar even if its true gain were larger by this amount."""
-    early_stopping_threshold: Annotated[Finite, AsOption("--early-stop")] = Field(
+    early_stopping_threshold: Annotated[Finite, AsOption(by_set=True)] = Field(
         0.0,
         validation_alias=AliasChoices("early_stopping_threshold", "first_drop"),
         description="Loss on the first pair of runs, in standard deviations, that ends a race.",
@@ -41,7 +41,7 @@ class Rules(Frozen):
     next idea. At 0, half of the candidates that are as good as their reference are dropped after
     one run. If they are better by ``sigma_d``, one in six is dropped.
     """
-    max_runs: int = Field(
+    max_runs: Annotated[int, AsOption(by_set=True)] = Field(
         4,
         ge=2,
         le=1000,

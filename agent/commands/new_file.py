@@ -8,17 +8,16 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.files import replace_file, writing
 
 
-def write_new(path: Path, text: str, *, replace: bool, error: type[AutoresearchError]) -> None:
+def write_new(path: Path, text: str, *, error: type[AutoresearchError]) -> None:
     """Write the whole file or nothing.
 
-    :param replace: whether an existing file may be replaced.
-    :raises AutoresearchError: an ``error`` if a file exists and may not be replaced.
+    :raises AutoresearchError: an ``error`` if the file exists with other content.
     """
     with writing(path, instead="name another file"):
-        if path.exists() and not replace and path.read_bytes() != text.encode():
+        if path.exists() and path.read_bytes() != text.encode():
             raise error(
-                f"{path} is there already and holds something else; name another file or add "
-                "--force"
+                f"{path} is there already and holds something else; name another file, or remove "
+                "that one"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)

@@ -16,23 +16,19 @@ from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
 from autoresearch.errors import SettingsError
-from autoresearch.options import AsOption
+from autoresearch.options import AsOption, set_fields
 from autoresearch.values import Frozen, explain
 
 Command: TypeAlias = Callable[..., None]
 Panels: TypeAlias = Mapping[str, Sequence[str]]
 
-UnsandboxedOption = Annotated[
-    bool, typer.Option("--allow-unsandboxed", help="Run trials even if the kernel lacks Landlock.")
-]
-JsonAtEndOption = Annotated[
-    bool, typer.Option("--json", help="End with one JSON object on standard output.")
-]
+JsonAtEndOption = Annotated[bool, typer.Option("--json", help="Print JSON at the end.")]
 
 
 def takes(kind: type[Frozen]) -> Callable[[Command], Command]:
     """Decorate a command whose parameter ``asked`` is a value of this kind. In its place the
-    command takes one option for each field that has a description."""
+    command takes one option for each field that has a description and is not set with
+    ``--set``."""
 
     def filled(options: Mapping[str, Any]) -> Frozen:
         try:
@@ -65,7 +61,12 @@ def _derived(
     partly: bool,
     panels: Panels,
 ) -> Command:
-    fields = [_Asked(name, field) for name, field in kind.model_fields.items() if field.description]
+    unasked = set_fields(kind)
+    fields = [
+        _Asked(name, field)
+        for name, field in kind.model_fields.items()
+        if field.description and name not in unasked
+    ]
 
     @wraps(command)
     def run(**options: Any) -> None:

@@ -149,7 +149,7 @@ def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
 def exhausted(memory: Memory, draws: int) -> ProposerError:
     """Return the error for draws of which none was allowed."""
     limit = memory.max_changes
-    more = f" or raise --max-changes above {limit}" if limit < len(memory.menu.knobs) else ""
+    more = f" or raise max_changes above {limit}" if limit < len(memory.menu.knobs) else ""
     return ProposerError(
         f"none of {draws} draws was a config both allowed and untried "
         f"({len(memory.evidence.configs)} were tried): the menu seems exhausted; "

@@ -317,6 +317,6 @@ def _tokens_without_holdout(corpus: Corpus) -> int:
         raise CampaignError(
             f"a tenth of the corpus {corpus.info.name} ({corpus.info.train_bytes:,} bytes to train "
             "on) has too few whole documents at its end to hold any text back; go without "
-            "--reserve-holdout, or give it more text, in smaller documents"
+            "reserve_holdout, or give it more text, in smaller documents"
         )
     return text.train_tokens

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.files import replace_file, writing_to
 from autoresearch.given_file import read_given
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIALS_DIR
-from autoresearch.options import built_in_flags
+from autoresearch.options import built_in_flags, set_fields
 from autoresearch.values import explain
 from autoresearch.words import counted
 from trainer.corpus import default_name
@@ -51,12 +52,33 @@ def _refuse_what_it_has_not(chosen: Mapping[str, Any], trainer: TrainerTable) ->
     """
     asked = [flag for name, flag in built_in_flags(CampaignSettings).items() if chosen.get(name)]
     if chosen.get("horizon_steps") and not trainer.tells("horizon"):
-        asked.append("--horizon")
+        asked.append("--set horizon_steps")
     if asked:
         raise SettingsError(
             f"the menu's command brings its own text, model and schedule, so that {asked[0]} says "
             "nothing to it; leave it out, or put it into the command"
         )
+
+
+def set_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return the settings that ``--set NAME=VALUE`` gives, each value as in campaign.toml or as
+    plain text.
+
+    :raises SettingsError: if a pair names no setting without an option of its own.
+    """
+    found: dict[str, Any] = {}
+    known = set_fields(CampaignSettings)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if name not in known or not equals:
+            raise SettingsError(
+                f"--set {pair} cannot be used; write NAME=VALUE with one of {', '.join(known)}"
+            )
+        try:
+            found[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name] = value
+    return found
 
 
 def _validated(values: Mapping[str, Any]) -> CampaignSettings:

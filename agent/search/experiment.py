@@ -54,7 +54,7 @@ FoundRow = TypeVar("FoundRow", FinalistsRow, ConfirmedRow, CalibratedRow)
 RetryFailed = Annotated[
     bool,
     AsOption("--retry-failed"),
-    Field(description="Repeat runs that ran out of memory or time, or crashed."),
+    Field(description="Repeat runs that failed."),
 ]
 """Option of every experiment to run failed runs again."""
 

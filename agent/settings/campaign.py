@@ -70,7 +70,7 @@ class _Search(Frozen):
         "hybrid",
         description="Source of proposals: hybrid (sampler and model), sampler, random or llm.",
     )
-    max_changes: Annotated[PositiveInt | None, AsOption(bounds=(1, None))] = Field(
+    max_changes: Annotated[PositiveInt | None, AsOption(by_set=True)] = Field(
         None,
         description="Largest number of knobs a proposal may change. Default: all; a model is asked "
         "for at most eight.",
@@ -98,18 +98,23 @@ class _Means(Frozen):
         "local",
         description="Where trials run: local, ray (this machine's cluster) or ray:HOST:PORT.",
     )
-    device_kind: str | None = Field(
+    device_kind: Annotated[str | None, AsOption(by_set=True)] = Field(
         None,
         description="Processor or GPU that nodes must have, by its name. Default: the most common.",
     )
     """None until the first session on a cluster, which chooses the most common kind there."""
-    trial_wall_s: Annotated[float, AsOption(bounds=(1, None))] = Field(
+    trial_wall_s: Annotated[float, AsOption(by_set=True)] = Field(
         1800, gt=0, allow_inf_nan=False, description="Time limit of a trial in seconds."
     )
     trial_memory_gib: Annotated[MemoryGib | None, AsOption(bounds=(0.1, MOST_MEMORY_GIB))] = Field(
         None, description="Memory limit of a trial in GiB."
     )
-    prune: bool = Field(True, description="Stop a trial early when its loss curve cannot win.")
+    allow_unsandboxed: Annotated[bool, AsOption("--allow-unsandboxed")] = Field(
+        False, description="Run trials even if the kernel lacks Landlock."
+    )
+    prune: Annotated[bool, AsOption(by_set=True)] = Field(
+        True, description="Stop a trial early when its loss curve cannot win."
+    )
 
 
 class Policy(_Means, Rules, _Search):
@@ -124,11 +129,12 @@ class Policy(_Means, Rules, _Search):
         return Rules.model_validate({name: getattr(self, name) for name in Rules.model_fields})
 
 
-_BEFORE_LANES = (
+_LEFT_OUT = (
     ("lanes", 1),
     ("executor", "local"),
+    ("allow_unsandboxed", False),
 )
-"""Values that campaign.toml leaves out, because versions without lanes do not know their keys."""
+"""Values that campaign.toml leaves out, because earlier versions do not know their keys."""
 
 
 class CampaignSettings(Policy, EvaluationProtocol, Sources):
@@ -176,8 +182,7 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         lines += (
             f"{name} = {toml_text(value)}"
             for name, value in toml_values(self).items()
-            # A version without lanes can then resume a campaign that has one lane on this machine.
-            if (name, value) not in _BEFORE_LANES
+            if (name, value) not in _LEFT_OUT
         )
         return "\n".join(lines) + "\n"
 

@@ -123,5 +123,5 @@ def _advice(found: Calibrated) -> str:
         )
     return (
         f"ranks surely better at equal cost: {advised.name}; a new campaign may measure so "
-        "(loop --horizon, --average, --cooldown)"
+        "(loop --set horizon_steps=…, average=… or cooldown_steps=…)"
     )

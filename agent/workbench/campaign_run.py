@@ -62,7 +62,6 @@ def run_campaign(
     target_tokens: Callable[[str], int | None] = lambda _menu_name: None,
     notifier: Notifier | None = None,
     confirming: bool = False,
-    allow_unsandboxed: bool = False,
     as_json: bool = False,
 ) -> None:
     """Create or resume the campaign, and work on it until its goal is reached.
@@ -92,9 +91,7 @@ def run_campaign(
         program=program,
         priors=known,
     )
-    with Session.opened(
-        directory, settings, menu, console, allow_unsandboxed=allow_unsandboxed
-    ) as session:
+    with Session.opened(directory, settings, menu, console) as session:
         rails.memory = session.memory.model
         branch = GitBranch(session.campaign) if git else None
         greet(

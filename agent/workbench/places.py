@@ -20,10 +20,7 @@ NAMED = 5
 
 CampaignOption = Annotated[
     Path | None,
-    typer.Option("--campaign", help="The campaign's directory. Default: the latest in runs."),
-]
-MenuOption = Annotated[
-    str | None, typer.Option("--menu", help="A shipped menu's name or a TOML file.")
+    typer.Option("--campaign", help="A directory. Default: the latest in runs."),
 ]
 
 

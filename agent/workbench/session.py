@@ -64,8 +64,6 @@ class Session:
         settings: CampaignSettings,
         menu: ProxyMenu,
         console: Console,
-        *,
-        allow_unsandboxed: bool,
     ) -> Iterator[Session]:
         """Create or resume the campaign in ``directory``, with everything that runs its trials.
 
@@ -83,7 +81,6 @@ class Session:
                 menu,
                 console,
                 command=own.command if own else None,
-                allow_unsandboxed=allow_unsandboxed,
             )
             lanes = opening.opened(directory)
             executor = lanes.executor
@@ -139,7 +136,7 @@ def interruptible(console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Iterator[Session]:
+def resumed(directory: Path, *, as_json: bool) -> Iterator[Session]:
     """Open a session for more work on an existing campaign, with its own settings.
 
     :param as_json: whether messages go to standard error, because standard output holds the answer.
@@ -151,9 +148,7 @@ def resumed(directory: Path, *, allow_unsandboxed: bool, as_json: bool) -> Itera
         raise CampaignError(f"{directory} holds an empty journal; start with: autoresearch loop")
     settings = resumed_settings(directory, row, {})
     console = Console(stderr=as_json)
-    with Session.opened(
-        directory, settings, menu_of(row), console, allow_unsandboxed=allow_unsandboxed
-    ) as session:
+    with Session.opened(directory, settings, menu_of(row), console) as session:
         yield session
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from funnel.plan.preflight import TOY_BATCH, TOY_VOCAB, Sameness, compare
+from funnel.plan.preflight import LAYOUT_S, TOY_BATCH, TOY_VOCAB, Sameness, compare
 from trainer.parallel.hosts.advice import LinkFacts
 from trainer.parallel.hosts.job import HostJob
 from trainer.parallel.hosts.launch import HostsFailed, LinkFound, run_host
@@ -39,9 +39,7 @@ def hosts_preflight(
     hosts: Hosts,
     *,
     steps: int,
-    seed: int,
     device: DeviceKind,
-    timeout_s: float,
     meet_s: float,
 ) -> Iterator[HostsCame]:
     """Yield the comparison of each layout with the single process, then the link, as they arrive.
@@ -49,7 +47,6 @@ def hosts_preflight(
     The first failure ends the iterator.
 
     :param config: in fp32, as :func:`funnel.plan.preflight.toy_config` makes it.
-    :param timeout_s: limit for each layout.
     :param meet_s: limit for the rendezvous of the hosts.
     :raises MachineryError: if no process can be started.
     """
@@ -60,11 +57,11 @@ def hosts_preflight(
         job=ParallelJob(
             config=config.model_copy(update={"batch_size": batch}),
             vocab_size=TOY_VOCAB,
-            seed=seed,
+            seed=0,
             steps=steps,
             device=device,
             layouts=layouts,
-            deadline_s=meet_s + timeout_s * (len(layouts) + 2),
+            deadline_s=meet_s + LAYOUT_S * (len(layouts) + 2),
         ),
         meet_s=meet_s,
         message_bytes=MESSAGE_BYTES[device],

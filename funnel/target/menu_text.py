@@ -15,7 +15,7 @@ from fractions import Fraction
 from agent.menu.constraints import Constraint
 from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.knob import Knob
-from autoresearch.domains.choices import Choices, Ladder
+from autoresearch.domains.choices import Ladder
 from autoresearch.options import toml_values
 from autoresearch.values import Scalar
 from funnel.target.proxy_family import Proxy, ProxyFamily, Scale
@@ -32,11 +32,8 @@ def longest_seq_len(scale: Scale) -> int:
     return max(int(value) for value in load_menu(scale.menu).domains["seq_len"].ends)
 
 
-def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
-    """Return the menu as TOML.
-
-    :param fp8: whether proposals may choose fp8, which needs the megatron backend and a GPU.
-    """
+def menu_text(family: ProxyFamily) -> str:
+    """Return the menu as TOML."""
     base = load_menu(family.scale.menu)
     has_width = len(family.proxies) > 1
     knobs = [knob for knob in base.knobs.values() if knob.name not in SHAPE_FIELDS | {"precision"}]
@@ -53,10 +50,7 @@ def menu_text(family: ProxyFamily, *, fp8: bool = False) -> str:
         for name in ("qk_norm", "norm_place", "rope_base")
         if getattr(family.shape, name) != Config.model_fields[name].default
     }
-    if fp8:
-        knobs.append(precision_knob())
-    else:
-        constants["precision"] = "bf16"
+    constants["precision"] = "bf16"
     if has_width:
         knobs.insert(0, _width_knob(family))
     else:
@@ -114,16 +108,6 @@ def _width_knob(family: ProxyFamily) -> Knob:
         domain=Ladder(type="int", choices=tuple(proxy.d_model for proxy in family.proxies)),
         default=family.default.d_model,
         doc="width of the residual stream; layers, heads and d_ff follow it",
-    )
-
-
-def precision_knob() -> Knob:
-    """Return the knob that chooses between bf16 and fp8."""
-    return Knob(
-        name="precision",
-        domain=Choices(choices=("bf16", "fp8")),
-        default="bf16",
-        doc="number format of the matrix products; fp8 needs a GPU that has it",
     )
 
 

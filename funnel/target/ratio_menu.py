@@ -25,7 +25,6 @@ from funnel.target.menu_text import (
     constraint_lines,
     knob_lines,
     own_constraints,
-    precision_knob,
     table_lines,
     text_lines,
     text_side,
@@ -52,11 +51,8 @@ The target has its own sequence length, so a gain from shorter sequences would n
 INIT_SCALES = (0.25, 4.0)
 
 
-def ratio_menu_text(family: RatioFamily, *, fp8: bool = False) -> str:
-    """Return the menu as TOML.
-
-    :param fp8: whether proposals may choose fp8, which needs the megatron backend and a GPU.
-    """
+def ratio_menu_text(family: RatioFamily) -> str:
+    """Return the menu as TOML."""
     base = load_menu(family.base.scale.menu)
     knobs = [*_ratio_knobs(family), _schedule_knob()]
     most = gpt(base.baseline).tokens_per_step // _seq_len(family)
@@ -66,10 +62,7 @@ def ratio_menu_text(family: RatioFamily, *, fp8: bool = False) -> str:
         if knob.name not in LEFT_ALONE
     ]
     constants = _constants(base, family, {knob.name for knob in knobs})
-    if fp8:
-        knobs.append(precision_knob())
-    else:
-        constants["precision"] = "bf16"
+    constants["precision"] = "bf16"
     tiny = "-tiny" if family.base.scale.is_cpu else ""
     name = f"{family.target.name}{tiny}-ratios"
     blocks = [

@@ -99,7 +99,7 @@ def test_doctor_loop_and_serve_in_an_image_like_nvidias(
             assert "landlock" in said
             assert "torch     2.11.0" in said
             assert "0.17.0rc0" in said
-        loop = "loop --menu=cpu-tiny --threads=1 --iters=2 --baseline-seeds=2 --max-runs=2"
+        loop = "loop --menu=cpu-tiny --threads=1 --iters=2 --baseline-seeds=2 --set=max_runs=2"
         more = ["--budget=8 steps", "--proposer=llm", "--no-confirm", "--campaign=/runs/rehearsal"]
         said = run(*loop.split(), *more)
         assert "2 iterations" in said

@@ -159,7 +159,7 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
 
 
 def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
-    assert toy.loop(3, "--reserve-holdout").returncode == 0
+    assert toy.loop(3, "--set=reserve_holdout=true").returncode == 0
     first = toy.rows()[0]
     assert first["reserve_holdout"] is True
     orders = sorted((toy.campaign / "trials" / ".specs").glob("t??????.json"))

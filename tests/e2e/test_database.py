@@ -48,7 +48,7 @@ def indexed(database: Server) -> int:
 def test_a_server_that_dies_in_a_campaign_is_caught_up_once_it_is_back(
     toy: Toy, database: Server
 ) -> None:
-    running = toy.start(MANY, "--z=0")  # many candidates are kept then
+    running = toy.start(MANY, "--set=z_keep=0")  # many candidates are kept then
     try:
         wait_until(lambda: iterations(toy) >= 2)
         database.kill()

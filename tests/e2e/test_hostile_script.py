@@ -100,7 +100,7 @@ def test_no_act_of_a_script_ends_the_campaign_or_forges_its_score(tmp_path: Path
             "AUTORESEARCH_LLM_MODEL": "tiny",
         }
         words = ["loop", "--menu=hostile.toml", f"--iters={len(acts)}", "--proposer=llm"]
-        few = ["--baseline-seeds=2", "--max-runs=2", "--no-confirm"]
+        few = ["--baseline-seeds=2", "--set=max_runs=2", "--no-confirm"]
         done = subprocess.run(
             [str(COMMAND), *words, *few],
             cwd=checkout,

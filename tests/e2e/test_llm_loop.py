@@ -55,7 +55,7 @@ def test_the_model_picks_from_slates_from_the_first_iteration(toy: Toy) -> None:
     pick = json.dumps({"reason": "B moves less", "pick": "B", "expected_delta": -20})
     with OpenAIServer([says(pick), says("B"), says(pick), says(proposal(0.004))]) as server:
         point_at(toy, server.url)
-        done = toy.loop(3, "--llm-share=1", "--max-changes=3")
+        done = toy.loop(3, "--llm-share=1", "--set=max_changes=3")
         asked = len(server.chats)
     assert done.returncode == 0, done.stderr
     rows = toy.iterations()

@@ -94,7 +94,12 @@ def test_top_ranks_distinct_configs(toy: Toy) -> None:
 def test_another_evaluation_or_text_is_refused(toy: Toy) -> None:
     toy.begun(2)
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
-    for change in ("--budget=7 steps", "--horizon=budget", "--tokenizer=bpe:300", "--seed=9"):
+    for change in (
+        "--budget=7 steps",
+        "--set=horizon_steps=budget",
+        "--tokenizer=bpe:300",
+        "--seed=9",
+    ):
         refused = toy.loop(3, change)
         assert refused.returncode == 1
         assert refused.stderr.startswith("error: ")
@@ -248,7 +253,7 @@ def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(t
 @pytest.mark.slow
 def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
     """The journal is the source of truth, so resuming may need no other file."""
-    assert toy.loop(2, "--z=2.5").returncode == 0
+    assert toy.loop(2, "--set=z_keep=2.5").returncode == 0
     kept = tomllib.loads((toy.campaign / "campaign.toml").read_text())
     journal = (toy.campaign / "trajectory.jsonl").read_bytes()
     shutil.rmtree(toy.campaign)

@@ -108,14 +108,14 @@ def test_another_script_is_another_ruler(tmp_path: Path) -> None:
 def test_a_script_that_does_nothing_with_its_seed_is_seen_to(tmp_path: Path) -> None:
     own = Own(tmp_path)
     script(own.checkout, TRAIN.replace("points(args.seed)", "points(1)"))
-    own("loop", "--menu=own.toml", "--iters=4", "--baseline-seeds=4", "--max-runs=3")
+    own("loop", "--menu=own.toml", "--iters=4", "--baseline-seeds=4", "--set=max_runs=3")
     assert len(own.rows("baseline")) == 2
     raced = [row for row in own.rows("iteration") if row["trials"]]
     assert raced
     assert all(len(row["trials"]) == 1 for row in raced)
     assert {row["decision"]["action"] for row in raced} == {"keep", "discard"}
     own("confirm", "--campaign=runs/own", code=1)
-    own.loop(5, "--baseline-seeds=4", "--max-runs=3")
+    own.loop(5, "--baseline-seeds=4", "--set=max_runs=3")
     assert len(own.rows("baseline")) == 2
 
 

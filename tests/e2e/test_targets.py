@@ -17,8 +17,9 @@ from trainer.spec import Config
 @pytest.mark.slow
 def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
     toy = Toy(tmp_path)
+    toy.menu.unlink()
     written = toy.run(
-        "menu", "from-target", "llama-7b", "--tiny", "--keep-shape", "-o", str(toy.menu), "--force"
+        "menu", "from-target", "llama-7b", "--tiny", "--keep-shape", "-o", str(toy.menu)
     )
     assert written.returncode == 0, written.stderr
     short = ("--budget=12 steps", "--tokenizer=bytes", f"--corpus={tmp_path / 'text'}")
@@ -42,7 +43,8 @@ def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_menu_of_ratios_is_searched_at_one_size(tmp_path: Path) -> None:
     toy = Toy(tmp_path)
-    written = toy.run("menu", "from-target", "gpt-1b", "--tiny", "-o", str(toy.menu), "--force")
+    toy.menu.unlink()
+    written = toy.run("menu", "from-target", "gpt-1b", "--tiny", "-o", str(toy.menu))
     assert written.returncode == 0, written.stderr
     short = ("--budget=6 steps", "--tokenizer=bytes", f"--corpus={tmp_path / 'text'}")
 
@@ -63,6 +65,7 @@ def test_a_menu_of_ratios_is_searched_at_one_size(tmp_path: Path) -> None:
 
 def test_check_refuses_what_would_leave_the_shape(tmp_path: Path) -> None:
     toy = Toy(tmp_path)
+    toy.menu.unlink()
     written = toy.run(
         "menu", "from-target", "llama-1b", "--tiny", "--keep-shape", "-o", str(tmp_path / "m.toml")
     )

@@ -132,7 +132,7 @@ class Toy:
             f"--menu={self.menu}",
             f"--campaign={self.campaign}",
             "--baseline-seeds=2",
-            "--max-runs=2",
+            "--set=max_runs=2",
             "--no-confirm",  # tests of the confirmation pass --confirm
             *more,
         ]

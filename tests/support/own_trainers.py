@@ -117,7 +117,7 @@ class Own:
         return ended.stdout + (ended.stderr if code else "")
 
     def loop(self, iters: int, *more: str, code: int = 0) -> str:
-        few = ("--baseline-seeds=2", "--max-runs=2")
+        few = ("--baseline-seeds=2", "--set=max_runs=2")
         return self("loop", "--menu=own.toml", f"--iters={iters}", *few, *more, code=code)
 
     def rows(self, kind: str) -> list[dict[str, Any]]:

@@ -90,19 +90,20 @@ DEVICES: Mapping[str, DeviceDescription] = MappingProxyType(
 )
 
 
-def describe(name: str, rates: str | None = None) -> DeviceDescription:
+def describe(text: str) -> DeviceDescription:
     """Return one of :data:`DEVICES`, with some of its numbers changed.
 
-    :param rates: ``bf16_tflops=75,bandwidth_gb_per_s=210``: fields of the description.
+    :param text: a name, such as ``gb10``, or ``gb10,bf16_tflops=75,bandwidth_gb_per_s=210``.
     :raises SpecError: on an unknown name or field, or an invalid value.
     """
+    name, _, rates = text.partition(",")
     if name.lower() not in DEVICES:
         raise SpecError(
             f"no device is described as {name!r}; choose {' or '.join(DEVICES)}, and change its"
-            " numbers with --rates"
+            " numbers like gb10,bf16_tflops=75"
         )
     known = DEVICES[name.lower()]
-    if rates is None:
+    if not rates:
         return known
     fields = [name for name in DeviceDescription.model_fields if name not in {"name", "source"}]
     changes: dict[str, str] = {}
@@ -118,4 +119,4 @@ def describe(name: str, rates: str | None = None) -> DeviceDescription:
     try:
         return DeviceDescription.model_validate({**known.model_dump(), **changes, "source": source})
     except ValidationError as error:
-        raise SpecError(f"no device can be as given by --rates: {explain(error)}") from error
+        raise SpecError(f"no device can be as given: {explain(error)}") from error

@@ -50,7 +50,7 @@ class Wall:
             return None
         return (
             f"{predicted_gib:.1f} GiB are predicted and {self._limit_gib:.1f} can be had; not run,"
-            " since a machine whose GPU shares its memory may hang (--to-the-wall runs it)"
+            " since a machine whose GPU shares its memory may hang"
         )
 
     def _predict_gib(self, cell: Cell, points: Sequence[EnvelopePoint]) -> float:

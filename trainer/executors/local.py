@@ -75,8 +75,9 @@ class LocalExecutor(Executor):
         if not self._layers.confine and not allow_unsandboxed:
             raise SandboxError(
                 "this kernel has no Landlock, so trials cannot be confined to their directories;"
-                " use Linux 5.13 or newer with Landlock enabled, or accept it with"
-                " --allow-unsandboxed"
+                " use Linux 5.13 or newer with Landlock enabled, or accept it with loop"
+                " --allow-unsandboxed; in a campaign that exists, with allow_unsandboxed = true in"
+                " its campaign.toml"
             )
         self._warm = fork_server
         self._environ = environ

@@ -97,7 +97,7 @@ class RunSchedule(Frozen):
     horizon_steps: Annotated[
         PositiveInt | None,
         BeforeValidator(_horizon),
-        AsOption("--horizon", read=_horizon, none="budget"),
+        AsOption(by_set=True, none="budget"),
     ] = Field(
         1000,
         description="Length of the learning-rate schedule in steps, of which a trial runs the "
@@ -106,7 +106,7 @@ class RunSchedule(Frozen):
     """Steps over which the rate would decay to ``lr_min_ratio``; the trained steps are a prefix of
     it. None: the budget itself."""
     # The fields below are omitted from JSON if unused, so that older specs and rows are unchanged.
-    cooldown_steps: Annotated[NonNegativeInt, AsOption("--cooldown", built_in=True)] = Field(
+    cooldown_steps: Annotated[NonNegativeInt, AsOption(by_set=True, built_in=True)] = Field(
         0,
         exclude_if=not_,
         description="Steps at the end of a trial over which the learning rate decays to zero.",
@@ -115,7 +115,7 @@ class RunSchedule(Frozen):
     average: Annotated[
         Averaging | None,
         BeforeValidator(_averaging),
-        AsOption("--average", read=_averaging, built_in=True),
+        AsOption(by_set=True, built_in=True),
     ] = Field(
         None,
         exclude_if=not_,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
@@ -39,7 +38,6 @@ from trajectory.formats.trackers.folder import Folder
 from trajectory.formats.trackers.recorded import Wanted
 from trajectory.rows import CampaignRow, parse_row
 
-FormatChoice: TypeAlias = Literal["auto", "journal", "single-knob", "results-tsv", "pi-jsonl"]
 _NO_WISH = Wanted()
 _LOOKED_AT = 5
 
@@ -115,9 +113,7 @@ def read_campaign_source(path: Path) -> CampaignSource:
     return CampaignSource(path, source.sha256, campaign, (), len(provenance.skipped))
 
 
-def import_campaign(
-    path: Path, directory: Path, format_: FormatChoice = "auto", wanted: Wanted = _NO_WISH
-) -> Provenance:
+def import_campaign(path: Path, directory: Path, wanted: Wanted = _NO_WISH) -> Provenance:
     """Make ``directory`` a read-only campaign from a file or another campaign's directory.
 
     It creates the whole campaign or nothing.
@@ -128,7 +124,7 @@ def import_campaign(
     """
     _refuse_unless_new(directory)
     source = _source(path)
-    recognised = _recognise(source) if format_ == "auto" else format_
+    recognised = _recognise(source)
     with _whole_or_not_at_all(directory) as folder:
         if recognised == "imported":
             provenance, _ = _read_lines(source)
@@ -207,7 +203,8 @@ def _recognise(source: Source) -> FormatName | Reader:
         "campaign row, nor a single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor "
         "pi-autoresearch's autoresearch.jsonl, nor an Optuna journal or study, an MLflow store, a "
         "CSV of Weights & Biases or TensorBoard events, nor the header of a results.tsv "
-        f"({', '.join(results_tsv.COLUMNS)}); where its beginning is damaged, name its --format"
+        f"({', '.join(results_tsv.COLUMNS)}); if its beginning is damaged, remove "
+        "the damaged lines"
     )
 
 
@@ -234,7 +231,7 @@ def _nothing_in(source: Source, found: ForeignFile) -> str:
     first = f"; line {found.skipped[0].line}: {found.skipped[0].why}" if found.skipped else ""
     return (
         f"{source.path} has no line that a {found.format} trajectory would have{first}; name "
-        "another file or --format"
+        "another file"
     )
 
 

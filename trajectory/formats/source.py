@@ -176,7 +176,7 @@ def skip(skipped: list[Skipped], line: Line, why: str) -> None:
     if len(skipped) == MOST_SKIPPED:
         raise FormatError(
             f"more than {MOST_SKIPPED:,} lines cannot be read, up to line {line.number} "
-            f"({why[:_WHY_CHARACTERS]}); give a trajectory, or its --format"
+            f"({why[:_WHY_CHARACTERS]}); give a trajectory"
         )
     skipped.append(Skipped(line=line.number, why=why[:_WHY_CHARACTERS]))
 

@@ -41,7 +41,7 @@ class EvaluationProtocol(RunSchedule):
         description="Let torch use cuDNN's attention on a GPU. Default: no.",
     )
     """This changes the last digits too."""
-    reserve_holdout: Annotated[bool, AsOption(built_in=True)] = Field(
+    reserve_holdout: Annotated[bool, AsOption(by_set=True, built_in=True)] = Field(
         False,
         strict=True,
         validation_alias=AliasChoices("reserve_holdout", "hold_back"),
@@ -49,7 +49,7 @@ class EvaluationProtocol(RunSchedule):
         description="Do not train the search on the text reserved for the confirmation.",
     )
     """This changes the batches and so the scores; a campaign does it always or never."""
-    reference: Literal["incumbent", "baseline"] = Field(
+    reference: Annotated[Literal["incumbent", "baseline"], AsOption(by_set=True)] = Field(
         "incumbent", description="Config that proposals edit: incumbent or baseline."
     )
     seed: Annotated[int, AsOption(bounds=(0, None))] = Field(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
+from agent.commands.options import JsonAtEndOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
@@ -50,25 +50,21 @@ def attribute(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="Config whose changes are undone, by the first digits of its hash. Default: "
-            "the best finalist, else the best ranked.",
+            help="First digits of the config's hash. Default: the best finalist, else the best "
+            "ranked.",
         ),
     ] = None,
     campaign: CampaignOption = None,
-    allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Measure what each of the winner's changes is worth.
 
     Train the winner, the baseline and the winner without each change for a full schedule on fresh
-    seeds. A change is worth what the score loses without it, with a 95 % interval; the remainder
-    belongs to combinations of changes. `handoff` shows the table and drops changes that
-    harm.
-
-    Stop it at any moment; the same command resumes it.
+    seeds. A change is worth what the score loses without it. `handoff` drops changes that harm.
+    The same command resumes.
     """
     directory = existing_campaign(campaign)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+    with resumed(directory, as_json=as_json) as session:
         plan = _plan(session.campaign, asked, config)
         work = experiment(
             session, Attribution, retry_failed=asked.retry_failed, lines=LINES, plan=plan

@@ -7,7 +7,7 @@ import json
 import typer
 from pydantic import Field
 
-from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
+from agent.commands.options import JsonAtEndOption, takes
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.search.scribe import timestamp
 from agent.workbench.experiments import experiment
@@ -58,19 +58,15 @@ def ladder(
     *,
     asked: Asked,
     campaign: CampaignOption = None,
-    allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the winner at several sizes to see whether its lead lasts.
 
     The winner, the best of the latest stress test or else the incumbent, is compared with the
-    baseline. Every run decays its learning rate to the end, at the rate of the transfer rules. The
-    largest rung is predicted, and the prediction stored, before it is trained.
-
-    Stop it at any moment; the same command resumes it.
+    baseline. The largest rung is predicted before it is trained. The same command resumes.
     """
     directory = existing_campaign(campaign)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+    with resumed(directory, as_json=as_json) as session:
         work = _prepare(session, asked)
         greet(session, *work.announcement())
         result = work.run()

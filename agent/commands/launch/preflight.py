@@ -20,7 +20,6 @@ from agent.commands.launch.preflight_hosts import (
 )
 from autoresearch.errors import SettingsError
 from funnel.plan.preflight import (
-    MAX_STEPS,
     NORM_TOLERANCE,
     TOLERANCE,
     TOY_VOCAB,
@@ -36,6 +35,8 @@ from trainer.parallel.hosts.meeting import DEFAULT_PORT, read_hosts
 from trainer.parallel.job import DeviceKind
 from trainer.spec import Config
 
+STEPS = 5
+"""Optimizer steps of each layout."""
 NOT_RUN = (
     "not run: FP8, and the megatron backend's own TP and PP (GPUs only; see the launch plan's "
     "pre-flight list)"
@@ -47,7 +48,6 @@ def preflight(
         str | None, typer.Option(help="A shipped target's name or a TOML file. Default: llama-7b.")
     ] = None,
     recipe: Annotated[Path | None, typer.Option(help="Recipe to run: handoff/recipe.json.")] = None,
-    steps: Annotated[int, typer.Option(min=1, max=MAX_STEPS, help="Optimizer steps.")] = 5,
     ranks: Annotated[
         Literal["2", "4", "8"],
         typer.Option(help="Largest number of ranks: 4 and 8 combine two and three parallelisms."),
@@ -56,8 +56,6 @@ def preflight(
         Literal["auto", "cpu", "cuda"],
         typer.Option(help="gloo on cpu, NCCL on cuda; auto takes cuda where it has the ranks."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 0,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for each layout.")] = 120.0,
     hosts: HostsOption = None,
     port: PortOption = DEFAULT_PORT,
     this_host: ThisHostOption = None,
@@ -70,9 +68,8 @@ def preflight(
     single process within rounding; data parallelism without averaging must not. Exit code 1: a
     layout failed.
 
-    With --hosts, start the same command on each host: it runs DDP and FSDP2 with a rank on each,
-    measures the bandwidth of their link, and says what to change. If a host is missing or lost,
-    the check ends on all.
+    With --hosts, start the same command on each host: it runs DDP and FSDP2 over them and measures
+    their link.
     """
     config = toy_config(_recipe(target, recipe))
     if hosts is not None:
@@ -80,21 +77,17 @@ def preflight(
         passed = over_hosts(
             config,
             among,
-            steps=steps,
-            seed=seed,
+            steps=STEPS,
             device=on,
-            timeout_s=timeout,
             meet_s=meet,
-            heading=_heading(config, on, steps),
+            heading=_heading(config, on, STEPS),
             line=_line,
             as_json=as_json,
         )
     else:
         on = _device(device, int(ranks))
-        results = run_preflight(
-            config, layouts_for(int(ranks)), steps=steps, seed=seed, device=on, timeout_s=timeout
-        )
-        passed = _printed(results, config, on, steps, as_json=as_json)
+        results = run_preflight(config, layouts_for(int(ranks)), steps=STEPS, device=on)
+        passed = _printed(results, config, on, STEPS, as_json=as_json)
     if not passed:
         raise typer.Exit(1)
 
@@ -104,7 +97,7 @@ def _printed(
 ) -> bool:
     """Print each result as it arrives, and return whether all passed."""
     console = Console(quiet=as_json)
-    for line in _heading(config, on, steps):
+    for line in _heading(config, on, STEPS):
         console.print(line, soft_wrap=True)
     seen: list[Sameness] = []
     for result in results:

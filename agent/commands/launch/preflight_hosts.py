@@ -43,9 +43,7 @@ def over_hosts(
     hosts: Hosts,
     *,
     steps: int,
-    seed: int,
     device: DeviceKind,
-    timeout_s: float,
     meet_s: float,
     heading: Iterable[Text],
     line: Callable[[Sameness], Text],
@@ -63,9 +61,7 @@ def over_hosts(
         for text in (Text(_who(hosts)), *heading):
             console.print(text, soft_wrap=True)
     seen: list[HostsCame] = []
-    for came in hosts_preflight(
-        config, hosts, steps=steps, seed=seed, device=device, timeout_s=timeout_s, meet_s=meet_s
-    ):
+    for came in hosts_preflight(config, hosts, steps=steps, device=device, meet_s=meet_s):
         if isinstance(came, HostsFailed):
             raise MachineryError(came.message)
         seen.append(came)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
+from agent.commands.options import JsonAtEndOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
@@ -35,8 +35,8 @@ class Asked(Frozen):
     top: PositiveInt = Field(3, description="Best configs to run.")
     first: PositiveInt | None = Field(
         None,
-        description="Best configs to run on the first seed; the best --top of them get the "
-        "other seeds. Default: as --top.",
+        description="Best configs on the first seed; the best --top of them get the others. "
+        "Default: as --top.",
     )
     steps: Annotated[int, AsOption(bounds=(MIN_STEPS, None))] = Field(
         1000, ge=MIN_STEPS, le=MAX_STEPS, description="Steps of each run and its schedule."
@@ -56,19 +56,15 @@ def stress(
     *,
     asked: Asked,
     campaign: CampaignOption = None,
-    allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the best for a full schedule and report which survive.
 
-    Each run gets a verdict and the step at which it happened: survives, spikes (and recovers),
-    plateaus, grad_blowup, diverges, nonfinite or failed. Long runs never count in the ranking of
-    short ones.
-
-    Stop it at any moment; the same command resumes it.
+    Each run gets a verdict and its step: survives, spikes, plateaus, grad_blowup, diverges,
+    nonfinite or failed. The same command resumes.
     """
     directory = existing_campaign(campaign)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+    with resumed(directory, as_json=as_json) as session:
         plan = _plan(session.campaign, asked)
         work = experiment(
             session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan

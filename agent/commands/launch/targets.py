@@ -37,8 +37,20 @@ TargetArgument = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
-def list_targets(as_json: AsJson = False) -> None:
-    """List the target architectures that come with the product."""
+def targets(
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="A shipped target's name or a TOML file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the target architectures, or show one: shape, parameters and token budget."""
+    if target is None:
+        _list_targets(as_json=as_json)
+    else:
+        _show_target(load_target(target), as_json=as_json)
+
+
+def _list_targets(*, as_json: bool) -> None:
     targets = [load_target(name) for name in shipped_targets()]
     if as_json:
         typer.echo(json.dumps([_fields(target) for target in targets], indent=2))
@@ -54,9 +66,7 @@ def list_targets(as_json: AsJson = False) -> None:
     Console().print(table)
 
 
-def show_target(target: TargetArgument, as_json: AsJson = False) -> None:
-    """Show a target's shape, its parameters by arithmetic and its token budget."""
-    chosen = load_target(target)
+def _show_target(chosen: TargetArchitecture, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(_fields(chosen), indent=2))
         return
@@ -85,14 +95,11 @@ class ProxiesAsked(Frozen):
         "params", description="Quantity that is equal for all shapes: params or flops."
     )
     keep_shape: Annotated[bool, AsOption("--keep-shape")] = Field(
-        False, description="Make the width the only knob of the shape."
+        False, description="Search no ratio: the width is the only knob of the shape."
     )
     tokenizer: str | None = Field(
         None,
         description="bytes, bpe:VOCAB or file:PATH. Default: bpe:50257; with --tiny, bpe:1024.",
-    )
-    fp8: Annotated[bool, AsOption("--fp8")] = Field(
-        False, description="Let proposals choose fp8, on GPUs that support it."
     )
 
 
@@ -109,19 +116,12 @@ def from_target(
         Path | None,
         typer.Option("--out", "-o", help="File to write. Default: standard output."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a menu that searches a target's ratios on proxies of one size.
 
-    The ratios are depth against width, head_dim, heads to a KV head, the feed-forward ratio,
-    activation, norm, its place, QK norm, positions, rope base, tying and the start's scale. Every
-    config has the same parameters without embeddings, or the same FLOPs a token, and each knob says
-    why its effect transfers. The baseline has the target's own ratios. What the target or --fix
-    fixes is no knob.
-
-    With --keep-shape no ratio is searched: the width is a knob, and everything else of the shape is
-    tied to it by formulas, so that no proposal can leave the target's.
+    Every config has the same parameters without embeddings, or the same FLOPs a token. The baseline
+    has the target's own ratios.
     """
     scale = CPU if asked.tiny else GPU
     params = parse_size(asked.params) if asked.params else scale.default_params
@@ -141,10 +141,10 @@ def from_target(
             equal=asked.equal,
             seq_len=gpt(load_menu(scale.menu).baseline).seq_len,
         )
-    text = ratio_menu_text(ratios, fp8=asked.fp8) if ratios else menu_text(family, fp8=asked.fp8)
+    text = ratio_menu_text(ratios) if ratios else menu_text(family)
     parse_menu(text, f"for {chosen.name}")
     if out is not None:
-        write_new(out, text, replace=force, error=TargetError)
+        write_new(out, text, error=TargetError)
     if as_json:
         report = _ratio_report(ratios, text) if ratios else _report(family, text)
         typer.echo(json.dumps(report | {"menu": str(out) if out else None}, indent=2))

@@ -13,13 +13,12 @@ from rich.table import Table
 
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
-from agent.settings.environment import data_dir, read_environment
+from agent.settings.environment import read_environment
 from agent.workbench.console import say
 from autoresearch.errors import SpecError
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
-from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
-from trainer.corpus import Corpus, find_corpus
+from autoresearch.values import Frozen, PositiveInt, explain
 from trainer.envelope import random_corpus, vocabulary_of
 from trainer.envelope.comparison import (
     QUANTITIES,
@@ -34,6 +33,8 @@ from trainer.machine.flops import FORMULA
 from trainer.spec import BackendName, Config, Limits, gpt, make_config
 
 DEFAULT_WALL_S = 1800.0
+UNCOUNTED_STEPS = 10
+"""First steps that are not counted; fewer if less than twice as many are trained."""
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 
 
@@ -46,11 +47,8 @@ class Asked(Frozen):
     )
     menu: str = Field("cpu-tiny", description="A shipped menu's name or a TOML file.")
     steps: PositiveInt = Field(100, description="Steps of each.")
-    warmup: NonNegativeInt = Field(10, description="First steps that are not counted.")
     batch: PositiveInt | None = Field(None, description="Sequences per step. Default: the menu's.")
-    seq: PositiveInt | None = Field(None, description="Tokens per sequence. Default: the menu's.")
     precision: str | None = Field(None, description="fp32, bf16 or fp8. Default: the menu's.")
-    corpus: str | None = Field(None, description="A prepared corpus. Default: random tokens.")
     compile: Annotated[bool, AsOption("--compile")] = Field(
         False, description="Compile the torch backend's blocks."
     )
@@ -62,13 +60,11 @@ class Asked(Frozen):
 def compare(
     *,
     asked: Asked,
-    allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Train the baseline with each backend: speed, memory, loss.
 
-    Each backend runs a sandboxed trial of the same shape, data, seed and steps. Utilization is
-    relative to the fastest large matrix product measured just before. A backend that cannot train
+    Each backend runs a trial of the same shape, data, seed and steps. A backend that cannot train
     here is left out with its reason.
     """
     console = Console(stderr=as_json)
@@ -76,16 +72,12 @@ def compare(
     settings = _settings(chosen, asked)
     names = _backends(asked.backends)
     directory = asked.out or Path("runs") / f"compare-{Path(asked.menu).stem}"
-    corpus = asked.corpus
-    named = None if corpus is None else find_corpus(corpus, data_dir() / "corpora")
     found = _measured(
         settings,
         names,
-        named,
         directory,
         vocab_size=vocabulary_of(chosen.campaign.tokenizer),
         console=console,
-        allow_unsandboxed=allow_unsandboxed,
     )
     path = directory / "comparison.json"
     _save(found, path)
@@ -116,7 +108,7 @@ def _config(menu: ProxyMenu, **asked: object) -> Config:
 
 
 def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
-    shape = {"batch_size": asked.batch, "seq_len": asked.seq, "precision": asked.precision}
+    shape = {"batch_size": asked.batch, "precision": asked.precision}
     config = _config(menu, **shape)
     defaults = menu.campaign
     limits = Limits(
@@ -128,39 +120,32 @@ def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
         return CompareSettings(
             config=config,
             steps=asked.steps,
-            warmup=asked.warmup,
+            warmup=min(UNCOUNTED_STEPS, asked.steps // 2),
             device=asked.device,
             threads=defaults.threads,
             compile=asked.compile,
             limits=limits,
         )
     except ValidationError as error:
-        raise SpecError(
-            f"there is nothing to compare: {explain(error)}; change --steps or --warmup"
-        ) from error
+        raise SpecError(f"there is nothing to compare: {explain(error)}; change --steps") from error
 
 
 def _measured(
     settings: CompareSettings,
     names: list[BackendName],
-    named: Corpus | None,
     directory: Path,
     *,
     vocab_size: int,
     console: Console,
-    allow_unsandboxed: bool,
 ) -> Comparison:
-    """
-    :param named: the corpus; None for random tokens of ``vocab_size``.
-    """
     config, device = settings.config, settings.device
     with console.status(f"measuring what {device} can do at most"):
         ceiling = measure_ceiling(device, "fp32" if config.precision == "fp32" else "bf16")
-    corpus = named or random_corpus(
+    corpus = random_corpus(
         directory / "corpus", vocab_size=vocab_size, longest_seq_len=config.seq_len
     )
     with (
-        choose_executor(allow_unsandboxed=allow_unsandboxed) as executor,
+        choose_executor(allow_unsandboxed=True) as executor,
         console.status("") as line,
     ):
         return compare_backends(

@@ -19,7 +19,6 @@ _MARK = {"good": ("ok  ", "green"), "note": ("note", "yellow"), "bad": ("BAD ", 
 
 
 def doctor(
-    runs: Annotated[Path, typer.Option(help="Folder of the campaigns.")] = Path("runs"),
     menu: Annotated[
         str | None,
         typer.Option("--menu", help="Also check this menu's training command."),
@@ -35,15 +34,11 @@ def doctor(
     """Check whether this machine is ready, and say what to fix.
 
     It checks Python, torch, the device, Megatron-Core, the sandbox, the disk, the corpus and the
-    endpoint; with --menu also the menu's command and the files it may read. With --executor ray
-    it checks every node of the cluster: code, torch, device, Landlock, disk, corpora, clock, the
-    memory that Ray takes and, with --menu, what the command lacks there.
-
-    The exit code is 1 if a check fails.
+    endpoint, and with --executor ray every node. Exit code 1: a check fails.
     """
     console = Console()
     checks: list[Check] = []
-    for check in _all_checks(runs, menu, executor):
+    for check in _all_checks(menu, executor):
         checks.append(check)
         if not as_json:
             mark, style = _MARK[check.state]
@@ -56,7 +51,8 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _all_checks(runs: Path, menu: str | None, executor: str) -> Iterator[Check]:
+def _all_checks(menu: str | None, executor: str) -> Iterator[Check]:
+    runs = Path("runs")
     yield from examine(read_environment(), runs, menu, executor)
     if executor != "local":
         from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from agent.commands.machine.envelope_dry import DryOption, OnOption, RatesOption, dry_envelope
+from agent.commands.machine.envelope_dry import DryOption, OnOption, dry_envelope
 from agent.commands.machine.envelope_needs import (
     PredictOption,
     SetOption,
@@ -52,7 +52,6 @@ from trainer.memory.estimate import device_limit
 from trainer.spec import gpt
 
 DEFAULT_WALL_S = 1800.0
-TO_THE_WALL = "On shared memory, also run points that are predicted not to fit."
 PRECISIONS = ("fp32", "bf16", "fp8")
 
 
@@ -77,7 +76,6 @@ class Asked(Frozen):
     out: Path | None = Field(
         None, description="Folder to write and resume in. Default: runs/envelope-MENU."
     )
-    to_the_wall: Annotated[bool, AsOption("--to-the-wall")] = Field(False, description=TO_THE_WALL)
 
 
 @takes(Asked)
@@ -86,21 +84,14 @@ def envelope(
     asked: Asked,
     dry: DryOption = False,
     on: OnOption = "gb10",
-    rates: RatesOption = None,
     predict: PredictOption = False,
     changes: SetOption = None,
-    allow_unsandboxed: Annotated[bool, typer.Option("--allow-unsandboxed")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Measure speed and memory by batch, sequence length and precision.
 
-    Each point is a sandboxed trial on random tokens; a failed point is recorded and the sweep
-    continues. The same command resumes it. Later campaigns with this menu check their memory
-    against the fit.
-
-    With --dry nothing is trained: each point's step is counted operator by operator, and its time
-    is predicted from a described device's rates. With --predict each point's parameters, memory
-    and time are printed, from a measured envelope if there is one, otherwise by arithmetic.
+    Each point is a trial on random tokens. Later campaigns with this menu check their memory with
+    the fit. The same command resumes.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
@@ -132,15 +123,15 @@ def envelope(
         )
         return
     if dry:
-        dry_envelope(settings, grid, describe(on, rates), console, as_json=as_json)
+        dry_envelope(settings, grid, describe(on), console, as_json=as_json)
         return
     reserve_gib = read_environment().memory_reserve_gib
     limit = device_limit(asked.device, settings.memory_gib, reserve_gib)
-    wall = Wall(settings, limit.gib) if limit.is_shared and not asked.to_the_wall else None
+    wall = Wall(settings, limit.gib) if limit.is_shared else None
     screen.outlive()
     with (
         StopRequest().listening(),
-        choose_executor(allow_unsandboxed=allow_unsandboxed) as executor,
+        choose_executor(allow_unsandboxed=True) as executor,
     ):
         points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
     found = Envelope.of(settings, limit, points, use)

@@ -21,13 +21,9 @@ DryOption = Annotated[
     typer.Option("--dry", help="Count a step's work and predict from rates, without measuring."),
 ]
 OnOption = Annotated[
-    str, typer.Option("--on", help="With --dry: the device to predict for, h200 or gb10.")
-]
-RatesOption = Annotated[
-    str | None,
+    str,
     typer.Option(
-        "--rates",
-        help="With --dry: the device's rates, bf16_tflops=…,bandwidth_gb_per_s=….",
+        "--on", help="With --dry: h200 or gb10; rates may follow: gb10,bandwidth_gb_per_s=210."
     ),
 ]
 

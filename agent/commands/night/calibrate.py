@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from agent.commands.options import JsonAtEndOption, UnsandboxedOption, option_of, takes
+from agent.commands.options import JsonAtEndOption, option_of, takes
 from agent.search.calibration.plan import check_calibratable
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, report
 from agent.workbench.campaign_run import chosen_settings, run_campaign
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, MenuOption, default_campaign
+from agent.workbench.places import CampaignOption, latest_campaign
 from agent.workbench.session import Session
 
 
@@ -22,7 +22,6 @@ from agent.workbench.session import Session
 def calibrate(
     *,
     campaign: CampaignOption = None,
-    menu: MenuOption = None,
     seeds: Annotated[
         int | None,
         option_of(CampaignSettings, "baseline_seeds", "--seeds", "Seeds of the baseline in total."),
@@ -31,31 +30,22 @@ def calibrate(
         bool, typer.Option("--fidelity", help="Measure how well short runs rank configs.")
     ] = False,
     asked: FidelityAsked,
-    allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Replicate the baseline and report how noisy a single run is.
 
-    With --fidelity it trains configs from all over the menu, and from near its good ones, both
-    short and long, and reports how well short runs rank long ones: for the campaign's own proxy
-    metric and for other horizons, averaged weights, cooldowns, seeds, texts and lengths, each
-    with its cost. From then on `top` shows the campaign's own figure.
-
-    Stop it at any moment; the same command resumes it.
+    With --fidelity it trains configs from all over the menu short and long, and reports how well
+    the campaign's own proxy metric, and others, rank long runs. The same command resumes.
     """
-    chosen: dict[str, Any] = {"menu": menu, "baseline_seeds": seeds}
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    directory = campaign or default_campaign(menu)
+    chosen: dict[str, Any] = {} if seeds is None else {"baseline_seeds": seeds}
+    directory = campaign or latest_campaign()
     if not fidelity:
-        goal, unsandboxed = Goal(iterations=0), allow_unsandboxed
-        run_campaign(directory, chosen, goal=goal, allow_unsandboxed=unsandboxed, as_json=as_json)
+        run_campaign(directory, chosen, goal=Goal(iterations=0), as_json=as_json)
         return
     console = Console(stderr=as_json)
     settings, own_menu = chosen_settings(directory, chosen, console)
     check_calibratable(settings, own_menu, asked.steps)  # before a campaign is created
-    with Session.opened(
-        directory, settings, own_menu, console, allow_unsandboxed=allow_unsandboxed
-    ) as session:
+    with Session.opened(directory, settings, own_menu, console) as session:
         greet(session)
         found = calibrate_fidelity(session, asked)
     if as_json:

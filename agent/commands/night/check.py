@@ -19,12 +19,6 @@ MAX_LINE_BYTES = 64 << 20
 
 def check(
     menu: Annotated[str, typer.Option(help="A shipped menu's name or a TOML file.")],
-    max_changes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Largest number of knobs a proposal may change.", show_default="all"
-        ),
-    ] = None,
     form: Annotated[
         Literal["changes", "single-knob"],
         typer.Option(help="Format of a reply: changes, or the published knob and new_value."),
@@ -35,13 +29,11 @@ def check(
 ) -> None:
     """Read raw replies on stdin and print the rails' verdict for each.
 
-    A line of stdin is one reply as a JSON string, such as "{\\"changes\\": {\\"lr\\": 0.002},
-    \\"reason\\": \\"…\\"}". Each is checked alone, as an edit of the menu's baseline under the
-    menu's budget. The memory rail is off, because it depends on a device and a corpus. With --form
-    single-knob a reply is the published loop's {"knob": "lr", "new_value": 0.002, "reason": "…"}.
+    A line of stdin is one reply as a JSON string. Each is checked alone, as an edit of the menu's
+    baseline. The memory rail is off, because it depends on a device and a corpus.
     """
     chosen = load_menu(menu)
-    rails = Rails(chosen, budget=chosen.campaign.budget, max_changes=max_changes, form=form)
+    rails = Rails(chosen, budget=chosen.campaign.budget, form=form)
     typer.echo(NO_RAIL if chosen.trainer is None else NONE_OF_A_COMMAND, err=True)
     for raw in read_replies(sys.stdin.buffer):
         checked = rails.check(raw, chosen.baseline)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes
+from agent.commands.options import JsonAtEndOption, takes
 from agent.workbench.confirming import ConfirmAsked, report
 from agent.workbench.confirming import confirm as confirmed
 from agent.workbench.greeting import greet
@@ -25,19 +25,16 @@ def confirm(
     asked: ConfirmAsked,
     heldout: HeldoutOption = None,
     campaign: CampaignOption = None,
-    allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Train the best again on fresh seeds and score them on fresh text.
 
-    The fresh text is the last documents of the corpus's train split, which these runs do not
-    train on and no trial of the search scored, plus any file named by --heldout. The confirmed
-    gain is what these runs measure for the search's first choice.
-
-    Stop it at any moment; the same command resumes it.
+    The fresh text is the end of the train split, which these runs do not train on and no trial of
+    the search scored. The confirmed gain is theirs, for the search's first choice. The same
+    command resumes.
     """
     directory = existing_campaign(campaign)
-    with resumed(directory, allow_unsandboxed=allow_unsandboxed, as_json=as_json) as session:
+    with resumed(directory, as_json=as_json) as session:
         greet(session)
         found = confirmed(session, asked, heldout or ())
     if as_json:

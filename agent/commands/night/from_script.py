@@ -49,7 +49,6 @@ def from_script(
             "constants in a copy. Default: the first that fits.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     try_it: Annotated[
         bool,
         typer.Option(
@@ -61,12 +60,8 @@ def from_script(
 ) -> None:
     """Draft a menu from a training script, which is read and not run.
 
-    Options (argparse, click, typer, tyro, dataclasses), defaults from the environment and module
-    constants become knobs, with domains guessed from name and default; printed lines become the
-    patterns of score and curve. Run length and evaluation stay constant; prune the rest.
-
-    After writing a file, it runs the default config once as a trial, for up to a minute. If that
-    fails, the file stays and the exit code is 3.
+    Options, defaults from the environment and module constants become knobs with guessed domains;
+    printed lines become the patterns of score and curve. Exit code 3: the default config failed.
     """
     draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
     if not draft.knobs:
@@ -80,7 +75,7 @@ def from_script(
         typer.echo(text_of(draft), nl=False)
         return
     if out is not None:
-        write_new(out, text_of(draft), replace=force, error=MenuError)
+        write_new(out, text_of(draft), error=MenuError)
     tried = _tried(draft, out) if try_it and out is not None else None
     if as_json:
         typer.echo(json.dumps(_report(draft, out) | {"dry_start": tried and tried[1]}, indent=2))

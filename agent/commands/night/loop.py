@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.commands.options import JsonAtEndOption, UnsandboxedOption, takes_some
+from agent.commands.options import JsonAtEndOption, takes_some
 from agent.loggers.notices import Notifier
+from agent.search.campaign_settings import set_settings
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import run_campaign
@@ -22,7 +23,7 @@ ItersOption = Annotated[
         "--iters",
         min=0,
         metavar="N",
-        help="Stop after N iterations in total. Default: 100, unless --trials or --hours is given.",
+        help="Stop after N iterations in total. Default: 100 without --trials and --hours.",
     ),
 ]
 TrialsOption = Annotated[
@@ -50,8 +51,7 @@ PriorOption = Annotated[
     typer.Option(
         "--prior",
         metavar="PATH",
-        help="Earlier campaign, or a file that `import` reads, for the proposer to learn from. "
-        "Repeatable.",
+        help="Earlier campaign, or a file that `import` reads, to learn from. Repeatable.",
     ),
 ]
 LogOption = Annotated[
@@ -59,8 +59,7 @@ LogOption = Annotated[
     typer.Option(
         "--log",
         metavar="TRACKER",
-        help="Send results to mlflow, wandb or tensorboard; a URI, project or folder may follow "
-        "after a colon. Repeatable.",
+        help="mlflow[:URI], wandb[:PROJECT] or tensorboard[:FOLDER]. Repeatable.",
     ),
 ]
 NotifyOption = Annotated[
@@ -68,12 +67,12 @@ NotifyOption = Annotated[
     typer.Option(
         "--notify",
         metavar="URL",
-        help="Send a notice at the end, and when an error stops the loop, through any service of "
-        "Apprise. Repeatable; AUTORESEARCH_NOTIFY_URLS adds more.",
+        help="Send notices to a service of Apprise; AUTORESEARCH_NOTIFY_URLS adds more. "
+        "Repeatable.",
     ),
 ]
 KeepsOption = Annotated[
-    bool, typer.Option("--notify-keeps", help="Send a notice for each kept config, too.")
+    bool, typer.Option("--notify-keeps", help="Send a notice for each keep, too.")
 ]
 GitOption = Annotated[
     bool,
@@ -88,27 +87,27 @@ ConfirmOption = Annotated[
     ),
 ]
 
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Set a further setting of campaign.toml, such as max_runs=6 or prune=false. "
+        "Repeatable; an unknown name lists them.",
+    ),
+]
+
 
 PANELS = {
     "Options": ("iters", "hours", "campaign", "menu", "corpus"),
     "How long": ("trials", "confirm"),
-    "What is searched": ("reference", "max_changes", "prior", "seed"),
-    "Evaluation": (
-        *("tokenizer", "budget", "horizon_steps", "cooldown_steps", "average", "reserve_holdout"),
-        *("backend", "compile", "cudnn_attention"),
-    ),
+    "What is searched": ("prior", "seed"),
+    "Evaluation": ("tokenizer", "budget", "backend", "compile", "cudnn_attention"),
     "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens", "prompts"),),
-    "Judge": (
-        "baseline_seeds",
-        "max_runs",
-        "z_keep",
-        "z_drop",
-        "early_stopping_threshold",
-        "prune",
-    ),
+    "Judge and other settings": ("baseline_seeds", "further"),
     "Machine": (
-        *("device", "lanes", "threads", "executor", "device_kind"),
-        *("trial_wall_s", "trial_memory_gib", "allow_unsandboxed"),
+        *("device", "lanes", "threads", "executor"),
+        *("trial_memory_gib", "allow_unsandboxed"),
     ),
     "Output": ("log", "notify", "notify_keeps", "git", "as_json"),
 }
@@ -123,6 +122,7 @@ def loop(
     hours: HoursOption = None,
     campaign: CampaignOption = None,
     asked: dict[str, Any],
+    further: SetOption = None,
     prompts: PromptsOption = None,
     program: ProgramOption = None,
     prior: PriorOption = None,
@@ -131,19 +131,17 @@ def loop(
     notify_keeps: KeepsOption = False,
     git: GitOption = False,
     confirm: ConfirmOption = True,
-    allow_unsandboxed: UnsandboxedOption = False,
     as_json: JsonAtEndOption = False,
 ) -> None:
     """Search for a better config: propose, train, judge, keep, repeat.
 
-    The loop stops at the first limit reached: --iters, --trials or --hours. If the campaign
-    exists, the loop resumes it. At the end it trains the three best configs and the baseline on
-    six fresh seeds and scores them on text that the search was not scored on (see `confirm`).
+    The loop stops at the first limit: --iters, --trials or --hours. It resumes a campaign that
+    exists, and ends with `confirm`.
     """
     directory = campaign or default_campaign(asked.get("menu"))
     run_campaign(
         directory,
-        asked,
+        asked | set_settings(further or ()),
         goal=Goal.asked(iters, trials, hours),
         prompts=prompts,
         program=program,
@@ -153,7 +151,6 @@ def loop(
         target_tokens=_target_tokens,
         notifier=Notifier(notify or (), keeps=notify_keeps),
         confirming=confirm,
-        allow_unsandboxed=allow_unsandboxed,
         as_json=as_json,
     )
 

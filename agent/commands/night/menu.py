@@ -21,8 +21,7 @@ from funnel.target.shape_check import ShapeCheck
 app = typer.Typer(no_args_is_help=True, help="Show, draft and check menus of knobs.")
 app.command("from-target")(targets.from_target)
 app.command("from-script")(from_script)
-app.command("targets")(targets.list_targets)
-app.command("target")(targets.show_target)
+app.command("targets")(targets.targets)
 
 MIN_SHARE = 0.005
 """Share of random configs that should pass. Below it, some constraint is probably not what was

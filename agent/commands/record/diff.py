@@ -20,8 +20,8 @@ def diff(
 ) -> None:
     """Compare two campaigns: protocol, settings, menu and result.
 
-    It says whether their numbers may be compared, and why not. If they may and both are confirmed,
-    it estimates the difference of the confirmed winners with a 95 % interval.
+    It says whether their numbers may be compared, and estimates the difference of the confirmed
+    winners.
     """
     found = compare_campaigns(existing_campaign(a), existing_campaign(b))
     if as_json:

@@ -17,7 +17,6 @@ from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
 from trajectory.formats.imported import (
-    FormatChoice,
     import_campaign,
     imported_count,
     read_imported,
@@ -37,9 +36,6 @@ def import_(
         Path | None,
         typer.Option("--campaign", help="A new directory for it. Default: runs/imported-NAME."),
     ] = None,
-    format_: Annotated[
-        FormatChoice, typer.Option("--format", help="Format of the file, if it is not recognized.")
-    ] = "auto",
     menu: Annotated[
         str | None,
         typer.Option(help="Menu with the knobs of the other tool's loop."),
@@ -55,17 +51,13 @@ def import_(
 ) -> None:
     """Turn another tool's trajectory into a read-only campaign.
 
-    For `top`, `report`, `export` and `loop --prior`. It reads the JSONL of the published
-    single-knob loop (whose val_bpb is bits per token and is imported under that name),
-    karpathy/autoresearch's results.tsv, pi-autoresearch's autoresearch.jsonl, our own journals,
-    Optuna studies (SQLite or journal file), MLflow stores (SQLite or folder), the CSV of
-    Weights & Biases and TensorBoard's event files. Unreadable lines are named and left out. Of
-    another tool's loop it reports, as far as the file allows, how many proposals were repeats,
-    which knobs were ever changed, and how long a turn took.
+    It reads karpathy/autoresearch's results.tsv, pi-autoresearch's autoresearch.jsonl, the JSONL of
+    the published single-knob loop, our own journals, Optuna studies, MLflow stores, the CSV of
+    Weights & Biases and TensorBoard's event files.
     """
     knobs = list(load_menu(menu).knobs) if menu else None
     directory = campaign or Path("runs") / f"imported-{_name_of(file)}"
-    provenance = import_campaign(file, directory, format_, Wanted(metric, study))
+    provenance = import_campaign(file, directory, Wanted(metric, study))
     if provenance.format == "journal" and read_environment().history_url is None:
         # In a shared database, the index under a campaign's id belongs to the original.
         reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)

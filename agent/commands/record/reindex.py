@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import Annotated
-
 import typer
 
 from agent.settings.environment import read_environment
@@ -16,14 +12,10 @@ from trajectory.history.store import reindex as rebuild
 from trajectory.history.views import keep_views
 
 
-def reindex(
-    campaign: CampaignOption = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
-) -> None:
+def reindex(campaign: CampaignOption = None) -> None:
     """Rebuild the history index from trajectory.jsonl.
 
-    The journal is the truth; the index can be deleted at any time. The file gets the views of
-    `autoresearch sql` too, for other programs that read SQLite.
+    The file gets the views of `autoresearch sql` too, for other programs that read SQLite.
     """
     directory = existing_campaign(campaign)
     url = read_environment().history_url
@@ -31,10 +23,7 @@ def reindex(
     rebuilt = rebuild(url or history, journal)
     if url is None:
         keep_views(history, journal)
-    if as_json:
-        typer.echo(json.dumps(asdict(rebuilt)))
-    else:
-        typer.echo(
-            f"{counted(rebuilt.rows, 'row')} indexed: {counted(rebuilt.iterations, 'iteration')}, "
-            f"{counted(rebuilt.configs, 'config')}"
-        )
+    typer.echo(
+        f"{counted(rebuilt.rows, 'row')} indexed: {counted(rebuilt.iterations, 'iteration')}, "
+        f"{counted(rebuilt.configs, 'config')}"
+    )

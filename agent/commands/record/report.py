@@ -46,7 +46,7 @@ def report(
 ) -> None:
     """Write the campaign as one HTML page, with SVG and PNG figures.
 
-    The page needs no network. Its bill uses the same rates as `autoresearch cost`. A running loop
+    The page needs no network. A running loop
     is not disturbed.
     """
     directory = campaign or latest_campaign()

@@ -41,7 +41,7 @@ def sql(
 ) -> None:
     """Query a campaign in SQL: iterations, trials, configs, gains.
 
-    The query cannot write anything, and a running loop is not disturbed. A query may take a minute.
+    The query cannot write anything. It may take a minute.
     """
     view = CampaignView(existing_campaign(campaign))
     with open_views(view.history(), view.journal) as views:

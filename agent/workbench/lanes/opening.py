@@ -56,7 +56,6 @@ class LaneOpening:
         console: Console,
         *,
         command: Command | None,
-        allow_unsandboxed: bool,
     ) -> None:
         """
         :param command: the command that trials run; None for the built-in trainer.
@@ -66,7 +65,6 @@ class LaneOpening:
         self._menu = menu
         self._console = console
         self._command = command
-        self._allow_unsandboxed = allow_unsandboxed
 
     def opened(self, directory: Path) -> OpenLanes:
         """
@@ -96,7 +94,7 @@ class LaneOpening:
             self._settings,
             self._menu,
             corpus,
-            allow_unsandboxed=self._allow_unsandboxed,
+            allow_unsandboxed=self._settings.allow_unsandboxed,
             say=lambda text: say(self._console, text),
         )
         settings = self._settings.model_copy(update={"lanes": found})
@@ -111,7 +109,7 @@ class LaneOpening:
         return self._resources.enter_context(
             choose_executor(
                 self._settings.executor,
-                allow_unsandboxed=self._allow_unsandboxed,
+                allow_unsandboxed=self._settings.allow_unsandboxed,
                 command=self._command,
                 lanes=lanes,
                 device=self._settings.device,

@@ -13,7 +13,9 @@ from agent.search.campaign_settings import (
     keep_lanes,
     new_settings,
     resumed_settings,
+    set_settings,
 )
+from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SettingsError
 from tests.support.own_menus import OWN_MENU
 from tests.support.rows import campaign_row
@@ -120,12 +122,12 @@ def test_what_a_measurement_of_lanes_found_is_not_measured_again(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "value", "flag"),
     [
-        ("reserve_holdout", True, "--reserve-holdout"),
+        ("reserve_holdout", True, "--set reserve_holdout"),
         ("cudnn_attention", True, "--cudnn-attention"),
-        ("cooldown_steps", 5, "--cooldown"),
-        ("average", "lawa:20", "--average"),
-        ("average", "ema:20", "--average"),
-        ("horizon_steps", 500, "--horizon"),
+        ("cooldown_steps", 5, "--set cooldown_steps"),
+        ("average", "lawa:20", "--set average"),
+        ("average", "ema:20", "--set average"),
+        ("horizon_steps", 500, "--set horizon_steps"),
     ],
 )
 def test_a_command_is_not_asked_for_what_the_built_in_trainer_has(
@@ -135,6 +137,19 @@ def test_a_command_is_not_asked_for_what_the_built_in_trainer_has(
         new_settings(parse_menu(OWN_MENU, "own"), "own", {name: value})
     with pytest.raises(MenuError, match=f"has .*{name}"):
         parse_menu(f"{OWN_MENU}[campaign]\n{name} = {json.dumps(value)}\n", "own")
+
+
+def test_set_gives_settings_as_in_campaign_toml_or_as_text() -> None:
+    pairs = ["max_runs=6", "prune=false", "average=ema:20", "horizon_steps=budget", "z_keep=2"]
+    settings = new_settings(load_menu("cpu-tiny"), "cpu-tiny", set_settings(pairs))
+    assert (settings.max_runs, settings.prune, settings.z_keep) == (6, False, 2)
+    assert (str(settings.average), settings.horizon_steps) == ("ema:20", None)
+    assert CampaignSettings.model_fields.keys() >= set_settings(pairs).keys()
+    for nonsense in ("max_runs", "lanes=2", "=3"):
+        with pytest.raises(SettingsError):
+            set_settings([nonsense])
+    with pytest.raises(SettingsError):
+        new_settings(load_menu("cpu-tiny"), "cpu-tiny", set_settings(["max_runs=many"]))
 
 
 def test_a_command_that_is_told_the_horizon_has_one() -> None:

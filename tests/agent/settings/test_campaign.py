@@ -78,6 +78,7 @@ OTHERS: dict[str, Any] = {
     "device_kind": "a processor",
     "trial_wall_s": 5.0,
     "trial_memory_gib": 5.0,
+    "allow_unsandboxed": True,
     "prune": True,
 }
 """A value for each setting that differs from the one in :data:`TOML`."""

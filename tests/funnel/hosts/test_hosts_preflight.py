@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.network_hosts import Wire, why_not, wired
 
-COMMAND = ("preflight", "--steps", "2", "--device", "cpu", "--timeout", "120", "--meet", "60")
+COMMAND = ("preflight", "--device", "cpu", "--meet", "60")
 
 
 @pytest.fixture

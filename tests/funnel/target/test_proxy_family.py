@@ -154,14 +154,6 @@ def test_neither_tokens_nor_width_buy_a_better_score() -> None:
     assert "batch_size * seq_len <= 16384" in (menu.why_broken(narrow, budget) or "")
 
 
-def test_fp8_is_a_knob_where_asked_for() -> None:
-    family = family_of(load_target("llama-7b"))
-
-    assert menu_of(family).constants["precision"] == "bf16"
-    knob = parse_menu(menu_text(family, fp8=True), "generated").knobs["precision"]
-    assert (knob.domain.ends, knob.default) == (("bf16", "fp8"), "bf16")
-
-
 # --- refusals ---------------------------------------------------------------------------------
 
 

@@ -177,16 +177,6 @@ def test_what_a_new_directory_cannot_replace_is_said(
     assert not any(Path().iterdir())
 
 
-def test_a_named_format_is_believed_unless_nothing_fits(tmp_path: Path) -> None:
-    lines = ["{torn", "{torn", "{torn", "{torn", "{torn", *single_knob_lines(3)]
-    path = write_jsonl(tmp_path / "t.jsonl", lines)
-    with pytest.raises(FormatError, match="--format"):
-        import_campaign(path, tmp_path / "to")
-    assert len(import_campaign(path, tmp_path / "to", "single-knob").skipped) == 5
-    with pytest.raises(FormatError):
-        import_campaign(path, tmp_path / "no", "results-tsv")
-
-
 def test_a_damaged_import_names_its_line(tmp_path: Path) -> None:
     import_campaign(write_jsonl(tmp_path / "t.jsonl", single_knob_lines(2)), tmp_path / "to")
     with (tmp_path / "to" / IMPORTED_FILE).open("a") as file:

@@ -37,9 +37,9 @@ def test_targets_are_listed_and_shown() -> None:
     ]
     for name in ("gpt-1b", "llama-1b", "llama-70b", "llama-7b"):
         assert name in run("targets")
-    shown = run_json("target", "llama-7b")
+    shown = run_json("targets", "llama-7b")
     assert (shown["total_params"], shown["tokens"]) == (8_030_261_248, 160_605_224_960)
-    assert "8,030,261,248" in run("target", "llama-7b")
+    assert "8,030,261,248" in run("targets", "llama-7b")
 
 
 def test_a_menu_is_written_that_loads_and_is_valid(tmp_path: Path) -> None:
@@ -109,14 +109,15 @@ def test_a_size_that_is_none_for_a_cpu_is_remarked_upon(tmp_path: Path) -> None:
     assert "asked for" not in run("from-target", "llama-7b", "--tiny", "-o", path)
 
 
-def test_another_file_is_not_overwritten_unless_told_to(tmp_path: Path) -> None:
+def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "menu.toml"
     path.write_text("mine", encoding="utf-8")
     command = ("from-target", "llama-7b", "-o", str(path))
 
-    assert "--force" in refused(TargetError, *command)
+    refused(TargetError, *command)
     assert path.read_text("utf-8") == "mine"
-    run(*command, "--force")
+    path.unlink()
+    run(*command)
     written = path.read_bytes()
     run(*command)
     assert path.read_bytes() == written

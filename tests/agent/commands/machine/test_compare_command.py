@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from agent.commands.machine.compare import compare
-from autoresearch.errors import CorpusError, MachineryError, SpecError
+from autoresearch.errors import MachineryError, SpecError
 from tests.support.campaigns import MENU
 from tests.support.envelopes import gb10_base
 from trainer.envelope.comparison import CompareSettings, Comparison, Contender
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Run:
 
     def invoke(*arguments: str) -> Result:
         environment = {"AUTORESEARCH_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
-        always = ("--menu", str(menu), "--out", str(tmp_path / "out"), "--allow-unsandboxed")
+        always = ("--menu", str(menu), "--out", str(tmp_path / "out"))
         return CliRunner().invoke(app, [*always, *arguments], env=environment)
 
     return invoke
@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.slow
 def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
-    result = run("--steps=6", "--warmup=2", "--batch=2", "--json")
+    result = run("--steps=6", "--batch=2", "--json")
     assert result.exception is None, result.output
     found = json.loads(result.stdout)
     (torch,) = found["contenders"]
@@ -55,10 +55,8 @@ def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "names"),
     [
-        (("--steps=5", "--warmup=5"), SpecError, "5 of 5 steps are warm-up"),
         (("--precision=fp4",), SpecError, "fp4"),
         (("--device=cuda:77",), MachineryError, "cuda:77"),
-        (("--corpus=nothing",), CorpusError, "nothing"),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence(

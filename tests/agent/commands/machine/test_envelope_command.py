@@ -34,7 +34,7 @@ def run(tmp_path: Path, toy: Path) -> Run:
 
     def invoke(*arguments: str) -> Result:
         environment = {"AUTORESEARCH_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
-        always = ("--menu", str(toy), "--out", str(tmp_path / "out"), "--allow-unsandboxed")
+        always = ("--menu", str(toy), "--out", str(tmp_path / "out"))
         return CliRunner().invoke(app, [*always, *arguments], env=environment)
 
     return invoke

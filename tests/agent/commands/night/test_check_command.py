@@ -56,13 +56,6 @@ def test_each_line_is_judged_by_itself() -> None:
     assert run(lines(GOOD, GOOD)) == ["allowed", "allowed"]
 
 
-def test_max_changes_is_an_option() -> None:
-    raw = lines('{"changes": {"lr": 0.002, "beta1": 0.8}, "reason": "x"}')
-
-    assert run(raw) == ["allowed"]
-    assert run(raw, "--max-changes", "1")[0].startswith("refused by menu: 2 knobs")
-
-
 def test_whatever_a_reply_holds_is_one_line_of_output() -> None:
     nasty = ["a\nb", "\ud800", "\x1b[2J", '{"changes": {"a\\nb": 1}, "reason": ""}', " " * 10**7]
 

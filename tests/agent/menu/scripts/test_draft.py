@@ -88,7 +88,8 @@ def refused(kind: type[AutoresearchError], *arguments: object) -> str:
 def drafted(script: Path, *arguments: object) -> tuple[ProxyMenu, dict[str, Any]]:
     """Return the menu as the loop would load it, and the command's report."""
     menu = script.parent / "menu.toml"
-    report = json.loads(run(script, "-o", menu, "--force", "--json", *arguments))
+    menu.unlink(missing_ok=True)
+    report = json.loads(run(script, "-o", menu, "--json", *arguments))
     return load_menu(str(menu)), report
 
 
@@ -268,12 +269,13 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     assert all(line.isprintable() for line in menu.toml.splitlines())
 
 
-def test_another_file_is_not_overwritten_unless_told_to(script: Path) -> None:
+def test_another_file_is_not_overwritten(script: Path) -> None:
     path = script.parent / "menu.toml"
     path.write_text("mine", encoding="utf-8")
-    assert "--force" in refused(MenuError, script, "-o", path)
+    refused(MenuError, script, "-o", path)
     assert path.read_text("utf-8") == "mine"
-    said = run(script, "-o", path, "--force")
+    path.unlink()
+    said = run(script, "-o", path)
     assert "7 knobs" in said
     assert run(script) == path.read_text("utf-8").replace(
         'directory = "."', f'directory = "{script.parent}"'

@@ -70,7 +70,8 @@ def doctor_on(machine: StubMachine, tmp_path: Path, **told: str) -> tuple[int, d
     environ = {**machine.environ(**told), "AUTORESEARCH_DATA_DIR": str(tmp_path / "data")}
     command = [sys.executable, "-c", "from agent.cli import main; main()", "doctor", "--json"]
     ended = subprocess.run(
-        [*command, "--runs", str(tmp_path)],
+        command,
+        cwd=tmp_path,
         env=environ,
         capture_output=True,
         text=True,
