@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +34,7 @@ from agent.search.stopping import Interrupted
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.confirming import ConfirmAsked, confirm, report
+from agent.workbench.console import say
 from agent.workbench.device_choice import AUTO, choose_device
 from agent.workbench.display import Progress, display_for
 from agent.workbench.greeting import greet
@@ -40,6 +43,7 @@ from agent.workbench.session import Session
 from agent.workbench.warm_up import warm_up
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
+from trainer.executors.lanes import Lanes
 from trainer.spec import Measure, gpt
 from trainer.telemetry import TelemetrySummary
 from trajectory.confirmed import NOTHING_YET, Confirmed, finding
@@ -91,7 +95,10 @@ def run_campaign(
         program=program,
         priors=known,
     )
-    with Session.opened(directory, settings, menu, console) as session:
+    with (
+        _telling_what_stops_it(notifier, directory, console),
+        Session.opened(directory, settings, menu, console) as session,
+    ):
         rails.memory = session.memory.model
         branch = GitBranch(session.campaign) if git else None
         greet(
@@ -103,17 +110,26 @@ def run_campaign(
         )
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)
-        try:
-            reached = _work(session, rails, choice, goal, known, targets, notifier, branch)
-            result = _report(session, reached, branch, confirming=confirming, as_json=as_json)
-            notifier.send(directory, "finished", f"{reached}: {result}")
-        except Exception as error:
-            fix = "fix this, then run the same loop command again"
-            notifier.send(directory, "stopped", f"{error}; {fix}", "status")
-            raise
-        finally:
-            if failed := notifier.close():
-                session.say(failed, "yellow")
+        reached = _work(session, rails, choice, goal, known, targets, notifier, branch)
+        result = _report(session, reached, branch, confirming=confirming, as_json=as_json)
+        notifier.send(directory, "finished", f"{reached}: {result}")
+
+
+@contextmanager
+def _telling_what_stops_it(notifier: Notifier, directory: Path, console: Console) -> Iterator[None]:
+    """Send a notice of the error that ends the session, which by then names a full disk, and wait
+    for the notices under way."""
+    try:
+        yield
+    except typer.Exit:  # a person stopped it
+        raise
+    except Exception as error:
+        fix = "fix this, then run the same loop command again"
+        notifier.send(directory, "stopped", f"{error}; {fix}", "status")
+        raise
+    finally:
+        if failed := notifier.close():
+            say(console, failed, "yellow")
 
 
 def _report(
@@ -170,6 +186,8 @@ def _work(
         stop=session.stop,
         meter=session.sampler,
     )
+    if isinstance(session.executor, Lanes):
+        session.executor.on_loss = partial(_tell_loss, display.note, notifier, facts.directory)
     loop.scribe.on_pause = lambda why: notifier.send(facts.directory, "paused", why, "status")
     try:
         with display.showing():
@@ -180,6 +198,11 @@ def _work(
         raise
     finally:
         watcher.close(HURRIED_CLOSE_S if session.stop.at_once() else CLOSE_S)
+
+
+def _tell_loss(note: Callable[[str], None], notifier: Notifier, directory: Path, why: str) -> None:
+    note(why)
+    notifier.send(directory, "lost a lane", why, "status")
 
 
 @dataclass(frozen=True, slots=True)

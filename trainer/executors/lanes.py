@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import RESULT_FILE
+from autoresearch.words import counted
 from trainer.executors.base import Executor, Job, LaneLost
 from trainer.executors.lane_jobs import Lane, LanesJob, Stay
 from trainer.isolation.outcome import aborted
@@ -47,8 +48,10 @@ class Lanes(Executor):
         self._closing = False
         self._away = set[Lane]()
         """Lanes that are lost, until they are repaired."""
-        self._gone = set[Lane]()
-        """Lanes that are lost for good."""
+        self._gone: dict[Lane, LaneLost] = {}
+        """Lanes that are lost for good, and how."""
+        self.on_loss: Callable[[str], None] = lambda _: None
+        """Tells a person which lane was lost. Called in a thread of the lane."""
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
@@ -61,7 +64,8 @@ class Lanes(Executor):
             if self._closing:
                 raise MachineryError("this executor is closed; create another to run more trials")
             if self._all_gone:
-                raise LaneLost("every lane is lost; see what became of their machines, then go on")
+                how = "; ".join(map(str, self._gone.values()))
+                raise LaneLost(f"every lane is lost ({how}); see what became of their machines")
             self._waiting.append(job)
             must_wait = not self._free
         self._fill()
@@ -141,6 +145,9 @@ class Lanes(Executor):
         except LaneLost as lost:
             with self._lock:
                 self._away.add(lane)
+                left = self.places - len(self._away)
+            rest = f"{counted(left, 'lane')} left" if left else "the loop waits until one is back"
+            self.on_loss(f"{lost}; {rest}")
             if not self._runs_again(job, lane):
                 job.fail(lost)
             threading.Thread(target=self._reopen, args=(lane, lost), daemon=True).start()
@@ -181,7 +188,7 @@ class Lanes(Executor):
             self._is_free(lane)
             return
         with self._lock:
-            self._gone.add(lane)
+            self._gone[lane] = lost
             left = list(self._waiting) if self._all_gone else []
         for job in left:
             job.fail(lost)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from autoresearch.errors import AutoresearchError
 from autoresearch.values import Frozen, Scalar
 from trainer.spec import CurvePoint
 from trajectory.confirmed import ConfirmedConfig
@@ -20,6 +21,7 @@ from trajectory.live.lanes import LanesSeen
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
 from trajectory.ranking import Ranked
+from trajectory.report.versus import compare_campaigns
 from trajectory.rows import EventRow, IterationRow
 
 FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
@@ -215,6 +217,19 @@ def figure(watched: Named, figure: str) -> Response:
         media_type="image/svg+xml",
         headers={"Content-Security-Policy": FIGURE_POLICY},
     )
+
+
+@router.get("/api/campaigns/{name}/diff/{other}")
+def diff(board: TheBoard, watched: Named, other: str) -> list[tuple[str, str]]:
+    """Return the comparison with another campaign as labels and lines, as ``autoresearch diff``
+    prints it."""
+    if other not in board.campaigns:
+        raise HTTPException(404, f"there is no campaign {other!r} to compare with")
+    second = board.campaigns[other].follower.directory
+    try:
+        return list(compare_campaigns(watched.follower.directory, second).facts())
+    except AutoresearchError as error:
+        raise HTTPException(409, str(error)) from error
 
 
 @router.get("/api/campaigns/{name}/happenings")

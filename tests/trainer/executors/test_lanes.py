@@ -55,9 +55,13 @@ def test_a_result_says_where_it_came_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize("losses", range(MOST_LOSSES + 1))
 def test_what_a_lost_lane_took_along_runs_again(losses: int, tmp_path: Path) -> None:
     executor = Scripted(*[LaneLost("its node is gone")] * losses)
+    told: list[str] = []
     with lanes(executor) as one:
+        one.on_loss = told.append
         assert one.submit(SPEC, tmp_path / "t").result(5).result == trial_ok(SPEC)
         assert executor.ran == [SPEC.trial_id] * (losses + 1)
+        assert len(told) == losses
+        assert all("its node is gone" in why for why in told)
 
 
 def test_what_every_lane_loses_is_told_in_the_end(tmp_path: Path) -> None:

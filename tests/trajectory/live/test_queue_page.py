@@ -1,4 +1,4 @@
-"""Check the queue on the page: in a real Chromium, and against pages from elsewhere."""
+"""Check queue and comparison on the page: in a real Chromium, and against other sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajectory.queue import add, queued_in
 from trajectory.rows import EventRow
 
 
-def test_the_page_proposes_and_withdraws_and_shows_trouble(page: Page, tmp_path: Path) -> None:
+def test_the_page_proposes_withdraws_compares_and_shows_trouble(page: Page, tmp_path: Path) -> None:
     hostile = '<img src=x onerror="window.stolen=1">'
     journal = write_campaign(tmp_path / "c", simulated(8))
     directory = journal.parent
@@ -45,7 +45,15 @@ def test_the_page_proposes_and_withdraws_and_shows_trouble(page: Page, tmp_path:
         append(journal, EventRow(at="", event="stopped", why="the disk is full"))
         expect(page.locator("#trouble")).to_contain_text("the disk is full", timeout=60_000)
 
+        write_campaign(tmp_path / "d", simulated(9))
+        page.goto(f"{server.url}#c")
+        page.reload()
+        expect(page.locator("#other option")).to_have_count(2, timeout=60_000)
+        page.locator("#other").select_option("d")
+        expect(page.locator("#differences tr").last).to_contain_text("compare", timeout=60_000)
+
         with server.client() as client:
+            assert client.get("/api/campaigns/c/diff/nothing").status_code == 404
             path, body = "/api/campaigns/c/queue", {"changes": {"lr": 0.003}}
             for status, headers, content in (
                 (403, {"Origin": "http://elsewhere.example"}, json.dumps(body)),

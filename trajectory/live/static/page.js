@@ -249,6 +249,7 @@ function drawAll() {
   drawCurve(campaign);
   drawLanes(campaign);
   drawQueue(campaign);
+  drawChoice();
   drawRows(campaign);
   drawTop(campaign);
 }
@@ -373,6 +374,32 @@ byId("propose").addEventListener("submit", async (event) => {
   const body = { changes: Object.fromEntries(pairs), reason: form.reason.value, author: form.author.value || null };
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   if (await change("", options, "queued")) form.changes.value = form.reason.value = "";
+});
+
+// --- two campaigns ---------------------------------------------------------------------------------------
+
+function drawChoice() {
+  const others = [...campaigns.keys()].filter((name) => name !== selected);
+  const choice = byId("other");
+  byId("compare-section").hidden = !others.length;
+  const names = JSON.stringify([selected, others]);
+  if (choice.dataset.names === names) return;
+  choice.dataset.names = names;
+  choice.replaceChildren(new Option("…", ""), ...others.map((name) => new Option(visible(name), name)));
+  byId("differences").tBodies[0].replaceChildren();
+}
+
+byId("other").addEventListener("change", async (event) => {
+  const chosen = event.target.value;
+  const facts = await ask(`${place(selected)}/diff/${encodeURIComponent(chosen)}`).catch((error) => [["", error.message]]);
+  if (event.target.value !== chosen) return;
+  byId("differences").tBodies[0].replaceChildren(
+    ...(chosen ? facts : []).map(([label, text]) => {
+      const row = element("tr");
+      row.append(element("th", label), element("td", text));
+      return row;
+    }),
+  );
 });
 
 // --- charts ----------------------------------------------------------------------------------------------
