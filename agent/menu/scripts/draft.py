@@ -12,7 +12,13 @@ from pathlib import Path
 from agent.menu.constraints import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.entry_function import entry_function, preloadable, python_is_ours
-from agent.menu.scripts.printed.lines import Printed, best_line, curve_printed, score_printed
+from agent.menu.scripts.printed.lines import (
+    Printed,
+    best_line,
+    curve_printed,
+    period_of,
+    score_printed,
+)
 from agent.menu.scripts.reading import Script, imported_names, modules_beside
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
@@ -165,8 +171,12 @@ class Draft:
 
     @property
     def steps(self) -> int:
-        """Length of a trial, if the script takes it in steps."""
-        return self.given_by_hand("{steps}") or USUAL_STEPS
+        """Length of a trial, if the script takes it in steps: at least until it prints a score
+        that it prints every so many steps only."""
+        usual = max(
+            USUAL_STEPS, 1 + period_of(self.script.tree, self.score.line if self.score else 0)
+        )
+        return self.given_by_hand("{steps}") or usual
 
     def given_by_hand(self, template: str) -> int | None:
         """Return the manual value of an option that the loop will set."""

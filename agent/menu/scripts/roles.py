@@ -24,7 +24,7 @@ _IRRELEVANT = (
     r"nproc|num proc(esses)?|evaluate|inference|dummy|workers|pin mem(ory)?|distributed|"
     r"dist|ddp|fsdp|download|deterministic|peak|flops|prefetch(er)?|timeout|display|plot|visuali[sz]e|"
     r"interactive|exp|experiment|(sample|generate) only|overfit( \w+)? batch|write tensors|"
-    r"(sample|generate|gc collect|\w+ metric) (every|interval|freq|frequency)"
+    r"(sample|sampling|generate|gc collect|\w+ metric) (every|interval|freq|frequency)"
 )
 _MACHINE = (
     r"cpu|compile|dtype|precision|amp|bf16|fp16|fp8|tf32|cuda|no cuda|accel|mps|flash|offload"
@@ -33,7 +33,9 @@ _EVALUATION = (
     r"eval|evaluation|val|valid|validate|validation|test|held ?out|vocab|vocabulary|"
     r"block size|seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|"
     r"resolution|n? ?classes|label smoothing|data|datasets?|corpus|tokenizer|task|env|files?|path|"
-    r"dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|labels?"
+    r"dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|labels?|"
+    r"(n|k)? ?folds?|nfold|image shape|(in|input|out|output) (dim|size|shape|features|channels)|"
+    r"d (in|out)"
 )
 _LENGTH = (
     r"epochs?|time budget|iterations|timesteps|episodes|horizon|decay (iters|steps)|niter|nepochs?|"

@@ -40,7 +40,7 @@ class Parameter:
     default: ast.expr | None
     doc: str = ""
     command: str = ""
-    """Subcommand of typer that it belongs to."""
+    """Subcommand of typer or Fire that it belongs to."""
 
 
 def signature_options(
@@ -58,7 +58,7 @@ def signature_options(
 def _signatures(
     tree: ast.Module, names: Names, beside: Iterable[ast.Module]
 ) -> Iterator[tuple[Spelling, list[Parameter]]]:
-    by_name = {function.name: function for function in functions(tree)}
+    by_name = {one.name: one for one in (*functions(tree), *_public(tree.body))}
     modules = (*beside, tree)
     classes = {n.name: n for one in modules for n in ast.walk(one) if isinstance(n, ast.ClassDef)}
     is_typer = any(last_name(one.func) == "Typer" for one in calls(tree))
@@ -74,16 +74,39 @@ def _signatures(
         spelling = _spelling(call)
         if spelling is None:
             continue
-        given = [*call.args, *(one.value for one in call.keywords)]
-        given += [
-            item for one in given if isinstance(one, ast.Tuple | ast.List) for item in one.elts
-        ]
-        for one in given:
-            name = one.id if isinstance(one, ast.Name) else ""
+        for word, name in _given_to(call, tree):
             if name in by_name:
-                yield spelling, parameters_of(by_name[name])
+                parameters = parameters_of(by_name[name])
+                yield spelling, [replace(one, command=word) for one in parameters]
             elif name in classes and is_dataclass(classes[name]):
                 yield spelling, list(_nested(fields_of(classes[name], names), classes, names))
+            elif name in classes and last_name(call.func) == "Fire":
+                for method in _public(classes[name].body):
+                    parameters = parameters_of(method)[1:]
+                    yield spelling, [replace(one, command=method.name) for one in parameters]
+
+
+def _given_to(call: ast.Call, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names of what a call hands to its library, each with its command's word: Fire
+    takes commands as a dictionary or, without arguments, every function of the module."""
+    given = [*call.args, *(one.value for one in call.keywords)]
+    if not given and last_name(call.func) == "Fire":
+        yield from ((one.name, one.name) for one in _public(tree.body))
+    for one in given:
+        for key, value in (
+            zip(one.keys, one.values, strict=True) if isinstance(one, ast.Dict) else ()
+        ):
+            match key, value:
+                case ast.Constant(value=str() as word), ast.Name(id=name):
+                    yield word, name
+        inner = one.elts if isinstance(one, ast.Tuple | ast.List) else []
+        yield from (("", each.id) for each in (one, *inner) if isinstance(each, ast.Name))
+
+
+def _public(body: Iterable[ast.stmt]) -> Iterator[ast.FunctionDef]:
+    for one in body:
+        if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
+            yield one
 
 
 def _nested(

@@ -18,6 +18,9 @@ NUMBER = r"([-+0-9.eE]+)"
 """Pattern of a number."""
 
 _HELD_OUT = r"(?<![A-Za-z])(?:val|valid|validation|test|eval|evaluation|dev|held[ -]?out)(?![a-z])"
+_EVALUATES = r"(?i)^(?:\w+ )?(test|val|validate|validation|eval|evaluate|evaluation)\b(?!.*train)"
+"""Name of a function, in words, whose figures are those of an evaluation."""
+_OPENING = rf"{_HELD_OUT}(?!\w)"
 _FIGURES = (
     "bpb",
     "loss",
@@ -34,6 +37,9 @@ _FIGURES = (
     "return|reward",
 )
 _ANY_FIGURE = "|".join(_FIGURES)
+_MEASURED_ON = (
+    rf"(?i)\b({_ANY_FIGURE})(?: \w+)? (?:of|on|over|@) .*{_HELD_OUT}.*(?:[:=]|\bis|\bwas)\s*$"
+)
 _BEST = r"best|lowest|highest|min|max"
 _BEST_BEFORE = re.compile(rf"(?i)(?<![A-Za-z])(?:{_BEST})[\W_]+$")
 _BEST_SAID = re.compile(r"(?i)best|lowest|highest")
@@ -68,10 +74,11 @@ class Printed:
 def score_printed(tree: ast.Module) -> Printed | None:
     """Return the pattern of the score; None if no line seems to print one."""
     best: tuple[tuple[int, ...], Printed] | None = None
+    evaluates = _lines_of_evaluation(tree)
     for line, is_printed, template in templates(tree):
         holes = list(labelled(template))
         for label, hole in holes:
-            found = _score(label, hole, line, opening=holes[0][0])
+            found = _score(label, hole, line, holes[0][0], evaluates.get(line, ""))
             if found is None or _SETTING.fullmatch(hole.expression):
                 continue
             rank, printed = found
@@ -79,6 +86,17 @@ def score_printed(tree: ast.Module) -> Printed | None:
             if best is None or ranked < best[0]:
                 best = (ranked, replace(printed, decimals=hole.decimals))
     return best and best[1]
+
+
+def _lines_of_evaluation(tree: ast.Module) -> dict[int, str]:
+    """Return the lines of functions such as ``test`` and ``evaluate_model``, with that word."""
+    return {
+        line: found[1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and (found := re.search(_EVALUATES, node.name.replace("_", " "))) is not None
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
 
 
 def best_line(tree: ast.Module, score: Printed) -> int | None:
@@ -96,6 +114,27 @@ def best_line(tree: ast.Module, score: Printed) -> int | None:
     return None
 
 
+def period_of(tree: ast.Module, line: int) -> int:
+    """Return N if a line runs only under a condition such as ``step % N == 0``, with N in the
+    code; else 0."""
+    tests = (
+        one.test
+        for one in ast.walk(tree)
+        if isinstance(one, ast.If) and one.lineno <= line <= (one.end_lineno or one.lineno)
+    )
+    found = [
+        part.right.value
+        for test in tests
+        if not any(isinstance(one, ast.Or) for one in ast.walk(test))
+        for part in ast.walk(test)
+        if isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Mod)
+        and isinstance(part.right, ast.Constant)
+        and isinstance(part.right.value, int)
+    ]
+    return max(found, default=0)
+
+
 def curve_printed(tree: ast.Module) -> Printed | None:
     """Return the pattern of a step and its loss; None if no line seems to print them."""
     found = [(_curve(template, line), is_printed) for line, is_printed, template in templates(tree)]
@@ -107,14 +146,20 @@ def curve_printed(tree: ast.Module) -> Printed | None:
 
 
 def _score(
-    label: str, hole: Hole, line: int, opening: str
+    label: str, hole: Hole, line: int, opening: str, inside: str
 ) -> tuple[tuple[int, ...], Printed] | None:
-    figure = re.search(rf"(?i)({_ANY_FIGURE})\w*[^\w%]*$", label)
+    """Return a figure with its rank, lower first; None for a value that is no figure.
+
+    :param opening: the text before the first value of its line.
+    :param inside: the word that makes the function around it one that evaluates.
+    """
+    figure = _figure(label, hole)
     if figure is None:
         return None
     held_out = list(re.finditer(rf"(?i){_HELD_OUT}", label))
     more = _MORE_IS_BETTER.search(figure[1]) is not None
-    begin = min(held_out[-1].start(), figure.start()) if held_out else _last_clause(label)
+    begins = [one.start() for one in (*held_out[-1:], figure) if one.string is label]
+    begin = min(begins) if held_out else _last_clause(label)
     best = _BEST_BEFORE.search(label, 0, begin)
     is_best = best is not None or bool(_BEST_SAID.search(label[:begin] + hole.expression))
     is_best = is_best or _BEST_SAID.match(opening.strip(" *=>#-[")) is not None
@@ -127,13 +172,27 @@ def _score(
     if held_out:
         kind, words = _kind_of(held_out[-1][0]), _name(label[begin:])
         return (0, kind, *rank), Printed(pattern, line, words, more, is_best=is_best)
-    if match := re.search(rf"(?i){_HELD_OUT}", hole.expression.replace("_", " ")):
-        words = f"{match[0].lower()} {_name(figure[0])}"
-        return (1, _kind_of(match[0]), *rank), Printed(pattern, line, words, more, is_best=is_best)
+    said = re.search(rf"(?i){_HELD_OUT}", hole.expression.replace("_", " "))
+    opened = None if said or trains else re.search(rf"(?i){_OPENING}", opening)
+    if word := said or opened or (None if trains else re.match(".+", inside)):
+        pattern = f"{re.escape(word[0])}.*?{pattern}" if word is opened else pattern
+        words = f"{word[0].lower()} {_name(figure[0])}"
+        return (1, _kind_of(word[0]), *rank), Printed(pattern, line, words, more, is_best=is_best)
     words = _name(label[begin:])
     return (2, trains, *rank), Printed(
         pattern, line, words, more, is_training=True, is_best=is_best
     )
+
+
+def _figure(label: str, hole: Hole) -> re.Match[str] | None:
+    """Return the name of a figure: at the end of its label, before what it is measured on
+    (``Accuracy on 10000 test images:``), or in its code (``Val: {val_acc}``)."""
+    if found := re.search(rf"(?i)({_ANY_FIGURE})\w*(?: is| was)?[^\w%]*$", label):
+        return found
+    if found := re.search(_MEASURED_ON, label):
+        return found
+    is_held_out = re.search(rf"(?i){_HELD_OUT}[^\w%]*$", label)
+    return is_held_out and re.search(rf"(?i)(?<![a-z])({_ANY_FIGURE})(?![a-z])", hole.expression)
 
 
 def _place_of(figure: str) -> int:

@@ -121,6 +121,12 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
         ("num_workers", "irrelevant"),
         ("evaluate", "irrelevant"),
         ("ngpu", "irrelevant"),
+        ("nfold", "evaluation"),
+        ("input_size", "evaluation"),
+        ("image_shape_0", "evaluation"),
+        ("D_in", "evaluation"),
+        ("hidden_size", "knob"),
+        ("sampling_interval", "irrelevant"),
     ],
 )
 def test_a_role_by_name(name: str, role: str) -> None:

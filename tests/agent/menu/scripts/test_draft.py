@@ -219,6 +219,20 @@ def test_a_script_that_scores_before_its_last_step_only_keeps_its_length(
     assert (menu.trainer.edits, list(menu.knobs)) == (edits, ["lr"])
 
 
+@pytest.mark.parametrize(("every", "steps"), [("500", 501), ("20", 60), ("500 == 0 or last", 60)])
+def test_a_trial_lasts_until_the_script_prints_its_score(
+    tmp_path: Path, every: str, steps: int
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "max_steps = 5000\nlr = 1e-3\nlast = False\nfor step in range(max_steps):\n"
+        f"    if step and step % {every}:\n        print(f'val loss {{lr}}')\n",
+        encoding="utf-8",
+    )
+    menu, _ = drafted(script)
+    assert str(menu.campaign.budget) == f"{steps} steps"
+
+
 def test_the_environment_is_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -315,6 +329,14 @@ def evaluate(checkpoint, beam): pass
 def train(lr): click.echo(f"val_loss: {lr}")
 cli()
 """
+_FIRE = """
+import fire
+def train(lr=1e-3): print(f"val_loss: {lr}")
+def evaluate(beam=4): pass
+class Commands:
+    def __init__(self): pass
+    def train(self, width=64): pass
+"""
 _ABSL = """
 from absl import app, flags
 flags.DEFINE_float("lr", 1e-3, "rate")
@@ -347,6 +369,9 @@ t.add_argument("--lr", type=float, default=1e-3)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (_FIRE + 'fire.Fire({"fit": train})\n', ("fit", "--lr={lr}")),
+        (_FIRE + "fire.Fire(Commands)\n", ("train", "--width={width}")),
+        (_FIRE + "fire.Fire()\n", ("train", "--lr={lr}")),
         (_CLICK, ("train", "--lr={lr}")),
         (_ABSL, ("--lr={lr}", "{amp:--amp|--noamp}", "--width={width}")),
         (_TYRO, ("--optim.lr={optim_lr}", "{optim_use_ema:--optim.use-ema|--optim.no-use-ema}")),

@@ -67,6 +67,31 @@ print(click.style("Validation loss: ", bold=True) + click.style(f"{val_loss:.3f}
 log.info("epoch %d: val loss %.4f (%d)", epoch, val_loss, n)""",
             2.5,
         ),
+        ("""print("Accuracy score on test data is {:.4f}".format(acc))""", 0.75),
+        (
+            """val_acc = 0.5\nprint(f"Loss: {loss:.4f}, Train: {acc:.4f}, Val: {val_acc:.4f}")""",
+            0.5,
+        ),
+        (
+            """print('Accuracy of the network on the 10000 test images: {} %'.format(acc))
+print('Epoch [{}/{}], Loss: {:.4f}'.format(epoch, n, loss))""",
+            0.75,
+        ),
+        (
+            """print("Training Results - Epoch: {}  Avg loss: {:.2f}".format(epoch, loss))
+print("Validation Results - Epoch: {}  Avg loss: {:.2f}".format(epoch, 2.5))
+print("Training Results - Epoch: {}  Avg loss: {:.2f}".format(epoch, loss))""",
+            2.5,
+        ),
+        (
+            """def train():
+                   print(f"Epoch {epoch} Complete: Avg. Loss: {loss:.4f}")
+def test():
+                   print(f"===> Avg. PSNR: {acc:.4f} dB")
+test()
+train()""",
+            0.75,
+        ),
     ],
 )
 def test_the_score_is_found_in_what_is_printed(line: str, score: float) -> None:
