@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from difflib import get_close_matches, unified_diff
+from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 from autoresearch.values import Scalar
+
+MOST_CODE = 60
+"""Most characters of a function to show in a line."""
 
 
 def json_text(value: object, limit: int = 60) -> str:
@@ -61,8 +66,33 @@ def counted(number: int, noun: str, several: str = "") -> str:
 
 
 def changes_text(changes: Mapping[str, Scalar]) -> str:
-    """Return ``lr=0.003 n_layer=4``."""
-    return " ".join(f"{name}={scalar_text(value)}" for name, value in changes.items())
+    """Return ``lr=0.003 n_layer=4 code.activation={F.relu(x).square()}``."""
+    shown = {name: brief(name, value) for name, value in changes.items()}
+    return " ".join(f"{name}={scalar_text(value)}" for name, value in shown.items())
+
+
+CODE = "code."
+"""Prefix of the names of code knobs."""
+
+
+def brief(name: str, value: Scalar) -> Scalar:
+    """Return a knob's value; code as its only statement if that is short, else as its length and a
+    part of its hash."""
+    if not name.startswith(CODE) or not isinstance(value, str):
+        return value
+    lines = value.splitlines()
+    body = lines[1:] if value.startswith("def ") else lines
+    if not lines:
+        return "{built in}"
+    if len(body) == 1 and len(body[0].strip()) <= MOST_CODE:
+        return f"{{{body[0].strip().removeprefix('return ')}}}"
+    return f"{{{len(lines)} lines, {sha256(value.encode()).hexdigest()[:6]}}}"
+
+
+def code_diff(before: str, after: str) -> list[str]:
+    """Return a small diff of two functions: lines that begin with ``-``, ``+`` or a space."""
+    lines = unified_diff(before.splitlines(), after.splitlines(), n=2, lineterm="")
+    return [line for line in islice(lines, 2, None) if not line.startswith("@@")]
 
 
 def duration_text(seconds: float) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Self
@@ -22,9 +22,10 @@ from autoresearch.errors import JournalError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import counted
 from trainer.spec import AnyConfig, Measured, TrialFailed, TrialOk
+from trajectory.proposals import Text
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
-from trajectory.track_record import Credit, TrackRecord, credited, recorded
+from trajectory.track_record import Credit, TrackRecord, credited, earned, recorded
 
 
 @dataclass(slots=True)
@@ -93,6 +94,19 @@ class ConfigEvidence:
         return math.fsum((score - mean) ** 2 for score in self.scores.values())
 
 
+REFUSED_CODE = 12
+"""Most refused sources to remember."""
+CODE_RAILS = frozenset({"code", "code_run"})
+
+
+class RefusedCode(Frozen):
+    """A source that a proposer wrote for a code knob, and why a rail refused it."""
+
+    said: Text
+    """Source of the function, or a language model's whole reply."""
+    why: Text
+
+
 class Tally(Frozen):
     """Sums that :class:`Evidence` keeps besides its configs; small for a campaign of any length."""
 
@@ -122,6 +136,10 @@ class Tally(Frozen):
     """Track records by kind of proposer, in alphabetical order."""
     credits: dict[str, Credit] = Field(default_factory=dict)
     """Credit of the search's and the language model's arms, in alphabetical order."""
+    earnings: dict[str, Credit] = Field(default_factory=dict)
+    """Gains of iterations for code and for numbers, from the first one for code on."""
+    refused_code: tuple[RefusedCode, ...] = ()
+    """The latest sources that a rail for code refused, the oldest first."""
 
     @property
     def sigma(self) -> float | None:
@@ -251,6 +269,8 @@ class Evidence:
                 refusals=dict(sorted(refusals.items())),
                 track_records=recorded(self.tally.track_records, row),
                 credits=credited(self.tally.credits, row),
+                earnings=earned(self.tally.earnings, row),
+                refused_code=(*self.tally.refused_code, *_refused_code(row))[-REFUSED_CODE:],
             )
             if row.config is None or row.config_hash is None or not row.verdict.allowed:
                 return
@@ -341,6 +361,17 @@ class Unranked:
         if self.same:
             clauses.append(f"{counted(self.same, 'config')} that trained exactly like another")
         return f"not ranked: {' and '.join(clauses)}" if clauses else ""
+
+
+def _refused_code(row: IterationRow) -> Iterator[RefusedCode]:
+    """Yield the replies of a language model, or else the source, that a rail for code refused."""
+    for attempt in row.proposer.attempts:
+        if attempt.verdict is not None and attempt.verdict.rail in CODE_RAILS:
+            yield RefusedCode(said=attempt.raw, why=attempt.verdict.why)
+    if row.verdict.rail in CODE_RAILS and row.proposal and not _is_last_attempt(row):
+        for name, source in row.proposal.changes.items():
+            if name.startswith("code."):
+                yield RefusedCode(said=str(source), why=row.verdict.why)
 
 
 def _refusals(row: IterationRow) -> Counter[str]:

@@ -81,8 +81,11 @@ class Verdict(Frozen):
 MODEL = "llm"
 """Kind of a language model."""
 SAMPLER = "sampler"
-Arm: TypeAlias = Literal["pick", "own"]
-"""How a language model's proposal came about: chosen from a slate, or its own changes."""
+LIBRARY = "library"
+"""Kind of the library of published ideas."""
+Arm: TypeAlias = Literal["pick", "own", "code"]
+"""How a proposal came about: a language model chose it from a slate or made its own changes, or the
+turn was for code, whoever wrote it."""
 
 
 class Attempt(Frozen):

@@ -20,6 +20,8 @@ from trajectory.rows import IterationRow
 
 UNUSABLE = "no reply"
 """Counter beside the rails' names: exchanges that failed before any rail checked them."""
+CODE, NUMBERS = "code", "numbers"
+"""The two kinds of turns in a campaign with code knobs."""
 SEARCH = "search"
 """The arm of the sampler's own draws, beside those of a language model
 (:data:`trajectory.proposals.Arm`)."""
@@ -90,11 +92,26 @@ def credited(credits: Mapping[str, Credit], row: IterationRow) -> dict[str, Cred
     def credit(arm: str, amount: float) -> None:
         after[arm] = after.get(arm, Credit()).after(amount)
 
-    if record.fallback is not None and any(each.verdict for each in record.attempts):
+    failed = record.fallback is not None and record.arm != CODE
+    if failed and any(each.verdict for each in record.attempts):
         credit("pick", UNUSABLE_CREDIT)
     if record.prediction is not None and row.trials:
         credit(record.arm or SEARCH, _credit(row))
     return dict(sorted(after.items()))
+
+
+def earned(earnings: Mapping[str, Credit], row: IterationRow) -> dict[str, Credit]:
+    """Return what turns for code and for numbers have earned after one more iteration: the gain of
+    a kept change, in standard errors, and nothing for any other turn.
+
+    Nothing is counted before the first turn for code.
+    """
+    kind = CODE if row.proposer.arm == CODE else NUMBERS
+    if kind == NUMBERS and CODE not in earnings:
+        return dict(earnings)
+    kept = row.decision.action == "keep"
+    gain = min(max(row.decision.z or 0.0, 0.0), MOST) if kept else 0.0
+    return {**earnings, kind: earnings.get(kind, Credit()).after(gain)}
 
 
 def _credit(row: IterationRow) -> float:

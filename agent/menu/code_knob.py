@@ -10,8 +10,8 @@ from agent.menu.knob import Knob
 from autoresearch.domains.base import Bin, Domain
 from autoresearch.values import Scalar
 from autoresearch.words import json_text
-from trainer.code import MAX_CHARACTERS, Slot, check_statically, normalize, slot_of
-from trainer.spec import Config
+from trainer.code import MAX_CHARACTERS, MAX_LINES, Slot, check_statically, normalize, slot_of
+from trainer.spec import AnyConfig, Config
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -85,6 +85,39 @@ class CodeKnob(Knob):
     """A knob whose value is the source of a function."""
 
     domain: CodeSource
+
+    @property
+    def signature(self) -> str:
+        """First line of the function, without the colon."""
+        return self.domain.slot.signature
+
+    @property
+    def contract(self) -> str:
+        """Arguments of the function and what it must return, in sentences."""
+        slot = self.domain.slot
+        reads = ", ".join(f"{name} ({what})" for name, what in slot.reads.items())
+        also = f" It may also use {reads}." if reads else ""
+        return f"{slot.doc}{also} {self.doc}".strip()
+
+    @property
+    def limits(self) -> str:
+        """Limits that the rails set, in sentences."""
+        learns = (
+            " Learned parameters are keyword-only arguments with a first value: *, slope=0.1 for "
+            "one number, *, gain: D = 1.0 for one per column."
+        )
+        return (
+            f"At most {MAX_LINES} lines. Use assignments, if, for i in range(5), return, operators "
+            "and functions of torch, F and math on the arguments; no imports, texts, other names "
+            f"or in-place changes.{learns if self.domain.slot.learns else ''}"
+        )
+
+    def built_in(self, config: AnyConfig) -> str | None:
+        """Return the function that a config runs without code of its own; None if it never calls
+        one."""
+        slot = self.domain.slot
+        body = slot.body(config.value(slot.chosen_by) if slot.chosen_by else "")
+        return None if body is None else normalize(slot, body)
 
     @classmethod
     def read(cls, name: str, table: Mapping[str, Any]) -> Self:

@@ -37,6 +37,8 @@ MAX_STARTS = 1000
 _KEYS = ("changes", "reason")
 _SINGLE_KEYS = ("knob", "new_value", "reason")
 _SLATE_KEYS = ("reason", "pick", "expected_delta", "changes")
+_CODE_KEYS = ("reason", "code")
+_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 OWN = "own"
 """Pick of a reply that gives changes of its own."""
 
@@ -136,6 +138,40 @@ def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
         proposal=ParsedReply(own, reason),
         expected=float(expected) if is_number and abs(expected) < 1e9 else None,  # type: ignore[arg-type]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReply:
+    """Content of a reply that writes a function."""
+
+    code: str
+    reason: str
+
+
+def read_code_reply(raw: str) -> CodeReply:
+    """Return the function in a reply: an object of reason and code, or one fenced block of code,
+    whose reason is the prose before it.
+
+    :raises ReplyError: if there is none.
+    """
+    blocks = _FENCED.findall(raw)
+    try:
+        document = _document(raw, _CODE_KEYS)
+    except ReplyError:
+        if len(blocks) != 1 or len(raw) > MAX_REPLY_CHARACTERS:
+            raise
+        said = " ".join(_without_thoughts(raw).split("```")[0].split())
+        printable = "".join(c for c in said if c.isprintable())
+        return CodeReply(blocks[0], printable[:MAX_REASON_CHARACTERS])
+    if not isinstance(document, dict):
+        raise ReplyError(f"the reply is {json_text(document)}; answer with an object of code")
+    for key in document:
+        if key not in _CODE_KEYS:
+            raise ReplyError(f"the reply has an extra key {json_text(key)}; keep reason and code")
+    code = document.get("code")
+    if not isinstance(code, str) or not code.strip():
+        raise ReplyError(f"code is {json_text(code)}; make it the text of one function")
+    return CodeReply(code, _reason(document.get("reason", "")))
 
 
 def _refuse_other_keys(document: dict[str, Any], keys: tuple[str, ...]) -> None:

@@ -54,12 +54,16 @@ class Memory:
     @property
     def few_changes(self) -> int:
         """Most knobs that a small edit changes."""
-        return min(FEW_CHANGES, self.max_changes, len(self.menu.knobs))
+        return min(FEW_CHANGES, self.max_changes, self._numbers)
 
     @property
     def asked_changes(self) -> int:
         """Most knobs that a language model is asked to change."""
-        return min(ASKED_CHANGES, self.max_changes, len(self.menu.knobs))
+        return min(ASKED_CHANGES, self.max_changes, self._numbers)
+
+    @property
+    def _numbers(self) -> int:
+        return len(self.menu.knobs) - len(self.menu.code_knobs)
 
     @property
     def tried(self) -> Container[str]:

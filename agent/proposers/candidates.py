@@ -93,7 +93,7 @@ def _varied(rng: Random, edits: Edits, edit: Edit) -> Edit:
     """Move one to three knobs, mostly a little; only knobs already changed once the limit is
     reached."""
     there = {**edits.now, **edit}
-    names = list(there if len(edit) < edits.most else edit)
+    names = [name for name in (there if len(edit) < edits.most else edit) if name in edits.domains]
     for name in rng.sample(names, min(rng.choice(MOVED), len(names))):
         there[name] = _moved(rng, edits, name, there[name])
     return edits.against(there)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
+from agent.proposers.code_split import CodeSplit, Writer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.informed import InformedProposer
+from agent.proposers.library import LibraryProposer
 from agent.proposers.llm.conversations import Conversations
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.priors import Prior
@@ -68,10 +70,22 @@ def _choose(
     program: Path | None,
 ) -> Choice:
     sampler = FallbackProposer(SamplerProposer(rails), RandomProposer(rails))
-    if settings.proposer == "sampler":
-        return Choice(sampler, "the sampler (near and far edits, a Gaussian process over the menu)")
-    if settings.proposer == "random":
-        return Choice(RandomProposer(rails), "uniformly random")
+    library = LibraryProposer(rails, sampler)
+
+    def with_code(numbers: Proposer, said: str, writer: Writer | None = None) -> Choice:
+        """Return the choice of a proposer of numbers, with turns for code if the menu has any."""
+        if not rails.menu.code_knobs:
+            return Choice(numbers, said)
+        coded = "the library of published ideas" + (" and the model" if writer else "")
+        return Choice(CodeSplit(numbers, library, writer), f"{said}; code from {coded}")
+
+    searches = {
+        "sampler": with_code(sampler, "the sampler (near and far edits, a Gaussian process)"),
+        "library": Choice(library, "the library of published ideas, then the sampler"),
+        "random": Choice(RandomProposer(rails), "uniformly random"),
+    }
+    if settings.proposer in searches:
+        return searches[settings.proposer]
     prompter = Prompter(
         settings.budget,
         horizon_steps=settings.horizon_steps,
@@ -86,7 +100,7 @@ def _choose(
                 "--proposer llm needs an endpoint, and AUTORESEARCH_LLM_BASE_URL is not set; "
                 "set it, for example to http://localhost:8000/v1"
             )
-        return Choice(
+        return with_code(
             HybridProposer(sampler, None, rails),
             "hybrid, with only the sampler: AUTORESEARCH_LLM_BASE_URL is not set",
         )
@@ -99,15 +113,17 @@ def _choose(
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":
-        return Choice(FallbackProposer(llm, sampler), f"{where}, with the sampler as fallback")
+        said = f"{where}, with the sampler as fallback"
+        return with_code(FallbackProposer(llm, sampler), said, llm)
     if not settings.llm_share:
-        return Choice(
+        return with_code(
             HybridProposer(sampler, None, rails),
             f"hybrid, with only the sampler: at an llm_share of 0, {where} is never asked",
         )
-    return Choice(
+    return with_code(
         HybridProposer(sampler, llm, rails, share=settings.llm_share),
         f"hybrid: the sampler draws candidates, and {where} chooses from them while that pays",
+        llm,
     )
 
 

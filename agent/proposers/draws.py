@@ -48,6 +48,7 @@ class Edits:
     """Random edits of the reference: some knobs, each set uniformly over its scale."""
 
     domains: Mapping[str, Domain]
+    """Domains of the knobs that are drawn from: code is not."""
     now: Mapping[str, Scalar]
     """Knobs of the reference."""
     few: int
@@ -57,10 +58,10 @@ class Edits:
 
     @classmethod
     def of(cls, memory: Memory) -> Self:
-        count = len(memory.menu.knobs)
-        most = min(memory.max_changes, count)
-        now = memory.menu.knob_values(memory.reference)
-        return cls(memory.menu.domains, now, memory.few_changes, most)
+        menu = memory.menu
+        domains = {name: one for name, one in menu.domains.items() if name not in menu.code_knobs}
+        most = min(memory.max_changes, len(domains))
+        return cls(domains, menu.knob_values(memory.reference), memory.few_changes, most)
 
     def small(self, rng: Random) -> Edit:
         """Edit one to a few knobs, each number equally likely."""

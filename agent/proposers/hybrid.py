@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from statistics import NormalDist
-from typing import get_args
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
@@ -31,6 +30,8 @@ from trajectory.track_record import PRIOR_WEIGHT, SEARCH, Credit
 SAID_CHARACTERS = 300
 """Most characters of an unexpected error to repeat."""
 SHARE = 0.2
+ARMS: tuple[Arm, ...] = ("pick", "own")
+"""Arms of a model that is shown a slate."""
 
 
 class HybridProposer:
@@ -89,13 +90,13 @@ class HybridProposer:
         turns for having two arms.
         """
         if self._share == 1:
-            return get_args(Arm)
+            return ARMS
         rng, known = rng_for("turn", memory), memory.evidence.tally.credits
         # Two arms' means differ by this much at first, so that one wins with the chance of a share.
         prior = NormalDist(0, (2 / PRIOR_WEIGHT) ** 0.5).inv_cdf(self._share)
         bar = rng.gauss(*known.get(SEARCH, Credit()).posterior())
-        won = [rng.gauss(*known.get(arm, Credit()).posterior(prior)) > bar for arm in get_args(Arm)]
-        return tuple(arm for arm, wins in zip(get_args(Arm), won, strict=True) if wins and won[0])
+        won = [rng.gauss(*known.get(arm, Credit()).posterior(prior)) > bar for arm in ARMS]
+        return tuple(arm for arm, wins in zip(ARMS, won, strict=True) if wins and won[0])
 
 
 class FallbackProposer:

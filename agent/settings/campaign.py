@@ -26,7 +26,7 @@ from trajectory.rules import Rules
 
 MOST_LANES = 256
 MOST_THREADS = 4096
-ProposerKind = Literal["hybrid", "sampler", "random", "llm"]
+ProposerKind = Literal["hybrid", "sampler", "random", "llm", "library"]
 
 
 def _lanes(value: Any) -> Any:
@@ -68,7 +68,8 @@ class _Search(Frozen):
     """At least two, because the noise cannot be estimated without a replicate."""
     proposer: ProposerKind = Field(
         "hybrid",
-        description="Source of proposals: hybrid (sampler and model), sampler, random or llm.",
+        description="Source of proposals: hybrid (sampler and model), sampler, random, llm, or "
+        "library (published ideas for code knobs).",
     )
     max_changes: Annotated[PositiveInt | None, AsOption(by_set=True)] = Field(
         None,

@@ -9,6 +9,7 @@ import pytest
 
 from agent.proposers.base import Memory, Proposer, ProposerError
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
+from agent.proposers.library import LibraryProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
@@ -33,6 +34,7 @@ def llm(url: str) -> LlmProposer:
 
 MAKERS: dict[str, Callable[[str], Proposer]] = {
     "random": lambda _: RandomProposer(RAILS),
+    "library": lambda _: LibraryProposer(RAILS, SamplerProposer(RAILS)),
     "sampler": lambda _: SamplerProposer(RAILS),
     "scripted": lambda _: ScriptedProposer([REPLY] * 100),
     "llm": llm,

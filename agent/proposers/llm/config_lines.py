@@ -14,7 +14,7 @@ from itertools import islice
 from agent.proposers.base import Memory
 from agent.proposers.contrasts import contrast
 from autoresearch.values import Scalar
-from autoresearch.words import changes_text
+from autoresearch.words import brief, changes_text
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
 
@@ -52,7 +52,7 @@ def short(value: Scalar) -> str:
 
 def assignments(values: Mapping[str, Scalar]) -> str:
     """Return ``lr=0.003 n_layer=4``."""
-    return " ".join(f"{name}={short(value)}" for name, value in values.items())
+    return " ".join(f"{name}={short(brief(name, value))}" for name, value in values.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from agent.judge import kept_when
 from agent.proposers.base import Memory, ProposerError
+from agent.proposers.llm.code_prompt import code_example, contract, variants
 from agent.proposers.llm.completions import Message
 from agent.proposers.llm.conversations import messages_sha256
 from agent.proposers.llm.digest import Digest, refusal_lines
@@ -29,7 +30,7 @@ from autoresearch.words import changes_text
 from trainer.spec import AnyConfig, Budget
 from trajectory.proposals import Arm
 
-SYSTEM, USER, REPAIR = "system.md.j2", "user.md.j2", "repair.md.j2"
+SYSTEM, USER, REPAIR, CODE = "system.md.j2", "user.md.j2", "repair.md.j2", "code.md.j2"
 SECTIONS = tuple("best outcomes failures beliefs effects untouched priors history".split())
 """Sections that may be dropped, the last first."""
 SHOWN_PENDING = 16
@@ -61,6 +62,8 @@ _VARIABLES = {
     | {"slate", "names", "arms", "max_changes", "max_reason", "pending", "example", "own"}
     | {"measure", *SECTIONS},
     REPAIR: {"why", "max_changes", "example"},
+    CODE: {"budget", "horizon", "own", "measure", "kept_when", "noise", "program", "max_reason"}
+    | {"name", "signature", "doc", "limits", "code", "variants", "omitted", "example"},
 }
 
 
@@ -141,6 +144,37 @@ class Prompter:
             # Headings came with the lines, and a user's template may repeat a line.
             room = max(0, room * tokens // prompt.tokens - 16)
 
+    def code_prompt(self, memory: Memory, name: str, *, context: int | None = None) -> Prompt:
+        """Return the prompt that asks for a function for one code knob.
+
+        :raises ProposerError: if what is never dropped exceeds the budget.
+        """
+        tokens = self._tokens if context is None else min(self._tokens, share_of(context))
+        facts = {
+            **contract(memory, name),
+            "own": _own(memory),
+            "measure": _measure(memory),
+            "budget": str(self._budget),
+            "horizon": self._horizon_steps,
+            "kept_when": kept_when(memory.rules) if memory.rules else None,
+            "noise": _noise(memory),
+            "program": cut_to(self._program, tokens // 3),
+            "max_reason": ASKED_REASON_CHARACTERS,
+            "example": code_example(memory, name),
+        }
+        bare = self._about_code(facts, Section((), 0))
+        if bare.tokens > tokens:
+            raise ProposerError(
+                f"the contract of {name} alone needs about {bare.tokens} tokens of a prompt of "
+                f"{tokens}; " + self._fix(tokens, context)
+            )
+        blocks = tuple(variants(memory, name))
+        return self._about_code(facts, fit_lines({"": blocks}, tokens - bare.tokens - 200)[""])
+
+    def _about_code(self, facts: Mapping[str, Any], tried: Section) -> Prompt:
+        said = self._render(CODE, {**facts, "variants": tried.lines, "omitted": tried.omitted})
+        return Prompt((Message("user", said),))
+
     def _essentials(
         self, memory: Memory, digest: Digest, facts: Mapping[str, Any], tokens: int
     ) -> tuple[str, int]:
@@ -161,15 +195,17 @@ class Prompter:
         self, memory: Memory, why: str, slate: Slate | None = None
     ) -> tuple[Message, Message]:
         """Return the messages that tell a model the fault of its reply."""
-        asked = self._render(
-            REPAIR,
-            {
-                "why": why,
-                "max_changes": memory.asked_changes,
-                "example": self._example(memory, slate),
-            },
-        )
-        return Message("assistant", REFUSED_REPLY), Message("user", asked)
+        return self._repair(memory, why, REFUSED_REPLY, self._example(memory, slate))
+
+    def code_repair(
+        self, memory: Memory, name: str, why: str, said: str
+    ) -> tuple[Message, Message]:
+        """Return the messages that tell a model the fault of its function, which they repeat."""
+        return self._repair(memory, why, said, code_example(memory, name))
+
+    def _repair(self, memory: Memory, why: str, said: str, example: str) -> tuple[Message, Message]:
+        known = {"why": why, "max_changes": memory.asked_changes, "example": example}
+        return Message("assistant", said), Message("user", self._render(REPAIR, known))
 
     def _example(self, memory: Memory, slate: Slate | None) -> str:
         return slate_example(memory, slate.names) if slate else example_text(memory, self._budget)
@@ -197,6 +233,7 @@ class Prompter:
         knobs = [
             {**knob.model_dump(mode="json"), "domain": str(knob.domain), **unsaid}
             for knob in menu.knobs.values()
+            if knob.name not in menu.code_knobs
         ]
         constraints = [{**each.model_dump(mode="json"), **unsaid} for each in menu.constraints]
         return self._render(
@@ -279,7 +316,8 @@ def _measure(memory: Memory) -> dict[str, Any]:
 def _point(memory: Memory, config: AnyConfig) -> dict[str, Any]:
     """Return a config as the prompt shows it: its mean is an objective, None if unmeasured."""
     entry = memory.evidence.configs.get(config.config_hash)
-    point = {"values": changes_text(memory.menu.knob_values(config)), "mean": None, "n": 0}
+    values = {name: one for name, one in memory.menu.knob_values(config).items() if one != ""}
+    point = {"values": changes_text(values), "mean": None, "n": 0}
     if entry is None or not entry.scores:
         return point
     score = memory.menu.measure.text(entry.mean)

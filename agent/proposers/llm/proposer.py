@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.menu.rails import Rails
-from agent.menu.replies import OWN, ReplyError, read_slate_reply
+from agent.menu.replies import OWN, ReplyError, read_code_reply, read_slate_reply
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.completions import Message, Reply
 from agent.proposers.llm.conversations import Conversations
 from agent.proposers.llm.digest import tried_values
 from agent.proposers.llm.endpoint import ContextError, Endpoint, EndpointError
 from agent.proposers.llm.prompt import Prompt, Prompter
-from agent.proposers.llm.reply_form import proposal_schema, slate_schema
+from agent.proposers.llm.reply_form import code_schema, proposal_schema, slate_schema
 from agent.proposers.slates import Slate
 from autoresearch.values import Scalar
 from trajectory.proposals import MODEL, Arm, Attempt, Proposal, ProposerRecord, Verdict
@@ -29,6 +29,8 @@ REPAIRS = 2
 """Rounds after the first."""
 WARMER = 0.3
 """Added to the temperature in each further round."""
+SHOWN_CHARACTERS = 4_000
+"""Most characters of a refused function to repeat to its author."""
 KEPT_CHARACTERS = 20_000
 """Most characters of a raw reply to store."""
 
@@ -96,6 +98,12 @@ class _Task:
         raw = json.dumps({"changes": changes, "reason": said.proposal.reason})
         return _Answer(raw, "own" if said.pick is None else "pick", expected)
 
+    def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
+        return prompter.prompt(self.memory, self.slate, self.arms, context=context)
+
+    def repair(self, prompter: Prompter, judged: _Judged) -> tuple[Message, Message]:
+        return prompter.repair(self.memory, judged.why, self.slate)
+
     def record(self, answer: _Answer) -> dict[str, Any]:
         """Return what a row stores of an answer that passed the rails."""
         assert answer.proposal is not None
@@ -108,6 +116,36 @@ class _Task:
             "expected": answer.expected,
             "prediction": self.slate.prediction(changes),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """A request for a function for one code knob."""
+
+    memory: Memory
+    name: str
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return code_schema()
+
+    def read(self, text: str) -> _Answer:
+        """Return a reply's function as a proposal for the rails.
+
+        :raises ReplyError: if there is none in it.
+        """
+        reply = read_code_reply(text)
+        return _Answer(json.dumps({"changes": {self.name: reply.code}, "reason": reply.reason}))
+
+    def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
+        return prompter.code_prompt(self.memory, self.name, context=context)
+
+    def repair(self, prompter: Prompter, judged: _Judged) -> tuple[Message, Message]:
+        said = judged.attempt.raw[:SHOWN_CHARACTERS]
+        return prompter.code_repair(self.memory, self.name, judged.why, said)
+
+    def record(self, answer: _Answer) -> dict[str, Any]:
+        return {}
 
 
 class LlmProposer:
@@ -144,16 +182,23 @@ class LlmProposer:
         """
         return self._answer(_Task(memory, slate, tuple(arms)))
 
-    def _answer(self, task: _Task) -> Offer:
+    def write(self, memory: Memory, name: str) -> Offer:
+        """See :class:`~agent.proposers.code_split.Writer`.
+
+        :raises ProposerError: as for :meth:`propose`.
+        """
+        return self._answer(_Writing(memory, name))
+
+    def _answer(self, task: _Task | _Writing) -> Offer:
         try:
             return self._attempt(task)
         except _TooLongError:
             # The server has reported its limit: retry with a prompt of that length.
             return self._attempt(task, is_last=True)
 
-    def _attempt(self, task: _Task, *, is_last: bool = False) -> Offer:
+    def _attempt(self, task: _Task | _Writing, *, is_last: bool = False) -> Offer:
         context = self._context()
-        prompt = self._prompter.prompt(task.memory, task.slate, task.arms, context=context)
+        prompt = task.prompt(self._prompter, context)
         messages = list(prompt.messages)
         try:
             return self._converse(task, prompt, messages)
@@ -177,7 +222,7 @@ class LlmProposer:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
             raise ProposerError(str(error), (failed,), model=self._endpoint.known_model) from error
 
-    def _converse(self, task: _Task, prompt: Prompt, messages: list[Message]) -> Offer:
+    def _converse(self, task: _Task | _Writing, prompt: Prompt, messages: list[Message]) -> Offer:
         """Ask until the rails pass a reply, appending the exchange to ``messages``."""
         began = time.monotonic()
         attempts: list[Attempt] = []
@@ -195,7 +240,7 @@ class LlmProposer:
                     **task.record(judged.answer),
                 )
                 return Offer(judged.answer.raw, record)
-            messages += self._prompter.repair(task.memory, judged.why, task.slate)
+            messages += task.repair(self._prompter, judged)
         raise self._error(
             f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, the "
             f"last because {_why(attempts[-1])}; it is asked again at its next iteration",
@@ -220,7 +265,7 @@ class LlmProposer:
                 raise _TooLongError(ended) from error
             raise ended from error
 
-    def _judged(self, reply: Reply, task: _Task) -> _Judged:
+    def _judged(self, reply: Reply, task: _Task | _Writing) -> _Judged:
         memory = task.memory
         verdict: Verdict | None = None
         answer = _Answer(reply.text)
@@ -232,7 +277,7 @@ class LlmProposer:
                 verdict = checked.verdict
                 if verdict.allowed:
                     answer = replace(answer, proposal=checked.proposal)
-                elif verdict.rail == "novelty" and checked.proposal is not None:
+                elif verdict.rail == "novelty" and checked.proposal and isinstance(task, _Task):
                     used = "; ".join(tried_values(memory, checked.proposal.changes))
             except ReplyError as error:
                 verdict = Verdict(allowed=False, rail="schema", why=str(error))

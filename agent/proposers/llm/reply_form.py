@@ -26,6 +26,8 @@ from trajectory.proposals import Arm
 
 ASKED_REASON_CHARACTERS = 240
 """Fewer than the rails allow, so that a slightly longer reason is still accepted."""
+CODE_CHARACTERS = 2000
+"""Longest function to ask for."""
 LISTED = 24
 """Values of a number that are offered."""
 EXPECTED = [0, *(sign * size for size in (5, 10, 20, 50, 100, 200, 500) for sign in (-1, 1))]
@@ -55,6 +57,11 @@ def slate_schema(memory: Memory, names: Sequence[str], arms: Collection[Arm]) ->
     if "own" in arms:
         schema["properties"]["changes"] = _changes_schema(memory)
     return schema
+
+
+def code_schema() -> dict[str, Any]:
+    """Return the JSON schema of a reply that writes a function."""
+    return _object({"reason": _REASON, "code": {"type": "string", "maxLength": CODE_CHARACTERS}})
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from agent.proposers.base import Memory
 from agent.proposers.surrogate.observed import Observed, Scores
 from agent.proposers.surrogate.scales import Floats
 from agent.proposers.surrogate.space import Space, Values
+from autoresearch.domains.base import Domain
+from autoresearch.domains.choices import Choices
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig
 from trajectory.ranking import Noise
@@ -84,7 +86,7 @@ class Promise:
 
         :param priors: knobs and scores of configs measured elsewhere.
         """
-        space = Space.of(memory.menu.domains)
+        space = Space.of(_domains(memory))
         seen = Scores.of(memory, space, observed.measured, priors)
         model = fit(seen.points, seen.targets, seen.variances, space.knobs)
         failed = _points(memory, space, [entry.config for entry in observed.failed])
@@ -143,6 +145,19 @@ def provable(memory: Memory) -> float:
     if noise is None or rules is None:
         return 0.0
     return rules.z_keep * noise.sigma_d / math.sqrt(rules.max_runs)
+
+
+def _domains(memory: Memory) -> dict[str, Domain]:
+    """Return the knobs' domains; of code, the functions seen so far, if there are several."""
+    domains = dict(memory.menu.domains)
+    for name in memory.menu.code_knobs:
+        configs = (memory.reference, *(one.config for one in memory.evidence.configs.values()))
+        seen = sorted({str(memory.menu.knob_value(config, name)) for config in configs})
+        if len(seen) > 1:
+            domains[name] = Choices(choices=tuple(seen))
+        else:
+            del domains[name]
+    return domains
 
 
 def _points(memory: Memory, space: Space, configs: Sequence[AnyConfig]) -> Floats:

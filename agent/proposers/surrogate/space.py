@@ -54,7 +54,7 @@ class Space:
     def edited(self, origin: Values, edits: Sequence[Values]) -> Floats:
         """Return ``[N, P]``: the coordinates of one config with some knobs changed."""
         points_NP = np.repeat(self.points([origin]), len(edits), axis=0)
-        for name in dict.fromkeys(name for edit in edits for name in edit):
+        for name in dict.fromkeys(name for edit in edits for name in edit if name in self.domains):
             rows = [row for row, edit in enumerate(edits) if name in edit]
             self._place(points_NP, rows, name, [edits[row][name] for row in rows])
         return points_NP
@@ -67,6 +67,8 @@ class Space:
         if is_ordered(domain):
             points_NP[rows, first] = shares(domain, values)
             return
-        chosen = [first + domain.ends.index(value) for value in values]
         points_NP[rows, first : first + len(domain.ends)] = 0
-        points_NP[rows, chosen] = math.sqrt(0.5)
+        known = {value: first + place for place, value in enumerate(domain.ends)}
+        for row, value in zip(rows, values, strict=True):
+            if value in known:  # code that nobody has tried yet is like none of the others
+                points_NP[row, known[value]] = math.sqrt(0.5)

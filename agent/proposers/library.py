@@ -1,0 +1,101 @@
+"""Propose published ideas, each as a function for one code knob.
+
+``library.toml`` holds the functions with their sources. An idea is tried alone against the present
+reference, those least often tried first, so that every idea has had its turn before one is tried
+again from a better reference.
+"""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from random import Random
+
+from pydantic import TypeAdapter
+
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.draws import Draw, first_allowed, rng_for
+from autoresearch.values import Frozen, Scalar
+from trainer.code import normalize, slot_of
+from trajectory.proposals import LIBRARY, ProposerRecord
+
+
+class Idea(Frozen):
+    """A published idea as a function for one slot."""
+
+    name: str
+    slot: str
+    source: str
+    """Title of the paper."""
+    year: int
+    arxiv: str
+    doc: str
+    """The formula in words, and what of the source is left out."""
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.doc} ({self.source}, {self.year}, arXiv {self.arxiv})"
+
+
+@cache
+def ideas() -> tuple[Idea, ...]:
+    """Return every idea of the library, in the file's order."""
+    text = resources.files("agent.proposers").joinpath("library.toml").read_text("utf-8")
+    return TypeAdapter(tuple[Idea, ...]).validate_python(tomllib.loads(text)["idea"])
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryProposer:
+    """Proposes one published idea at a time; another proposer follows once all are tried."""
+
+    rails: Rails
+    then: Proposer
+
+    def propose(self, memory: Memory) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`.
+
+        :raises ProposerError: if no idea is left, and the other proposer has none.
+        """
+        began = time.monotonic()
+        draws = self._draws(rng_for(LIBRARY, memory), memory)
+        draw = first_allowed(self.rails, memory, draws, len(ideas()))
+        if draw is None:
+            return self.then.propose(memory)
+        record = ProposerRecord(kind=LIBRARY, latency_s=time.monotonic() - began)
+        return Offer(draw.raw, record)
+
+    def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
+        known = memory.menu.code_knobs if memory.menu.trainer is None else {}
+        found = [idea for idea in ideas() if slot_of(idea.slot).key in known]
+        times = Counter(
+            entry.config.value(key) for entry in memory.evidence.configs.values() for key in known
+        )
+        for idea in sorted(found, key=lambda one: (times[_normal(one)], rng.random())):
+            yield Draw(changes_for(idea, memory), str(idea))
+
+
+def changes_for(idea: Idea, memory: Memory) -> dict[str, Scalar]:
+    """Return the changes that try an idea from the reference.
+
+    If the slot is unused there, such as a gate with an activation that has none, the field that
+    chooses it changes too, and functions that this leaves without use are removed.
+    """
+    slot, menu, reference = slot_of(idea.slot), memory.menu, memory.reference
+    changes: dict[str, Scalar] = {slot.key: _normal(idea)}
+    chooser = slot.chosen_by
+    if not chooser or slot.body(reference.value(chooser)) is not None or chooser not in menu.knobs:
+        return changes
+    fitting = [one for one in menu.domains[chooser].ends if slot.body(one) is not None]
+    unused = [key for key in menu.code_knobs if slot_of(key).chosen_by == chooser]
+    return {**dict.fromkeys(unused, ""), **changes, chooser: fitting[0]} if fitting else changes
+
+
+@cache
+def _normal(idea: Idea) -> str:
+    return normalize(slot_of(idea.slot), idea.code)

@@ -1,0 +1,79 @@
+"""Collect the facts from which a language model writes one function: the contract, the function in
+use, and every variant tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from agent.menu.replies import ReplyError, read_code_reply
+from agent.proposers.base import Memory
+from agent.proposers.contrasts import contrast
+from agent.proposers.llm.config_lines import FAILED, quoted
+from trajectory.evidence import ConfigEvidence
+from trajectory.ranking import Noise
+
+
+def contract(memory: Memory, name: str) -> dict[str, Any]:
+    """Return what a code knob asks for, and the function that the reference uses."""
+    knob = memory.menu.code_knobs[name]
+    return {
+        "name": name,
+        "signature": knob.signature,
+        "doc": " ".join(knob.contract.split()),
+        "limits": knob.limits,
+        "code": memory.menu.knob_value(memory.reference, name) or knob.built_in(memory.reference),
+    }
+
+
+def code_example(memory: Memory, name: str) -> str:
+    """Return the form of a reply, with nothing in it that could be trained."""
+    code = f"{memory.menu.code_knobs[name].signature}:\n    return …"
+    return json.dumps({"reason": "…", "code": code}, ensure_ascii=False)
+
+
+def variants(memory: Memory, name: str) -> Iterator[str]:
+    """Yield a block per function tried for a code knob: its result beside the reference, or the
+    rail that refused it. The best come first, then failures, then the latest refusals."""
+    now = memory.menu.knob_value(memory.reference, name)
+    tried: dict[str, ConfigEvidence] = {}
+    entries = memory.evidence.configs.values()
+    # Of several configs with one function, the one nearest to the reference says most about it.
+    for entry in sorted(entries, key=lambda one: -_distance(memory, one)):
+        source = str(memory.menu.knob_value(entry.config, name))
+        if source != now and (entry.scores or entry.failures):
+            tried[source] = entry
+    ranked = sorted(tried.items(), key=lambda pair: pair[1].mean if pair[1].scores else 1e300)
+    for source, entry in ranked:
+        shown = source or memory.menu.code_knobs[name].built_in(memory.reference) or "(built in)"
+        yield f"{_result(memory, entry)}:\n{shown}"
+    for refused in reversed(memory.evidence.tally.refused_code):
+        if name in refused.why:
+            yield f"refused, because {quoted(refused.why)}:\n{_code_in(refused.said)}"
+
+
+def _distance(memory: Memory, entry: ConfigEvidence) -> int:
+    there, here = (memory.menu.knob_values(one) for one in (entry.config, memory.reference))
+    return sum(there[knob] != value for knob, value in here.items())
+
+
+def _result(memory: Memory, entry: ConfigEvidence) -> str:
+    reference = memory.evidence.configs.get(memory.reference.config_hash)
+    against = contrast(entry, reference, Noise.of(memory.evidence.tally))
+    more = _distance(memory, entry) - 1
+    beside = f", with {more} other knobs changed" if more else ""
+    if against is None:
+        if not entry.failures:
+            return f"no result{beside}"
+        failed = entry.failures[-1]
+        return f"{FAILED.get(failed.status, failed.status)} {quoted(failed.message)}{beside}"
+    kept = ", kept" if entry.action == "keep" else ""
+    return f"{against.text(memory.menu.measure)}{kept}{beside}"
+
+
+def _code_in(said: str) -> str:
+    try:
+        return read_code_reply(said).code
+    except ReplyError:
+        return said
