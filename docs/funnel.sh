@@ -7,7 +7,7 @@
 #   mkdir /tmp/walk && cd /tmp/walk && bash /path/to/docs/funnel.sh
 #
 # ITERS, STEPS, TOP, SPREAD, SEEDS, RUNGS (0: no ladder), HOURS (the ladder's) and LARGER (the larger run's
-# tokens a parameter) make it shorter or longer.
+# tokens a parameter) make it shorter or longer; LOOP has more options for the search.
 set -euo pipefail
 
 iters=${ITERS:-30} steps=${STEPS:-300} top=${TOP:-3} spread=${SPREAD:-6} seeds=${SEEDS:-2}
@@ -53,7 +53,8 @@ verify() {
   fi
 }
 
-say autoresearch loop --iters "$iters" --campaign "$campaign"
+read -ra more <<< "${LOOP:-}"
+say autoresearch loop --iters "$iters" --campaign "$campaign" "${more[@]}"
 say autoresearch top --k 10 --campaign "$campaign"
 say autoresearch stress --top "$top" --steps "$steps" --spread "$spread" --seeds "$seeds" --campaign "$campaign"
 say autoresearch top --k 3 --campaign "$campaign"

@@ -43,6 +43,15 @@ settings.register_profile("ci", settings.get_profile("repeatable"), max_examples
 settings.load_profile("repeatable")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of many minutes, so that no worker ends the run alone with one."""
+    items.sort(key=lambda item: not _is_long(item))
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return any(marker.args[0] >= 1200 for marker in item.iter_markers("timeout"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder in which :meth:`tests.support.campaigns.Toy.begun` keeps its campaigns."""
     if not hasattr(config, "workerinput"):  # xdist's workers inherit the environment

@@ -15,7 +15,7 @@ from tests.support.campaigns import Toy
 from tests.support.ray_clusters import LocalCluster
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 MANY = 10_000
 
 

@@ -119,17 +119,6 @@ def test_doctor_looks_at_everything(toy: Toy) -> None:
 
 
 @pytest.mark.slow
-def test_doctor_reports_an_endpoint_that_is_down_without_showing_the_key(toy: Toy) -> None:
-    toy.environment |= {
-        "AUTORESEARCH_LLM_BASE_URL": "http://127.0.0.1:9/v1",
-        "AUTORESEARCH_LLM_API_KEY": "sk-very-secret",
-    }
-    done = toy.run("doctor")
-    assert "127.0.0.1:9" in done.stdout
-    assert "sk-very-secret" not in done.stdout + done.stderr
-
-
-@pytest.mark.slow
 def test_calibrate_replicates_the_baseline_and_says_the_noise(toy: Toy) -> None:
     done = toy.run(
         "calibrate", "--seeds=3", f"--menu={toy.menu}", f"--campaign={toy.campaign}", "--json"
@@ -140,15 +129,3 @@ def test_calibrate_replicates_the_baseline_and_says_the_noise(toy: Toy) -> None:
     assert summary["sigma_dof"] == 2
     assert summary["sigma"] > 0
     assert sum(row["kind"] == "baseline" for row in toy.rows()) == 3
-
-
-@pytest.mark.slow
-def test_no_key_reaches_a_trial_or_the_campaign(toy: Toy) -> None:
-    toy.environment |= {
-        "AUTORESEARCH_LLM_API_KEY": "sk-very-secret",
-        "AWS_SECRET_ACCESS_KEY": "also-secret",
-    }
-    assert toy.loop(1).returncode == 0
-    for path in toy.campaign.rglob("*"):
-        if path.is_file():
-            assert b"secret" not in path.read_bytes(), path

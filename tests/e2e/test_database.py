@@ -15,7 +15,7 @@ from tests.support.postgres import Server
 from tests.support.waiting import wait_until
 from trajectory.history import tables
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 MANY = 10_000
 
 

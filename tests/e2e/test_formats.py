@@ -61,6 +61,7 @@ def test_top_repeats_what_an_import_left_out(toy: Toy) -> None:
     assert [left["line"] for left in shown["left_out"]] == [3]
 
 
+@pytest.mark.slow
 def test_rows_go_round(toy: Toy) -> None:
     assert toy.run("export", "--to=jsonl", f"--campaign={toy.campaign}").returncode == 0
     out = toy.campaign / "export" / "trajectory.jsonl"

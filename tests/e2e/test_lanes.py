@@ -53,6 +53,7 @@ def _disjoint(pid: int) -> list[tuple[int, ...]]:
     return found if len(set(cores)) == len(cores) else []
 
 
+@pytest.mark.slow
 def test_each_lane_has_cores_of_its_own_and_rows_say_which_ran_what(toy: Toy) -> None:
     each = len(os.sched_getaffinity(0)) // 2
     running = toy.start(6, "--lanes=2", "--json")

@@ -30,6 +30,7 @@ def proposal(lr: float) -> str:
     return json.dumps({"changes": {"lr": lr}, "reason": "a higher rate learns faster"})
 
 
+@pytest.mark.slow
 def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
     turns = [
         says(proposal(0.002)),
@@ -51,6 +52,7 @@ def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
     assert KEY not in (toy.campaign / "trajectory.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_the_model_picks_from_slates_from_the_first_iteration(toy: Toy) -> None:
     pick = json.dumps({"reason": "B moves less", "pick": "B", "expected_delta": -20})
     with OpenAIServer([says(pick), says("B"), says(pick), says(proposal(0.004))]) as server:
@@ -93,16 +95,6 @@ def test_without_an_endpoint_the_llm_alone_is_refused_and_the_hybrid_says_so_onc
     assert not toy.campaign.exists(), "nothing is left half-made"
     done = toy.loop(1)
     assert done.stdout.count("AUTORESEARCH_LLM_BASE_URL is not set") == 1
-
-
-@pytest.mark.slow
-def test_directions_that_cannot_be_read_are_named_once(toy: Toy) -> None:
-    done = toy.loop(1, "--program=nowhere.md")
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: the program file nowhere.md cannot be read: No such file or directory; "
-        "give a UTF-8 text file\n"
-    )
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.accounts import nothing_is_amiss
 from tests.support.campaigns import Toy
+from tests.support.in_process import run_here
 from tests.support.openai_server import OpenAIServer, hangs
 from tests.support.waiting import wait_until
 from trainer.isolation.sealed_spec import sealed_path
@@ -80,17 +81,6 @@ def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
 
 
 @pytest.mark.slow
-def test_top_ranks_distinct_configs(toy: Toy) -> None:
-    toy.begun(4)
-    top = toy.run("top", "--k", "10", "--json", f"--campaign={toy.campaign}")
-    assert top.returncode == 0, top.stderr
-    ranked = json.loads(top.stdout)["configs"]
-    assert len({entry["config_hash"] for entry in ranked}) == len(ranked) >= 2
-    posteriors = [entry["objective"] for entry in ranked]
-    assert posteriors == sorted(posteriors)
-
-
-@pytest.mark.slow
 def test_another_evaluation_or_text_is_refused(toy: Toy) -> None:
     toy.begun(2)
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
@@ -100,7 +90,8 @@ def test_another_evaluation_or_text_is_refused(toy: Toy) -> None:
         "--tokenizer=bpe:300",
         "--seed=9",
     ):
-        refused = toy.loop(3, change)
+        words = tuple(toy.arguments(3, change)[1:])
+        refused = run_here(words, toy.home, toy.environment)
         assert refused.returncode == 1
         assert refused.stderr.startswith("error: ")
         assert refused.stderr.count("\n") == 1

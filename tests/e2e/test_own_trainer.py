@@ -171,6 +171,7 @@ def test_what_cannot_begin_says_so_before_anything_is_made(tmp_path: Path) -> No
     assert checks[-1]["state"] == "bad"
 
 
+@pytest.mark.slow
 def test_the_interpreter_of_another_environment_is_asked_where_it_lies() -> None:
     from trainer.command.program import environment_of, find_program
 

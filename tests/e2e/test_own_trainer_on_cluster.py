@@ -19,7 +19,7 @@ from trainer.executors.local import COMMAND_ENTRY
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.needs import Needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,7 @@ def test_no_secret_is_printed_or_written(tmp_path: Path) -> None:
         "AUTORESEARCH_SERVE_TOKEN": f"{PAGE}\n",
         "HTTPS_PROXY": f"http://lab:{quote(PROXY, safe='')}@127.0.0.1:9",
         "WANDB_API_KEY": WANDB,
+        "AWS_SECRET_ACCESS_KEY": WANDB,
         "MLFLOW_TRACKING_USERNAME": "lab",
         "MLFLOW_TRACKING_PASSWORD": MLFLOW,
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",

@@ -115,7 +115,7 @@ def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> Non
 
 def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     toy.begun(4)
-    options = ("--top=2", "--steps=1500", "--seeds=1")
+    options = ("--top=2", "--steps=500", "--seeds=1")
     running = start(toy, *options)
     wait_until(lambda: len(rows_of(toy, "stress")) == 1)
     trials = toy.campaign / "trials"
@@ -138,7 +138,7 @@ def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
 
 def test_one_signal_finishes_the_run_and_says_how_to_go_on(toy: Toy) -> None:
     toy.begun(2)
-    running = start(toy, "--top=2", "--steps=1500", "--seeds=1")
+    running = start(toy, "--top=2", "--steps=500", "--seeds=1")
     before = len(list((toy.campaign / "trials").glob("t*")))
     wait_until(lambda: len(list((toy.campaign / "trials").glob("t*"))) > before)
     running.send_signal(signal.SIGINT)

@@ -91,11 +91,15 @@ doc = "warm-up leaves at least five steps"
 WORDS = "the loop proposes a change and trains a small model to see what it is worth".split()
 
 
-def installed(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run the installed command, and return what it printed and its exit code."""
-    return subprocess.run(
-        [str(COMMAND), *map(str, words)], capture_output=True, text=True, check=False
-    )
+def installed(
+    *words: object, home: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, and return what it printed and its exit code.
+
+    With ``home`` it runs there, in an environment of its own.
+    """
+    clean = {"PATH": os.environ["PATH"], "HOME": str(home)} if home else dict(os.environ)
+    return run_here(tuple(map(str, words)), home or Path.cwd(), clean | environment)
 
 
 def write_text_corpus(folder: Path, documents: int = 60) -> Path:
