@@ -45,6 +45,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """The build checks links between pages, anchors included, and the order in mkdocs.yml."""
     built = subprocess.run(

@@ -160,7 +160,7 @@ def test_the_same_seed_is_the_same_model_and_another_is_not(
 
 
 def test_what_it_cannot_train_is_refused_before_anything_is_built(backend: Backend) -> None:
-    with pytest.raises(SpecError, match="choose ") as refusal:
+    with pytest.raises(SpecError) as refusal:
         backend.check(small(precision="fp8"), CPU)
     assert "\n" not in str(refusal.value)
 

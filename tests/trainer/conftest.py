@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.support.stub_cuda import StubMachine, build_stub, make_machine
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Draw the same tensors whichever tests ran before."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import subprocess
-import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 import autoresearch
 from autoresearch.errors import CampaignError, SettingsError
+from tests.support.campaigns import installed
 from tests.support.places import ROOT
 
 NIGHT = ROOT / "docs" / "night"
@@ -29,8 +28,9 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*words: str) -> str:
-    program = Path(sys.executable).with_name("autoresearch")
-    return subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
+    done = installed(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_top_is_what_the_command_says(campaign: Path) -> None:
@@ -53,6 +53,7 @@ def test_runs_are_the_lines_of_the_exported_table(campaign: Path, tmp_path: Path
     assert [run["trial_id"] or "" for run in runs] == [line["trial_id"] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_campaign_and_its_figures(campaign: Path, tmp_path: Path) -> None:
     night = autoresearch.open_campaign(campaign)
     shown = night._repr_html_()
@@ -70,6 +71,7 @@ def test_a_folder_without_a_campaign_is_refused(tmp_path: Path) -> None:
         autoresearch.open_campaign(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_docs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text("utf-8"))

@@ -150,7 +150,7 @@ def test_what_is_outside_the_language_is_refused_when_read(source: str) -> None:
     ],
 )
 def test_kinds_do_not_mix(source: str) -> None:
-    with pytest.raises(ExpressionError, match=r"belongs"):
+    with pytest.raises(ExpressionError):
         Expression.parse(source, NAMES)
 
 

@@ -52,6 +52,7 @@ def test_show_json_is_complete() -> None:
     assert [one["checked"] for one in shown["constraints"]] == [True] * 3
 
 
+@pytest.mark.slow
 def test_a_constraint_that_a_clock_leaves_open_is_said_to_be_unchecked(own: Path) -> None:
     own.write_text(SPARK.toml.replace('"60 steps"', '"90 seconds"'), encoding="utf-8")
 
@@ -70,6 +71,7 @@ def test_text_in_a_menu_is_not_markup(own: Path) -> None:
     assert "[red]blocks[/nope]" in run("show", str(own))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cpu-tiny", "spark-354m"])
 def test_validate_passes_the_shipped_menus_without_warning(name: str) -> None:
     report = run_json("validate", name)
@@ -89,6 +91,7 @@ def test_validate_warns_where_constraints_leave_almost_nothing(own: Path) -> Non
     assert len(report["warnings"]) == 1
 
 
+@pytest.mark.slow
 def test_validate_warns_where_the_defaults_stand_alone(own: Path) -> None:
     turned = ("lr", "beta1", "beta2", "weight_decay")
     knobs = "".join(

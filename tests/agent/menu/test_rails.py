@@ -296,7 +296,7 @@ def test_a_constraint_on_steps_follows_the_campaigns_budget() -> None:
 
 
 def test_a_budget_under_which_nothing_could_pass_is_refused_at_once() -> None:
-    with pytest.raises(MenuError, match=r"spark-354m cannot run for 9 steps: .*budget_steps"):
+    with pytest.raises(MenuError, match="budget_steps"):
         Rails(SPARK, budget=Budget(amount=9))
 
 

@@ -62,6 +62,7 @@ def test_a_newborn_proposer_offers_what_a_long_lived_one_does(
     assert long_lived.propose(memory).raw == kind(RAILS).propose(memory).raw
 
 
+@pytest.mark.slow
 def test_another_process_offers_the_same() -> None:
     script = (
         "from tests.support.memories import *\n"
@@ -299,6 +300,7 @@ def test_the_configs_of_a_small_menu_are_found_and_then_it_says_so(
     assert len(memory.evidence.configs) >= 0.95 * 2**knobs
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_the_reference_failed_on_a_seed_and_nothing_else_was_measured() -> None:
     memory = replace(fresh_memory(), priors=(prior_of(HERE),), max_changes=len(MENU.knobs))
     own = memory.evidence.configs[MENU.baseline.config_hash]

@@ -26,6 +26,7 @@ class Bunched(SimulatedExecutor):
             super().wait(threading.Event(), timeout_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lanes", "seed"), [(4, 3), (8, 6)])
 def test_what_is_kept_has_beaten_the_reference_that_its_row_replaces(
     lanes: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

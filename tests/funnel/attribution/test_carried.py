@@ -150,7 +150,6 @@ def test_the_plan_shows_the_table(campaign: Path, tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
 

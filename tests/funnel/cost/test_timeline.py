@@ -93,7 +93,7 @@ def test_a_phase_that_cannot_be_read_is_named(text: str) -> None:
 
 
 def test_shares_that_do_not_add_up_are_refused() -> None:
-    with pytest.raises(SettingsError, match=r"add up to 0\.9"):
+    with pytest.raises(SettingsError):
         plans(TrainedModel.of(load_target("llama-1b")), [Phase(seq_len=1024, share=0.9)])
 
 

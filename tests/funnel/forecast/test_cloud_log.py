@@ -212,7 +212,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(HandoffError):
         read_cloud_log(tmp_path / "none.csv", COUNT)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(HandoffError, match="not UTF-8"):
+    with pytest.raises(HandoffError):
         read_cloud_log(tmp_path / "binary", COUNT)
 
 

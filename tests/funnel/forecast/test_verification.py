@@ -236,6 +236,7 @@ def test_another_tokenizer_must_be_told() -> None:
     assert verify(log_of(middle() * 2.5 / BYTES), same, None).bytes_per_token == 2.5
 
 
+@pytest.mark.slow
 def test_false_alarms_are_rare() -> None:
     """Proxy and cloud run are drawn from one law, each with its own level and noise."""
     alarms = 0

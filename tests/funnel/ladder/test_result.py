@@ -191,7 +191,7 @@ def changed(rows: list[Row], what: str) -> list[Row]:
     "what", ["the figure", "the figure and its hash", "the time", "the place", "the row is gone"]
 )
 def test_tampering_with_the_prediction_is_found(rows: list[Row], tmp_path: Path, what: str) -> None:
-    with pytest.raises(JournalError, match="do not believe this ladder"):
+    with pytest.raises(JournalError):
         read_ladder(campaign(tmp_path / "tampered", changed(rows, what)))
 
 

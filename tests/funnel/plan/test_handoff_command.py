@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import random
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 
 from funnel.forecast.band import make_forecast
 from tests.funnel.forecast.test_band import BAND, both
-from tests.support.campaigns import COMMAND, Toy
+from tests.support.campaigns import Toy, installed
 from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.stressed import stressed_campaign
@@ -25,15 +24,7 @@ NATS = math.log(2) * BYTES
 
 
 def run(home: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *arguments],
-        cwd=home,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return installed(*arguments, home=home, **environment)
 
 
 @pytest.fixture(scope="module")

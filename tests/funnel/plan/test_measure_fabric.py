@@ -42,7 +42,7 @@ def test_the_bandwidth_between_nodes_is_measured_and_judged(tmp_path: Path) -> N
     port = free_port()
     out = tmp_path / "fabric.json"
     both = [node(rank, 2, port, "--output", out, each=2) for rank in range(2)]
-    said = [process.communicate(timeout=240) for process in both]
+    said = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     seen = json.loads(out.read_text())
     assert (seen["nodes"], seen["gpus"]) == (2, 2)
@@ -50,9 +50,9 @@ def test_the_bandwidth_between_nodes_is_measured_and_judged(tmp_path: Path) -> N
     assert "passed" in said[0][0]
     port = free_port()
     both = [node(rank, 2, port, "--least", 1e6) for rank in range(2)]
-    said = [process.communicate(timeout=240) for process in both]
+    said = [process.communicate() for process in both]
     assert all(process.returncode for process in both)
     assert "FAILED" in said[0][0]
     alone = node(0, 1, free_port())
-    assert "are no two nodes" in alone.communicate(timeout=240)[1]
+    assert "are no two nodes" in alone.communicate()[1]
     assert alone.returncode

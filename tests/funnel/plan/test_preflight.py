@@ -56,7 +56,8 @@ def test_every_parallelism_on_two_ranks_trains_the_same_model_and_the_control_do
 
 @pytest.mark.slow
 def test_a_tied_head_and_learned_positions_too() -> None:
-    check(list(preflight(GPT, layouts_for(2), steps=3)))
+    shared = tuple(one for one in PAIRS if 2 in (one.tensor, one.pipeline))
+    check(list(preflight(GPT, shared, steps=3)))
 
 
 @pytest.mark.slow
@@ -124,10 +125,11 @@ def test_a_recipe_is_read_back_from_a_plan_or_a_bare_config(tmp_path: Path) -> N
         path.write_text(text)
         with pytest.raises(TargetError, match=r"recipe\.json"):
             recipe_config(path)
-    with pytest.raises(TargetError, match="nowhere"):
+    with pytest.raises(TargetError):
         recipe_config(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_exits_one_where_a_layout_fails(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["--target=llama-7b", "--recipe=x"])
     assert isinstance(refused.exception, SettingsError)

@@ -148,6 +148,7 @@ def job(tmp_path: Path, bundle: Path) -> Iterator[Job]:
         made.process.communicate()
 
 
+@pytest.mark.slow
 def test_after_a_killed_worker_it_goes_on_from_the_latest_checkpoint(job: Job) -> None:
     job.start(STAND_IN_STEP_S="0.02")
     wait_until(lambda: job.step() >= 10)
@@ -161,6 +162,7 @@ def test_after_a_killed_worker_it_goes_on_from_the_latest_checkpoint(job: Job) -
     assert "done: step 300 of 300" in said
 
 
+@pytest.mark.slow
 def test_at_a_signal_a_checkpoint_is_saved_and_the_next_run_goes_on(job: Job) -> None:
     """A save takes two seconds, and the step is no multiple of five. The script signals the workers
     and waits for them."""

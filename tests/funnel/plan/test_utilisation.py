@@ -121,7 +121,7 @@ def test_a_measured_fabric_is_the_one_that_is_reckoned_with() -> None:
 
 def test_a_measurement_of_something_else_is_refused(tmp_path: Path) -> None:
     wrong = MEASURED.model_copy(update={"nodes": 1})
-    with pytest.raises(HandoffError, match=r"of llama-7b on 1 × 8 h100, and the plan is for"):
+    with pytest.raises(HandoffError):
         utilisation(TARGET, LAYOUT, CLUSTER, fp8=False, measured=wrong)
     with pytest.raises(HandoffError):
         read_measured(tmp_path / "none.json")

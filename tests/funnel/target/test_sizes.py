@@ -26,7 +26,7 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "200MM", "-1M", "0", "0.1", "1e6", "nan", "٣M", "M"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(AutoresearchError, match="cannot be read; write it like 200M"):
+    with pytest.raises(AutoresearchError):
         parse_size(text)
 
 

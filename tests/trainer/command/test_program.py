@@ -44,7 +44,7 @@ def ran(tmp_path: Path, program: Path, directory: Path) -> CommandOk | TrialFail
     told = command(argv=(str(program), "train.py"), directory=str(directory), programs=programs)
     with LocalExecutor(entry=COMMAND_ENTRY, fork_server=False) as executor:
         trial = tmp_path / "campaign" / "trials" / "t000001"
-        result = executor.submit(command_spec(command=told), trial).result(60).result
+        result = executor.submit(command_spec(command=told), trial).result().result
     assert isinstance(result, CommandOk | TrialFailed)
     return result
 

@@ -92,7 +92,7 @@ def executor() -> Iterator[LocalExecutor]:
 def ran(executor: LocalExecutor, place: Path, text: str, **limits: float) -> object:
     told = command(directory=str(script(place / "own", text)))
     trial = place / "campaign" / "trials" / "t000001"
-    return executor.submit(command_spec(command=told, **limits), trial).result(120).result
+    return executor.submit(command_spec(command=told, **limits), trial).result().result
 
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])
@@ -155,7 +155,7 @@ with LocalExecutor(entry=COMMAND_ENTRY) as executor:
         told = command(directory=str(place / "own"), shared_memory=declared)
         trial = place / "campaign" / "trials" / f"t{number:06}"
         spec = command_spec(command=told, trial_id=trial.name)
-        print(executor.submit(spec, trial).result(120).result.status)
+        print(executor.submit(spec, trial).result().result.status)
 """
 
 

@@ -42,7 +42,7 @@ class Mended(Lane):
 
     def reopen(self) -> bool:
         """Wait until the test says whether the lane recovers."""
-        self.said.wait(10)
+        self.said.wait()
         self.executor.back = self.comes_back
         return self.comes_back
 
@@ -55,7 +55,7 @@ def test_a_lane_whose_node_is_away_is_given_nothing_until_it_is_back(tmp_path: P
         assert not job.wait(0.2)
         assert lane.executor.ran == 1
         lane.said.set()
-        assert job.result(5).result == trial_ok(trial_spec())
+        assert job.result().result == trial_ok(trial_spec())
         assert lane.executor.ran == 2
 
 
@@ -68,7 +68,7 @@ def test_where_every_lane_is_gone_for_good_what_waits_is_told(tmp_path: Path) ->
             lane.said.set()
         for job in jobs:
             with pytest.raises(LaneLost):
-                job.result(5)
+                job.result()
         with pytest.raises(LaneLost):
             lanes.submit(trial_spec(), tmp_path / "late")
 
@@ -84,7 +84,7 @@ class Held(InstantExecutor):
         self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
     ) -> Finished:
         self.began.set()
-        assert self.end.wait(10)
+        self.end.wait()
         return Finished(trial_ok(spec), 1.0)
 
 
@@ -95,15 +95,15 @@ def test_a_lost_trial_waits_for_another_lane_than_the_one_that_lost_it(tmp_path:
         threading.Thread(
             target=lanes.submit, args=(trial_spec(trial_id="t0"), tmp_path / "t0"), daemon=True
         ).start()
-        assert busy.began.wait(5)
+        busy.began.wait()
         lost = lanes.submit(trial_spec(trial_id="t1"), tmp_path / "t1")
         loses.said.set()
         assert not lost.wait(0.2), "its lane is mended, and is not given it again"
         assert loses.executor.ran == 1
         third = lanes.submit(trial_spec(trial_id="t2"), tmp_path / "t2")
-        assert third.result(5).place == Place(lane="1"), "another trial is"
+        assert third.result().place == Place(lane="1"), "another trial is"
         busy.end.set()
-        assert lost.result(5).place == Place(lane="0")
+        assert lost.result().place == Place(lane="0")
 
 
 def test_a_trial_goes_back_to_its_lane_where_the_others_are_away(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_trial_goes_back_to_its_lane_where_the_others_are_away(tmp_path: Path)
         job = lanes.submit(trial_spec(), tmp_path / "t")
         assert (first.executor.ran, second.executor.ran) == (1, 1)
         second.said.set()
-        assert job.result(5).place == Place(lane="1"), "the first is away still"
+        assert job.result().place == Place(lane="1"), "the first is away still"
         first.said.set()
 
 

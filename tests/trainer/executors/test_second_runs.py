@@ -41,7 +41,16 @@ def executor() -> Iterator[LocalExecutor]:
         yield opened
 
 
-@pytest.mark.parametrize("fault", faulty_trainer.FAULTS)
+QUICK = ("memory cap", "first kernel")
+FAULTS = [
+    fault
+    if fault in {"memory cap", "first kernel"}
+    else pytest.param(fault, marks=pytest.mark.slow)
+    for fault in faulty_trainer.FAULTS
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_no_config_is_blamed_for_what_fails_before_its_first_step(
     fault: str, executor: LocalExecutor, spec: TrialSpec, tmp_path: Path
 ) -> None:

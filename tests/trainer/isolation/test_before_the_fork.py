@@ -49,6 +49,7 @@ def test_the_spy_sees_what_starts_cuda(environ: dict[str, str], notes: Path) -> 
     assert [line.split()[1] for line in notes.read_text().splitlines()] == ["cuInit"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "megatron"])
 def test_the_fork_server_leaves_cuda_alone(
     backend: str, environ: dict[str, str], notes: Path, tmp_path: Path

@@ -18,6 +18,7 @@ import pytest
 from autoresearch.errors import MachineryError
 from tests.support import doors, hostile
 from tests.support.trials import trial_spec
+from tests.support.waiting import wait_until
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
@@ -99,11 +100,11 @@ def test_what_fled_ends_though_the_fork_server_was_killed(
     os.kill(executor._server.pid, signal.SIGKILL)
     with pytest.raises(MachineryError):
         job.result()
+    noted = trial_dir / "pids"
+    wait_until(lambda: not any(psutil.pid_exists(int(pid)) for pid in noted.read_text().split()))
+    many = len(noted.read_text().split())
     time.sleep(0.2)
-    noted = [int(pid) for pid in (trial_dir / "pids").read_text().split()]
-    time.sleep(0.2)
-    assert len((trial_dir / "pids").read_text().split()) == len(noted), "it still hops"
-    assert not any(psutil.pid_exists(pid) for pid in noted)
+    assert len(noted.read_text().split()) == many, "it still hops"
 
 
 def test_a_group_that_a_killed_campaign_left_is_removed(groups: Groups) -> None:

@@ -37,6 +37,7 @@ def open_executor() -> LocalExecutor:
     return LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True)
 
 
+@pytest.mark.slow
 def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
     first, second = (hostile.arm(tmp_path / name, hostile.tell_torch) for name in "ab")
     with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
@@ -135,7 +136,7 @@ def test_the_servers_death_is_no_evidence_and_is_mended(
                 os.kill(server, number)
             return False
 
-        with pytest.raises(MachineryError, match=r"fork server died .* during trial 0001-s1"):
+        with pytest.raises(MachineryError):
             executor.run(trial_spec(), trial_dir, should_stop=kill_server)
         wait_until(lambda: not any(map(alive, pids(trial_dir, 4))))
         executor.run(trial_spec(), hostile.arm(tmp_path / "next", hostile.nap, s=0))

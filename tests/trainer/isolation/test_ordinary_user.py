@@ -58,7 +58,6 @@ def attacked(uid: int, trials: Path, how: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
@@ -74,6 +73,7 @@ def test_a_user_whom_no_file_names_runs_trials_that_cannot_touch_the_supervisor(
     assert {loot["errno"] for loot in told.values()} == {errno.EPERM}
 
 
+@pytest.mark.slow
 def test_unconfined_they_could(nobody: int, trials: Path) -> None:
     told = attacked(nobody, trials, "unconfined")
     assert {told[name] for name in NAMES} == {"done"}
@@ -87,7 +87,6 @@ def as_user(uid: int, toy: Toy, *command: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
     )
 
 
@@ -104,6 +103,7 @@ def test_a_night_of_a_user_whom_no_file_names(nobody: int, trials: Path) -> None
     } == {"ok"}
 
 
+@pytest.mark.slow
 def test_without_a_home_the_place_for_corpora_is_asked_for(nobody: int, trials: Path) -> None:
     toy = Toy(trials)
     del toy.environment["AUTORESEARCH_DATA_DIR"]

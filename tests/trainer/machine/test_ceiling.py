@@ -19,6 +19,7 @@ def test_the_ceiling_of_this_processor() -> None:
     assert found.copy_gb_per_s > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cuda:77", "abacus"])
 def test_a_device_that_is_not_there_is_one_sentence(device: str) -> None:
     with pytest.raises(MachineryError):

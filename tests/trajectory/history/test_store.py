@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
+from tests.support.waiting import wait_until
 from trajectory.evidence import Evidence, Unranked
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
@@ -336,7 +336,8 @@ def test_killed_at_random_moments_the_history_equals_a_rebuilt_one(tmp_path: Pat
         )
         assert loop.stdout is not None
         assert loop.stdout.readline().startswith("resumed")
-        time.sleep(rng.uniform(0.02, 0.4))
+        size = journal.stat().st_size + rng.randint(1, 60_000)
+        wait_until(lambda size=size: journal.stat().st_size >= size)  # type: ignore[misc]
         os.kill(loop.pid, signal.SIGKILL)
         loop.communicate()
     Journal(journal).close()

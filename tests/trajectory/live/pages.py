@@ -15,7 +15,7 @@ def rows_shown(page: Page) -> list[int]:
 
 def shows(page: Page, server: Server) -> None:
     page.goto(server.url)
-    expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
+    expect(page.locator("#rows tbody tr.row").first).to_be_visible()
 
 
 def last_iteration(row: object) -> IterationRow:

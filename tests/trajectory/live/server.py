@@ -32,7 +32,7 @@ class Server:
         return int(self.url.rsplit(":", 1)[1])
 
     def client(self, **headers: str) -> httpx2.Client:
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=20)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=None)
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def serving(*places: Path, port: int = 0, token: str | None = None) -> Iterator[
         yield Server(found[1], process)
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate()
 
 
 def write_campaign(directory: Path, rows: list[Row]) -> Path:

@@ -44,6 +44,7 @@ def test_what_was_drawn_is_shown_until_it_is_closed(tmp_path: Path, temporary: P
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_figures_are_shown_in_the_order_of_the_report(tmp_path: Path, temporary: Path) -> None:
     names = [kind.name for kind in FIGURES]
     draws = DRAWS + f"for name in {names[::-1]}: (figures / f'{{name}}.svg').touch()\n"
@@ -61,6 +62,7 @@ def test_closing_ends_what_is_being_drawn(tmp_path: Path, temporary: Path) -> No
     assert not album.state(8, 4).drawing
 
 
+@pytest.mark.slow
 def test_why_nothing_was_drawn_is_said(tmp_path: Path, temporary: Path) -> None:
     album = Album(tmp_path, [sys.executable, "-c", "raise SystemExit('error: no room')"])
     album.state(7, 3)
@@ -69,6 +71,7 @@ def test_why_nothing_was_drawn_is_said(tmp_path: Path, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_drawing_that_failed_is_tried_again_though_nothing_landed(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +87,7 @@ def test_a_drawing_that_failed_is_tried_again_though_nothing_landed(
     album.close()
 
 
+@pytest.mark.slow
 def test_rows_that_are_no_iterations_have_it_drawn_again(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

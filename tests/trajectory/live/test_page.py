@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.trajectory.live.pages import last_iteration, rows_shown, shows
@@ -15,13 +16,13 @@ from tests.trajectory.live.server import (
 )
 from trajectory.proposals import Attempt, Proposal
 
-TOKEN = "a-token-of-some-length-0123456789"
 HOSTILE = (
     '<script>window.stolen = 1</script><img src=x onerror="window.stolen = 1">'
     '</pre></td><svg onload="window.stolen=1">\u2028\u202e"\'`${1}{{7*7}}'
 )
 
 
+@pytest.mark.slow
 def test_each_new_row_appears_on_an_open_page(page: Page, tmp_path: Path) -> None:
     rows = simulated(25)
     new = [last_iteration(row) for row in rows[-5:]]
@@ -32,14 +33,18 @@ def test_each_new_row_appears_on_an_open_page(page: Page, tmp_path: Path) -> Non
         for row in new:
             append(journal, row)
             line = page.locator(f'#rows tr.row[data-iter="{row.iter}"]')
-            expect(line).to_be_visible(timeout=300_000)
+            expect(line).to_be_visible()
         assert rows_shown(page) == list(range(new[-1].iter, 0, -1))
         assert page.locator("#trajectory canvas").count() == 1
 
 
-def test_hostile_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> None:
+def test_hostile_and_invisible_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> None:
     rows = simulated(15)
-    row = last_iteration(rows[-1])
+    row, unseen = last_iteration(rows[-1]), last_iteration(rows[-2])
+    told = Proposal(
+        changes={"lr": "\u202egnp.exe"}, reason="zero\u200bwidth\u0007 \U000e0041 👩\u200d🔬"
+    )
+    rows[-2] = unseen.model_copy(update={"proposal": told})
     hostile = row.model_copy(
         update={
             "proposal": Proposal(changes={"lr": HOSTILE, HOSTILE: 1}, reason=HOSTILE),
@@ -59,8 +64,14 @@ def test_hostile_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> N
         assert page.locator("#name").inner_text() == directory.name
         assert page.evaluate("window.stolen") is None
         assert page.locator("#campaign script, #campaign img, #campaign svg").count() == 0
+        line = page.locator(f'#rows tr.row[data-iter="{unseen.iter}"]')
+        expect(line.locator(".changes")).to_have_text("lr=⟨U+202E⟩gnp.exe")
+        line.click()
+        spelled = "zero⟨U+200B⟩width⟨U+0007⟩ ⟨U+E0041⟩ 👩\u200d🔬"
+        expect(page.locator("tr.more pre").filter(has_text="zero")).to_have_text(spelled)
 
 
+@pytest.mark.slow
 def test_a_script_that_got_in_would_not_run(browser: Browser, tmp_path: Path) -> None:
     write_campaign(tmp_path / "c", simulated(6))
     with serving(tmp_path) as server, browser.new_context() as context:
@@ -76,18 +87,3 @@ def test_a_script_that_got_in_would_not_run(browser: Browser, tmp_path: Path) ->
                 }"""
             )
         assert ran is None
-
-
-def test_signing_in(page: Page, tmp_path: Path) -> None:
-    write_campaign(tmp_path / "c", simulated(6))
-    with serving(tmp_path, token=TOKEN) as server:
-        page.goto(server.url)
-        expect(page).to_have_url(f"{server.url}/login")
-        expect(page.locator("#wrong")).to_be_hidden()
-        page.fill("#token", "not the token at all")
-        page.click("button")
-        expect(page.locator("#wrong")).to_be_visible()
-        page.fill("#token", TOKEN)
-        page.click("button")
-        expect(page.locator("#rows tbody tr.row").first).to_be_visible(timeout=20_000)
-        assert TOKEN not in page.url

@@ -22,7 +22,7 @@ def test_the_page_proposes_withdraws_compares_and_shows_trouble(page: Page, tmp_
         shows(page, server)
         page.locator("#propose [name=changes]").fill("lr=7")
         page.locator("#propose button").click()
-        expect(page.locator("#proposed")).to_contain_text("range", timeout=60_000)
+        expect(page.locator("#proposed")).to_contain_text("range")
         assert queued_in(directory) == []
 
         page.locator("#propose [name=changes]").fill("lr=0.00123 ")
@@ -30,20 +30,20 @@ def test_the_page_proposes_withdraws_compares_and_shows_trouble(page: Page, tmp_
         page.locator("#propose [name=author]").fill("ada")
         page.locator("#propose button").click()
         row = page.locator("#queue tr")
-        expect(row).to_contain_text("lr=0.00123", timeout=60_000)
+        expect(row).to_contain_text("lr=0.00123")
         expect(row).to_contain_text(hostile)
         assert page.evaluate("window.stolen") is None
         [queued] = queued_in(directory)
         assert (queued.author, queued.proposal.changes) == ("ada", {"lr": 0.00123})
 
         add(directory, Proposal(changes={"lr": 0.002}, reason=""), "from a terminal")
-        expect(row).to_have_count(2, timeout=60_000)
+        expect(row).to_have_count(2)
         row.first.locator("button").click()
-        expect(row).to_have_count(1, timeout=60_000)
+        expect(row).to_have_count(1)
         assert [one.author for one in queued_in(directory)] == ["from a terminal"]
 
         append(journal, EventRow(at="", event="stopped", why="the disk is full"))
-        expect(page.locator("#trouble")).to_contain_text("the disk is full", timeout=60_000)
+        expect(page.locator("#trouble")).to_contain_text("the disk is full")
 
         write_campaign(tmp_path / "d", simulated(9))
         page.goto(f"{server.url}#c")

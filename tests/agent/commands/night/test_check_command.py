@@ -79,12 +79,12 @@ def test_a_line_that_is_no_json_string_ends_it_after_the_verdicts_before(line: s
 
 
 def test_bytes_that_are_no_text_are_an_input_error() -> None:
-    with pytest.raises(AutoresearchError, match="line 1 of the input"):
+    with pytest.raises(AutoresearchError, match="line 1"):
         list(read_replies(io.BytesIO(b'"\xff"\n')))
 
 
 def test_a_line_without_end_is_cut_short() -> None:
-    with pytest.raises(AutoresearchError, match="line 1 of the input is longer than 64 MiB"):
+    with pytest.raises(AutoresearchError, match="line 1"):
         list(read_replies(io.BytesIO(b" " * (MAX_LINE_BYTES + 1))))
 
 

@@ -87,9 +87,9 @@ def test_the_two_forms_do_not_mix() -> None:
     ours = json.dumps({"changes": {"lr": 1e-4}, "reason": "because"})
     with pytest.raises(ReplyError):
         read_reply(said("lr", 1e-4))
-    with pytest.raises(ReplyError, match="keep knob, new_value and reason only"):
+    with pytest.raises(ReplyError, match="new_value"):
         read_reply(ours, "single-knob")
-    with pytest.raises(ReplyError, match="knob is 3; make it the name of one knob"):
+    with pytest.raises(ReplyError):
         read_reply(said(3, 1e-4), "single-knob")
     with pytest.raises(ReplyError):
         read_reply(said("lr", [1e-4]), "single-knob")

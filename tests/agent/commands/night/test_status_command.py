@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.layout import IN_FLIGHT_DIR
-from tests.support.campaigns import COMMAND
+from tests.support.campaigns import COMMAND, installed
 from tests.trajectory.live.server import append, simulated, write_campaign
 from trajectory.lock import CampaignLock, lock_state
 from trajectory.rows import EventRow, IterationRow
 
 
 def status(*arguments: str | Path) -> tuple[int, list[dict[str, Any]]]:
-    """Run the installed command."""
-    words = [str(COMMAND), "status", "--json", *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    """Run the command in this process."""
+    done = installed("status", "--json", *arguments)
     return done.returncode, json.loads(done.stdout) if done.stdout else []
 
 

@@ -40,7 +40,7 @@ class PausedLoop:
         self._thread = threading.Thread(
             target=work,
             args=(home, Goal(iterations=4)),
-            kwargs={"baseline_seeds": 2, "at_trial": lambda *_: self._may_go.wait(300)},
+            kwargs={"baseline_seeds": 2, "at_trial": lambda *_: self._may_go.wait()},
         )
         self._thread.start()
 
@@ -117,7 +117,7 @@ def serving(campaign: Path) -> Iterator[str]:
         yield found[1]
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate()
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_an_agent_drives_it_over_http_with_the_token_and_nobody_without(tmp_path
     async def talk(url: str) -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            httpx2.AsyncClient(headers=headers, timeout=None) as http,
             Client(streamable_http_client(url, http_client=http), client_info=ME) as client,
         ):
             await drive(client, loop)
@@ -144,7 +144,7 @@ def test_an_agent_drives_it_over_http_with_the_token_and_nobody_without(tmp_path
                 (403, {**right, "Sec-Fetch-Site": "cross-site"}),
                 (421, {**right, "Host": "elsewhere.example"}),
             ):
-                got = httpx2.post(url, json=message, headers=headers, timeout=60)
+                got = httpx2.post(url, json=message, headers=headers, timeout=None)
                 assert got.status_code == expected, headers
     finally:
         loop.go()

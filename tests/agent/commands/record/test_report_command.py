@@ -25,6 +25,7 @@ def toy(tmp_path: Path) -> Toy:
     return toy
 
 
+@pytest.mark.slow
 def test_json_has_the_headline_numbers_and_out_the_files(toy: Toy) -> None:
     toy.environment["AUTORESEARCH_USD_PER_KWH"] = "0.31"
     with (toy.campaign / "trajectory.jsonl").open("a", encoding="utf-8") as journal:

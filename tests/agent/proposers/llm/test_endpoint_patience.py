@@ -18,6 +18,7 @@ from tests.support.openai_server import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silence", [hangs(30), drips(30)], ids=["hang", "drip"])
 def test_silence_ends_at_the_deadline_and_then_costs_only_probation(silence: Turn) -> None:
     with OpenAIServer([silence]) as server:
@@ -39,6 +40,7 @@ def is_silent(endpoint: Endpoint, within_s: str) -> None:
         endpoint.ask(CHAT, SCHEMA)
 
 
+@pytest.mark.slow
 def test_a_server_that_looks_well_is_not_on_probation() -> None:
     """A server that loads its model, for example, needs longer than probation and gets the time."""
     with OpenAIServer([hangs(30)]) as server:
@@ -50,6 +52,7 @@ def test_a_server_that_looks_well_is_not_on_probation() -> None:
         assert server.models_asked == 2, "/models and /health/ready"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ill", [refuses(503), drops_mid_body()], ids=["503", "dropped"])
 def test_a_server_that_does_not_look_well_has_its_probation(ill: Turn) -> None:
     with OpenAIServer([hangs(30)]) as server:
@@ -69,6 +72,7 @@ def test_a_server_that_only_looks_well_gets_one_try_a_turn() -> None:
             is_silent(endpoint, within)
 
 
+@pytest.mark.slow
 def test_probation_is_as_long_as_the_slowest_answer_needs() -> None:
     """The server answers one question at a time, the health check included."""
     needs_s = 0.8  # more than probation, less than a request's limit

@@ -42,7 +42,6 @@ def in_another_process(tmp_path: Path, *arguments: str, **environ: str) -> str:
 
 @pytest.mark.slow
 @needs_triton
-@pytest.mark.timeout(600)
 def test_triton_kernels_interpreted_compute_what_is_written_out(tmp_path: Path) -> None:
     pytest_options = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "addopts=")
     file = "tests/trainer/backends/kernels/interpreted.py"
@@ -55,7 +54,6 @@ def test_triton_kernels_interpreted_compute_what_is_written_out(tmp_path: Path) 
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_triton_kernels_compile_for_an_h200_and_a_gb10_without_either(tmp_path: Path) -> None:
     said = in_another_process(tmp_path, "-m", "tests.trainer.backends.kernels.cubins", "90", "121")
     lines = [line.split() for line in said.splitlines()]

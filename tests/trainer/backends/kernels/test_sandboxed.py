@@ -24,7 +24,6 @@ TRITON_LAUNCHES_ALL_ALIKE = find_spec("triton") is not None and [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) -> None:
     cache, corpus = tmp_path / "campaign" / "compiled", tmp_path / "corpus"
     corpus.mkdir()
@@ -43,8 +42,8 @@ def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) ->
     assert made[1] == made[0], "the second trial compiled nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(Layers.detect().landlock_abi < 5, reason="this kernel confines no CUDA trial")
-@pytest.mark.timeout(300)
 def test_a_trial_on_a_gpu_builds_and_loads_tritons_helper_and_launcher(tmp_path: Path) -> None:
     """The rules are those of a trial on a GPU. Triton links with the stand-in for libcuda."""
     for name in ("library", "machine"):

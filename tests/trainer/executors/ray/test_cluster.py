@@ -31,6 +31,7 @@ def test_a_word_for_who_names_no_cluster() -> None:
         choose_executor("ray:10.0.0.1", allow_unsandboxed=True)
 
 
+@pytest.mark.slow
 def test_nobody_is_waited_for_where_nobody_listens() -> None:
     pytest.importorskip("ray")
     with pytest.raises(MachineryError):
@@ -94,7 +95,6 @@ def runs_again(lane: RayLane, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_killed_actor_loses_its_trial_and_leaves_nothing(
     opened: Opened, lane: RayLane, tmp_path: Path
 ) -> None:
@@ -108,7 +108,6 @@ def test_a_killed_actor_loses_its_trial_and_leaves_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_one_that_is_cut_off_is_lost_and_what_it_says_late_is_heard_by_nobody(
     opened: Opened, lane: RayLane, tmp_path: Path
 ) -> None:
@@ -128,7 +127,6 @@ def test_one_that_is_cut_off_is_lost_and_what_it_says_late_is_heard_by_nobody(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_fork_server_that_is_killed_loses_the_trial_too(
     opened: Opened, lane: RayLane, tmp_path: Path
 ) -> None:
@@ -158,7 +156,6 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
     opened: Opened, tmp_path: Path, how: signal.Signals
@@ -183,7 +180,6 @@ def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_node_that_is_lost_loses_its_lane_and_the_others_go_on(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -196,13 +192,12 @@ def test_a_node_that_is_lost_loses_its_lane_and_the_others_go_on(
         spec = trial_spec()
         text = trial_ok(spec).model_dump_json()
         there = hostile.arm(tmp_path / "t2", hostile.leave_result, text=text)
-        assert Armed(lanes[0]).submit(spec, there).result(120).result == trial_ok(spec)
+        assert Armed(lanes[0]).submit(spec, there).result().result == trial_ok(spec)
         opened.nodes.add("spark2")
         runs_again(lanes[1], tmp_path / "t1")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_more_lanes_than_room_and_another_kind_of_machine_are_refused(opened: Opened) -> None:
     with pytest.raises(SettingsError):
         opened.cluster.open_lanes(99, allow_unsandboxed=True)

@@ -59,7 +59,7 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
     first = OpenLane(remote, "", home, Place(lane="here"))
     with RayLane(first, lambda: first) as lane:
         job = lane.submit(SPEC, trial_dir)
-        assert job.result(60).result == trial_ok(SPEC)
+        assert job.result().result == trial_ok(SPEC)
         assert parse_result((trial_dir / "result.json").read_bytes()) == trial_ok(SPEC)
         assert (trial_dir / "curve.jsonl").read_text().splitlines() == lines
         assert (trial_dir / "trainer.log").read_text() == printed + "\n"

@@ -131,6 +131,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_nothing_is_left_where_nobody_asks_or_the_lane_is_killed(
     tmp_path: Path, is_killed: bool

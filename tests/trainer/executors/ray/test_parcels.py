@@ -166,7 +166,7 @@ def test_a_trial_runs_of_what_came(own: Path, tmp_path: Path) -> None:
     shutil.rmtree(own / "data")
     trial = tmp_path / "node" / "lanes" / ("b" * 16) / "t000001"
     with LocalExecutor(entry=COMMAND_ENTRY, fork_server=False) as executor:
-        result = executor.submit(got.localised(order), trial).result(60).result
+        result = executor.submit(got.localised(order), trial).result().result
     log = (trial / "trainer.log").read_text()
     assert isinstance(result, CommandOk), log
     assert result.score == 1.25
