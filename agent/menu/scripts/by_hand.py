@@ -7,6 +7,7 @@ are none of the script's options stay in the command unchanged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -90,6 +91,8 @@ def _read(option: Option, text: str) -> Scalar:
         if kind in {int, float}:
             number = float(text)
             return int(number) if kind is int and number == int(number) else number
+        if option.default is None and re.fullmatch(r"-?\d+(\.\d*)?(e[-+]?\d+)?", text.lower()):
+            return float(text) if set(text.lower()) & set(".e") else int(text)
     except (KeyError, ValueError, OverflowError) as error:
         raise MenuError(
             f"{option.name} is {json_text(option.default)} in the script, and {json_text(text)} is "

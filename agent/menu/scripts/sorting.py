@@ -132,9 +132,9 @@ def _is_every(test: ast.expr, counter: str, every: set[str]) -> bool:
 
 
 def _kept(place: Place) -> Place:
-    """Keep what a person set by hand, whatever it is for."""
+    """Keep what a person set by hand, whatever it is for: without it the script may not start."""
     option = place.option
-    if isinstance(place, Left) and place.why == _IRRELEVANT and option.default is not None:
+    if isinstance(place, Left) and option.default is not None and not _why_left(option):
         return Held(option, option.default, "set by hand")
     return place
 

@@ -160,6 +160,19 @@ def test_what_it_is_started_with_by_hand_is_the_default(script: Path) -> None:
     refused(MenuError, script, "--", "--lr=fast")
 
 
+def test_what_the_script_cannot_start_without_is_in_the_command(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        _HEAD + _LR + 'p.add_argument("--train", default=os.environ.get("TRAIN"))\n'
+        'p.add_argument("--jobs", type=int, default=os.cpu_count())\n'
+        'p.add_argument("--max-depth", type=int)\np.add_argument("--eta", type=float)\n' + _TAIL,
+        encoding="utf-8",
+    )
+    menu, _ = drafted(script, "--", "--train=a", "--jobs=1", "--max-depth", "5", "--eta=1e-1")
+    assert menu.constants == {"train": "a"}
+    assert {"max_depth": 5, "eta": 0.1}.items() <= menu.defaults.items()
+
+
 def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
