@@ -96,7 +96,7 @@ docs: $(VENV)/.installed-dev
 # The reference of the commands, from their own help; a test compares docs/commands.md with it.
 reference: $(VENV)/.installed-dev
 	$(BIN)/typer agent.cli utils docs --name autoresearch --title "Commands" --output docs/commands.md
-	sed -i '/^\* `--help`: Show this message/d' docs/commands.md
+	sed -i -f docs/reference.sed docs/commands.md
 
 clean:
 	rm -rf $(VENV) build dist

@@ -65,8 +65,8 @@ def handoff(
 ) -> None:
     """Write the launch plan: recipe, scripts, layout, cost, forecast.
 
-    The plan is made from the latest stress test, for the finalist with the lowest long-run mean;
-    the other finalists are fallbacks. An existing plan is replaced unless someone has edited it.
+    The plan is for the best finalist of the latest stress test. It replaces an earlier plan unless
+    someone has edited that.
     """
     out = asked.out
     refuse_foreign(out)

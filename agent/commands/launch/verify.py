@@ -62,11 +62,8 @@ def verify(
 ) -> None:
     """Compare the loss of a cloud run with the plan's forecast.
 
-    Exit code 0: the run follows the forecast, and a loss 5 % too high or a run that stopped
-    learning would have been detected by now. 1: the run is faulty: unlike every sound run, or
-    without a ladder 5 % outside the band for three windows, 10 % above its own lowest loss, or not
-    finite. 3: too early to tell, or the band is too wide. 4: the log or the forecast cannot be
-    read or compared.
+    Exit code 0: the run follows the forecast. 1: it is faulty. 3: too early to tell, or the band is
+    too wide. 4: the log or the forecast cannot be read or compared.
     """
     path = handoff if handoff.is_file() else handoff / FORECAST_FILE
     try:

@@ -53,8 +53,8 @@ def mcp(
 ) -> None:
     """Let a coding agent read a campaign and propose, over MCP.
 
-    The agent's client starts this command and talks to it over standard input and output. With
-    --http it runs by itself, at /mcp, and clients send the token: Authorization: Bearer …
+    The agent's client starts this command. With --http it runs by itself, and clients send
+    Authorization: Bearer TOKEN.
     """
     if find_spec("mcp") is None:
         raise SettingsError(
