@@ -17,6 +17,7 @@ from agent.loggers.base import RunEvent
 from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError
 from autoresearch.plain_text import plain
+from autoresearch.words import brief
 from trainer.command.filling import filled
 from trainer.machine.environment import as_it_is
 from trainer.script.editing import edited
@@ -122,14 +123,15 @@ class GitBranch:
         files = {self._prefix + CONFIG_FILE: json.dumps(said, indent=1) + "\n"}
         if self._command.edited is not None:
             source = (self._directory / self._command.edited).read_text("utf-8")
-            text = edited(source, {**config.said, **filling.edits})
+            text = edited(source, filling.edits)
             files[self._prefix + self._command.edited] = text
         return files
 
     def _message(self, row: IterationRow) -> str:
         decision, measure = row.decision, self._campaign.row.measured_in
         changes = row.proposal.changes if row.proposal else {}
-        changed = ", ".join(f"{name} = {value}" for name, value in changes.items())
+        shown = {name: brief(name, value) for name, value in changes.items()}
+        changed = ", ".join(f"{name} = {value}" for name, value in shown.items())
         lines = [f"Iteration {row.iter}: {plain(changed)}"[:200], ""]
         if decision.delta is not None:
             stderr = "unknown" if decision.stderr is None else measure.size(decision.stderr)

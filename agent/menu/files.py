@@ -1,7 +1,8 @@
 """Read menus from TOML files: the shipped ones by name, others by path.
 
 ``[knobs.NAME]`` tables hold a domain and a default, ``[code.NAME]`` tables the slots of the built-
-in GPT that a function may fill (:mod:`agent.menu.code_knob`), ``[tied]`` formulas of fields that
+in GPT that a function may fill (:mod:`agent.menu.code_knob`), or the marked regions of a script
+(:mod:`agent.menu.region_knob`), ``[tied]`` formulas of fields that
 follow the knobs. ``[constants]`` holds every other field of Config, ``[[constraints]]`` conditions
 over all of them in the language of :mod:`agent.menu.expressions`. ``[campaign]`` holds the budget
 and corpus that the menu was made for. With a ``[trainer]`` the menu is for a command, and its
@@ -21,6 +22,7 @@ from agent.menu.code_knob import CODE_KEYS, CodeKnob
 from agent.menu.constraints import Constraint
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
+from agent.menu.region_knob import REGION_KEYS, RegionKnob
 from agent.menu.toml_files import TomlFiles, refuse_unknown
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.errors import MenuError, SpecError
@@ -85,11 +87,13 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     constraints = document.get("constraints", [])
     if not isinstance(constraints, list):
         raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
-    trainer = _trainer(document)
     code = _table(document, "code")
-    if code and trainer is not None:
-        raise ValueError("[code] is for the built-in trainer, and there is a [trainer]; remove one")
-    codes = [_code_knob(name, table) for name, table in code.items()]
+    trainer = _trainer(document, tuple(code))
+    if trainer is None:
+        codes = [_code_knob(name, table) for name, table in code.items()]
+    else:
+        set_there = [*knobs, *_table(document, "constants"), *trainer.edits]
+        codes = [_region_knob(name, table, set_there) for name, table in code.items()]
     return ProxyMenu(
         name=_name(document.get("name")),
         doc=document.get("doc", ""),
@@ -122,6 +126,12 @@ def _code_knob(name: str, table: object) -> CodeKnob:
     return _part(f"[code.{name}]", table, CODE_KEYS, partial(CodeKnob.read, name))
 
 
+def _region_knob(name: str, table: object, reserved: list[str]) -> CodeKnob:
+    return _part(
+        f"[code.{name}]", table, REGION_KEYS, lambda one: RegionKnob.of(name, one, reserved)
+    )
+
+
 def _formulas(table: dict[str, Any]) -> dict[str, str]:
     for name, formula in table.items():
         if not isinstance(formula, str):
@@ -132,9 +142,12 @@ def _formulas(table: dict[str, Any]) -> dict[str, str]:
     return table
 
 
-def _trainer(document: dict[str, Any]) -> TrainerTable | None:
+def _trainer(document: dict[str, Any], slots: tuple[str, ...]) -> TrainerTable | None:
     table = _table(document, "trainer")
-    return _record("[trainer]", table, TrainerTable) if table else None
+    if not table:
+        return None
+    refuse_unknown(table, TrainerTable.model_fields.keys() - {"slots"}, "[trainer]")
+    return _record("[trainer]", {**table, "slots": slots}, TrainerTable)
 
 
 _OF_A_CORPUS = ("corpus", "tokenizer", "heldout_bytes")

@@ -11,7 +11,7 @@ from agent.menu.knob import Knob
 from agent.menu.readings import Reading
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.values import Scalar
-from autoresearch.words import did_you_mean, json_text
+from autoresearch.words import CODE, did_you_mean, json_text
 from trainer.spec import Budget, Config
 
 
@@ -111,7 +111,7 @@ def check_command(
                 f"knob {name} has reads, but every knob of a command is a "
                 "value of its own; remove its reads"
             )
-    trainer.check_names(knobs, [*tied, *constants])
+    trainer.check_names([name for name in knobs if not name.startswith(CODE)], [*tied, *constants])
     truths = [name for name, knob in knobs.items() if knob.kind == "truth"]
     trainer.check_words(
         truths + [name for name, value in constants.items() if isinstance(value, bool)]

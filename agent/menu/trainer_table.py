@@ -72,6 +72,8 @@ class TrainerTable(Frozen):
     main: str | None = None
     """Function of the script to call in a forked process; ``__main__`` runs the whole script."""
     file_gib: Positive | None = None
+    slots: tuple[str, ...] = Field((), exclude=True)
+    """Marked regions of the script that code knobs replace."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
@@ -89,9 +91,9 @@ class TrainerTable(Frozen):
                 'preload needs a script started in a forked process; add main = "__main__", or '
                 "remove it"
             )
-        if (self.main or self.set_by == "edit") and self.script is None:
+        if (self.main or self.set_by == "edit" or self.slots) and self.script is None:
             raise ValueError(
-                "main and set_by need a script of Python in the command, such as train.py"
+                "main, set_by and [code] need a script of Python in the command, such as train.py"
             )
         if self.main and not self._calls_python:
             raise ValueError(
@@ -229,9 +231,10 @@ def evaluation_text(table: TrainerTable) -> str:
     """Return where the score comes from, in one sentence."""
     rule = table.score
     found = f"'{rule.pattern}'" if rule.pattern else f"{rule.key} in {rule.file}"
+    reached = ", and code in its slots could reach the score" if table.slots else ""
     return (
         f"what the command prints ({found}, {rule.take}), in {table.measure.unit}, "
-        f"{table.measure.better}: the script itself evaluates"
+        f"{table.measure.better}: the script itself evaluates{reached}"
     )
 
 

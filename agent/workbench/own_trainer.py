@@ -170,7 +170,8 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         argv=(str(program), *table.command[1:]),
         directory=str(directory),
         sent_by=table.values,
-        edited=table.script if table.set_by == "edit" else None,
+        edited=table.script if table.set_by == "edit" or table.slots else None,
+        slots_only=table.set_by != "edit" and bool(table.slots),
         edits=tuple(table.edits.items()),
         env=tuple(table.env.items()),
         reads=tuple(map(str, reads)),
@@ -189,7 +190,8 @@ def _refuse_in_a_folder(table: TrainerTable) -> None:
     """
     :raises SpecError: if an edited copy could not replace the script.
     """
-    if table.set_by == "edit" and table.script is not None and "/" in table.script:
+    is_edited = table.set_by == "edit" or table.slots
+    if is_edited and table.script is not None and "/" in table.script:
         folder, _, name = table.script.rpartition("/")
         raise SpecError(
             f"the script {table.script} lies in a folder of its directory, where no edited copy "
@@ -242,7 +244,11 @@ def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
         source = script.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"the script {script} cannot be read as UTF-8 ({error})") from error
-    edited(source, {**menu.baseline.said, **dict.fromkeys(menu.trainer.edits, 0)})
+    values = {**menu.baseline.said, **dict.fromkeys(menu.trainer.edits, 0)}
+    is_edited = menu.trainer.set_by == "edit"
+    edited(
+        source, {name: one for name, one in values.items() if is_edited or name in menu.code_knobs}
+    )
 
 
 def _beside(menu: str, directory: str) -> Path:

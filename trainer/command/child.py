@@ -125,7 +125,7 @@ class _Run:
     # --- while it runs --------------------------------------------------------------------------
 
     def _edit(self, filling: Filled) -> None:
-        """Replace the link to the script by a copy with its constants rewritten."""
+        """Replace the link to the script by a copy with its constants and slots rewritten."""
         name = self._command.edited
         if name is None:
             return
@@ -139,7 +139,7 @@ class _Run:
                 "take its place; name that folder as the directory"
             )
         copy.unlink(missing_ok=True)
-        copy.write_text(edited(source, {**self._spec.config.said, **filling.edits}), "utf-8")
+        copy.write_text(edited(source, filling.edits), "utf-8")
 
     def _attended(self, filling: Filled, began: float) -> int:
         """Read all output until the command has ended, and return its exit code."""

@@ -10,6 +10,7 @@ from string import Formatter
 
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
+from autoresearch.words import CODE
 from trainer.spec import Command, TrialSpec
 
 PREFIX = "AR_"
@@ -24,7 +25,7 @@ class Filled:
     env: dict[str, str]
     """Variables besides those of every trial."""
     edits: dict[str, Scalar]
-    """Constants of the script to rewrite, besides the config's own."""
+    """Constants and slots of the script to rewrite."""
     values: tuple[str, str] | None = None
     """Name and text of the file of values, if they are sent in one."""
 
@@ -35,7 +36,10 @@ def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled
     :param out: the trial's directory, as the command sees it.
     :raises SpecError: if it asks for a value that the spec does not have.
     """
-    known: dict[str, Scalar] = {**spec.config.said, **_built_in(spec, out, threads)}
+    said = spec.config.said
+    code = {name: value for name, value in said.items() if name.startswith(CODE)}
+    own = {name: value for name, value in said.items() if name not in code}
+    known: dict[str, Scalar] = {**own, **_built_in(spec, out, threads)}
     values = None
     if command.sent_by in {"json", "toml"}:
         name = f"autoresearch-values.{command.sent_by}"
@@ -45,7 +49,8 @@ def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled
     if command.sent_by == "env":
         sent = {f"{PREFIX}{name.upper()}": _text(value) for name, value in known.items()}
         env = {**sent, **env}
-    edits = {name: _whole(text, known) for name, text in command.edits}
+    edits = {**code, **({} if command.slots_only else own)} if command.edited else {}
+    edits |= {name: _whole(text, known) for name, text in command.edits}
     words = tuple(word for text in command.argv if (word := _filled(text, known)) or not text)
     return Filled(words, env, edits, values)
 

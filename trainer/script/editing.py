@@ -1,4 +1,4 @@
-"""Set a script's constants to other values in a copy of its text."""
+"""Set a script's constants to other values, and its slots to other code, in a copy of its text."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from collections.abc import Mapping
 
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
-from autoresearch.words import did_you_mean, json_text
+from autoresearch.words import CODE, did_you_mean, json_text
 from trainer.script.constants import Constant, assigned_lines, constants
+from trainer.script.regions import replaced
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 """A line as Python's parser counts lines, which ``str.splitlines`` does not."""
 
 
 def edited(source: str, values: Mapping[str, Scalar]) -> str:
-    """Return the script with these constants set, and every other character unchanged.
+    """Return the script with these constants and slots set, and every other character unchanged.
 
-    :param values: by the names that :func:`trainer.script.constants.constants` gives.
+    :param values: by the names that :func:`trainer.script.constants.constants` gives; code by the
+        name of its slot, as in ``code.activation``.
     :raises SpecError: if the script is no Python, if it has no such constant, or if a value cannot
         be written down.
     """
-    known = constants(script_tree(source))
-    places = [(_known(source, known, name), value) for name, value in values.items()]
-    text = source
+    script_tree(source)
+    codes = {name: str(code) for name, code in values.items() if name.startswith(CODE)}
+    text = replaced(source, {name.removeprefix(CODE): code for name, code in codes.items()})
+    values = {name: value for name, value in values.items() if name not in codes}
+    known = constants(script_tree(text))
+    places = [(_known(text, known, name), value) for name, value in values.items()]
     # From the end, so that replacements do not move what is still to be found.
     places.sort(key=lambda one: (one[0].node.lineno, one[0].node.col_offset), reverse=True)
     for constant, value in places:

@@ -61,6 +61,8 @@ class Command(Frozen):
     """Script whose constants are rewritten in a copy, relative to the directory."""
     edits: tuple[tuple[str, str], ...] = ()
     """Further constants to rewrite, with placeholders."""
+    slots_only: bool = Field(False, exclude_if=lambda only: not only)
+    """Rewrite the code of the script's slots alone, and no constant."""
     env: tuple[tuple[str, str], ...] = ()
     """Further environment variables, with placeholders."""
     reads: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
 from agent.menu.scripts.unread import unread_classes
 from autoresearch.values import Scalar
+from trainer.script.regions import Region, regions
 
 USUAL_STEPS = 60
 MOST_ABOVE = 4
@@ -64,6 +65,11 @@ class Draft:
     def left(self) -> list[Left]:
         """Options that the script keeps unchanged."""
         return [place for place in self.places if isinstance(place, Left)]
+
+    @cached_property
+    def slots(self) -> list[Region]:
+        """The script's marked regions."""
+        return list(regions(self.script.source).values())
 
     @cached_property
     def score(self) -> Printed | None:

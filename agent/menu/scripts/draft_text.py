@@ -7,12 +7,14 @@ import shutil
 from collections.abc import Iterator
 
 from agent.menu.constraints import Constraint
+from agent.menu.region_knob import names_used
 from agent.menu.scripts.draft import Draft
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed.lines import NUMBER
 from agent.menu.scripts.sorting import Given, Left, Turned
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
+from trainer.script.regions import Region
 from trainer.spec import BITS_PER_BYTE, BPB
 
 USUAL_HORIZON = 1000
@@ -37,6 +39,7 @@ class _Text:
             self._head(),
             self._trainer(),
             *(_knob_lines(one) for one in self._draft.knobs),
+            *(_slot_lines(one) for one in self._draft.slots),
             list(self._constants()),
             *(_constraint_lines(one) for one in self._draft.constraints),
             list(self._campaign()),
@@ -184,6 +187,17 @@ def _knob_lines(one: Turned) -> list[str]:
         *knob.domain.toml_lines(),
         f"default = {_toml(knob.default)}",
         *([f"doc = {_toml(said)}"] if said else []),
+    ]
+
+
+def _slot_lines(region: Region) -> list[str]:
+    """Return the table of a marked region."""
+    code = f"'''\n{region.code}\n'''" if "'''" not in region.code else _toml(region.code)
+    return [
+        f"[code.{region.name}]  # lines {region.begin} to {region.end}",
+        f"default = {code}",
+        f"names = [{', '.join(map(_toml, names_used(region.code)))}]  # what code may use, besides"
+        " its own and torch's functions",
     ]
 
 

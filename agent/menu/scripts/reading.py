@@ -21,6 +21,7 @@ from autoresearch.given_file import read_given
 from autoresearch.words import did_you_mean
 from trainer.script.constants import assignments, constants
 from trainer.script.editing import script_tree
+from trainer.script.regions import regions
 
 Means: TypeAlias = Literal["args", "env", "edit"]
 """How values reach a script: on its command line, by its environment, or written into a copy."""
@@ -36,6 +37,7 @@ class Script:
 
     path: Path
     tree: ast.Module
+    source: str
     means: Means
     options: tuple[Option, ...]
     """Options in the order of the text, each name once."""
@@ -56,13 +58,14 @@ def read_script(path: Path, means: str | None = None) -> Script:
     source = source_of(path)
     try:
         tree = script_tree(source)
+        regions(source)
     except SpecError as error:
         raise MenuError(f"{path}: {error}") from error
     left: list[Option] = []
     for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
         options = options_by(one, source, tree, modules_beside(path, tree).values())
         if any(not option.left for option in options):
-            return Script(path, tree, one, _seen_beside(options, tree))
+            return Script(path, tree, source, one, _seen_beside(options, tree))
         left += options
     raise MenuError(_nothing(path, means, left, tree))
 
@@ -160,7 +163,10 @@ def _options(
             yield from environment_options(tree, names)
         case "edit":
             said = comments(source)
+            code = [range(one.begin, one.end) for one in regions(source).values()]
             for one in constants(tree).values():
+                if any(one.line in lines for lines in code):
+                    continue
                 yield Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
 
 

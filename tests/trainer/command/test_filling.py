@@ -51,11 +51,24 @@ def test_a_truth_is_a_word_or_none() -> None:
     assert told(off).argv[1:] == ("--no-bias", "--off", "", "-b=n")
 
 
-def test_what_is_edited_besides_keeps_its_type() -> None:
+def test_what_is_edited_keeps_its_type() -> None:
     edits = (("SEED", "{seed}"), ("DIR", "{out}/x"), ("NAME", "run-{seed}"))
-    assert told(spec_of(edits=edits, edited="train.py", seed=7)).edits == {
-        "SEED": 7, "DIR": f"{OUT}/x", "NAME": "run-7",
-    }  # fmt: skip
+    besides = {"SEED": 7, "DIR": f"{OUT}/x", "NAME": "run-7"}
+    spec = spec_of(edits=edits, edited="train.py", seed=7)
+    assert told(spec).edits == {**VALUES, **besides}
+
+
+def test_code_is_edited_and_never_sent() -> None:
+    words = ("/bin/x", "{out}")
+    filling = told(
+        command_spec(
+            values={**VALUES, "code.act": "x = 1"},
+            command=command(argv=words, edited="train.py", slots_only=True, sent_by="env"),
+        )
+    )
+    assert filling.edits == {"code.act": "x = 1"}
+    assert "AR_BIAS" in filling.env
+    assert not any("CODE" in name for name in filling.env)
 
 
 def test_it_is_told_of_its_trial() -> None:

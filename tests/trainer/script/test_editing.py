@@ -105,3 +105,13 @@ def test_what_is_not_sure_is_refused(values: dict[str, float], clause: str) -> N
 def test_what_is_no_python_is_refused(source: str) -> None:
     with pytest.raises(SpecError):
         edited(source, {})
+
+
+def test_code_and_constants_are_set_together() -> None:
+    source = "LR = 1\n# autoresearch: slot act\nx = LR\n# autoresearch: end\n"
+    copy = edited(source, {"code.act": "x = 2\ny = x", "LR": 3})
+    assert copy == "LR = 3\n# autoresearch: slot act\nx = 2\ny = x\n# autoresearch: end\n"
+    with pytest.raises(SpecError):
+        edited(source, {"code.other": "x = 2"})
+    with pytest.raises(SpecError):  # which of the two assignments is meant?
+        edited(source, {"code.act": "LR = 2", "LR": 3})

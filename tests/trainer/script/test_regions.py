@@ -1,0 +1,84 @@
+"""Check that marked regions are found, replaced and nothing else changes."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from autoresearch.errors import SpecError
+from trainer.script.regions import normalized, regions, replaced
+
+SCRIPT = '''\
+import torch
+"""
+# autoresearch: slot not_a_comment
+"""
+class Block:
+    def forward(self, x):
+        # autoresearch: slot act
+        y = torch.relu(x)   # the usual
+        x = y
+        # autoresearch: end
+        return x  # autoresearch: end
+
+# autoresearch: slot lr_at
+def lr_at(step):
+    return 1e-3
+# autoresearch: end
+'''
+
+
+def test_the_regions_are_found_with_their_code_and_place() -> None:
+    found = regions(SCRIPT)
+    assert list(found) == ["act", "lr_at"]
+    assert found["act"].code == "y = torch.relu(x)\nx = y"
+    assert (found["act"].begin, found["act"].end, found["act"].indent) == (7, 10, " " * 8)
+    assert found["lr_at"].code == "def lr_at(step):\n    return 0.001"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_region_is_replaced_and_every_other_line_stays(end: str) -> None:
+    source = SCRIPT.replace("\n", end)
+    code = "for i in range(2):\n  x = torch.tanh(x)  # twice"
+    text = replaced(source, {"act": code})
+    assert regions(text)["act"].code == normalized(code)
+    ast.parse(text)
+    before, after = source.split(end), text.split(end)
+    assert [line for line in before if line in after] == before[:7] + before[9:]
+    assert replaced(source, {}) == source
+
+
+def test_replacing_by_the_own_code_changes_only_its_spelling() -> None:
+    own = {name: region.code for name, region in regions(SCRIPT).items()}
+    assert ast.dump(ast.parse(replaced(SCRIPT, own))) == ast.dump(ast.parse(SCRIPT))
+
+
+@pytest.mark.parametrize(
+    "code", ["", "# only a comment", "x = (", "else:\n    pass", "  x = 1\n y = 2", "x = '''"]
+)
+def test_code_that_is_not_whole_statements_is_refused(code: str) -> None:
+    with pytest.raises(SpecError):
+        replaced(SCRIPT, {"act": code})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "# autoresearch: slot a\nx = 1\n",
+        "x = 1\n# autoresearch: end\n",
+        "# autoresearch: slot a\nx = 1\n# autoresearch: slot b\n# autoresearch: end\n",
+        "# autoresearch: slot a\nx = 1\n# autoresearch: end\n" * 2,
+        "# autoresearch: slot a\n# autoresearch: end\n",
+        "if y:\n    # autoresearch: slot a\n    x = 1\nelse:\n    # autoresearch: end\n    x = 2\n",
+        "x = '''",
+    ],
+)
+def test_marks_that_do_not_enclose_statements_are_refused(source: str) -> None:
+    with pytest.raises(SpecError):
+        regions(source)
+
+
+def test_an_unknown_region_is_refused() -> None:
+    with pytest.raises(SpecError):
+        replaced(SCRIPT, {"acts": "x = 1"})
