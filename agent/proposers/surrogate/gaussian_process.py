@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -81,7 +82,8 @@ class GaussianProcess:
         :param knob_P: knob of each coordinate.
         """
         data = _Data(points_NP, target_N, variance_N, knob_P)
-        return cls._given(data, _most_probable(data))
+        arrays = points_NP, target_N, variance_N, knob_P
+        return cls._given(data, _found(*(array.tobytes() for array in arrays)))
 
     def about(self, points_NP: Floats, target_N: Floats, variance_N: Floats) -> Self:
         """Return a process with the same parameters, and other targets or points."""
@@ -153,6 +155,17 @@ def _priors(knobs: int) -> tuple[Floats, Floats]:
     """Return means and standard deviations of the parameters' priors."""
     mean = np.array([math.log(0.25 * math.sqrt(knobs))] * knobs + [0.0, 0.0])
     return mean, np.array([LENGTH_SD] * knobs + [SCALE_SD, NOISE_SD])
+
+
+@lru_cache(maxsize=1)
+def _found(points: bytes, targets: bytes, variances: bytes, knobs: bytes) -> Floats:
+    """Return the most probable parameters, remembered since all draws of a slate fit the same
+    data."""
+    knob_P = np.frombuffer(knobs, dtype=np.intp)
+    points_NP = np.frombuffer(points).reshape(-1, len(knob_P))
+    return _most_probable(
+        _Data(points_NP, np.frombuffer(targets), np.frombuffer(variances), knob_P)
+    )
 
 
 def _most_probable(data: _Data) -> Floats:
