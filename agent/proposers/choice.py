@@ -29,6 +29,8 @@ class Choice:
 
     proposer: Proposer
     description: str
+    is_slow: bool = False
+    """Whether it waits for a language model."""
 
 
 def choose_proposer(
@@ -57,6 +59,7 @@ def choose_proposer(
     return Choice(
         InformedProposer(choice.proposer, priors),
         f"{choice.description}, knowing {len(priors)} earlier campaign{'s' * (len(priors) > 1)}",
+        choice.is_slow,
     )
 
 
@@ -75,9 +78,10 @@ def _choose(
     def with_code(numbers: Proposer, said: str, writer: Writer | None = None) -> Choice:
         """Return the choice of a proposer of numbers, with turns for code if the menu has any."""
         if not rails.menu.code_knobs:
-            return Choice(numbers, said)
+            return Choice(numbers, said, writer is not None)
         coded = "the library of published ideas" + (" and the model" if writer else "")
-        return Choice(CodeSplit(numbers, library, writer), f"{said}; code from {coded}")
+        split = CodeSplit(numbers, library, writer)
+        return Choice(split, f"{said}; code from {coded}", writer is not None)
 
     searches = {
         "sampler": with_code(sampler, "the sampler (near and far edits, a Gaussian process)"),
@@ -92,7 +96,7 @@ def _choose(
         moves=settings.reference == "incumbent",
         tokens=settings.prompt_tokens,
         directory=prompts,
-        program=_text(program),
+        program=program_text(program),
     )
     if not environment.llm_base_url:
         if settings.proposer == "llm":
@@ -127,7 +131,11 @@ def _choose(
     )
 
 
-def _text(program: Path | None) -> str:
+def program_text(program: Path | None) -> str:
+    """Return a file of research directions; an empty text if there is none.
+
+    :raises SettingsError: if it cannot be read.
+    """
     if program is None:
         return ""
     try:

@@ -22,7 +22,7 @@ from agent.search.iterations.iteration import Iteration, judged
 from agent.search.iterations.pending import PendingFiles, PendingIteration
 from agent.search.iterations.resuming import Numbers, Resuming
 from agent.search.iterations.scheduler import Scheduler
-from agent.search.race import Race, TrialSchedule, known_noise, not_raced
+from agent.search.race import Race, known_noise, no_trials, not_raced
 from agent.search.scribe import Afterwards, Scribe, timestamp
 from agent.search.stopping import StopRequest, pause_requested
 from agent.search.trials import TrialRunner
@@ -45,8 +45,10 @@ class Loop:
     watcher: Watcher
     stop: StopRequest
     meter: Meter
+    asks_ahead: bool = False
+    """Whether to ask a slow proposer during the trials before its own, without their results."""
     asking: Asking | None = None
-    """Asks for proposals; None: the loop itself, or a thread if there are several lanes."""
+    """Asks for proposals; None: the loop itself, or a thread beside running trials."""
     scribe: Scribe = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _files: PendingFiles = field(init=False)
@@ -61,6 +63,8 @@ class Loop:
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
     """Work over all sessions."""
+    _ended_at: float = 0.0
+    """End of the last iteration, by this process's clock."""
 
     def __post_init__(self) -> None:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
@@ -71,8 +75,8 @@ class Loop:
         self._afterwards = Afterwards(self.scribe, self._files, self._queue, self.watcher)
         self._numbers = Numbers(set())
         if self.asking is None:
-            several = self.runner.places > 1
-            self.asking = AskedInThread(self.runner.wake.set) if several else AskedNow()
+            aside = self.asks_ahead or self.runner.places > 1
+            self.asking = AskedInThread(self.runner.wake.set) if aside else AskedNow()
 
     def run(self, goal: Goal) -> str:
         """Run until the campaign has reached its goal, and return the reason the loop stopped.
@@ -127,8 +131,10 @@ class Loop:
             if iteration is None:
                 return
             self._scheduler.start(iteration)
+        if self.asks_ahead and not self._asking.busy and not self._left and self._may_begin(1):
+            self._ask()
 
-    def _may_begin(self) -> bool:
+    def _may_begin(self, ahead: int = 0) -> bool:
         in_flight = self._scheduler.iterations
         if not in_flight:
             with self._scheduler.outlasting():
@@ -139,7 +145,7 @@ class Loop:
         elif pause_requested(self.campaign.directory):
             return False
         most = self.runner.places + 1 if self.runner.places > 1 else 1
-        if self._scheduler.is_held or len(in_flight) >= most:
+        if self._scheduler.is_held or len(in_flight) >= most + ahead:
             return False
         return self._goal.leaves_room(self._work, len(in_flight))
 
@@ -161,12 +167,16 @@ class Loop:
                 question = Question(QueuedProposer(queued), self.rails, memory)
                 return self._raced(self._proposed(question.answered()))
             if not self._asking.busy:
-                memory = self._memory(self._numbers.next())
-                self.watcher.proposing(memory.iter)
-                self._asking.ask(Question(self.proposer, self.rails, memory))
+                self._ask()
             answer = self._asking.answer()
             return None if answer is None else self._raced(self._proposed(answer))
         return None
+
+    def _ask(self) -> None:
+        memory = self._memory(self._numbers.next())
+        if not self._scheduler.iterations:
+            self.watcher.proposing(memory.iter)
+        self._asking.ask(Question(self.proposer, self.rails, memory))
 
     @property
     def _asking(self) -> Asking:
@@ -179,6 +189,7 @@ class Loop:
         if record.fallback is not None:
             self.scribe.record(EventRow(at=timestamp(), event="fallback", why=record.fallback))
             self.watcher.note(f"iteration {memory.iter}: {record.fallback}")
+        began = max(answer.began, self._ended_at)  # until then nothing waited for the answer
         pending = PendingIteration(
             iter=memory.iter,
             reference_hash=memory.reference.config_hash,
@@ -186,10 +197,10 @@ class Loop:
             proposal=checked.proposal,
             verdict=checked.verdict,
             config=checked.config,
-            wall_s=answer.wall_s,
+            wall_s=time.monotonic() - began,
             prune=self._resuming.prune_rule(memory.reference, checked.config),
             until=memory.until,
-            began=answer.began,
+            began=began,
         )
         if pending.config is not None:
             self._files.write(pending)
@@ -200,7 +211,7 @@ class Loop:
         began = time.monotonic()
         if pending.config is None:
             outcome = not_raced(pending.reference_hash, self.rules)
-            return Iteration(pending, _empty_schedule(), began, outcome)
+            return Iteration(pending, no_trials(), began, outcome)
         evidence = self.campaign.evidence
         known_noise(evidence)  # fail before anything runs
         race = Race(
@@ -248,6 +259,7 @@ class Loop:
         self.scribe.not_needed(self._scheduler.unneeded())
         self._afterwards.write(row)
         self._work.add(row)
+        self._ended_at = time.monotonic()
 
     def _energy_wh(self, pending: PendingIteration) -> float | None:
         """Return the device's energy for an iteration; None with several in flight, which share
@@ -273,11 +285,10 @@ class Loop:
     def _memory(self, iteration: int) -> Memory:
         campaign = self.campaign
         in_flight = [*(iteration.pending for iteration in self._scheduler.iterations), *self._left]
-        several = self.runner.places > 1
         return Memory(
             menu=campaign.menu,
             reference=campaign.reference,
-            evidence=campaign.evidence.snapshot() if several else campaign.evidence,
+            evidence=campaign.evidence.snapshot(),
             iter=iteration,
             seed=campaign.settings.seed,
             max_changes=self.rails.max_changes,
@@ -286,9 +297,3 @@ class Loop:
             rules=self.rules,
             pending=tuple(pending.config for pending in in_flight if pending.config is not None),
         )
-
-
-def _empty_schedule() -> TrialSchedule:
-    """Empty schedule for a rejected proposal."""
-    yield from ()
-    raise AssertionError("an empty schedule is never advanced")

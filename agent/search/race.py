@@ -80,6 +80,12 @@ def not_raced(reference_hash: str, rules: Rules) -> Outcome:
     return Outcome((), decision)
 
 
+def no_trials() -> TrialSchedule:
+    """Return the empty schedule of a proposal that the rails refused."""
+    yield from ()
+    raise AssertionError("an empty schedule is never advanced")
+
+
 def known_noise(evidence: Evidence) -> Noise:
     """Return the noise of one run's score.
 

@@ -1,8 +1,8 @@
 """Ask for proposals one after another, in the loop or in a thread beside it.
 
-With one lane, the loop itself asks when it has nothing else to do. With several, a model may think
-for a minute, and no lane should wait for it. So a thread asks for the next proposal, from a
-snapshot of what was known at the start.
+A search answers in milliseconds, so with one lane the loop itself asks when it has nothing else to
+do. A language model may think for a minute, and no lane should wait for it or for another lane. So
+a thread asks for the next proposal, from a snapshot of what was known at the start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class Answer:
     checked: Checked
     began: float
     """By this process's clock."""
-    wall_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Question:
         began = time.monotonic()
         offer = self.proposer.propose(self.memory)
         checked = self.rails.check(offer.raw, self.memory.reference, self.memory.tried)
-        return Answer(self.memory, offer, checked, began, time.monotonic() - began)
+        return Answer(self.memory, offer, checked, began)
 
 
 class Asking(Protocol):

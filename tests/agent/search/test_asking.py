@@ -3,16 +3,26 @@ nothing."""
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.proposer import LlmProposer
+from agent.search.goal import Goal
 from agent.search.iterations.asking import AskedInThread, AskedNow, Question
 from agent.search.iterations.resuming import Numbers
 from tests.support.memories import MENU, fresh_memory
+from tests.support.nights import work, written
+from tests.support.openai_server import Handler, OpenAIServer, says
+from tests.support.waiting import wait_until
 from trainer.spec import Budget
 from trajectory.proposals import ProposerRecord
 
@@ -69,6 +79,36 @@ def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None
     answer = asking.answer()
     assert answer is not None
     assert answer.checked.verdict.rail == "novelty"
+
+
+def test_on_one_lane_a_model_thinks_while_a_trial_runs_and_the_trial_does_not_wait(
+    tmp_path: Path,
+) -> None:
+    """The first iteration's trials end only once the model is asked for the second proposal, and
+    the model answers only once the first iteration is in the journal."""
+
+    def iterations() -> list[dict[str, Any]]:
+        return [row for row in written(tmp_path) if row["kind"] == "iteration"]
+
+    def answer_late(handler: Handler) -> None:
+        wait_until(iterations)
+        says(json.dumps({"changes": {"lr": 0.003}, "reason": "r"}))(handler)
+
+    first = says(json.dumps({"changes": {"lr": 0.002}, "reason": "r"}))
+    with OpenAIServer([first, answer_late]) as server:
+
+        def trial_ended(_trial: str, _stop: object) -> None:
+            wait_until(lambda: len(server.chats) != 1)
+
+        def model(rails: Rails) -> LlmProposer:
+            return LlmProposer(Endpoint(server.url, "tiny"), rails, Prompter(rails.budget))
+
+        work(tmp_path, Goal(iterations=2), proposer=model, at_trial=trial_ended, asks_ahead=True)
+        asked = [json.dumps(body["messages"]) for body in server.chats]
+    rows = iterations()
+    assert [row["proposal"]["changes"]["lr"] for row in rows] == [0.002, 0.003]
+    assert "In training now" not in asked[0]
+    assert "In training now" in asked[1]
 
 
 def test_numbers_fill_gaps_before_they_go_on() -> None:

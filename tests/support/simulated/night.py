@@ -127,6 +127,8 @@ def put_together(
     executor: SimulatedExecutor,
     watcher: Account,
     stop: StopRequest | None = None,
+    *,
+    asks_ahead: bool = False,
 ) -> Loop:
     """Return the loop that works on this campaign."""
     rails = Rails(
@@ -151,7 +153,9 @@ def put_together(
         watcher=watcher,
         stop=stop,
         meter=_NoMeter(),
-        asking=AskedNow(),  # proposing takes no simulated time either
+        asks_ahead=asks_ahead,
+        # proposing takes no simulated time either
+        asking=None if asks_ahead else AskedNow(),
     )
 
 

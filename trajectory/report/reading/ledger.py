@@ -214,9 +214,12 @@ def _outcome(row: IterationRow) -> Outcome:
 
 
 def _spent(row: IterationRow) -> Spent:
-    spent = Spent(proposing=row.proposer.latency_s)
+    spent, proposing = Spent(), row.proposer.latency_s
     for trial in row.trials:
         spent.add_trial(trial)
     if row.lanes is None:  # with lanes, wall time includes waiting for one
-        spent.other += max(0.0, row.wall_s - spent.total)
+        rest = max(0.0, row.wall_s - spent.total)
+        proposing = min(proposing, rest)  # a model may have answered during the trial before
+        spent.other += rest - proposing
+    spent.proposing = proposing
     return spent
