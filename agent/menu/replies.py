@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -32,11 +33,13 @@ THOUGHT = re.compile(
     re.IGNORECASE,
 )
 """Marks that begin or end thoughts in any family of models; ``end`` may also end the answer."""
+MAX_IDEAS = 4
+"""Most further changes in a reply to a slate."""
 MAX_STARTS = 1000
 """Most braces in prose at which an object is tried."""
 _KEYS = ("changes", "reason")
 _SINGLE_KEYS = ("knob", "new_value", "reason")
-_SLATE_KEYS = ("reason", "pick", "expected_delta", "changes")
+_SLATE_KEYS = ("reason", "pick", "expected_delta", "changes", "ideas")
 _CODE_KEYS = ("reason", "code")
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 OWN = "own"
@@ -78,6 +81,8 @@ class SlateReply:
     """The reason, and the own changes if there are some."""
     expected: float | None
     """Difference of scores that its author expects, as the prompt counts them."""
+    ideas: tuple[dict[str, Scalar], ...] = ()
+    """Further changes that its author would try."""
 
 
 Form: TypeAlias = Literal["changes", "single-knob"]
@@ -96,7 +101,7 @@ def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
             f"{MAX_REPLY_CHARACTERS:,}"
         )
     keys = _KEYS if form == "changes" else _SINGLE_KEYS
-    document = _document(raw, keys)
+    document = reply_document(raw, keys)
     if not isinstance(document, dict):
         raise ReplyError(
             f"the reply is {json_text(document)}; answer with a JSON object of "
@@ -110,13 +115,13 @@ def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
 def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
     """Return the choice in a reply to a slate.
 
-    The keys are reason, pick, expected_delta and changes. Changes count only if the pick is
+    The keys are reason, pick, expected_delta, changes and ideas. Changes count only if the pick is
     :data:`OWN` or missing; models that pick a candidate often repeat its changes.
 
     :param names: names of the candidates, and :data:`OWN` if own changes are allowed.
     :raises ReplyError: if there is none.
     """
-    document = _document(raw, _SLATE_KEYS)
+    document = reply_document(raw, _SLATE_KEYS)
     if not isinstance(document, dict):
         raise ReplyError(
             f"the reply is {json_text(document)}; answer with a JSON object of reason and pick"
@@ -137,6 +142,7 @@ def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
         pick=None if pick == OWN else pick,
         proposal=ParsedReply(own, reason),
         expected=float(expected) if is_number and abs(expected) < 1e9 else None,  # type: ignore[arg-type]
+        ideas=tuple(_ideas(document.get("ideas")) if OWN in names else ()),
     )
 
 
@@ -156,7 +162,7 @@ def read_code_reply(raw: str) -> CodeReply:
     """
     blocks = _FENCED.findall(raw)
     try:
-        document = _document(raw, _CODE_KEYS)
+        document = reply_document(raw, _CODE_KEYS)
     except ReplyError:
         if len(blocks) != 1 or len(raw) > MAX_REPLY_CHARACTERS:
             raise
@@ -192,8 +198,11 @@ def _single_change(document: dict[str, Any]) -> dict[str, Any]:
     return {knob: document["new_value"]}
 
 
-def _document(raw: str, keys: tuple[str, ...]) -> Any:
-    """Return the whole reply if it is JSON, else the one object of the form within it."""
+def reply_document(raw: str, keys: tuple[str, ...]) -> Any:
+    """Return the whole reply if it is JSON, else the one object of the form within it.
+
+    :raises ReplyError: if there is none.
+    """
     if not raw.strip():
         raise ReplyError("the reply is empty; answer with one JSON object of changes and reason")
     try:
@@ -298,6 +307,13 @@ def _changes(changes: Any) -> dict[str, Scalar]:
                 "boolean"
             )
     return changes
+
+
+def _ideas(said: Any) -> Iterator[dict[str, Scalar]]:
+    """Yield the usable ones of further changes; no reply is refused for the others."""
+    for changes in said[:MAX_IDEAS] if isinstance(said, list) else ():
+        with suppress(ReplyError):
+            yield _changes(changes)
 
 
 def _said_once(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from agent.commands.launch import targets
 from agent.commands.night.from_script import from_script
+from agent.commands.night.suggest import suggest
 from agent.commands.tables import plain_table
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
 from agent.menu.trainer_table import evaluation_text
@@ -21,6 +22,7 @@ from funnel.target.shape_check import ShapeCheck
 app = typer.Typer(no_args_is_help=True, help="Show, draft and check menus of knobs.")
 app.command("from-target")(targets.from_target)
 app.command("from-script")(from_script)
+app.command()(suggest)
 app.command("targets")(targets.targets)
 
 MIN_SHARE = 0.005
