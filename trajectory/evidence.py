@@ -22,7 +22,7 @@ from autoresearch.errors import JournalError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import counted
 from trainer.spec import AnyConfig, Measured, TrialFailed, TrialOk
-from trajectory.proposals import Text
+from trajectory.proposals import Idea, Text
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
 from trajectory.track_record import Credit, TrackRecord, credited, earned, recorded
@@ -140,6 +140,8 @@ class Tally(Frozen):
     """Gains of iterations for code and for numbers, from the first one for code on."""
     refused_code: tuple[RefusedCode, ...] = ()
     """The latest sources that a rail for code refused, the oldest first."""
+    ideas: tuple[Idea, ...] = ()
+    """A language model's latest ideas, tried or not."""
 
     @property
     def sigma(self) -> float | None:
@@ -156,6 +158,8 @@ class Tally(Frozen):
         return self.sigma == 0.0
 
 
+IDEAS = 40
+"""Most ideas to remember."""
 SAME_RUNS = "every run of a config is the same: the seed does nothing here"
 
 
@@ -271,6 +275,7 @@ class Evidence:
                 credits=credited(self.tally.credits, row),
                 earnings=earned(self.tally.earnings, row),
                 refused_code=(*self.tally.refused_code, *_refused_code(row))[-REFUSED_CODE:],
+                ideas=(*self.tally.ideas, *_ideas(row))[-IDEAS:],
             )
             if row.config is None or row.config_hash is None or not row.verdict.allowed:
                 return
@@ -372,6 +377,11 @@ def _refused_code(row: IterationRow) -> Iterator[RefusedCode]:
         for name, source in row.proposal.changes.items():
             if name.startswith("code."):
                 yield RefusedCode(said=str(source), why=row.verdict.why)
+
+
+def _ideas(row: IterationRow) -> list[Idea]:
+    reason, model = row.proposal.reason if row.proposal else "", row.proposer.model or ""
+    return [Idea(changes=one, reason=reason, model=model) for one in row.proposer.ideas]
 
 
 def _refusals(row: IterationRow) -> Counter[str]:

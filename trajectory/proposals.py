@@ -117,6 +117,15 @@ class Prediction(Frozen):
     """Standard deviation of the result of a pick by chance."""
 
 
+class Idea(Frozen):
+    """Changes that a language model gave besides its choice."""
+
+    changes: Changes
+    reason: Text
+    """Reason of the whole reply."""
+    model: Text
+
+
 class ProposerRecord(Frozen):
     """The proposer of an iteration, and the cost of its proposal."""
 
@@ -134,6 +143,8 @@ class ProposerRecord(Frozen):
     """Difference of objectives that the language model expected."""
     prediction: Prediction | None = Field(None, exclude_if=not_)
     """A surrogate's predictions, if a slate was drawn for a language model."""
+    ideas: tuple[Changes, ...] = Field((), exclude_if=not_)
+    """Further changes in the language model's reply, which become candidates of the search."""
     fallback: Text | None = None
     """Why a proposer other than the scheduled one made this proposal."""
     author: Text | None = Field(None, exclude_if=not_)

@@ -15,7 +15,7 @@ from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.surrogate.scales import anywhere
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from trajectory.proposals import ProposerRecord
+from trajectory.proposals import MODEL, ProposerRecord
 
 Edit: TypeAlias = dict[str, Scalar]
 """Changed knobs of the reference."""
@@ -29,6 +29,8 @@ class Draw:
 
     changes: dict[str, Scalar]
     reason: str
+    model: str | None = None
+    """Language model whose idea it is, if any."""
 
     @property
     def raw(self) -> str:
@@ -126,7 +128,9 @@ def offered(
         draw = first_allowed(rails, memory, _any_draws(rng, memory), UNIFORM_DRAWS)
     if draw is None:
         raise exhausted(memory, at_most + UNIFORM_DRAWS)
-    return Offer(draw.raw, ProposerRecord(kind=kind, latency_s=time.monotonic() - began))
+    author = MODEL if draw.model else kind
+    latency_s = time.monotonic() - began
+    return Offer(draw.raw, ProposerRecord(kind=author, model=draw.model, latency_s=latency_s))
 
 
 def first_allowed(rails: Rails, memory: Memory, draws: Iterable[Draw], at_most: int) -> Draw | None:

@@ -42,6 +42,9 @@ DRAWS = 200
 LATEST = 20
 LEAST = 4
 """Measured configs of each kind needed before their shares may differ."""
+PROMISING = 0.5
+"""Least expected improvement of a language model's idea, as a share of that of the search's best
+candidate, which was refined by the same surrogate."""
 LEAST_SHARE, MOST_SHARE = 0.05, 0.9
 
 
@@ -141,7 +144,9 @@ class SamplerProposer:
         def allowed(edit: Edit) -> bool:
             return passes(Draw(edit, known))
 
-        found, worth_M = climbed(rng, Edits.of(memory), promise, bar, allowed)
+        edits = Edits.of(memory)
+        found, worth_M = climbed(rng, edits, promise, bar, allowed)
+        yield from _ideas(memory, edits, promise, bar, max(worth_M.tolist(), default=0.0))
         for place in np.argsort(-worth_M, kind="stable"):
             yield Draw(found[place], f"most promising of {len(found)} by {known}")
 
@@ -154,6 +159,19 @@ class SamplerProposer:
                 yield Draw(edits.whole(rng), f"drawn uniformly, from the whole menu: {why}")
             else:
                 yield Draw(edits.small(rng), f"drawn uniformly, near the reference: {why}")
+
+
+def _ideas(
+    memory: Memory, edits: Edits, promise: Promise, bar: float, best: float
+) -> Iterator[Draw]:
+    """Yield a language model's ideas that are nearly as promising as the search's best candidate,
+    the most promising first."""
+    ideas = memory.evidence.tally.ideas
+    draws = [Draw(edits.against(one.changes), one.reason, one.model) for one in ideas]
+    worth_M = promise.worth([draw.changes for draw in draws], bar)
+    for place in np.argsort(-worth_M, kind="stable"):
+        if worth_M[place] >= PROMISING * best:
+            yield draws[place]
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.configs import config
 from tests.support.rows import Simulator, iteration_row, ok, trial
-from trajectory.evidence import Evidence
+from trajectory.evidence import Evidence, Tally
 from trajectory.proposals import Attempt, Prediction, ProposerRecord, Verdict
 from trajectory.rows import Decision, IterationRow
 from trajectory.track_record import (
@@ -120,6 +120,15 @@ def test_the_search_and_both_arms_of_a_model_have_credits_of_their_own() -> None
         SEARCH: 3,
     }
     assert credits["pick"].total == UNUSABLE_CREDIT
+
+
+def test_ideas_are_remembered_with_their_reason_and_model() -> None:
+    record = ProposerRecord(kind="llm", model="tiny", arm="pick", ideas=({"lr": 0.004},))
+    tally = Evidence([result(record, 0.01)]).tally
+    (idea,) = tally.ideas
+    assert (idea.changes, idea.model) == ({"lr": 0.004}, "tiny")
+    assert idea.reason
+    assert Tally.model_validate_json(tally.model_dump_json()) == tally
 
 
 def test_old_turns_fade_and_the_interval_narrows() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,7 @@ class _Answer:
     """Difference of objectives that the model expects."""
     proposal: Proposal | None = None
     """Set once the rails have passed it."""
+    ideas: tuple[Mapping[str, Scalar], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ class _Task:
         if said.pick is not None:
             changes = self.slate.candidates[self.slate.names.index(said.pick)].changes
         raw = json.dumps({"changes": changes, "reason": said.proposal.reason})
-        return _Answer(raw, "own" if said.pick is None else "pick", expected)
+        arm: Arm = "own" if said.pick is None else "pick"
+        return _Answer(raw, arm, expected, ideas=said.ideas)
 
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
         return prompter.prompt(self.memory, self.slate, self.arms, context=context)
@@ -115,6 +117,7 @@ class _Task:
             "arm": answer.arm if self.slate.at(changes) is None else "pick",
             "expected": answer.expected,
             "prediction": self.slate.prediction(changes),
+            "ideas": answer.ideas,
         }
 
 
@@ -276,7 +279,8 @@ class LlmProposer:
                 checked = self._rails.check(answer.raw, memory.reference, memory.tried)
                 verdict = checked.verdict
                 if verdict.allowed:
-                    answer = replace(answer, proposal=checked.proposal)
+                    ideas = tuple(self._allowed(answer.ideas, memory))
+                    answer = replace(answer, proposal=checked.proposal, ideas=ideas)
                 elif verdict.rail == "novelty" and checked.proposal and isinstance(task, _Task):
                     used = "; ".join(tried_values(memory, checked.proposal.changes))
             except ReplyError as error:
@@ -294,6 +298,15 @@ class LlmProposer:
         )
         why = "; ".join(filter(None, (_why(attempt), used)))
         return _Judged(attempt, answer, why)
+
+    def _allowed(
+        self, ideas: Iterable[Mapping[str, Scalar]], memory: Memory
+    ) -> Iterator[Mapping[str, Scalar]]:
+        for changes in ideas:
+            raw = json.dumps({"changes": changes, "reason": ""})
+            checked = self._rails.check(raw, memory.reference, memory.tried)
+            if checked.config is not None and checked.proposal is not None:
+                yield checked.proposal.changes
 
     def _error(self, message: str, prompt: Prompt, attempts: list[Attempt]) -> ProposerError:
         return ProposerError(

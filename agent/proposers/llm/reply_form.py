@@ -12,8 +12,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agent.menu.replies import OWN
-from agent.proposers.base import Memory
+from agent.menu.replies import MAX_IDEAS, OWN
+from agent.proposers.base import FEW_CHANGES, Memory
 from agent.proposers.contrasts import contrast
 from agent.proposers.draws import against_reference, rng_for
 from agent.proposers.surrogate.scales import LAST, is_ordered
@@ -39,7 +39,8 @@ DRAWS = 200
 
 def proposal_schema(memory: Memory) -> dict[str, Any]:
     """Return the JSON schema of a proposal, for structured output."""
-    return _object({"reason": _REASON, "changes": _changes_schema(memory)})
+    changes = _changes_schema(memory, memory.asked_changes)
+    return _object({"reason": _REASON, "changes": changes})
 
 
 def slate_schema(memory: Memory, names: Sequence[str], arms: Collection[Arm]) -> dict[str, Any]:
@@ -55,7 +56,9 @@ def slate_schema(memory: Memory, names: Sequence[str], arms: Collection[Arm]) ->
     }
     schema = _object(chosen)
     if "own" in arms:
-        schema["properties"]["changes"] = _changes_schema(memory)
+        schema["properties"]["changes"] = _changes_schema(memory, memory.asked_changes)
+        idea = _changes_schema(memory, min(FEW_CHANGES, memory.asked_changes))
+        schema["properties"]["ideas"] = {"type": "array", "items": idea, "maxItems": MAX_IDEAS}
     return schema
 
 
@@ -73,7 +76,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _changes_schema(memory: Memory) -> dict[str, Any]:
+def _changes_schema(memory: Memory, most: int) -> dict[str, Any]:
     now = memory.menu.knob_values(memory.reference)
     changes = [
         _object({"knob": {"type": "string", "enum": [name]}, "value": schema})
@@ -84,7 +87,7 @@ def _changes_schema(memory: Memory) -> dict[str, Any]:
         "type": "array",
         "items": {"anyOf": changes},
         "minItems": 1,
-        "maxItems": memory.asked_changes,
+        "maxItems": most,
     }
 
 

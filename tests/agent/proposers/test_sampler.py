@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -19,6 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from agent.menu.files import ProxyMenu, parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
+from agent.proposers.draws import uniform_draws
 from agent.proposers.sampler import (
     LEAST_SHARE,
     STARTUP,
@@ -36,6 +38,7 @@ from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remembe
 from tests.support.rows import failed as failed_trial
 from tests.support.searches import HERE, prior_of
 from trainer.spec import Budget
+from trajectory.proposals import Idea
 from trajectory.rules import Rules
 
 WHOLE = Rails(MENU, budget=Budget())
@@ -195,6 +198,24 @@ def test_what_came_later_is_held_against_what_was_the_reference_by_then(
     if moves:
         memory = replace(memory, reference=kept.config)
     assert far_and_near(memory) == ([], pytest.approx([-0.4, above]))
+
+
+def test_a_models_idea_is_tried_only_if_it_is_about_as_promising_as_the_searchs_own() -> None:
+    sampler = SamplerProposer(WHOLE, chance=0.0)
+    memory = replace(memory_of(40), max_changes=len(MENU.knobs))
+    promise = Promise.of(memory, Observed.of(memory.evidence), GaussianProcess.fit)
+    best = changes(sampler, replace(memory, iter=41))
+    draws = [one.changes for one in islice(uniform_draws(Random(0), memory, ""), 60)]
+    worth = promise.worth([best, *draws], promise.best_bar - promise.provable).tolist()
+    least = draws[worth.index(min(worth)) - 1]
+    assert min(worth) < 0.1 * worth[0]
+    for idea, kind in ((best, "llm"), (least, "sampler")):
+        evidence = memory.evidence.snapshot()
+        known = (Idea(changes=idea, reason="a larger rate", model="tiny"),)
+        evidence.tally = evidence.tally.model_copy(update={"ideas": known})
+        offer = sampler.propose(replace(memory, evidence=evidence, iter=42))
+        assert offer.record.kind == kind
+        assert (offer.record.model == "tiny") == (json.loads(offer.raw)["changes"] == idea)
 
 
 @pytest.mark.slow

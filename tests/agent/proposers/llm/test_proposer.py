@@ -243,6 +243,19 @@ def test_own_changes_that_repeat_a_candidate_are_a_pick_of_it() -> None:
     assert record.arm == "pick"
 
 
+def test_further_ideas_are_kept_if_the_rails_allow_them_and_refuse_no_reply() -> None:
+    memory = memory_of(20)
+    rate = [{"knob": "lr", "value": 0.00413}]
+    ideas = [rate, [{"knob": "lr", "value": 99}], "more data", [{"knob": "colour", "value": 1}]]
+    said = says(choice("B", ideas=[*ideas, [{"knob": "lr", "value": 0.00414}]]))
+    with OpenAIServer([said]) as server:
+        record = llm_at(server).choose(memory, slate_of(memory), ("pick", "own")).record
+        unasked = llm_at(server).choose(memory, slate_of(memory), ("pick",)).record
+    assert record.arm == unasked.arm == "pick"
+    assert record.ideas == ({"lr": 0.00413},), "the fifth is one too many"
+    assert unasked.ideas == ()
+
+
 @pytest.mark.parametrize("bad", [choice("Z"), choice("AB"), '{"pick": 1, "reason": ""}', "C"])
 def test_a_pick_that_names_no_candidate_is_asked_for_again(bad: str) -> None:
     memory = memory_of(20)

@@ -61,7 +61,10 @@ def test_a_choice_names_a_candidate_and_own_changes_only_where_they_are_allowed(
     assert only["properties"]["pick"]["enum"] == ["A", "B", "C", "D"]
     both = slate_schema(memory, "ABCD", ("pick", "own"))
     assert both["properties"]["pick"]["enum"] == ["A", "B", "C", "D", "own"]
-    assert both["properties"]["changes"] == proposal_schema(memory)["properties"]["changes"]
+    changes, ideas = both["properties"]["changes"], both["properties"]["ideas"]
+    assert changes == proposal_schema(memory)["properties"]["changes"]
+    assert ideas["items"]["items"] == changes["items"]
+    assert (ideas["maxItems"], ideas["items"]["maxItems"]) == (4, 3), "five changes in one reply"
     assert both["required"] == only["required"] == ["reason", "pick", "expected_delta"]
 
 
