@@ -78,9 +78,9 @@ def _narrowed(menu: ProxyMenu, toml: str, name: str, said: list[Scalar]) -> str:
         if clause := knob.why_not(value):
             raise ValueError(clause)
     document = tomlkit.parse(toml)
-    table: Any = document["knobs"][name]  # type: ignore[index]
+    table: Any = document["knobs"][name]
     if len(set(values)) == 1:
-        del document["knobs"][name]  # type: ignore[union-attr]
+        del document["knobs"][name]
         document.setdefault("constants", tomlkit.table())[name] = values[0]
     elif isinstance(domain, Range):
         table["low"], table["high"] = sorted(values)[0], sorted(values)[-1]

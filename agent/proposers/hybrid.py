@@ -7,14 +7,15 @@ Choosing the proposer is a bandit problem. Keeps are rare, so a reward of keeps 
 to tell a good model from a harmful one. Instead every turn is credited with the difference between
 its result and what a pick by chance from the same slate would come to
 (:class:`trajectory.track_record.Credit`). The arms are the search's own draw, the model's pick and
-the model's own changes. Each iteration draws from each arm's posterior (Thompson 1933), and the
-model takes part if its picks beat the search's draw. docs/search.md has the figures.
+the model's own changes. Each iteration draws from each arm's posterior (Thompson 1933), narrowed,
+and the model takes part if its picks beat the search's draw. docs/search.md has the figures.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
+from random import Random
 from statistics import NormalDist
 
 from agent.menu.rails import Rails
@@ -32,6 +33,9 @@ SAID_CHARACTERS = 300
 SHARE = 0.2
 ARMS: tuple[Arm, ...] = ("pick", "own")
 """Arms of a model that is shown a slate."""
+BOLDNESS = 0.7
+"""Share of a posterior's standard deviation that its draws have. At 1, as in Thompson's rule, they
+explore as if a night had no end."""
 
 
 class HybridProposer:
@@ -92,11 +96,21 @@ class HybridProposer:
         if self._share == 1:
             return ARMS
         rng, known = rng_for("turn", memory), memory.evidence.tally.credits
-        # Two arms' means differ by this much at first, so that one wins with the chance of a share.
-        prior = NormalDist(0, (2 / PRIOR_WEIGHT) ** 0.5).inv_cdf(self._share)
-        bar = rng.gauss(*known.get(SEARCH, Credit()).posterior())
-        won = [rng.gauss(*known.get(arm, Credit()).posterior(prior)) > bar for arm in ARMS]
+        prior = prior_mean(self._share)
+        bar = drawn(rng, known.get(SEARCH, Credit()))
+        won = [drawn(rng, known.get(arm, Credit()), prior) > bar for arm in ARMS]
         return tuple(arm for arm, wins in zip(ARMS, won, strict=True) if wins and won[0])
+
+
+def prior_mean(share: float) -> float:
+    """Return the mean credit at which an arm without turns beats another with this chance."""
+    return NormalDist(0, BOLDNESS * (2 / PRIOR_WEIGHT) ** 0.5).inv_cdf(share)
+
+
+def drawn(rng: Random, credit: Credit, prior: float = 0.0) -> float:
+    """Draw an arm's mean credit from its narrowed posterior."""
+    mean, sd = credit.posterior(prior)
+    return rng.gauss(mean, BOLDNESS * sd)
 
 
 class FallbackProposer:

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from statistics import NormalDist, fmean
+from statistics import fmean
 
+from agent.proposers.hybrid import drawn, prior_mean
 from bench.figure import Figure
-from trajectory.track_record import MOST, PRIOR_WEIGHT, Credit
+from trajectory.track_record import MOST, Credit
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
-MODELS: Mapping[str, tuple[float, float]] = {"harmful": (-1.0, 0.8), "half-good": (0.5, 1.1)}
+MODELS: Mapping[str, tuple[float, float]] = {
+    "harmful": (-1.0, 0.8),
+    "random": (0.0, 1.1),
+    "half-good": (0.5, 1.1),
+}
 """Mean and standard deviation of a turn's credit, above chance."""
 CHANCE_SD = 1.1
 EARLY_ERROR, FADES = -0.7, 30
 """The surrogate's error before it knows failures, and the iterations in which it fades."""
 STAGES = (20, 40, 100)
-REPEATS = 200
+REPEATS = 1000
 
 
 def taken_by(rng: Random, share: float, model: tuple[float, float]) -> list[int]:
     """Return the model's turns after each stage of one night."""
     search, pick = Credit(), Credit()
-    prior = NormalDist(0, (2 / PRIOR_WEIGHT) ** 0.5).inv_cdf(share)
+    prior = prior_mean(share)
     taken, stages = 0, []
     for iteration in range(1, STAGES[-1] + 1):
-        chosen = rng.gauss(*pick.posterior(prior)) > rng.gauss(*search.posterior())
+        chosen = drawn(rng, pick, prior) > drawn(rng, search)
         error = EARLY_ERROR * max(0.0, 1 - iteration / FADES)
         credit = error + (rng.gauss(*model) if chosen else rng.gauss(0, CHANCE_SD))
         credit = min(max(credit, -MOST), MOST)
