@@ -30,7 +30,6 @@ def suggest(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="New menu file to write, besides the diff.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Ask the language model which knobs your directions narrow, and print the menu's diff.
@@ -72,4 +71,4 @@ def suggest(
         if not diff:
             typer.echo("the directions narrow no knob")
     if out is not None:
-        write_new(out, found.toml, replace=force, error=MenuError)
+        write_new(out, found.toml, error=MenuError)
