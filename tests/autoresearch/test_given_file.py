@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.menu.files import load_menu
-from agent.proposers.choice import _text as read_program
+from agent.proposers.choice import program_text as read_program
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import (
     AutoresearchError,
