@@ -45,7 +45,7 @@ class Loop:
     watcher: Watcher
     stop: StopRequest
     meter: Meter
-    asks_ahead: bool = False
+    asks_early: bool = False
     """Whether to ask a slow proposer during the trials before its own, without their results."""
     asking: Asking | None = None
     """Asks for proposals; None: the loop itself, or a thread beside running trials."""
@@ -75,8 +75,8 @@ class Loop:
         self._afterwards = Afterwards(self.scribe, self._files, self._queue, self.watcher)
         self._numbers = Numbers(set())
         if self.asking is None:
-            aside = self.asks_ahead or self.runner.places > 1
-            self.asking = AskedInThread(self.runner.wake.set) if aside else AskedNow()
+            waits = not self.asks_early and self.runner.places == 1
+            self.asking = AskedNow() if waits else AskedInThread(self.runner.wake.set)
 
     def run(self, goal: Goal) -> str:
         """Run until the campaign has reached its goal, and return the reason the loop stopped.
@@ -131,10 +131,10 @@ class Loop:
             if iteration is None:
                 return
             self._scheduler.start(iteration)
-        if self.asks_ahead and not self._asking.busy and not self._left and self._may_begin(1):
+        if self.asks_early and not self._asking.busy and not self._left and self._may_begin(1):
             self._ask()
 
-    def _may_begin(self, ahead: int = 0) -> bool:
+    def _may_begin(self, more: int = 0) -> bool:
         in_flight = self._scheduler.iterations
         if not in_flight:
             with self._scheduler.outlasting():
@@ -145,7 +145,7 @@ class Loop:
         elif pause_requested(self.campaign.directory):
             return False
         most = self.runner.places + 1 if self.runner.places > 1 else 1
-        if self._scheduler.is_held or len(in_flight) >= most + ahead:
+        if self._scheduler.is_held or len(in_flight) >= most + more:
             return False
         return self._goal.leaves_room(self._work, len(in_flight))
 

@@ -185,7 +185,7 @@ def _work(
         watcher=watcher,
         stop=session.stop,
         meter=session.sampler,
-        asks_ahead=choice.is_slow,
+        asks_early=choice.is_slow,
     )
     if isinstance(session.executor, Lanes):
         session.executor.on_loss = partial(_tell_loss, display.note, notifier, facts.directory)

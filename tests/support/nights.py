@@ -61,7 +61,7 @@ def work(
     rules: Rules | None = None,
     proposer: Callable[[Rails], Proposer] = RandomProposer,
     at_trial: Callable[[str, StopRequest], None] = lambda _trial, _stop: None,
-    asks_ahead: bool = False,
+    asks_early: bool = False,
 ) -> str:
     """Start or resume the campaign in ``directory`` until the goal; return why it ended."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def work(
         stop = StopRequest()
         watcher = Onlooker(campaign, stop, at_trial)
         loop = put_together(
-            campaign, proposer, settings.rules(), executor, watcher, stop, asks_ahead=asks_ahead
+            campaign, proposer, settings.rules(), executor, watcher, stop, asks_early=asks_early
         )
         return loop.run(goal)
 

@@ -103,7 +103,7 @@ def test_on_one_lane_a_model_thinks_while_a_trial_runs_and_the_trial_does_not_wa
         def model(rails: Rails) -> LlmProposer:
             return LlmProposer(Endpoint(server.url, "tiny"), rails, Prompter(rails.budget))
 
-        work(tmp_path, Goal(iterations=2), proposer=model, at_trial=trial_ended, asks_ahead=True)
+        work(tmp_path, Goal(iterations=2), proposer=model, at_trial=trial_ended, asks_early=True)
         asked = [json.dumps(body["messages"]) for body in server.chats]
     rows = iterations()
     assert [row["proposal"]["changes"]["lr"] for row in rows] == [0.002, 0.003]

@@ -128,7 +128,7 @@ def put_together(
     watcher: Account,
     stop: StopRequest | None = None,
     *,
-    asks_ahead: bool = False,
+    asks_early: bool = False,
 ) -> Loop:
     """Return the loop that works on this campaign."""
     rails = Rails(
@@ -153,9 +153,9 @@ def put_together(
         watcher=watcher,
         stop=stop,
         meter=_NoMeter(),
-        asks_ahead=asks_ahead,
+        asks_early=asks_early,
         # proposing takes no simulated time either
-        asking=None if asks_ahead else AskedNow(),
+        asking=None if asks_early else AskedNow(),
     )
 
 
