@@ -70,6 +70,8 @@ _GIVEN = (
     ),
 )
 """Names, whether their values are numbers, and the placeholder to use."""
+_WHATEVER_THE_DEFAULT = {"{seed}", "{threads}", "{device}", "{out}"}
+"""Placeholders that also replace a default that the script computes, such as the time."""
 _SAVED_FILE = r"(save|save model|model)( path| file| to)?"
 
 
@@ -94,7 +96,7 @@ def given_by(option: Option) -> str:
     """Return the placeholder that the loop fills for an option, such as ``{seed}`` or ``{out}``;
     empty if it fills none."""
     default = option.default
-    if option.left:
+    if option.left and not (option.left.startswith("its default") and option.argument):
         return ""
     is_number = isinstance(default, int | float)
     if isinstance(default, bool):
@@ -103,7 +105,10 @@ def given_by(option: Option) -> str:
         if re.fullmatch(pattern, words_of(option.name)) and (
             default is None or numbers == is_number
         ):
-            return "" if isinstance(default, float) and given != "{seconds}" else given
+            is_unknown = bool(option.left) and given not in _WHATEVER_THE_DEFAULT
+            return (
+                "" if (isinstance(default, float) and given != "{seconds}") or is_unknown else given
+            )
     if isinstance(default, str) and re.fullmatch(_SAVED_FILE, words_of(option.name)):
         file = PurePosixPath(default).name
         return f"{{out}}/{file}" if "." in file and not set(file) & set("{}") else ""

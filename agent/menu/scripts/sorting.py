@@ -87,7 +87,7 @@ def sorted_options(script: Script) -> list[Place]:
     steps = "" if _skips_last(script) else _steps_option(script.options)
     places: list[Place] = []
     for option in script.options:
-        template = "" if option.left else _template(option, steps)
+        template = _template(option, steps)
         if template:
             places.append(Given(option, template))
         else:

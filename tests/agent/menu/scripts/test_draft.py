@@ -165,11 +165,15 @@ def test_what_the_script_cannot_start_without_is_in_the_command(tmp_path: Path) 
     script.write_text(
         _HEAD + _LR + 'p.add_argument("--train", default=os.environ.get("TRAIN"))\n'
         'p.add_argument("--jobs", type=int, default=os.cpu_count())\n'
+        'p.add_argument("--out", default=os.environ.get("OUT"))\n'
+        'p.add_argument("--seed", type=int, default=int(time.time()))\n'
         'p.add_argument("--max-depth", type=int)\np.add_argument("--eta", type=float)\n' + _TAIL,
         encoding="utf-8",
     )
     menu, _ = drafted(script, "--", "--train=a", "--jobs=1", "--max-depth", "5", "--eta=1e-1")
     assert menu.constants == {"train": "a"}
+    assert menu.trainer is not None
+    assert {"--out={out}", "--seed={seed}"} <= set(menu.trainer.command)
     assert {"max_depth": 5, "eta": 0.1}.items() <= menu.defaults.items()
 
 
