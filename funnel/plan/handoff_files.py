@@ -25,6 +25,7 @@ from funnel.plan.checks import (
     SHORT_WARMUP,
     PreflightLimits,
 )
+from funnel.plan.code_patch import CODE_FILE, code_patch
 from funnel.plan.handoff import Handoff
 from funnel.plan.megatron_flags import CHECKED_AGAINST, MUP_SINCE, flag_words, precision_flags
 from funnel.plan.recipe import Recipe
@@ -60,6 +61,8 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
         **dict(_stress_pictures(plan)),
     }
+    if plan.winner.projection.source.code:
+        files[CODE_FILE] = code_patch(plan.winner.projection.source).encode()
     for recipe in (*plan.recipes, *(phase.recipe for phase in plan.phases)):
         files[recipe.file] = json_bytes(recipe.model_dump(mode="json", exclude={"layouts"}))
         files[recipe.script] = pages.render("launch_megatron.sh.j2", recipe)

@@ -11,6 +11,7 @@ from funnel.forecast.ladder.words import power_lines
 from funnel.ladder.plan import RULES
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
+from funnel.plan.code_patch import CODE_FILE
 from funnel.plan.layout import USABLE
 from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
 from funnel.plan.projection import Projection
@@ -47,6 +48,11 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
         yield "Megatron-LM's LayerNorm has a bias that the proxies' had not"
     if booking.target.positions == projection.source.positions == "rotary":
         yield _rotary_base(booking.target.rope_base, projection.source.rope_base)
+    if code := projection.source.code:
+        yield (
+            f"Megatron-LM's flags cannot carry {', '.join(code)}: the launch trains without it "
+            f"until you patch Megatron-LM and test the patch against {CODE_FILE}"
+        )
     yield from _doubts(case, winner, forecast)
     yield from _not_measured(winner, booking)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
@@ -31,7 +32,8 @@ from autoresearch.values import (
     Scalar,
     explain,
 )
-from trainer.code import SLOTS, Slot, check_statically, normalize
+from autoresearch.words import CODE, code_diff
+from trainer.code import SLOTS, Slot, check_statically, normalize, slot_of
 
 Activation: TypeAlias = Literal["gelu", "swiglu", "geglu", "relu2"]
 GATED_ACTIVATIONS: frozenset[str] = frozenset({"swiglu", "geglu"})
@@ -54,6 +56,10 @@ class BaseConfig(Frozen):
     @abstractmethod
     def value(self, name: str) -> Any:
         """Return the value of one field; None if it has none."""
+
+    def function(self, name: str, source: str) -> str:
+        """Return the code of a field with this value."""
+        return source
 
     @property
     @abstractmethod
@@ -229,6 +235,12 @@ class Config(_WithCode):
         sources = {slot.key: getattr(self, slot.key) for slot in SLOTS.values()}
         return {key: source for key, source in sources.items() if source}
 
+    def function(self, name: str, source: str) -> str:
+        """Return the source of a slot's function, or of what is built in if it is empty."""
+        slot = slot_of(name)
+        body = slot.body(getattr(self, slot.chosen_by, ""))
+        return source or normalize(slot, body or "")
+
     @property
     def gated(self) -> bool:
         """Whether the feed-forward block has a second branch, gated by its first one."""
@@ -318,6 +330,19 @@ def make_config(values: dict[str, Any]) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise SpecError(f"no such config can be trained: {explain(error)}") from error
+
+
+def code_diffs(config: BaseConfig, before: Mapping[str, Scalar | None]) -> dict[str, list[str]]:
+    """Return a small diff of each function that a config changes, by field.
+
+    :param before: values of the config that it is compared with.
+    """
+    pairs = {
+        name: (config.function(name, str(before.get(name) or "")), config.function(name, str(now)))
+        for name, now in config.said.items()
+        if name.startswith(CODE)
+    }
+    return {name: code_diff(*pair) for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def difference(config: AnyConfig, baseline: AnyConfig | None) -> dict[str, Scalar]:

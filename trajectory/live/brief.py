@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from autoresearch.values import Frozen, Scalar
+from autoresearch.words import brief
 from trainer.spec import Direction, TrialFailed
 from trajectory.confirmed import ConfirmedConfig
 from trajectory.evidence import Evidence
@@ -133,7 +134,9 @@ def brief_of(row: IterationRow) -> Brief:
         at=row.at,
         proposer=row.proposer.name,
         action=decision.action,
-        changes=row.proposal.changes if row.proposal else {},
+        changes={name: brief(name, one) for name, one in row.proposal.changes.items()}
+        if row.proposal
+        else {},
         config_hash=row.config_hash,
         objective=_finite(decision.estimate_objective),
         stderr=_finite(decision.stderr),

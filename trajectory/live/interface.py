@@ -12,7 +12,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from autoresearch.errors import AutoresearchError
 from autoresearch.values import Frozen, Scalar
-from trainer.spec import CurvePoint
+from autoresearch.words import brief
+from trainer.spec import CurvePoint, code_diffs
 from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
@@ -174,6 +175,17 @@ def iteration(watched: Named, number: int) -> IterationRow:
     return row
 
 
+@router.get("/api/campaigns/{name}/iterations/{number}/code")
+def code(board: TheBoard, watched: Named, number: int) -> dict[str, str]:
+    """Return a small diff of each function that the iteration changed, by code knob."""
+    row = iteration(watched, number)
+    with board.lock:
+        known = watched.follower.evidence.configs.get(row.decision.reference_hash or "")
+    if row.config is None or known is None:
+        return {}
+    return {name: "\n".join(d) for name, d in code_diffs(row.config, known.config.said).items()}
+
+
 @router.get("/api/campaigns/{name}/top")
 def top(
     board: TheBoard, watched: Named, k: Annotated[int, Query(ge=1, le=100)] = 10
@@ -301,8 +313,8 @@ def _summary(watched: Watched) -> CampaignSummary:
 def _changed(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
     """Return the values of ``after`` that differ from those of ``before``; None for one that it
     lacks."""
-    names = {**before, **after}
-    return {name: after.get(name) for name in names if after.get(name) != before.get(name)}
+    names = [name for name in {**before, **after} if after.get(name) != before.get(name)]
+    return {name: brief(name, after[name]) if name in after else None for name in names}
 
 
 def _running(watched: Watched, trial: str, step: int) -> RunningNow | None:

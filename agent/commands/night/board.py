@@ -37,6 +37,8 @@ class Board:
     fidelity: Sequence[str] = ()
     confirmed: Sequence[str] = ()
     """Lines on the confirmation of the search's choice, or that there is none."""
+    code: Sequence[str] = ()
+    """A small diff of each function that a config changes, from the baseline."""
     fresh: Sequence[str] = ()
     """The confirmation of each config; empty for a config without one."""
 

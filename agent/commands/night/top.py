@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,7 @@ from agent.workbench.places import (
 )
 from autoresearch.words import changes_text, counted, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
-from trainer.spec import BPB, AnyConfig, Measure, difference
+from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
@@ -72,6 +73,8 @@ def top(
             console.print(Text(text, style="bold"), soft_wrap=True)
         for line in table(board):
             console.print(line, soft_wrap=True)
+        for line in board.code:
+            console.print(Text(line, style={"-": "red", "+": "green"}.get(line[4:5], "")))
         console.print(Text(board.legend, style="dim"))
     else:
         console.print(Text(board.nothing))
@@ -104,16 +107,19 @@ def own_board(directory: Path, k: int) -> Board:
     of_config = latest_of(found)
     fresh = [of_config.get(entry.config_hash) for entry in ranked]
     differences = [difference(entry.config, baseline) for entry in ranked]
+    before = baseline.said if baseline else {}
+    diffs = [code_diffs(entry.config, before) if baseline else {} for entry in ranked]
     configs = [
         entry.model_dump(mode="json")
         | measure.fields(entry.objective, entry.objective_lo, entry.objective_hi)
         | {
             "rank": place,
             "vs_baseline": versus,
+            "code": diff,
             "confirmed": said.model_dump(mode="json") if said else None,
         }
-        for place, (entry, versus, said) in enumerate(
-            zip(ranked, differences, fresh, strict=True), start=1
+        for place, (entry, versus, said, diff) in enumerate(
+            zip(ranked, differences, fresh, diffs, strict=True), start=1
         )
     ]
     return Board(
@@ -138,6 +144,7 @@ def own_board(directory: Path, k: int) -> Board:
         },
         note=reading.note,
         unranked=str(unranked),
+        code=list(_code_lines(diffs)),
         incumbent=_incumbent(row, ranked, incumbent) if row and ranked else None,
         fidelity=[
             *(fidelity_lines(tested) if tested else ()),
@@ -146,6 +153,14 @@ def own_board(directory: Path, k: int) -> Board:
         confirmed=_confirmed(found[0] if found else None, ranked, baseline),
         fresh=[_fresh(said) for said in fresh],
     )
+
+
+def _code_lines(diffs: list[dict[str, list[str]]]) -> Iterator[str]:
+    """Yield the diffs of each config, with a heading that names its rank."""
+    for place, changed in enumerate(diffs, start=1):
+        for name, lines in changed.items():
+            yield f"{place:>3} {name}"
+            yield from (f"    {line}" for line in lines)
 
 
 def _confirmed(

@@ -664,6 +664,8 @@ async function open(row, iter, status) {
   add("verdict", whole.verdict.allowed ? "" : `${whole.verdict.rail}: ${whole.verdict.why}`);
   add("decision", whole.decision.explanation);
   add("trials", whole.trials.map((one) => `${one.trial_id} ${one.role} seed ${one.seed}: ${one.result.status === "scored" ? one.result.score.toFixed(status.digits) : one.result.status === "ok" ? `${score(one.result.val_bpb, status)} bpb, ${one.result.peak_mem_gib.toFixed(2)} GiB, ${Math.round(one.result.tokens_per_s)} tokens/s` : `${one.result.status}, ${one.result.message}`}`).join("\n"));
+  const code = Object.keys(whole.proposal?.changes ?? {}).some((knob) => knob.startsWith("code.")) ? await ask(`${place(selected)}/iterations/${iter}/code`) : {};
+  Object.entries(code).forEach(([knob, diff]) => add(knob, diff));
   add("config", whole.config ? changesText(whole.config.values ?? whole.config) : "");
   whole.proposer.attempts.forEach((one, index) => add(`reply ${index + 1}${one.error ? `: ${one.error}` : ""}`, one.raw));
   more.append(cell);

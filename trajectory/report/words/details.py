@@ -16,7 +16,7 @@ from typing import Any
 
 from autoresearch.values import Scalar
 from autoresearch.words import duration_text
-from trainer.spec import BPB, Measure, TrialFailed
+from trainer.spec import BPB, Measure, TrialFailed, code_diffs
 from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.report.words.text import shown
 from trajectory.report.words.wording import value_text
@@ -152,11 +152,14 @@ def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ..
     it asked for."""
     asked: Mapping[str, Scalar] = row.proposal.changes if row.proposal else {}
     after = row.config.said if row.config else {**before, **asked}
+    diffs = code_diffs(row.config, before) if row.config else {}
     names = [*asked, *(name for name in after if name not in asked)]
+    changed = [name for name in names if after.get(name) != before.get(name) or name in asked]
     return tuple(
-        Change(shown(name), cell(before.get(name)), cell(after.get(name)))
-        for name in names
-        if after.get(name) != before.get(name) or name in asked
+        Change(shown(name), "", shown("\n".join(diffs[name])))
+        if name in diffs
+        else Change(shown(name), cell(before.get(name)), cell(after.get(name)))
+        for name in changed
     )
 
 
