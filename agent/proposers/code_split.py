@@ -57,16 +57,20 @@ class CodeSplit:
         if not knobs or code < numbers:
             return self._numbers.propose(memory)
         used = [name for name, knob in knobs.items() if knob.built_in(memory.reference) is not None]
-        offer = self._library.propose(memory)
-        is_new = offer.record.kind == LIBRARY
-        if self._writer is None or not used or (is_new and rng.random() >= WRITER_SHARE):
-            return _for_code(offer) if is_new else offer
+        writer = self._writer if used else None
+        # The library is asked only if its offer may be used: the rails run every function.
+        if writer is None or rng.random() >= WRITER_SHARE:
+            offer = self._library.propose(memory)
+            if offer.record.kind == LIBRARY:
+                return _for_code(offer)
+            if writer is None:
+                return offer
         try:
-            return _for_code(self._writer.write(memory, rng.choice(used)))
+            return _for_code(writer.write(memory, rng.choice(used)))
         except MachineryError:
             raise
         except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
-            return _for_code(standing_in(offer, error))
+            return _for_code(standing_in(self._library.propose(memory), error))
 
 
 def _for_code(offer: Offer) -> Offer:
