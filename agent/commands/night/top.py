@@ -73,8 +73,8 @@ def top(
             console.print(Text(text, style="bold"), soft_wrap=True)
         for line in table(board):
             console.print(line, soft_wrap=True)
-        for line in board.code:
-            console.print(Text(line, style={"-": "red", "+": "green"}.get(line[4:5], "")))
+        for shown in board.code:
+            console.print(Text(shown, style={"-": "red", "+": "green"}.get(shown[4:5], "")))
         console.print(Text(board.legend, style="dim"))
     else:
         console.print(Text(board.nothing))
