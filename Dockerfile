@@ -28,6 +28,7 @@ COPY funnel funnel
 COPY trainer trainer
 COPY trajectory trajectory
 COPY proposer_prompts proposer_prompts
+COPY docs/*.md docs/
 RUN export PIP_BREAK_SYSTEM_PACKAGES=1 \
  && python="$(docker/base_python.sh)" \
  && "$python" -m pip install --no-cache-dir --no-deps . \

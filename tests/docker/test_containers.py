@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 
@@ -101,12 +102,13 @@ def test_the_dockerfile_copies_everything_the_package_is_built_from() -> None:
     import tomllib
 
     document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    wheel = document["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    wheel = document["tool"]["hatch"]["build"]["targets"]["wheel"]
+    lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+    copied = [place for line in lines if line.startswith("COPY ") for place in line.split()[1:-1]]
     ignore = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
-    for package in wheel:
-        assert f"COPY {package} {package}" in dockerfile
-        assert f"!{package}" in ignore
+    for needed in [*wheel["packages"], *wheel["force-include"]]:
+        assert any(fnmatch(needed, place) for place in copied), needed
+        assert any(fnmatch(needed, line.removeprefix("!")) for line in ignore[1:]), needed
 
 
 def test_the_build_tries_the_command_as_the_user_who_runs_it() -> None:

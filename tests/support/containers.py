@@ -117,7 +117,7 @@ class Engine:
         self._namespace.stdout.readline()
 
     def __call__(
-        self, *command: str | Path, timeout_s: float = 600, check: bool = True, **variables: str
+        self, *command: str | Path, timeout_s: float = 3600, check: bool = True, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Run ``command`` with the engine's storage; ``variables`` are its environment's too."""
         done = subprocess.run(
