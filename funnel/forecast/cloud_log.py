@@ -15,12 +15,15 @@ from typing import Literal
 
 from autoresearch.errors import HandoffError
 from autoresearch.given_file import read_given
-from funnel.forecast.cloud_rows import LOSS_NAMES, STEP_NAMES, Row, as_number, log_rows
-
-TOKEN_NAMES = (
-    "tokens", "consumed_tokens", "train_tokens", "tokens_seen", "total_tokens", "num_tokens",
-)  # fmt: skip
-BPB_NAMES = ("bpb", "bits_per_byte", "train_bpb")
+from funnel.forecast.cloud_rows import (
+    BPB_NAMES,
+    LOSS_NAMES,
+    STEP_NAMES,
+    TOKEN_NAMES,
+    Row,
+    as_number,
+    log_rows,
+)
 
 Unit = Literal["nats_per_token", "bits_per_byte"]
 
@@ -128,7 +131,8 @@ class _Reader:
             columns = ", ".join(sorted(self._columns))[:200] or "none"
             raise HandoffError(
                 f"{self._path} has no losses (columns: {columns}); it needs {STEP_NAMES[0]} or "
-                f"{TOKEN_NAMES[0]}, and {LOSS_NAMES[0]} in nats a token or {BPB_NAMES[0]}"
+                f"{TOKEN_NAMES[0]}, and {LOSS_NAMES[0]} in nats a token or {BPB_NAMES[0]}; the "
+                "losses of evaluations do not count"
             )
         return CloudLog(tuple(self._points), self._unit, self._repeated)
 

@@ -23,6 +23,10 @@ LOSS_NAMES = (
     "loss", "train_loss", "lm_loss", "training_loss", "nll", "reduced_train_loss", "train_lm_loss",
     "train_loss_step", "loss_train", "loss_metrics_global_avg_loss",
 )  # fmt: skip
+TOKEN_NAMES = (
+    "tokens", "consumed_tokens", "train_tokens", "tokens_seen", "total_tokens", "num_tokens",
+)  # fmt: skip
+BPB_NAMES = ("bpb", "bits_per_byte", "train_bpb")
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _FIGURE = (
@@ -156,13 +160,14 @@ def _csv_rows(lines: list[str], unfinished: str, first: str) -> Iterator[Row]:
     for name in {*STEP_NAMES, *LOSS_NAMES}:
         if names.count(name) > 1:
             raise csv.Error(f"{names.count(name)} columns are {name}, of several runs perhaps")
+    is_table = not {*STEP_NAMES, *TOKEN_NAMES, *LOSS_NAMES, *BPB_NAMES}.isdisjoint(names)
     for record in records:
         if not record:
             continue
         if len(record) == len(names):
             cells = map(_point, record) if delimiter == ";" else record
             yield records.line_num, dict(zip(names, cells, strict=True))
-        elif records.line_num <= len(lines):
+        elif is_table and records.line_num <= len(lines):
             yield records.line_num, None
 
 

@@ -194,6 +194,7 @@ def test_losses_that_are_not_finite_are_kept(tmp_path: Path) -> None:
         ("epoch 1 step 90 loss 4\nepoch 2 step 10 loss 3\n", "begin anew with each epoch"),
         ("step 10: eval | loss 4.2\nvalidate step: 20  loss: 4.1\n", "no losses"),
         ("step 10 val loss 4.2\n", "no losses"),
+        ("import os, sys\nstep:10/20 val_loss:4.2\nprint(1, 2, 3)\n", "no losses"),
         ("run,tag,step,value\na,lr,1,0.1\n", "no losses"),
         ("", r"no losses"),
         ("\n\n", r"no losses"),
