@@ -29,6 +29,7 @@ def main(
     try:
         trial_dir = _directory(spec.parent if out is None else out)
         result = run_trial(_read(spec), trial_dir)
+        assert result is not None, "the whole trial ran here"
         try:
             replace_file(trial_dir / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
         except OSError as error:

@@ -20,7 +20,7 @@ checked, so they do not count toward ``max_changes``, and the record lists them 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,6 +91,9 @@ class Rails:
         self.budget = budget
         self.max_changes = len(menu.knobs) if max_changes is None else max_changes
         self.memory = memory
+        self.run_code: Callable[[Config], str] | None = None
+        """Runs a config's functions in a sandbox and returns what is wrong; None: the rail is off.
+        """
         self.form: Form = form
 
     def check(
@@ -118,6 +121,7 @@ class Rails:
             self._memory(config)
             if not replicate:
                 self._novelty(config, reference, tried)
+            self._code_run(config)
         except _RefusedError as refused:
             return Checked(refused.verdict, _proposal(reply, restated), None)
         return Checked(Verdict(allowed=True), _proposal(reply, restated), config)
@@ -191,6 +195,12 @@ class Rails:
                 f"the config would need about {predicted_gib:.2f} GiB of the {limit_gib:.2f} GiB "
                 "available; make the batch, the sequence or the model smaller",
             )
+
+    def _code_run(self, config: AnyConfig) -> None:
+        if self.run_code is None or not isinstance(config, Config):
+            return
+        if why := self.run_code(config):
+            raise _RefusedError("code_run", why)
 
     def _novelty(self, config: AnyConfig, reference: AnyConfig, tried: Container[str]) -> None:
         if config == reference:

@@ -196,6 +196,7 @@ class Campaign(Closing):
             train_tokens=self._train_tokens,
             limits=limits,
             command=self.command,
+            scored_apart=bool(self.menu.code_knobs),
         )
 
     def schedule(self, config: AnyConfig) -> RunSchedule:

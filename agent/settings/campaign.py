@@ -76,6 +76,14 @@ class _Search(Frozen):
         description="Largest number of knobs a proposal may change. Default: all; a model is asked "
         "for at most eight.",
     )
+    code_price: Annotated[float, AsOption(built_in=True, by_set=True)] = Field(
+        2.0,
+        ge=1,
+        le=1000,
+        description="Largest time and memory of a code knob's function, as a multiple of what is "
+        "built in.",
+    )
+    """The rail ``code_run`` compares a step of a small model."""
 
 
 class _Means(Frozen):
@@ -134,6 +142,7 @@ _LEFT_OUT = (
     ("lanes", 1),
     ("executor", "local"),
     ("allow_unsandboxed", False),
+    ("code_price", 2.0),
 )
 """Values that campaign.toml leaves out, because earlier versions do not know their keys."""
 

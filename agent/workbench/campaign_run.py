@@ -43,6 +43,7 @@ from agent.workbench.session import Session
 from agent.workbench.warm_up import warm_up
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import counted
+from trainer.code_check import CodeRunner
 from trainer.executors.lanes import Lanes
 from trainer.spec import Measure, gpt
 from trainer.telemetry import TelemetrySummary
@@ -100,6 +101,8 @@ def run_campaign(
         Session.opened(directory, settings, menu, console) as session,
     ):
         rails.memory = session.memory.model
+        unsandboxed = session.campaign.settings.allow_unsandboxed
+        rails.run_code = CodeRunner(price=settings.code_price, allow_unsandboxed=unsandboxed)
         branch = GitBranch(session.campaign) if git else None
         greet(
             session,

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.accounting.declared import has_gpu_kernels
-from trainer.backends.attention import attend
+from trainer.backends.attention import attend, attend_by_scores
+from trainer.backends.coded.functions import CodeFunction, code_function
 from trainer.backends.float8 import float8_linear
 from trainer.backends.kernels.sizes import NORM_EPS
 from trainer.backends.products import linear
@@ -29,7 +30,7 @@ HeadNorm: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 class Block(nn.Module):
     """Attention, then a feed-forward block, each added to the residual stream."""
 
-    def __init__(self, config: Config, device: torch.device) -> None:
+    def __init__(self, config: Config, device: torch.device, layer: int = 0) -> None:
         super().__init__()
         self.n_head, self.n_kv_head = config.n_head, config.kv_heads
         self.head_dim = config.d_model // config.n_head
@@ -51,13 +52,27 @@ class Block(nn.Module):
         self.up_FD = empty(2 * hidden if self.gated else hidden, width, device=device)
         self.down_DF = empty(width, hidden, device=device)
         self.feed_forward_output_norm = Norm(config, device) if at_output else None
+        # Functions of a config's own; each is None unless the config has one for that slot.
+        self.layer, self.n_layer = layer, config.n_layer
+        inner = "gate" if self.gated else "activation"
+        self.activation_code = code_function(inner, config, hidden, device)
+        self.attention_residual = code_function("residual", config, width, device)
+        self.feed_forward_residual = code_function("residual", config, width, device)
+        self.scores_code = code_function("attention_scores", config, 0, device)
 
     def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
         """Transform ``x_ND``, ``batch`` sequences end to end, to the same shape."""
         attended_ND = self._attend(_normed(x_ND, self.attention_norm), batch, rotary)
-        x_ND = x_ND + self._branch(_normed(attended_ND, self.attention_output_norm))
+        branch_ND = self._branch(_normed(attended_ND, self.attention_output_norm))
+        x_ND = self._add(x_ND, branch_ND, self.attention_residual)
         fed_ND = self._feed_forward(_normed(x_ND, self.feed_forward_norm))
-        return x_ND + self._branch(_normed(fed_ND, self.feed_forward_output_norm))
+        branch_ND = self._branch(_normed(fed_ND, self.feed_forward_output_norm))
+        return self._add(x_ND, branch_ND, self.feed_forward_residual)
+
+    def _add(self, x_ND: Tensor, branch_ND: Tensor, code: CodeFunction | None) -> Tensor:
+        if code is None:
+            return x_ND + branch_ND
+        return code(x_ND, branch_ND, self.layer, self.n_layer)  # type: ignore[no-any-return]
 
     def _branch(self, y_ND: Tensor) -> Tensor:
         """Return what half a block adds to the residual stream."""
@@ -84,11 +99,18 @@ class Block(nn.Module):
         q_BHTK, k_BGTK, v_BGTK = (x_BTHK.transpose(1, 2) for x_BTHK in (q_BTHK, k_BTGK, v_BTGK))
         if rotary is not None:
             q_BHTK, k_BGTK = rotary(q_BHTK), rotary(k_BGTK)
-        y_BHTK = attend(q_BHTK, k_BGTK, v_BGTK)
+        if self.scores_code is None:
+            y_BHTK = attend(q_BHTK, k_BGTK, v_BGTK)
+        else:
+            y_BHTK = attend_by_scores(q_BHTK, k_BGTK, v_BGTK, self.scores_code)
         return y_BHTK.transpose(1, 2).reshape(qkv_NR.shape[0], -1)
 
     def _feed_forward(self, x_ND: Tensor) -> Tensor:
-        hidden_NF = activate(self._linear(x_ND, self.up_FD), self.activation)
+        up = self._linear(x_ND, self.up_FD)
+        if self.activation_code is None:
+            hidden_NF = activate(up, self.activation)
+        else:
+            hidden_NF = self.activation_code(*(up.chunk(2, dim=-1) if self.gated else (up,)))
         return self._linear(hidden_NF, self.down_DF)
 
 
@@ -122,11 +144,14 @@ class Norm(nn.Module):
         super().__init__()
         self.rms = config.norm == "rmsnorm"
         self.gain_D = empty(config.d_model, device=device)
+        self.code = code_function("norm", config, config.d_model, device)
 
     def forward(self, x_ND: Tensor) -> Tensor:
         """Return ``x_ND`` with its rows scaled to 1, times the gain."""
         shape = self.gain_D.shape
         gain_D: Tensor = self.gain_D
+        if self.code is not None:
+            return self.code(x_ND, gain_D.to(x_ND.dtype))  # type: ignore[no-any-return]
         if self.rms or has_gpu_kernels(x_ND.device):
             # The fused kernels need a single dtype. With two, RMSNorm warns and falls back to
             # several kernels, and CUDA's LayerNorm refuses.

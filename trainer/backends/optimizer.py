@@ -8,12 +8,13 @@ matrix, our own kernel updates the matrix and writes the copy too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from trainer.backends.coded.functions import CodeUpdate
 from trainer.backends.kernels import operations
 from trainer.backends.kernels.sizes import ADAM_EPS
 from trainer.backends.weights import RoundedWeight
@@ -55,7 +56,23 @@ def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
         grad_clip=config.grad_clip,
         copies=getattr(model, "copies", None),
         own_rates=_own_rates(model, config),
+        by_code=_by_code(model, config),
     )
+
+
+def _by_code(model: nn.Module, config: Config) -> list[CodeUpdate]:
+    """Return the config's own optimizer rules, with the parameters that they update."""
+    if not config.code.keys() & {"code.update", "code.update_rest"}:
+        return []
+    assert isinstance(model, HasBlocks), "only the torch backend's model runs functions"
+    rates, inner = _own_rates(model, config), set(model.block_matrices)
+    updates = []
+    for name in ("update", "update_rest"):
+        targets = [p for p in model.parameters() if (p in inner) == (name == "update")]
+        if f"code.{name}" in config.code:
+            pairs = [(p, rates.get(p, PLAIN).lr) for p in targets]
+            updates.append(CodeUpdate(config, name, pairs))
+    return updates
 
 
 class Rates(NamedTuple):
@@ -110,12 +127,17 @@ class AdamW:
         grad_clip: float,
         copies: Mapping[nn.Parameter, RoundedWeight] | None = None,
         own_rates: Mapping[nn.Parameter, Rates] | None = None,
+        by_code: Sequence[CodeUpdate] = (),
     ) -> None:
         """
         :param copies: copies of some of the parameters, which each update writes too.
         :param own_rates: rates of matrices that differ from the common learning rate and epsilon.
+        :param by_code: rules of the config's own, for the parameters that Adam leaves to them.
         """
-        every = list(parameters)
+        self._by_code = by_code
+        self._coded = [parameter for update in by_code for parameter in update.parameters]
+        all_parameters, coded = list(parameters), set(self._coded)
+        every = [p for p in all_parameters if p not in coded]
         copies, own_rates = copies or {}, own_rates or {}
         self._betas = betas
         self._grad_clip = grad_clip
@@ -132,14 +154,15 @@ class AdamW:
         self._copied_group = _Group([weight.parameter for weight in self._copied], weight_decay)
         self._copied_rates = [own_rates.get(weight.parameter, PLAIN) for weight in self._copied]
         self._step = 0
-        self._stopped = torch.zeros((), device=every[0].device)
+        self._stopped = torch.zeros((), device=all_parameters[0].device)
 
     @torch.no_grad()
     def step(self, loss: Tensor, lr: float) -> Tensor:
         """See :class:`Optimizer`; this never waits for a GPU."""
         copied = self._copied_group.take_gradients()
         gradients = [group.take_gradients() for group in self._groups]
-        norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied])
+        coded = [gradient for p in self._coded if (gradient := p.grad) is not None]
+        norms = torch._foreach_norm([*(g for group in gradients for g in group), *copied, *coded])
         grad_norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         # x - x is 0 for a finite x and NaN for any other.
         nonfinite = ((grad_norm - grad_norm) + (loss.detach() - loss.detach())).isnan()
@@ -150,6 +173,8 @@ class AdamW:
         self._step += 1
         if copied:
             self._update_copied(copied, grad_norm, lr)
+        for update in self._by_code:
+            update.step(self._grad_scale(grad_norm), self._stopped, lr, self._step)
         return grad_norm
 
     def _update(self, group: _Group, gradients: list[Tensor], grad_norm: Tensor, lr: float) -> None:

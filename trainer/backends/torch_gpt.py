@@ -35,6 +35,8 @@ from torch.nn import functional
 
 from autoresearch.errors import SpecError
 from trainer.backends.blocks import Block, Norm, Rotary, empty
+from trainer.backends.coded.functions import FORWARD_SLOTS, init_by_code, reset_parameters
+from trainer.backends.coded.head import CodedHead
 from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.fused import FusedBlock, FusedHead, copies_of
@@ -106,6 +108,8 @@ class TorchGPT(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
+        if config.code.keys() & FORWARD_SLOTS:
+            compile, kernels = False, False
         self._stream_dtype = torch.float32 if config.precision == "fp32" else torch.bfloat16
         # One function for all blocks, so that they share compiled code. Evaluation has other shapes
         # and runs uncompiled.
@@ -121,12 +125,13 @@ class TorchGPT(nn.Module):
             head_dim = width // config.n_head
             self.rotary = Rotary(config.seq_len, head_dim, device, config.rope_base)
         self.blocks: Iterable[Block] = nn.ModuleList(  # type: ignore[assignment]
-            Block(config, device) for _ in range(config.n_layer)
+            Block(config, device, layer) for layer in range(config.n_layer)
         )
         self.norm = Norm(config, device)
         self.head_VD = (
             self.embedding_VD if config.tie_embeddings else empty(vocab_size, width, device=device)
         )
+        self._coded_head = CodedHead.of(config, vocab_size, device)
         self._fused_blocks: list[FusedBlock] = []
         self._fused_head: FusedHead | None = None
         if usable_on(device) if kernels is None else kernels:
@@ -207,10 +212,15 @@ class TorchGPT(nn.Module):
             else:
                 to_residual = name.endswith(("out_DD", "down_DF"))
                 parameter.normal_(0.0, residual_std if to_residual else std)
+        init_by_code(config, self.blocks, std, residual_std)
+        reset_parameters(self)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """See :meth:`trainer.backends.base.Backend.build`."""
         x_ND, targets_N = self.hidden(tokens_BT), targets_BT.flatten()
+        if self._coded_head is not None:
+            loss: Tensor = self._coded_head(x_ND, self.head_VD, targets_N)
+            return loss if self.training else loss.view_as(targets_BT)
         head = self._fused_head
         if head is not None:
             if self.training:
@@ -222,8 +232,11 @@ class TorchGPT(nn.Module):
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
         """Return ``logits_BTV``, fp32."""
-        x_ND = self.hidden(tokens_BT)
-        return linear(x_ND, self.head_VD).float().view(*tokens_BT.shape, -1)
+        x_ND, head = self.hidden(tokens_BT), self._coded_head
+        logits_NV = (
+            linear(x_ND, self.head_VD).float() if head is None else head.logits(x_ND, self.head_VD)
+        )
+        return logits_NV.view(*tokens_BT.shape, -1)
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
         """Return the ``x_ND`` that the head reads."""

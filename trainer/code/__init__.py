@@ -6,7 +6,7 @@ slot without one runs what the trainer has built in. Nothing here imports torch 
 """
 
 from trainer.code.slots import MAX_CHARACTERS, MAX_LINES, SLOTS, Parameter, Slot, slot_of
-from trainer.code.source import CodeRefused, normalize, parameters
+from trainer.code.source import CodeRefused, function_of, normalize, parameters
 from trainer.code.statics import check_statically
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Parameter",
     "Slot",
     "check_statically",
+    "function_of",
     "normalize",
     "parameters",
     "slot_of",

@@ -102,7 +102,7 @@ SLOTS: Mapping[str, Slot] = {
         Slot(
             "activation",
             "def activation(x: Tensor) -> Tensor",
-            "Between the two products of the feed-forward block. x has shape (batch, seq, d_ff), in"
+            "Between the two products of the feed-forward block. x has shape (tokens, d_ff), in"
             " the stream's dtype (bf16, or fp32 at that precision); the result has both too.",
             "row",
             {"gelu": "return F.gelu(x)", "relu2": "return F.relu(x).square()"},
@@ -113,7 +113,7 @@ SLOTS: Mapping[str, Slot] = {
             "gate",
             "def gate(x: Tensor, y: Tensor) -> Tensor",
             "In place of activation where the feed-forward block is gated (activation swiglu or "
-            "geglu): x is the gate's branch, y the linear one, both (batch, seq, d_ff) in the "
+            "geglu): x is the gate's branch, y the linear one, both (tokens, d_ff) in the "
             "stream's dtype, as is the result.",
             "row",
             {"swiglu": "return F.silu(x) * y", "geglu": "return F.gelu(x) * y"},
@@ -123,7 +123,7 @@ SLOTS: Mapping[str, Slot] = {
         Slot(
             "norm",
             "def norm(x: Tensor, weight: Tensor) -> Tensor",
-            "Every norm of the residual stream. x has shape (batch, seq, d_model), weight "
+            "Every norm of the residual stream. x has shape (tokens, d_model), weight "
             "(d_model,) starts as ones and is learned; both, and the result, have the stream's "
             "dtype.",
             "row",
@@ -135,7 +135,7 @@ SLOTS: Mapping[str, Slot] = {
             "residual",
             "def residual(x: Tensor, branch: Tensor, layer: int, n_layer: int) -> Tensor",
             "Adds the output of attention, and then of the feed-forward block, to the stream x. "
-            "Both have shape (batch, seq, d_model) and the stream's dtype, as has the result. "
+            "Both have shape (tokens, d_model) and the stream's dtype, as has the result. "
             "layer counts from 0 to n_layer - 1.",
             "row",
             {"": "return x + branch"},

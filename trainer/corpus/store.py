@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -33,6 +33,9 @@ TOKENIZER = "tokenizer.json"
 _CORPUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
+_Tokens: TypeAlias = "np.memmap[tuple[int], np.dtype[Any]]"
+
+
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """A prepared corpus with memory-mapped, read-only tokens.
@@ -42,8 +45,8 @@ class Corpus:
     """
 
     info: CorpusInfo
-    train: np.memmap[tuple[int], np.dtype[Any]]
-    heldout: np.memmap[tuple[int], np.dtype[Any]]
+    train: _Tokens
+    heldout: _Tokens
     directory: Path
 
     def tokenizer(self) -> Tokenizer:
@@ -61,9 +64,10 @@ class Corpus:
             yield tokenizer.decode(np.asarray(tokens[start + 1 : end])).decode()
 
 
-def open_corpus(directory: Path) -> Corpus:
+def open_corpus(directory: Path, *, heldout: bool = True) -> Corpus:
     """Open a prepared corpus and check its files' sizes, without hashing.
 
+    :param heldout: False leaves out the held-out tokens, for a process that may not read them.
     :raises CorpusError: if the folder is missing, incomplete or does not match its meta.json.
     """
     try:
@@ -79,15 +83,18 @@ def open_corpus(directory: Path) -> Corpus:
         ) from error
     if info.tokenizer != "bytes" and not (directory / TOKENIZER).is_file():
         raise CorpusError(f"{directory} lacks its {TOKENIZER}; prepare it again")
+    train = _map_tokens(directory / TRAIN, info.dtype, info.train_tokens)
     return Corpus(
         info=info,
-        train=_map_tokens(directory / TRAIN, info.dtype, info.train_tokens),
-        heldout=_map_tokens(directory / HELDOUT, info.dtype, info.heldout_tokens),
+        train=train,
+        heldout=_map_tokens(directory / HELDOUT, info.dtype, info.heldout_tokens)
+        if heldout
+        else cast(_Tokens, train[:0]),
         directory=directory.absolute(),
     )
 
 
-def _map_tokens(path: Path, dtype: str, tokens: int) -> np.memmap[tuple[int], np.dtype[Any]]:
+def _map_tokens(path: Path, dtype: str, tokens: int) -> _Tokens:
     token = token_dtype(dtype)
     expected = tokens * token.itemsize
     try:

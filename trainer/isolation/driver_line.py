@@ -35,6 +35,10 @@ class DriverLine:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
+    def copy(self) -> DriverLine:
+        """Return another end of the line, which a process that is forked next keeps."""
+        return DriverLine(os.dup(self._fd))
+
     def starting(self) -> None:
         """Report that the driver is about to start."""
         os.write(self._fd, _STARTING)
@@ -60,6 +64,7 @@ class DriverLine:
         """Close the line, as every process forked from this one does."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
+        self._fd = -1  # the number may be another file's soon
 
     def _report(self, kind: bytes, text: str) -> None:
         left = kind + text.encode() + _END

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import faulthandler
 import os
+import signal
 import sys
 import time
 import traceback
@@ -21,7 +22,7 @@ from typing import Protocol
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
-from trainer.command.workspace import furnish
+from trainer.command.workspace import Reach, furnish
 from trainer.isolation.driver_line import DriverLine
 from trainer.isolation.kernel import cgroup, shared_memory
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
@@ -37,7 +38,7 @@ class TrialFunction(Protocol):
     and returns the result for the line."""
 
     def __call__(
-        self, spec: TrialSpec, trial_dir: Path, *, born: float
+        self, spec: TrialSpec, trial_dir: Path, *, born: float, **phase: str
     ) -> Measured | TrialFailed | None: ...
 
 
@@ -68,15 +69,21 @@ def live(
         scratch.mkdir()
         move_home(scratch, spec.code_cache)
         os.chdir(trial_dir)
-        reach = None
-        if spec.command is not None:
-            reach = furnish(spec.command, trial_dir)
-            has_own = shared_memory.mount_own(spec.limits.memory_gib)
-            if has_own or spec.command.shared_memory:
-                reach = replace(reach, shared_memory=shared_memory.SHARED_MEMORY)
-        sandbox.confine(spec, trial_dir, reach)
+        reach = _reach(spec, trial_dir)
+        phase: dict[str, str] = {}
+        trainer = 0
+        if spec.scored_apart:
+            trainer, line = _fork_trainer(line)
+            phase["phase"] = "score" if trainer else "train"
+        sandbox.confine(spec, trial_dir, reach, heldout=phase.get("phase") != "train")
+        if trainer and (code := _end_of(trainer)):
+            return code
         _start_device(spec, line)
-        result = run(spec, trial_dir, born=born)
+        if phase.get("phase") == "train":
+            line.close()  # the half that scores reports
+        else:
+            line.no_more()
+        result = run(spec, trial_dir, born=born, **phase)
         if result is not None:
             line.result(result.model_dump_json())
     except AutoresearchError as error:
@@ -98,6 +105,38 @@ def live(
     return 0
 
 
+def _reach(spec: TrialSpec, trial_dir: Path) -> Reach | None:
+    """Furnish a command's directory and return what it may read; None for the built-in trainer."""
+    if spec.command is None:
+        return None
+    reach = furnish(spec.command, trial_dir)
+    has_own = shared_memory.mount_own(spec.limits.memory_gib)
+    if has_own or spec.command.shared_memory:
+        return replace(reach, shared_memory=shared_memory.SHARED_MEMORY)
+    return reach
+
+
+def _fork_trainer(line: DriverLine) -> tuple[int, DriverLine]:
+    """Fork the half that trains; return its process id, or 0 in it, and the line of this half."""
+    scorer, copy = os.getpid(), line.copy()
+    trainer = os.fork()
+    if trainer == 0:
+        die_with_parent(scorer)
+        return 0, copy
+    copy.close()
+    return trainer, line
+
+
+def _end_of(trainer: int) -> int:
+    """Wait for the half that trains and return its exit code; die by the signal that killed it."""
+    _, status = os.waitpid(trainer, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+        os.kill(os.getpid(), number)
+    return os.waitstatus_to_exitcode(status)
+
+
 def _start_device(spec: TrialSpec, line: DriverLine) -> None:
     """Start a GPU's driver before anything of the config is read.
 
@@ -109,7 +148,6 @@ def _start_device(spec: TrialSpec, line: DriverLine) -> None:
         line.starting()
         started = cuda_driver.start(spec.device)
         line.up(is_unified=started.is_unified)
-    line.no_more()
 
 
 def _load(load: Callable[[], TrialFunction]) -> TrialFunction:

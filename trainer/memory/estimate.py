@@ -93,7 +93,7 @@ class AnalyticMemory:
             # Only a precision below fp32 needs main weights besides the weights.
             storage = FP32 if config.precision == "fp32" else MIXED
             return megatron(config, self.vocab_size, storage)
-        if self._on_cpu or self._compile or self._backend != "torch":
+        if self._on_cpu or self._compile or self._backend != "torch" or config.code:
             return written_out(config, self.vocab_size, on_cpu=self._on_cpu)
         return fused(config, self.vocab_size)
 

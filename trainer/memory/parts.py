@@ -55,6 +55,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from trainer.code import parameters, slot_of
 from trainer.machine.flops import block_gains, block_weights
 from trainer.memory.chunks import chunk_tokens
 from trainer.spec import Config
@@ -188,7 +189,24 @@ def parameter_count(config: Config, vocab_size: int) -> int:
     if config.positions == "learned":
         tables += config.seq_len
     matrices = tables * config.d_model + config.n_layer * block_weights(config)
-    return matrices + config.d_model + config.n_layer * block_gains(config)
+    gains = config.d_model + config.n_layer * block_gains(config)
+    return matrices + gains + _learned(config, vocab_size)
+
+
+def _learned(config: Config, vocab_size: int) -> int:
+    """Return the number of parameters that the config's own functions learn."""
+    layers = config.n_layer
+    norms = 1 + layers * (4 if config.norm_place == "sandwich" else 2)
+    uses = {"norm": (norms, config.d_model), "residual": (2 * layers, config.d_model)}
+    uses |= {"logits": (1, vocab_size), "attention_scores": (layers, 0)}
+    uses |= dict.fromkeys(("activation", "gate"), (layers, config.d_ff))
+    count = 0
+    for key, source in config.code.items():
+        slot = slot_of(key)
+        for one in parameters(slot, source):
+            places, width = uses[slot.name]
+            count += places * (width if one.is_vector else 1)
+    return count
 
 
 def _largest(moments: tuple[_Moment, ...], config: Config, update_bytes: float) -> MemoryParts:

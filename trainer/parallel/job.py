@@ -107,6 +107,8 @@ def failure_file(scratch: Path, rank: int) -> Path:
 
 
 def _refuse_what_does_not_divide(config: Config, layout: Layout) -> None:
+    if config.code:
+        raise ValueError(f"the ranks cannot run {', '.join(config.code)}; leave them empty")
     shares = (
         ("n_head", config.n_head, "tensor", layout.tensor),
         ("n_kv_head", config.kv_heads, "tensor", layout.tensor),

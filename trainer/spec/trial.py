@@ -122,6 +122,9 @@ class TrialSpec(RunSchedule):
     """Texts to score after training besides the corpus' held-out text. A trial can read only the
     files that it names."""
     # Later fields are omitted from JSON if unused, so that older specs are written unchanged.
+    scored_apart: Annotated[bool, Field(strict=True, exclude_if=lambda apart: not apart)] = False
+    """Train in a process that cannot read the texts to score, and score the saved weights in
+    another (:mod:`trainer.training.apart`). Trials of a menu with code knobs do."""
     checkpoints: Annotated[tuple[Checkpoint, ...], Field(max_length=MOST_EVALUATIONS)] = Field(
         (),
         exclude_if=lambda several: not several,

@@ -13,6 +13,7 @@ from agent.menu.files import load_menu
 from agent.menu.rails import Checked, Rails
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import json_text
+from trainer.code_check import CodeRunner
 
 MAX_LINE_BYTES = 64 << 20
 
@@ -34,6 +35,7 @@ def check(
     """
     chosen = load_menu(menu)
     rails = Rails(chosen, budget=chosen.campaign.budget, form=form)
+    rails.run_code = CodeRunner()
     typer.echo(NO_RAIL if chosen.trainer is None else NONE_OF_A_COMMAND, err=True)
     for raw in read_replies(sys.stdin.buffer):
         checked = rails.check(raw, chosen.baseline)

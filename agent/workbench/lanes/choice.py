@@ -120,5 +120,6 @@ def _spec(settings: CampaignSettings, menu: ProxyMenu, corpus: Corpus) -> TrialS
         backend=settings.backend,
         device=settings.device,
         threads=settings.threads,
+        scored_apart=bool(menu.code_knobs),
         limits=Limits(wall_s=settings.trial_wall_s, memory_gib=settings.trial_memory_gib),
     )

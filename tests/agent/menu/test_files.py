@@ -106,7 +106,7 @@ def refusal(toml: str) -> str:
 
 
 def test_two_menus_are_shipped_under_their_own_names() -> None:
-    assert shipped_menus() == ["cpu-tiny", "spark-354m"]
+    assert shipped_menus() == ["cpu-tiny", "cpu-tiny-code", "spark-354m", "spark-354m-code"]
     assert [load_menu(name).name for name in shipped_menus()] == shipped_menus()
 
 

@@ -33,9 +33,11 @@ def test_list_names_every_shipped_menu() -> None:
 
     assert [(one["name"], len(one["knobs"])) for one in listed] == [
         ("cpu-tiny", 16),
+        ("cpu-tiny-code", 27),
         ("spark-354m", 13),
+        ("spark-354m-code", 24),
     ]
-    assert listed[1]["sha256"] == SPARK.sha256
+    assert listed[2]["sha256"] == SPARK.sha256
     for name in ("cpu-tiny", "spark-354m"):
         assert name in run("list")
 

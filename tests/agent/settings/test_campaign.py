@@ -66,6 +66,7 @@ OTHERS: dict[str, Any] = {
     "baseline_seeds": 6,
     "proposer": "random",
     "max_changes": 4,
+    "code_price": 3.0,
     "z_keep": 0.5,
     "z_drop": 0.5,
     "early_stopping_threshold": 0.5,

@@ -30,7 +30,8 @@ from trainer.spec import (
     TrialSpec,
     parse_result,
 )
-from trainer.training.child import _load_kernels, refused_by_the_system, run_trial
+from trainer.training.child import refused_by_the_system, run_trial
+from trainer.training.running import _load_kernels
 
 TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
 

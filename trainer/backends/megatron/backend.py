@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from autoresearch.errors import MachineryError, SpecError
+from trainer.backends.coded.functions import refuse_code
 from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.versions import Trio, check_trio
 from trainer.spec import Config, Fp8Recipe
@@ -68,6 +69,7 @@ def _check_parts(config: Config) -> None:
 
     :raises SpecError: if the config norms outputs or scales residual branches.
     """
+    refuse_code(config, "the megatron backend")
     if config.norm_place != "pre":
         raise SpecError(
             f"Megatron-Core's layers have no norms for norm_place {config.norm_place}; choose pre,"

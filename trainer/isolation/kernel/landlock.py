@@ -79,12 +79,19 @@ class SystemPaths:
 
 
 def restrict(
-    paths: SystemPaths, spec: TrialSpec, trial_dir: Path, reach: Reach | None, abi: int
+    paths: SystemPaths,
+    spec: TrialSpec,
+    trial_dir: Path,
+    reach: Reach | None,
+    abi: int,
+    *,
+    heldout: bool = True,
 ) -> None:
     """Close everything to this process but what ``spec`` needs and its own ``trial_dir``.
 
     ``trial_dir`` is free of links. Sets no_new_privs too.
 
+    :param heldout: whether the texts that are scored are open, too.
     :param abi: the Landlock version whose rights are used, if the kernel has them.
     :raises SandboxError: if the trial lies inside what all trials may read, or the compile cache
         would open more than itself.
@@ -104,7 +111,7 @@ def restrict(
         for path, access in _of_itself(_kind_of_own(spec)):
             _allow(ruleset, path, access)
         _allow(ruleset, Path(os.devnull), _WRITE)
-        for path, access in _of_the_spec(spec, trial_dir, reach):
+        for path, access in _of_the_spec(spec, trial_dir, reach, heldout=heldout):
             _allow(ruleset, path, access)
         if spec.device.startswith("cuda"):
             for path in paths.driver.readable():
@@ -142,9 +149,15 @@ def _pin(path: Path) -> None:
 
 
 def _of_the_spec(
-    spec: TrialSpec, trial_dir: Path, reach: Reach | None
+    spec: TrialSpec, trial_dir: Path, reach: Reach | None, *, heldout: bool
 ) -> Iterator[tuple[Path, AccessFS]]:
     """Yield what this trial reads: its texts, or a command's script and its menu's paths."""
+    if reach is None and not heldout:
+        from trainer.corpus.store import META, TOKENIZER, TRAIN  # noqa: PLC0415 (numpy)
+
+        for name in (META, TRAIN, TOKENIZER):
+            yield _beside(trial_dir, Path(spec.corpus_dir).resolve()) / name, AccessFS.READ_FILE
+        return
     if reach is None:
         yield _beside(trial_dir, Path(spec.corpus_dir).resolve()), _READ
         for text in spec.texts:

@@ -214,10 +214,13 @@ class Sandbox:
             seccomp.prepare()
         return cls(layers, tasks_of_this_user(), paths)
 
-    def confine(self, spec: TrialSpec, trial_dir: Path, reach: Reach | None) -> None:
+    def confine(
+        self, spec: TrialSpec, trial_dir: Path, reach: Reach | None, *, heldout: bool = True
+    ) -> None:
         """Give up permanently all that this trial does not need. This process has one thread.
 
         :param reach: what a command may read, if one trains.
+        :param heldout: whether it may read the texts that are scored.
         :raises SandboxError: if that is impossible.
         """
         if spec.makes_code and self.layers.landlock_abi == 1:
@@ -229,7 +232,7 @@ class Sandbox:
                 check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
                 if self.layers.confine:
                     abi = self.layers.landlock_abi
-                    landlock.restrict(self.paths, spec, trial_dir, reach, abi)
+                    landlock.restrict(self.paths, spec, trial_dir, reach, abi, heldout=heldout)
                 drop_capabilities()
             if self.layers.seccomp:
                 seccomp.install(spec.device)

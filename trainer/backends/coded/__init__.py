@@ -1,0 +1,1 @@
+"""Functions of a config's own inside the torch model."""

@@ -1,0 +1,73 @@
+"""Run a config's functions on small tensors, in a sandboxed process, before a trial does.
+
+The process is confined as a trial is, reads no corpus, and ends after a time limit. It says in one
+sentence what is wrong with a function, or nothing.
+"""
+
+from __future__ import annotations
+
+from autoresearch.errors import MachineryError
+from autoresearch.values import Frozen
+from trainer.machine.throwaway_process import NoAnswer, ask
+from trainer.spec import Config
+
+MAX_PRICE = 2.0
+"""Most time and memory of a step, as a multiple of those of what is built in."""
+PATIENCE_S = 120.0
+_DECIDING = ("activation", "norm", "norm_place", "positions", "qk_norm", "schedule", "precision")
+"""Fields, besides the functions, that a verdict depends on."""
+
+
+class CodeVerdict(Frozen):
+    """Result of a check."""
+
+    why: str = ""
+    """One sentence that a model can repair its code by; empty if nothing is wrong."""
+    is_machinery: bool = False
+    """Whether the check itself could not run."""
+    time_ratio: float | None = None
+    memory_ratio: float | None = None
+
+
+class CodeRunner:
+    """Checks each set of functions once."""
+
+    def __init__(self, *, price: float = MAX_PRICE, allow_unsandboxed: bool = False) -> None:
+        self._price = price
+        self._allow_unsandboxed = allow_unsandboxed
+        self._found: dict[tuple[object, ...], str] = {}
+
+    def __call__(self, config: Config) -> str:
+        """Return what is wrong with a config's functions, in one sentence; empty if nothing.
+
+        :raises MachineryError: if the check cannot run on this machine.
+        """
+        key = (*config.code.items(), *(config.value(name) for name in _DECIDING))
+        if key not in self._found:
+            self._found[key] = check(
+                config, price=self._price, allow_unsandboxed=self._allow_unsandboxed
+            ).why
+        return self._found[key]
+
+
+def check(
+    config: Config, *, price: float = MAX_PRICE, allow_unsandboxed: bool = False
+) -> CodeVerdict:
+    """Return what is wrong with a config's functions, if it has any.
+
+    :param price: most time and memory of a step, as a multiple of those of what is built in.
+    :raises MachineryError: if the check cannot run on this machine.
+    """
+    if not config.code:
+        return CodeVerdict()
+    words = (config.model_dump_json(), str(price), str(int(allow_unsandboxed)))
+    try:
+        found = ask(CodeVerdict, "trainer.code_check.child", *words, patience_s=PATIENCE_S)
+    except NoAnswer as error:
+        return CodeVerdict(
+            why=f"{', '.join(config.code)} did not get through a few steps on small tensors "
+            f"({error}); use less time and memory"
+        )
+    if found.is_machinery:
+        raise MachineryError(found.why)
+    return found
