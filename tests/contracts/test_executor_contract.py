@@ -91,7 +91,7 @@ def submit(
 def spread(executor: Executor, trial_dir: Path) -> Job:
     """Return a trial that ignores SIGTERM, once it has three descendants."""
     hostile.arm(trial_dir, hostile.spread, stay=True, deaf=True)
-    job = executor.submit(trial_spec(wall_s=600), trial_dir)
+    job = executor.submit(trial_spec(), trial_dir)
     wait_until(lambda: (trial_dir / "pids").exists() and len(pids(trial_dir)) == 4)
     return job
 

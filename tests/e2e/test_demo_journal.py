@@ -78,7 +78,7 @@ def test_a_trial_of_the_journal_gives_its_number_again(corpus: Corpus, tmp_path:
         budget=row.budget,
         horizon_steps=row.horizon_steps,
         threads=tomllib.loads(row.menu_toml)["campaign"]["threads"],
-        limits=Limits(wall_s=600),
+        limits=Limits(wall_s=100_000),
     )
     with LocalExecutor(allow_unsandboxed=True) as executor:
         again = executor.run(spec, tmp_path / "trial").result

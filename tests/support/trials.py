@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.commands import command, command_spec
+from tests.support.commands import PATIENT_S, command, command_spec
 from tests.support.configs import config
 from tests.support.places import ROOT
 from trainer.spec import Limits, TrialOk, TrialSpec
@@ -21,7 +21,7 @@ def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> Trial
         "seed": 1,
         "corpus_dir": str(corpus_dir),
         "corpus_sha256": "0" * 64,
-        "limits": Limits(**{"wall_s": 600, **limits}),
+        "limits": Limits(**{"wall_s": PATIENT_S, **limits}),
         **changes,
     }
     return TrialSpec(**fields)

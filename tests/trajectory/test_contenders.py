@@ -19,7 +19,6 @@ def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:
     evidence = Evidence(rows_of(scores))
     assert {line.config for line in top(evidence, 10)} == {A, D}
     assert Unranked.of(evidence) == Unranked(failed=1, same=0)
-    assert str(Unranked.of(evidence)) == "not ranked: 1 config that failed on one of the seeds"
 
 
 def test_what_trained_exactly_like_another_is_that_one() -> None:
@@ -35,5 +34,4 @@ def test_what_trained_exactly_like_another_is_that_one() -> None:
     evidence = Evidence(written)
     assert [line.config for line in top(evidence, 10)] == [B, A]
     assert Unranked.of(evidence) == Unranked(failed=0, same=6)
-    assert "6 configs that trained exactly like another" in str(Unranked.of(evidence))
     assert not str(Unranked.of(Evidence(rows_of(scores))))

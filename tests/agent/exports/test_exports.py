@@ -243,7 +243,6 @@ def test_a_tracking_server_that_is_away_is_one_sentence_without_the_password(
     with pytest.raises(FormatError) as raised:
         export_mlflow(night, f"{scheme}://me:secret@127.0.0.1:9/x")
     assert "secret" not in str(raised.value)
-    assert ("cannot be reached; see that it runs" in str(raised.value)) == (scheme == "http")
 
 
 PROMPT = (Message("system", "You improve recipes."), Message("user", "Iteration 1."))

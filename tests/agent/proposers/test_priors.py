@@ -92,7 +92,6 @@ def test_values_outside_this_menu_that_nothing_changed_are_dropped_and_counted(
     best = prior.configs[0]
     assert best.values["lr"] == 1e-3
     assert best.gain == pytest.approx((10.65 - BASELINE) / (0.1 / 2**0.5), rel=1e-6)
-    assert "without 4 values outside this menu" in str(prior)
 
 
 def test_without_noise_or_baseline_nothing_is_told_in_numbers(tmp_path: Path) -> None:
@@ -171,8 +170,7 @@ def test_what_could_not_be_read_of_a_prior_is_counted(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("{torn\n{torn\n")
     (prior,) = read_priors([path], TOY, tmp_path / "campaign")
-    assert "2 unreadable lines" in str(prior)
-    assert prior.measured == 3
+    assert (prior.measured, prior.left_out) == (3, 2)
 
 
 def test_a_comment_in_the_menu_leaves_a_prior_its_ratios(tmp_path: Path) -> None:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from io import StringIO
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from rich.console import Console
-
 from agent.search.pace import Pace
-from agent.workbench.display import PlainDisplay, Progress
 from tests.support.configs import config
 from tests.support.rows import failed, ok, trial
 from trajectory.rows import TrialRecord
@@ -50,13 +43,3 @@ def test_a_failure_says_nothing_of_speed() -> None:
     pace = Pace()
     for _ in range(5):
         assert pace.ended(trial(1, config(), 0, failed())) is None
-
-
-@pytest.mark.parametrize("slow", [True, False])
-def test_it_is_on_the_screen(tmp_path: Path, slow: bool) -> None:
-    said = StringIO()
-    campaign: Any = SimpleNamespace()
-    display = PlainDisplay(Console(file=said, width=300), Progress(campaign, 10))
-    for step_ms in (40, 400 if slow else 41, 400 if slow else 42):
-        display.trial_ended(record(step_ms))
-    assert ("times as long as before" in said.getvalue()) is slow

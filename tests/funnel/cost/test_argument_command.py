@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from agent.cli import app
 from autoresearch.errors import AutoresearchError
-from tests.funnel.cost.test_argument import write_campaign
 from tests.support.campaigns import Toy
 
 
@@ -84,20 +83,6 @@ def test_an_option_of_another_view_is_wrong_usage() -> None:
         assert CliRunner().invoke(app, ["cost", *words]).exit_code == 2
     for gpus in ("0", "9" * 400):
         assert CliRunner().invoke(app, ["cost", "cluster", "--gpus", gpus]).exit_code == 2
-
-
-def test_a_person_reads_value_and_formula_on_one_line() -> None:
-    lines = run().splitlines()
-    savings, _ = (line for line in lines if "expected savings" in line)
-    assert "$1,678.99" in savings
-    assert "p × F − S" in savings
-    assert any("WRONG_PICK_RATE" in line for line in lines[lines.index("assumed") :])
-
-
-def test_a_campaign_stands_beside_the_cloud(tmp_path: Path) -> None:
-    said = run("--campaign", str(write_campaign(tmp_path / "c", metered=False)))
-    assert "2 iterations 7.4 s, baseline 7.3 s, long runs (1) 20.0 s" in said
-    assert "a node of 8 H100" in said
 
 
 def test_the_monthly_and_the_phase_table_in_text_and_json() -> None:

@@ -134,14 +134,6 @@ def test_one_width_makes_a_menu_without_a_width_knob() -> None:
     assert menu.baseline.kv_heads == 1
 
 
-def test_the_menu_says_what_it_keeps_and_with_which_vocabulary() -> None:
-    doc = menu_of(family_of(load_target("llama-7b"), CPU)).doc
-
-    assert "4 heads to a KV head, d_ff 7/2 of d_model, n_layer 32 for d_model 4096" in doc
-    assert "with the vocabulary of bpe:1024 (1024 ids)" in doc
-    assert "Not kept: head_dim is 32, the target's 128; the vocabulary is 1024" in doc
-
-
 def test_neither_tokens_nor_width_buy_a_better_score() -> None:
     menu = menu_of(family_of(load_target("llama-1b")))
     budget = menu.campaign.budget

@@ -104,7 +104,7 @@ def test_a_trial_in_the_sandbox_finds_what_the_one_before_compiled(tmp_path: Pat
             config=config(**TINY, precision="fp32"),
             budget=Budget(amount=3),
             threads=1,
-            **{"wall_s": 600, **changes},
+            **changes,
         )
 
     def code() -> set[Path]:

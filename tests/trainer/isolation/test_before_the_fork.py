@@ -60,7 +60,7 @@ def test_the_fork_server_leaves_cuda_alone(
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_imported, names=asked)
     entry = "tests.support.hostile_trainer:run"
     with LocalExecutor(entry=entry, environ=environ, allow_unsandboxed=True) as executor:
-        executor.run(trial_spec(backend=backend, compile=compiling, wall_s=120), trial_dir)
+        executor.run(trial_spec(backend=backend, compile=compiling), trial_dir)
     assert not notes.exists(), notes.read_text()
     imported = set(hostile.loot(trial_dir))
     assert not imported.intersection(ENGINES), "these are for the trial itself to import"
@@ -77,7 +77,7 @@ def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
     environ: dict[str, str], notes: Path, tmp_path: Path
 ) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_imported, names=[])
-    spec = trial_spec(device="cuda", compile=True, wall_s=120)
+    spec = trial_spec(device="cuda", compile=True)
     entry = "tests.support.hostile_trainer:run"
     with LocalExecutor(entry=entry, environ=environ, allow_unsandboxed=True) as executor:
         with contextlib.suppress(MachineryError):  # a torch without CUDA stops here

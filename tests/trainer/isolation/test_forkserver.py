@@ -153,20 +153,27 @@ def test_a_server_that_died_between_trials_is_replaced(tmp_path: Path) -> None:
 
 def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
     """Whatever stopped the server, the wall clock limit holds and the trial's processes end."""
-    trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
-    with open_executor() as executor:
-        server = server_pid(executor)
+    for wall_s in (1, 8, 64):  # a busy machine takes longer to start all four
+        trial_dir = hostile.arm(tmp_path / f"{wall_s}", hostile.spread, stay=True)
+        with open_executor() as executor:
+            server = server_pid(executor)
+            frozen = []
 
-        def freeze_server() -> bool:
-            if spread_out(trial_dir):
-                with contextlib.suppress(ProcessLookupError):  # called once more after its end
-                    os.kill(server, signal.SIGSTOP)
-            return False
+            def freeze_server(
+                trial_dir: Path = trial_dir, server: int = server, frozen: list[int] = frozen
+            ) -> bool:
+                if spread_out(trial_dir):
+                    with contextlib.suppress(ProcessLookupError):  # called once more after its end
+                        os.kill(server, signal.SIGSTOP)
+                        frozen.append(server)
+                return False
 
-        finished = executor.run(trial_spec(wall_s=1), trial_dir, should_stop=freeze_server)
-        assert finished.result.status == "timeout"  # that of a second run, under a new server
-        noted = map(int, (trial_dir / "pids").read_text().split())
-        wait_until(lambda left=(server, *noted): not any(map(alive, left)))
+            finished = executor.run(trial_spec(wall_s=wall_s), trial_dir, should_stop=freeze_server)
+            assert finished.result.status == "timeout"  # that of a second run, under a new server
+            if frozen:
+                noted = map(int, (trial_dir / "pids").read_text().split())
+                wait_until(lambda left=(server, *noted): not any(map(alive, left)))  # type: ignore[misc]
+                break
 
 
 def test_a_server_that_cannot_import_says_why(tmp_path: Path) -> None:

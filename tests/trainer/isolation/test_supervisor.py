@@ -144,7 +144,7 @@ def test_points_arrive_while_the_trial_runs(executor: LocalExecutor, trial_dir: 
 def test_should_stop_ends_the_trial(executor: LocalExecutor, trial_dir: Path) -> None:
     hostile.arm(trial_dir, hostile.spread, stay=True, deaf=True)
     with pytest.raises(TrialAborted):
-        executor.run(trial_spec(wall_s=600), trial_dir, should_stop=lambda: all_noted(trial_dir))
+        executor.run(trial_spec(), trial_dir, should_stop=lambda: all_noted(trial_dir))
     assert not any(map(alive, pids(trial_dir, 4)))
 
 

@@ -50,16 +50,6 @@ def test_the_published_night_is_told_as_it_was_published(tmp_path: Path) -> None
     assert tuple(run.iter for run in runs if run.action == "keep") == KEPT
 
 
-def test_without_a_menu_the_baselines_values_stand_for_the_knobs(tmp_path: Path) -> None:
-    night = write_published_loop(tmp_path / "trajectory.jsonl")
-    lines = list(retold(night, tmp_path / "c").lines())
-    assert lines[0] == "repeats   36 of 50 proposals (72%) had been made before; 14 different"
-    assert "6 of 13 values that the baseline names were ever turned: d_model 24" in lines[1]
-    assert lines[2].startswith(
-        "time      1 h 13 min in all; on average a turn 88.1 s, training 85.8"
-    )
-
-
 def test_the_same_knob_at_another_value_is_no_repeat() -> None:
     def run(number: int, **changes: object) -> ForeignRun:
         return ForeignRun.model_validate(
@@ -82,10 +72,3 @@ def test_a_results_tsv_has_neither_and_that_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["import", str(path), "--campaign", str(tmp_path / "c")])
     assert done.exit_code == 0, done.output
     assert "time      unknown" in done.output
-
-
-def test_the_command_says_it_of_a_published_file(tmp_path: Path) -> None:
-    night = write_published_loop(tmp_path / "trajectory.jsonl")
-    arguments = ["import", str(night), "--campaign", str(tmp_path / "c"), "--menu", "spark-354m"]
-    done = CliRunner().invoke(app, arguments)
-    assert "6 of 13 knobs were ever turned" in done.output

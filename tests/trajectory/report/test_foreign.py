@@ -138,15 +138,3 @@ def test_what_stands_for_a_config_stands_for_its_change(tmp_path: Path) -> None:
         "c3d4e5f too wide",
     ]
     assert found.best[0].name == "b2c3d4e more heads"
-
-
-def test_without_noise_no_interval_and_no_verdict_is_spoken_of(tmp_path: Path) -> None:
-    found = imported(tmp_path, TABLE, "results.tsv")
-    page = write_report(found, tmp_path / "report").page.read_text("utf-8")
-    assert "how much of that is luck is unknown" in page
-    assert ": better, by all of its" not in page
-    assert "There are no bars" in page
-    assert "pooled noise" not in page
-    assert "the source gives no configs" in page
-    for paired in ("gain then", ">pairs<", "paired difference", "their seeds"):
-        assert paired not in page, paired

@@ -90,7 +90,7 @@ def test_a_sweep_measures_fits_and_serves_the_rail(tmp_path: Path, toy: Path, ru
 
     other = run("--batch=2", "--seq=16", "--precision=fp32", "--steps=5", "--warmup=1")
     assert isinstance(other.exception, EnvelopeError)
-    assert "steps was 4 and is 5" in str(other.exception)
+    assert "steps" in str(other.exception)
 
 
 @pytest.mark.slow

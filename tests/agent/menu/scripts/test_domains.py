@@ -8,7 +8,7 @@ import pytest
 
 from agent.menu.scripts.domains import domain_of
 from agent.menu.scripts.option import Option
-from agent.menu.scripts.roles import given_by, role_of, words_of
+from agent.menu.scripts.roles import given_by, role_of
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
@@ -159,12 +159,6 @@ def test_a_role_by_name(name: str, role: str) -> None:
 )
 def test_what_the_machinery_gives(name: str, default: Scalar | None, given: str) -> None:
     assert given_by(option(name, default)) == given
-
-
-def test_words_of_a_name() -> None:
-    assert {words_of(n) for n in ("totalBatchSize", "TOTAL_BATCH_SIZE", "total-batch-size")} == {
-        "total batch size"
-    }
 
 
 @pytest.mark.parametrize(

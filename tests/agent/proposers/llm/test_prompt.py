@@ -107,13 +107,6 @@ def test_what_a_trial_is_and_what_counts_as_kept_is_told() -> None:
     assert "learning-rate schedule over" not in fixed
 
 
-def test_nothing_is_said_of_what_is_not_known() -> None:
-    prompt = prompt_of(fresh_memory())
-    system, user = (message.content for message in prompt.messages)
-    assert "The text is" not in system
-    assert user.startswith("Iteration 1. ")
-
-
 def test_the_system_message_stays_the_same_so_that_a_server_reads_it_once() -> None:
     messages = [prompt_of(memory_of(n)).messages[0] for n in (0, 1, 30)]
     assert messages[0] == messages[1] == messages[2]

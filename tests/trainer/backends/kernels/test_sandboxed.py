@@ -33,7 +33,7 @@ def test_a_trial_compiles_kernels_and_the_next_one_loads_them(tmp_path: Path) ->
         for number in range(2):
             trial_dir = tmp_path / "campaign" / "trials" / str(number)
             # On CUDA the device alone would open the cache; here ``compile`` opens the same one.
-            spec = trial_spec(corpus, compile=True, compile_cache=str(cache), wall_s=200, threads=1)
+            spec = trial_spec(corpus, compile=True, compile_cache=str(cache), threads=1)
             executor.run(spec, trial_dir)
             said = (trial_dir / "trainer.log").read_text()
             assert said.count("sm_90 ") == 16, said
@@ -53,6 +53,6 @@ def test_a_trial_on_a_gpu_builds_and_loads_tritons_helper_and_launcher(tmp_path:
     with LocalExecutor(
         entry=launchers.ENTRY, environ=machine.environ(), root=machine.root
     ) as executor:
-        executor.run(on_gpu(wall_s=200), trial_dir)
+        executor.run(on_gpu(), trial_dir)
     built = json.loads((trial_dir / "built.json").read_text())
     assert built == ["CudaUtils", "builtin_function_or_method"][: 2 - TRITON_LAUNCHES_ALL_ALIKE]

@@ -74,7 +74,7 @@ def lane(opened: Opened) -> Iterator[RayLane]:
 def spread(lane: RayLane, folder: Path) -> tuple[Job, list[psutil.Process]]:
     """Start a trial that ignores SIGTERM and has three descendants; return once all of them run."""
     job = Armed(lane).submit(
-        trial_spec(wall_s=600), hostile.arm(folder, hostile.spread, stay=True, deaf=True)
+        trial_spec(), hostile.arm(folder, hostile.spread, stay=True, deaf=True)
     )
     pids = folder / "pids"
     wait_until(lambda: len(pids.read_text().split()) == 4)
@@ -85,7 +85,7 @@ def runs_again(lane: RayLane, folder: Path) -> None:
     """Check that the lane recovers, and that the same trial then has a result in the same
     directory."""
     assert lane.reopen()
-    spec = trial_spec(wall_s=600)
+    spec = trial_spec()
     text = trial_ok(spec).model_dump_json()
     for left in ("pids", "loot.json"):
         (folder / left).unlink(missing_ok=True)
@@ -150,7 +150,7 @@ address, data, folder = sys.argv[1:]
 cluster = RayCluster(address, data_dir=Path(data))
 [lane], _ = cluster.open_lanes(1, entry=hostile.ENTRY, allow_unsandboxed=True)
 trial = hostile.arm(Path(folder), hostile.spread, stay=True, deaf=True)
-Armed(lane).submit(trial_spec(wall_s=600), trial)
+Armed(lane).submit(trial_spec(), trial)
 time.sleep(600)
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 
 import pytest
@@ -20,12 +19,14 @@ class Slow(RayCluster):
     """Cluster of two nodes with two cores and room for eight lanes each, whose openings take a
     while."""
 
-    def __init__(self, **cpus: str) -> None:
+    def __init__(self, together: int = 1, **cpus: str) -> None:
         """Take processors that differ from the default.
 
+        :param together: openings on a node that wait for each other.
         :param cpus: the processors of nodes, by name.
         """
         super().__init__()
+        self._meet = {name: threading.Barrier(together) for name in ("a", "b", *cpus)}
         self._cpus = {"a": "a processor", "b": "a processor", **cpus}
         self.opening = Counter[str]()
         self.most = Counter[str]()
@@ -41,7 +42,7 @@ class Slow(RayCluster):
         with self._counting:
             self.opening[seat.node] += 1
             self.most[seat.node] = max(self.most[seat.node], self.opening[seat.node])
-        time.sleep(0.02)
+        self._meet[seat.node].wait()
         with self._counting:
             self.opening[seat.node] -= 1
             self.opened.append(seat.name)
@@ -56,7 +57,7 @@ def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_more_at_once_than_a_node_has_cores() -> None:
     """Each opening starts a Python there, and sixteen at once on two cores would not answer in
     time."""
-    cluster = Slow()
+    cluster = Slow(together=2)
     lanes, refused = cluster.open_lanes(16)
     assert refused == {}
     assert len(set(map(str, lanes))) == len(cluster.opened) == 16
