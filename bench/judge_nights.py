@@ -12,6 +12,7 @@ from typing import TypeVar
 from agent.menu.files import load_menu
 from agent.search.race import Race
 from bench.judge_worlds import Recipe, World
+from tests.support.races import run_race
 from trainer.spec import AnyConfig, Config, CurvePoint, PruneRule, TrialOk, make_config
 from trajectory.evidence import Evidence
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
@@ -127,8 +128,8 @@ class Night:
         self.recipes[candidate.config_hash] = idea
         noise = Noise.of(evidence.tally)
         assert noise is not None
-        outcome = Race(
-            runner=self,
+        race = Race(
+            curve=self.curve,
             evidence=evidence,
             noise=lambda: noise,
             rules=rules,
@@ -136,7 +137,8 @@ class Night:
             candidate=candidate,
             first_seed=0,
             prune=None,
-        ).run()
+        )
+        outcome = run_race(race, self.run)
         kept = outcome.decision.action == "keep"
         self.keeps += kept
         self.false_keeps += kept and idea.bpb >= parent.bpb

@@ -13,7 +13,7 @@ from trainer.spec import CurvePoint, Place, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 
-class LoggingWatcher:
+class LoggingWatcher(Watcher):
     """Passes every event to another watcher, and those that can be logged to the loggers.
 
     A logger's failure is reported between iterations, when the loop's own thread has the journal.

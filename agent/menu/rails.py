@@ -22,28 +22,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from agent.menu.files import ProxyMenu
 from agent.menu.replies import Form, ParsedReply, ReplyError, read_reply
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import AnyConfig, Budget, Config, gpt
+from trainer.spec import AnyConfig, Budget, gpt
 from trajectory.proposals import Proposal, RailName, Verdict
 
-
-class MemoryModel(Protocol):
-    """Predicts the memory that a config needs, if known."""
-
-    @property
-    def limit_gib(self) -> float:
-        """Memory that the device has for a trial."""
-        ...
-
-    def predict_gib(self, config: Config) -> float | None:
-        """Return the predicted peak of training the config; None if unknown."""
-        ...
+if TYPE_CHECKING:
+    from trainer.envelope.needs import MemoryModel
 
 
 @dataclass(frozen=True, slots=True)

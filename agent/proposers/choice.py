@@ -125,7 +125,7 @@ def _choose(
             f"hybrid, with only the sampler: at an llm_share of 0, {where} is never asked",
         )
     return with_code(
-        HybridProposer(sampler, llm, rails, share=settings.llm_share),
+        HybridProposer(sampler, llm.choose, rails, share=settings.llm_share),
         f"hybrid: the sampler draws candidates, and {where} chooses from them while that pays",
         llm,
     )

@@ -21,7 +21,7 @@ from statistics import NormalDist
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
 from agent.proposers.draws import rng_for
-from agent.proposers.slates import Chooser, Slate
+from agent.proposers.slates import Choose, Slate
 from autoresearch.errors import MachineryError
 from autoresearch.plain_text import plain
 from autoresearch.redaction import redact
@@ -44,16 +44,16 @@ class HybridProposer:
     The turn depends only on the seed, the iteration and earlier rows. A record with ``overrode``
     set says which proposal would have been made without the model.
 
-    :param llm: None: only the sampler.
+    :param choose: asks a language model; None: only the sampler.
     :param share: chance that an arm of the model has the turn before anything was measured; 0:
         never, 1: always.
     """
 
     def __init__(
-        self, sampler: Proposer, llm: Chooser | None, rails: Rails, *, share: float = SHARE
+        self, sampler: Proposer, choose: Choose | None, rails: Rails, *, share: float = SHARE
     ) -> None:
         self._sampler = sampler
-        self._llm = llm if share else None
+        self._choose = choose if share else None
         self._rails = rails
         self._share = share
 
@@ -62,7 +62,7 @@ class HybridProposer:
 
         :raises ProposerError: if the sampler has none.
         """
-        if self._llm is None:
+        if self._choose is None:
             return self._sampler.propose(memory)
         began = time.monotonic()
         try:
@@ -80,7 +80,7 @@ class HybridProposer:
         if not arms:
             return suggested
         try:
-            offer = self._llm.choose(memory, slate, arms)
+            offer = self._choose(memory, slate, arms)
         except MachineryError:
             raise
         except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)

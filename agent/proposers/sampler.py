@@ -29,10 +29,9 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.candidates import climbed
 from agent.proposers.draws import Draw, Edit, Edits, gate, offered
-from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.observed import Observed, is_sound
 from agent.proposers.surrogate.prior_points import prior_points
-from agent.proposers.surrogate.promise import Fit, Promise
+from agent.proposers.surrogate.promise import Promise
 
 STARTUP = 8
 """Configs needed before the model is used; until then all draws are random."""
@@ -102,7 +101,6 @@ class SamplerProposer:
     """
 
     rails: Rails
-    fit: Fit = GaussianProcess.fit
     chance: float = CHANCE
     """Share of iterations with a random draw."""
     margin: float = MARGIN
@@ -132,7 +130,7 @@ class SamplerProposer:
             return self._by_chance(rng, memory, f"{known}, of {STARTUP} to start a model with")
         if rng.random() < self.chance:
             return self._by_chance(rng, memory, "about every other iteration is random")
-        return self._by_model(rng, memory, Promise.of(memory, observed, self.fit, priors), known)
+        return self._by_model(rng, memory, Promise.of(memory, observed, priors), known)
 
     def _by_model(
         self, rng: Random, memory: Memory, promise: Promise, known: str

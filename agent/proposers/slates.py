@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, pvariance
 from string import ascii_uppercase
-from typing import Protocol, Self
+from typing import Self, TypeAlias
 
 from threadpoolctl import threadpool_limits
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
-from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.prior_points import prior_points
 from agent.proposers.surrogate.promise import Promise
@@ -94,16 +93,9 @@ class Slate:
         )
 
 
-class Chooser(Protocol):
-    """A language model that chooses from slates."""
-
-    def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
-        """Offer one of the slate's candidates, or changes of its own.
-
-        :param arms: what it may do.
-        :raises ProposerError: if none can be had.
-        """
-        ...
+Choose: TypeAlias = Callable[[Memory, Slate, Collection[Arm]], Offer]
+"""Offers one of a slate's candidates, or changes of its own; the arms are what it may do. It raises
+ProposerError if none can be had."""
 
 
 def surrogate(memory: Memory) -> Promise:
@@ -111,4 +103,4 @@ def surrogate(memory: Memory) -> Promise:
     observed = Observed.of(memory.evidence)
     priors = prior_points(memory, len(observed.measured))
     with threadpool_limits(limits=1, user_api="blas"):
-        return Promise.of(replace(memory, pending=()), observed, GaussianProcess.fit, priors)
+        return Promise.of(replace(memory, pending=()), observed, priors)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import takewhile
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pydantic import Field
 
@@ -78,8 +78,8 @@ class PlannedRun(Generic[Tag]):
         return self.spec.config.config_hash, self.spec.seed, self.variant
 
 
-class ExperimentWatcher(TrialWatcher, Protocol):
-    """Shows an experiment to the user. The next trial to start is the one of the newest run."""
+class ExperimentWatcher(TrialWatcher):
+    """Follows an experiment. The next trial to start is the one of the newest run."""
 
     def note(self, text: str) -> None: ...
     def run_begins(self, run: PlannedRun[Any], number: int, total: int) -> None: ...

@@ -17,7 +17,7 @@ from agent.proposers.queued import QueuedProposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal, Work
-from agent.search.iterations.asking import Answer, AskedInThread, AskedNow, Asking, Question
+from agent.search.iterations.asking import Answer, AskedInThread, AskedNow, Question
 from agent.search.iterations.iteration import Iteration, judged
 from agent.search.iterations.pending import PendingFiles, PendingIteration
 from agent.search.iterations.resuming import Numbers, Resuming
@@ -47,9 +47,10 @@ class Loop:
     meter: Meter
     asks_early: bool = False
     """Whether to ask a slow proposer during the trials before its own, without their results."""
-    asking: Asking | None = None
+    asking: AskedNow | None = None
     """Asks for proposals; None: the loop itself, or a thread beside running trials."""
     scribe: Scribe = field(init=False)
+    _asking: AskedNow = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _files: PendingFiles = field(init=False)
     _resuming: Resuming = field(init=False)
@@ -74,9 +75,9 @@ class Loop:
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
         self._afterwards = Afterwards(self.scribe, self._files, self._queue, self.watcher)
         self._numbers = Numbers(set())
-        if self.asking is None:
-            waits = not self.asks_early and self.runner.places == 1
-            self.asking = AskedNow() if waits else AskedInThread(self.runner.wake.set)
+        waits = not self.asks_early and self.runner.places == 1
+        usual = AskedNow() if waits else AskedInThread(self.runner.wake.set)
+        self._asking = self.asking or usual
 
     def run(self, goal: Goal) -> str:
         """Run until the campaign has reached its goal, and return the reason the loop stopped.
@@ -178,11 +179,6 @@ class Loop:
             self.watcher.proposing(memory.iter)
         self._asking.ask(Question(self.proposer, self.rails, memory))
 
-    @property
-    def _asking(self) -> Asking:
-        assert self.asking is not None, "it is made in __post_init__"
-        return self.asking
-
     def _proposed(self, answer: Answer) -> PendingIteration:
         """Record a new proposal and the rails' verdict, on disk if it will be raced."""
         memory, record, checked = answer.memory, answer.offer.record, answer.checked
@@ -215,7 +211,7 @@ class Loop:
         evidence = self.campaign.evidence
         known_noise(evidence)  # fail before anything runs
         race = Race(
-            runner=self.runner,
+            curve=self.runner.curve,
             evidence=evidence,
             noise=lambda: known_noise(evidence),
             rules=self.rules,

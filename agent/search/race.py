@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from agent.judge import Assessment, Undecided, assess, no_effect
 from agent.search.pruning import prune_rule
@@ -28,15 +28,6 @@ from trajectory.rules import Rules
 FEWEST_PRINTED = 5
 """Fewest points of a command's printed curve that must equal another's to call the runs the
 same."""
-
-
-class Runner(Protocol):
-    """Runs a race's trials (:class:`agent.search.trials.TrialRunner`)."""
-
-    def run(
-        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
-    ) -> TrialRecord: ...
-    def curve(self, trial_id: str) -> list[CurvePoint]: ...
 
 
 TrialKey: TypeAlias = tuple[str, int, PruneRule | None]
@@ -102,9 +93,10 @@ def known_noise(evidence: Evidence) -> Noise:
 
 @dataclass(slots=True)
 class Race:
-    """One race. Create one per candidate and drive :meth:`schedule`, or call :meth:`run`, once."""
+    """One race. Create one per candidate and drive :meth:`schedule` once."""
 
-    runner: Runner
+    curve: Callable[[str], list[CurvePoint]]
+    """Returns a trial's learning curve, empty if it left none."""
     evidence: Evidence
     """Evidence about the reference. Rows of other races may extend it meanwhile."""
     noise: Callable[[], Noise]
@@ -121,18 +113,6 @@ class Race:
     _trials: list[TrialRecord] = field(default_factory=list)
     _scores: dict[int, float] = field(default_factory=dict)
     """The candidate's scores by seed."""
-
-    def run(self) -> Outcome:
-        """Run the whole schedule, one trial at a time."""
-        schedule = self.schedule()
-        wanted = next(schedule)
-        while True:
-            record = self.runner.run(wanted.config, wanted.seed, wanted.role, wanted.prune)
-            try:
-                wanted = schedule.send(record)
-            except StopIteration as ended:
-                outcome: Outcome = ended.value
-                return outcome
 
     def schedule(self) -> TrialSchedule:
         """Race to a decision.
@@ -260,7 +240,7 @@ class Race:
             of_it = (config.config_hash, seed)
             mine = (t for t in self._trials if (t.config_hash, t.seed) == of_it)
             trial_id = next(mine).trial_id
-        return [(p.step, p.tokens, p.loss) for p in self.runner.curve(trial_id)]
+        return [(p.step, p.tokens, p.loss) for p in self.curve(trial_id)]
 
     def _failed(self, seed: int) -> Decision:
         result = self._trials[-1].result
@@ -274,7 +254,7 @@ class Race:
 
 
 def race_prune_rule(
-    runner: Runner,
+    curve: Callable[[str], list[CurvePoint]],
     evidence: Evidence,
     reference: AnyConfig,
     candidate: AnyConfig,
@@ -282,5 +262,5 @@ def race_prune_rule(
 ) -> PruneRule | None:
     """Return the rule that stops a trial of the candidate, from the reference's present curves."""
     trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
-    curves = [runner.curve(trial) for trial in trials]
+    curves = [curve(trial) for trial in trials]
     return prune_rule(curves, reference, candidate, budget)

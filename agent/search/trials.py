@@ -86,25 +86,6 @@ class TrialRunner:
         """Return the campaign's spec of a config and seed, its trial_id empty."""
         return self._template(config, seed).model_copy(update={"prune": prune})
 
-    def run(
-        self, config: AnyConfig, seed: int, role: Role, prune: PruneRule | None = None
-    ) -> TrialRecord:
-        """Run one trial, or reuse its result from before the last stop.
-
-        :raises Interrupted: between trials once a stop was asked for, or within one at the second
-            request; the latter loses only that trial.
-        :raises AutoresearchError: if the machinery fails, which is no result.
-        """
-        return self.run_spec(self.spec(config, seed, prune), role)
-
-    def run_spec(self, spec: TrialSpec, role: Role) -> TrialRecord:
-        """Run the trial of this spec, its trial_id empty; see :meth:`run`."""
-        with self.stop.deferred():
-            trial = self.begin(spec, role)
-            while not trial.done():
-                self.wait([trial])
-            return self.ended(trial)
-
     def run_all(
         self, specs: Iterable[tuple[TrialSpec, Role] | None]
     ) -> Generator[TrialRecord, None, None]:
@@ -114,7 +95,10 @@ class TrialRunner:
 
         :param specs: None among them means that the next spec depends on a record not yet taken;
             the iterator is asked again then.
-        :raises AutoresearchError: as :meth:`run`, once the other running trials have ended.
+        :raises Interrupted: between trials once a stop was asked for, or within one at the second
+            request; the latter loses only the trials that run.
+        :raises AutoresearchError: if the machinery fails, which is no result, once the other
+            running trials have ended.
         """
         left = iter(specs)
         running: deque[Trial] = deque()

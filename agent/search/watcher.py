@@ -1,16 +1,14 @@
-"""Interface for following the loop while it runs."""
+"""Events of the loop and its trials, for whoever follows them; each does nothing by default."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from agent.judge import Assessment
 from trainer.spec import CurvePoint, Place, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 
-class TrialWatcher(Protocol):
-    """Shows running trials to a person."""
+class TrialWatcher:
+    """Follows running trials."""
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
     def trial_placed(self, trial_id: str, place: Place) -> None:
@@ -22,8 +20,8 @@ class TrialWatcher(Protocol):
         """Report that an unwanted trial was cancelled and has ended."""
 
 
-class Watcher(TrialWatcher, Protocol):
-    """Shows the loop to a person."""
+class Watcher(TrialWatcher):
+    """Follows the loop."""
 
     def note(self, text: str) -> None: ...
     def baseline_measured(self, row: BaselineRow) -> None: ...

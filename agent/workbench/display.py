@@ -17,6 +17,7 @@ from agent.judge import Assessment
 from agent.search.campaign import Campaign
 from agent.search.goal import Goal
 from agent.search.pace import Pace
+from agent.search.watcher import Watcher
 from agent.workbench.lanes.board import LaneBoard
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
@@ -123,7 +124,7 @@ def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
     return f"{text} · {duration_text(max(0.0, left_s))} left"
 
 
-class _Display:
+class _Display(Watcher):
     """The common part of both displays: follow the lanes, and draw the current activity."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
@@ -145,8 +146,6 @@ class _Display:
     def trial_placed(self, trial_id: str, place: Place) -> None:
         self._board.placed(trial_id, place)
         self._draw(f"{trial_id} on lane {place}")
-
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
 
     def trial_ended(self, record: TrialRecord) -> None:
         self._board.ended(record)

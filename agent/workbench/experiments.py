@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from agent.search.experiment import Key, PlannedRun
+from agent.search.experiment import ExperimentWatcher, Key, PlannedRun
 from agent.workbench.session import Session
 from autoresearch.words import duration_text
-from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import BPB, CurvePoint, Measure, TrialFailed, TrialOk, TrialSpec
 from trajectory.rows import LadderRow, Role, RowOfOneRun, StressOutcome, StressRow, TrialRecord
 
 Work = TypeVar("Work")
@@ -63,12 +63,9 @@ def experiment(session: Session, kind: Callable[..., Work], *, lines: int = 0, *
     )
 
 
-class ExperimentDisplay:
+class ExperimentDisplay(ExperimentWatcher):
     """Prints a line when a run ends, and for long runs also lines while it trains; each names its
-    run.
-
-    It is an :class:`agent.search.experiment.ExperimentWatcher`.
-    """
+    run."""
 
     def __init__(self, console: Console, measure: Measure = BPB, *, lines: int = 0) -> None:
         """
@@ -96,8 +93,6 @@ class ExperimentDisplay:
         if self._next is not None:
             self._trials[spec.trial_id] = self._next
 
-    def trial_placed(self, trial_id: str, place: Place) -> None: ...
-
     def trial_point(self, trial_id: str, point: CurvePoint) -> None:
         shown = self._trials.get(trial_id)
         if shown is None or shown.steps is None or not self._lines:
@@ -117,8 +112,6 @@ class ExperimentDisplay:
 
     def trial_ended(self, record: TrialRecord) -> None:
         self._trials.pop(record.trial_id, None)
-
-    def trial_given_up(self, trial_id: str) -> None: ...
 
     def run_ended(self, run: PlannedRun[Any], row: RowOfOneRun) -> None:
         took = duration_text(row.trial.wall_s)

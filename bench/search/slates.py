@@ -125,7 +125,7 @@ class Choosing:
         self._seen = seen
 
     def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
-        """See :class:`~agent.proposers.slates.Chooser`."""
+        """Choose as the language model would."""
         rng = rng_for("picking", memory)
         offers = slate.offers
         arm: Arm = "own" if "own" in arms and rng.random() < OWN_SHARE else "pick"
@@ -171,7 +171,7 @@ def arms(world: World, seen: list[Any]) -> dict[str, MakeProposer]:
 
     def chosen(choose: Choose, share: float = SHARE) -> MakeProposer:
         return lambda rails: HybridProposer(
-            SamplerProposer(rails), Choosing(world, rails, choose, seen), rails, share=share
+            SamplerProposer(rails), Choosing(world, rails, choose, seen).choose, rails, share=share
         )
 
     return {

@@ -38,7 +38,7 @@ MAKERS: dict[str, Callable[[str], Proposer]] = {
     "sampler": lambda _: SamplerProposer(RAILS),
     "scripted": lambda _: ScriptedProposer([REPLY] * 100),
     "llm": llm,
-    "hybrid": lambda url: HybridProposer(SamplerProposer(RAILS), llm(url), RAILS, share=1),
+    "hybrid": lambda url: HybridProposer(SamplerProposer(RAILS), llm(url).choose, RAILS, share=1),
     "hybrid without a model": lambda _: HybridProposer(SamplerProposer(RAILS), None, RAILS),
     "llm with a fallback": lambda url: FallbackProposer(llm(url), SamplerProposer(RAILS)),
 }
@@ -117,7 +117,7 @@ def test_what_ends_a_turn_is_a_proposer_error() -> None:
             llm(server.url),
             ScriptedProposer([]),
             FallbackProposer(llm(server.url), ScriptedProposer([])),
-            HybridProposer(ScriptedProposer([]), llm(server.url), RAILS),
+            HybridProposer(ScriptedProposer([]), llm(server.url).choose, RAILS),
         ]
         for proposer in failing:
             with pytest.raises(ProposerError) as raised:

@@ -10,9 +10,10 @@ from typing import Any
 from agent.search.campaign import Campaign
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.watcher import Watcher
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
-from trainer.spec import CurvePoint, Place, TrialFailed, TrialOk, TrialSpec
+from trainer.spec import TrialFailed, TrialOk, TrialSpec
 from trajectory.journal import read_rows
 from trajectory.rows import EventRow, Role, Row, TrialRecord
 
@@ -34,7 +35,7 @@ class TimedWorld:
 
 
 @dataclass
-class Onlooker:
+class Onlooker(Watcher):
     """Show nothing, and stop the work once this many trials have ended."""
 
     stop: StopRequest
@@ -47,9 +48,6 @@ class Onlooker:
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
         self.running.add(spec.trial_id)
         self.most = max(self.most, len(self.running))
-
-    def trial_placed(self, trial_id: str, place: Place) -> None: ...
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
 
     def trial_given_up(self, trial_id: str) -> None:
         self.running.discard(trial_id)

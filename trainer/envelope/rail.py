@@ -13,7 +13,7 @@ from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
 
 class FittedMemory:
-    """An envelope's lines scaled to other shapes; an :class:`agent.menu.rails.MemoryModel`.
+    """An envelope's lines scaled to other shapes; an :class:`trainer.envelope.needs.MemoryModel`.
 
     A config of the measured shape gets the line's value. Another shape or vocabulary gets it times
     the ratio of the two configs' analytic estimates at the same batch, sequence and precision:
@@ -76,7 +76,7 @@ class FittedMemory:
 @dataclass(frozen=True, slots=True)
 class AveragingMemory:
     """Another estimate plus means of the weights in fp32 (:class:`trainer.spec.Averaging`); an
-    :class:`agent.menu.rails.MemoryModel`."""
+    :class:`trainer.envelope.needs.MemoryModel`."""
 
     plain: AnalyticMemory | FittedMemory
     vocab_size: int

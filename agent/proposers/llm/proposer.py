@@ -179,7 +179,7 @@ class LlmProposer:
         return self._answer(_Task(memory))
 
     def choose(self, memory: Memory, slate: Slate, arms: Collection[Arm]) -> Offer:
-        """See :class:`~agent.proposers.slates.Chooser`.
+        """Offer one of the slate's candidates, or changes of its own.
 
         :raises ProposerError: as for :meth:`propose`.
         """

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeAlias
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agent.proposers.base import Memory
+from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.observed import Observed, Scores
 from agent.proposers.surrogate.scales import Floats
 from agent.proposers.surrogate.space import Space, Values
@@ -25,22 +25,6 @@ ELITES = 8
 FAILURE_VARIANCE = 0.05
 """Noise variance of a failure (0 or 1) as evidence about the chance that neighbors fail."""
 CERTAIN = 1e-4
-
-
-class Surrogate(Protocol):
-    """A model fitted to scores at points."""
-
-    def predict(self, points_MP: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation at other points, without the noise of a run."""
-        ...
-
-    def about(self, points_NP: Floats, target_N: Floats, variance_N: Floats) -> Self:
-        """Return a model of the same smoothness for other targets or more points."""
-        ...
-
-
-Fit: TypeAlias = Callable[[Floats, Floats, Floats, NDArray[np.intp]], Surrogate]
-"""Fits points, targets, the targets' variances, and the knob of each coordinate."""
 
 
 def expected_improvement(mean_M: Floats, sd_M: Floats, bar: float) -> Floats:
@@ -60,8 +44,8 @@ class Promise:
     space: Space
     now: Values
     """Knobs of the reference."""
-    scores: Surrogate
-    failing: Surrogate | None
+    scores: GaussianProcess
+    failing: GaussianProcess | None
     """Model of the chance to fail; None if nothing has failed."""
     reference_bar: float
     """The reference's score according to the surrogate."""
@@ -79,7 +63,6 @@ class Promise:
         cls,
         memory: Memory,
         observed: Observed,
-        fit: Fit,
         priors: Sequence[tuple[Values, float]] = (),
     ) -> Self:
         """Fit the surrogates to a campaign.
@@ -88,7 +71,7 @@ class Promise:
         """
         space = Space.of(_domains(memory))
         seen = Scores.of(memory, space, observed.measured, priors)
-        model = fit(seen.points, seen.targets, seen.variances, space.knobs)
+        model = GaussianProcess.fit(seen.points, seen.targets, seen.variances, space.knobs)
         failed = _points(memory, space, [entry.config for entry in observed.failed])
         failing = None
         if len(failed):

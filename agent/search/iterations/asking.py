@@ -11,11 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from agent.menu.rails import Checked, Rails
 from agent.proposers.base import Memory, Offer, Proposer
-from autoresearch.errors import AutoresearchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,71 +46,55 @@ class Question:
         return Answer(self.memory, offer, checked, began)
 
 
-class Asking(Protocol):
-    """Interface for asking; at most one question is open."""
-
-    @property
-    def busy(self) -> bool:
-        """Return whether a question is open whose answer was not taken."""
-        ...
-
-    def ask(self, question: Question) -> None:
-        """Ask for the next proposal."""
-        ...
-
-    def answer(self) -> Answer | None:
-        """Return the answer once, or None if there is none yet.
-
-        :raises AutoresearchError: if no proposal can be had.
-        """
-        ...
-
-
 class AskedNow:
-    """The caller waits for the answer."""
+    """Asks for one proposal at a time; the caller waits for the answer."""
 
     def __init__(self) -> None:
         self._question: Question | None = None
 
     @property
     def busy(self) -> bool:
+        """Whether a question is open whose answer was not taken."""
         return self._question is not None
 
     def ask(self, question: Question) -> None:
-        """See :meth:`Asking.ask`."""
+        """Ask for the next proposal."""
         self._question = question
 
     def answer(self) -> Answer | None:
-        """See :meth:`Asking.answer`."""
+        """Return the answer once, or None if there is none yet.
+
+        :raises AutoresearchError: if no proposal can be had.
+        """
         question, self._question = self._question, None
         return None if question is None else question.answered()
 
 
-class AskedInThread:
-    """A daemon thread waits, so that a person who stops the campaign need not wait for a model."""
+class AskedInThread(AskedNow):
+    """Waits in a daemon thread, so that a person who stops the campaign need not wait for a
+    model."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """Create an idle asker.
 
         :param wake: called from the thread when there is an answer.
         """
+        super().__init__()
         self._wake = wake
         self._found: list[Answer | BaseException] = []
-        self.busy = False
 
     def ask(self, question: Question) -> None:
-        """See :meth:`Asking.ask`."""
-        self.busy = True
+        """Ask, and return at once."""
+        super().ask(question)
         threading.Thread(
             target=self._wait_for, args=(question,), name="proposer", daemon=True
         ).start()
 
     def answer(self) -> Answer | None:
-        """See :meth:`Asking.answer`."""
+        """See :meth:`AskedNow.answer`."""
         if not self._found:
             return None
-        found = self._found.pop()
-        self.busy = False
+        found, self._question = self._found.pop(), None
         if isinstance(found, Answer):
             return found
         raise found
@@ -121,8 +103,6 @@ class AskedInThread:
         """Ask in the thread; its errors are raised where the answer is taken."""
         try:
             self._found.append(question.answered())
-        except AutoresearchError as error:
+        except BaseException as error:  # noqa: BLE001 (raised again in the loop's own thread)
             self._found.append(error)
-        except BaseException as bug:  # noqa: BLE001 (raised again in the loop's own thread)
-            self._found.append(bug)
         self._wake()

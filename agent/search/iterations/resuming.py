@@ -44,7 +44,8 @@ class Resuming:
         if candidate is None or not (settings.prune and self.campaign.prunes):
             return None
         evidence = self.campaign.evidence
-        return race_prune_rule(self.runner, evidence, reference, candidate, settings.budget)
+        curve, budget = self.runner.curve, settings.budget
+        return race_prune_rule(curve, evidence, reference, candidate, budget)
 
     def _holds(self, pending: PendingIteration) -> bool:
         """Return whether the proposal would pass the rails today, against its original

@@ -15,7 +15,7 @@ from trajectory.live.lanes import LaneSaid, LanesNow
 from trajectory.rows import Role, TrialRecord
 
 
-class LaneTeller:
+class LaneTeller(TrialWatcher):
     """Passes every event on to another watcher, and keeps the file up to date.
 
     The file is only for viewers: if it cannot be written, nothing else is affected.

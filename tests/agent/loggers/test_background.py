@@ -13,6 +13,7 @@ from agent.loggers.background import BackgroundLogger
 from agent.loggers.base import RunEvent, RunLogger, TrialBegan, TrialEnded, TrialPoint
 from agent.loggers.choice import LogTarget, log_targets
 from agent.loggers.watching import LoggingWatcher
+from agent.search.watcher import Watcher
 from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial
@@ -134,7 +135,7 @@ def test_what_hangs_at_the_end_does_not_keep_another_from_finishing() -> None:
     never.set()
 
 
-class Recorder:
+class Recorder(Watcher):
     """Keep the names of the watcher's calls."""
 
     def __init__(self) -> None:

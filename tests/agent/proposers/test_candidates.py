@@ -15,7 +15,6 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory
 from agent.proposers.candidates import CHECKED, climbed, crossed, drawn
 from agent.proposers.draws import Draw, Edit, Edits, first_allowed, gate
-from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
 from agent.proposers.surrogate.scales import Floats
@@ -54,7 +53,7 @@ WIDTH, RATE = told(width), told(rate)
 
 
 def promise_of(memory: Memory) -> Promise:
-    return Promise.of(memory, Observed.of(memory.evidence), GaussianProcess.fit)
+    return Promise.of(memory, Observed.of(memory.evidence))
 
 
 def allowed_in(memory: Memory) -> Callable[[Edit], bool]:

@@ -67,7 +67,7 @@ def llm_at(server: OpenAIServer) -> LlmProposer:
 
 
 def hybrid_of(model: Model | LlmProposer | None, share: float = 1.0) -> HybridProposer:
-    return HybridProposer(SamplerProposer(RAILS), model, RAILS, share=share)
+    return HybridProposer(SamplerProposer(RAILS), model and model.choose, RAILS, share=share)
 
 
 def credited(**credits: Sequence[float]) -> Evidence:
@@ -234,7 +234,7 @@ def test_without_a_surrogate_the_sampler_proposes_and_the_model_is_not_asked() -
     unusable = PriorConfig({"a knob of no menu": 1e-3}, 0.0)
     prior = Prior("x", "0" * 64, 20, (unusable,) * 20, (), 0, None)
     model = Model()
-    hybrid = HybridProposer(RandomProposer(RAILS), model, RAILS, share=1)
+    hybrid = HybridProposer(RandomProposer(RAILS), model.choose, RAILS, share=1)
     record = hybrid.propose(replace(at(1), priors=(prior,))).record
     assert record.kind == "random"
     assert "KeyError" in (record.fallback or "")

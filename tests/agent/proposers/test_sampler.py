@@ -95,18 +95,22 @@ def test_chance_rules_until_enough_is_measured() -> None:
     assert "drawn uniformly" in reason(sampler, memory_of(30, failing=1))
 
 
-def test_its_arithmetic_keeps_to_one_thread_and_leaves_the_others_as_they_were() -> None:
+def test_its_arithmetic_keeps_to_one_thread_and_leaves_the_others_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def threads() -> list[int]:
         return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
 
     seen: list[list[int]] = []
+    whole = GaussianProcess.fit
 
     def fit(*told: Any) -> GaussianProcess:
         seen.append(threads())
-        return GaussianProcess.fit(*told)
+        return whole(*told)
 
+    monkeypatch.setattr(GaussianProcess, "fit", fit)
     with threadpool_limits(limits=2, user_api="blas"):
-        SamplerProposer(RAILS, fit=fit, chance=0.0).propose(memory_of(20))
+        SamplerProposer(RAILS, chance=0.0).propose(memory_of(20))
         assert set(threads()) == {2}
     assert [set(found) for found in seen] == [{1}]
 
@@ -223,14 +227,9 @@ def test_the_model_looks_for_gains_that_a_race_could_prove() -> None:
     """With a margin the model prefers uncertain configs: one surely level with the best is not
     worth a run."""
     memory = replace(memory_of(60), max_changes=len(MENU.knobs), rules=Rules())
-    promise = Promise.of(memory, Observed.of(memory.evidence), GaussianProcess.fit)
+    promise = Promise.of(memory, Observed.of(memory.evidence))
     assert promise.provable > 0
-    assert (
-        Promise.of(
-            replace(memory, rules=None), Observed.of(memory.evidence), GaussianProcess.fit
-        ).provable
-        == 0
-    )
+    assert Promise.of(replace(memory, rules=None), Observed.of(memory.evidence)).provable == 0
 
     def doubt(margin: float) -> float:
         sampler = SamplerProposer(WHOLE, chance=0.0, margin=margin)

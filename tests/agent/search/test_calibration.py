@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from agent.menu.files import ProxyMenu, load_menu
-from agent.menu.rails import MemoryModel
 from agent.search.calibration.experiment import Calibration
 from agent.search.calibration.plan import CalibrationPlan
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.confirm.texts import FreshTexts
+from agent.search.experiment import ExperimentWatcher
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
@@ -28,6 +28,7 @@ from tests.support.executors import InstantExecutor
 from tests.support.rows import campaign_row
 from tests.support.trials import trial_ok
 from trainer.corpus import Corpus
+from trainer.envelope.needs import MemoryModel
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import (
@@ -35,14 +36,12 @@ from trainer.spec import (
     Averaging,
     Config,
     CurvePoint,
-    Place,
     TrialFailed,
     TrialOk,
     TrialSpec,
     gpt,
 )
 from trajectory.calibrated import Calibrated
-from trajectory.rows import Role, TrialRecord
 from trajectory.statistics.fidelity import spearman
 
 pytestmark = pytest.mark.slow
@@ -101,19 +100,6 @@ class World(InstantExecutor):
         return truth + misled + noise
 
 
-class Silent:
-    """A watcher that shows nothing."""
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_placed(self, trial_id: str, place: Place) -> None: ...
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
-    def trial_ended(self, record: TrialRecord) -> None: ...
-    def trial_given_up(self, trial_id: str) -> None: ...
-    def note(self, text: str) -> None: ...
-    def run_begins(self, *run: Any) -> None: ...
-    def run_ended(self, *run: Any) -> None: ...
-
-
 class NoMeter:
     def mark(self) -> float:
         return 0.0
@@ -149,10 +135,10 @@ def calibrated(
             world,
             opened.history.trial_ids(),
             StopRequest(),
-            Silent(),
+            ExperimentWatcher(),
         )
         return Calibration(
-            campaign=opened, plan=plan, runner=runner, watcher=Silent(), meter=NoMeter()
+            campaign=opened, plan=plan, runner=runner, watcher=ExperimentWatcher(), meter=NoMeter()
         ).run()
 
 

@@ -9,6 +9,7 @@ import pytest
 from agent.judge import assess
 from agent.search.race import Race
 from tests.support.configs import config
+from tests.support.races import run_race
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
 from trainer.spec import Config, CurvePoint, PruneRule, TrialFailed, TrialOk
 from trajectory.evidence import Evidence
@@ -39,8 +40,9 @@ class Scored:
 
 def decide(score: Score) -> Decision:
     evidence = Evidence([campaign_row(), baseline_row(1, 4.2, 7), baseline_row(2, 4.3, 8)])
+    runner = Scored(score)
     race = Race(
-        runner=Scored(score),
+        curve=runner.curve,
         evidence=evidence,
         noise=lambda: Noise(sigma=0.05, dof=4, sigma_d=0.05),
         rules=RULES,
@@ -49,7 +51,7 @@ def decide(score: Score) -> Decision:
         first_seed=0,
         prune=None,
     )
-    return race.run().decision
+    return run_race(race, runner.run).decision
 
 
 @pytest.mark.parametrize(
@@ -104,8 +106,8 @@ def test_a_change_without_effect_ends_after_one_run(
     evidence = Evidence(rows)
     runner = Scored(lambda of, seed: ok(4.2))
     runner.curves = {"t000001": [point(5.25)]} | ({"t000101": [point(ours)]} if ours else {})
-    outcome = Race(
-        runner=runner,
+    race = Race(
+        curve=runner.curve,
         evidence=evidence,
         noise=lambda: Noise(sigma=0.05, dof=4, sigma_d=0.05),
         rules=RULES,
@@ -113,7 +115,8 @@ def test_a_change_without_effect_ends_after_one_run(
         candidate=CANDIDATE,
         first_seed=0,
         prune=None,
-    ).run()
+    )
+    outcome = run_race(race, runner.run)
     assert len(outcome.trials) == runs
     assert says in outcome.decision.explanation
     assert outcome.decision.no_effect is (runs == 1)

@@ -16,9 +16,10 @@ from agent.search.goal import Goal
 from agent.search.iterations.pending import PendingFiles, PendingIteration
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.watcher import TrialWatcher
 from autoresearch.errors import CampaignError, MachineryError
 from tests.agent.search.test_several_lanes import cut_short, iterations, nothing_is_amiss
-from tests.agent.search.test_trials import Silent, short
+from tests.agent.search.test_trials import short
 from tests.support import nights
 from tests.support.simulated.executor import SimulatedExecutor, SimulatedJob
 from tests.support.simulated.world import World
@@ -94,11 +95,11 @@ def test_one_that_is_waited_for_finishes_at_the_first_signal(
             stop.ask()
 
     executor = Slow(nights.WORLD, at_look)
-    runner = TrialRunner(tmp_path / "trials", short, executor, set(), stop, Silent())
+    runner = TrialRunner(tmp_path / "trials", short, executor, set(), stop, TrialWatcher())
     base = nights.WORLD.menu.baseline
     try:
         if way == "run":
-            record = runner.run(base, 1, "confirm")
+            record = next(runner.run_all([(short(base, 1), "confirm")]))
         else:
             record = next(runner.run_all((short(base, seed), "confirm") for seed in (1, 2)))
     except Interrupted:
@@ -106,7 +107,7 @@ def test_one_that_is_waited_for_finishes_at_the_first_signal(
     assert record.objective is not None
     assert stop.asked
     with pytest.raises(Interrupted):
-        runner.run(base, 3, "confirm")
+        next(runner.run_all([(short(base, 3), "confirm")]))
     assert len(executor.jobs) == 1
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.watcher import TrialWatcher
 from agent.workbench.own_trainer import one_script
 from autoresearch.errors import CampaignError, MachineryError
 from tests.support import nights
@@ -20,8 +21,7 @@ from tests.support.trials import trial_ok, trial_spec
 from tests.support.worlds import RateWorld
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles, finished_trial
-from trainer.spec import AnyConfig, Budget, CurvePoint, Place, TrialOk, TrialSpec
-from trajectory.rows import Role, TrialRecord
+from trainer.spec import AnyConfig, Budget, CurvePoint, TrialOk, TrialSpec
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}
 
@@ -38,22 +38,12 @@ class Instant(InstantExecutor):
         return Finished(trial_ok(spec), 1.0)
 
 
-class Silent:
-    """A watcher that shows nothing."""
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
-    def trial_placed(self, trial_id: str, place: Place) -> None: ...
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
-    def trial_ended(self, record: TrialRecord) -> None: ...
-    def trial_given_up(self, trial_id: str) -> None: ...
-
-
 def short(of: AnyConfig, seed: int) -> TrialSpec:
     return trial_spec(trial_id="", config=of, seed=seed)
 
 
 def runner(directory: Path, accounted: set[str]) -> TrialRunner:
-    return TrialRunner(directory, short, Instant(), accounted, StopRequest(), Silent())
+    return TrialRunner(directory, short, Instant(), accounted, StopRequest(), TrialWatcher())
 
 
 @pytest.fixture
@@ -114,7 +104,7 @@ def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) ->
             raise CampaignError("the code is another")
 
     executor, hooks = SimulatedExecutor(nights.WORLD, 4), [one_script(check)]
-    many = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent(), hooks)
+    many = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), TrialWatcher(), hooks)
     base = nights.WORLD.menu.baseline
     records = many.run_all([(short(base, seed), "confirm") for seed in range(4)])
     first = next(records)
@@ -150,7 +140,7 @@ class FirstIsLong(RateWorld):
 
 def test_a_long_trial_ahead_holds_up_no_other_lane(tmp_path: Path) -> None:
     executor = SimulatedExecutor(FirstIsLong(), 2)
-    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
+    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), TrialWatcher())
     base = nights.WORLD.menu.baseline
     records = list(runner.run_all((short(base, seed), "confirm") for seed in range(11)))
     assert [record.seed for record in records] == list(range(11)), "told in the order of the plan"
@@ -159,7 +149,7 @@ def test_a_long_trial_ahead_holds_up_no_other_lane(tmp_path: Path) -> None:
 
 def test_where_the_machinery_fails_behind_a_long_trial_nothing_more_begins(tmp_path: Path) -> None:
     executor = SimulatedExecutor(FirstIsLong(fails_from=3), 2)
-    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), Silent())
+    runner = TrialRunner(tmp_path / "t", short, executor, set(), StopRequest(), TrialWatcher())
     base = nights.WORLD.menu.baseline
     told = []
     with pytest.raises(MachineryError):
@@ -172,7 +162,7 @@ def test_where_the_machinery_fails_behind_a_long_trial_nothing_more_begins(tmp_p
 def test_a_signal_behind_a_long_trial_begins_nothing_more(tmp_path: Path) -> None:
     stop = StopRequest()
     executor = SimulatedExecutor(FirstIsLong(asks_at=3, stop=stop), 2)
-    runner = TrialRunner(tmp_path / "t", short, executor, set(), stop, Silent())
+    runner = TrialRunner(tmp_path / "t", short, executor, set(), stop, TrialWatcher())
     base = nights.WORLD.menu.baseline
     told = []
     with runner.undisturbed(), pytest.raises(Interrupted):

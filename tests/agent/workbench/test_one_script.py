@@ -9,9 +9,10 @@ import pytest
 
 from agent.search.stopping import StopRequest
 from agent.search.trials import TrialRunner
+from agent.search.watcher import TrialWatcher
 from agent.workbench.own_trainer import one_script
 from autoresearch.errors import CampaignError
-from tests.agent.search.test_trials import Instant, Silent, short
+from tests.agent.search.test_trials import Instant, short
 from tests.support.configs import config
 from trainer.command.script import code_sha256
 from trainer.executors.base import Finished
@@ -53,7 +54,9 @@ def test_a_script_saved_again_ends_the_sitting_and_its_trial_counts_for_nothing(
 
     def runner(*accounted: str) -> TrialRunner:
         hooks = [one_script(check)]
-        return TrialRunner(trials, short, executor, set(accounted), StopRequest(), Silent(), hooks)
+        return TrialRunner(
+            trials, short, executor, set(accounted), StopRequest(), TrialWatcher(), hooks
+        )
 
     first = runner()
     assert first.run(config(), 0, "baseline").trial_id == "t000001"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agent.judge import Assessment
 from agent.search.campaign import Campaign
+from agent.search.watcher import Watcher
 from autoresearch.values import Frozen
 from tests.support.simulated.world import World
-from trainer.spec import Config, CurvePoint, Place, TrialFailed, TrialSpec, gpt
-from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+from trainer.spec import Config, TrialFailed, gpt
+from trajectory.rows import BaselineRow, IterationRow, TrialRecord
 
 
 class Stage(Frozen):
@@ -25,8 +25,8 @@ class Stage(Frozen):
 
 
 @dataclass(slots=True)
-class Account:
-    """Watch the loop (:class:`agent.search.watcher.Watcher`) and record its progress."""
+class Account(Watcher):
+    """Follow the loop and record its progress."""
 
     world: World
     campaign: Campaign
@@ -38,26 +38,6 @@ class Account:
     asks_s: list[float] = field(default_factory=list)
     runs: int = 0
     train_s: float = 0.0
-
-    def note(self, text: str) -> None:
-        """Ignore the note."""
-
-    def proposing(self, iteration: int) -> None:
-        """Ignore the proposal: it takes no simulated time."""
-
-    def assessed(self, assessment: Assessment) -> None:
-        """Ignore the assessment."""
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        """Ignore the start: only ended trials count."""
-
-    def trial_placed(self, trial_id: str, place: Place) -> None:
-        """Ignore the trial's place."""
-
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
-        """Ignore the point: no curve is drawn."""
-
-    def trial_given_up(self, trial_id: str) -> None: ...
 
     def trial_ended(self, record: TrialRecord) -> None:
         self.runs += record.wall_s > 0  # a remembered result took no time and is no run

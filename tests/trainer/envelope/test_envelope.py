@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.menu.rails import MemoryModel
 from autoresearch.errors import EnvelopeError, MachineryError, SpecError
 from tests.support.envelopes import (
     GB10_PEAK_GIB,
@@ -46,6 +45,7 @@ from trainer.envelope import (
     watched_sweep,
 )
 from trainer.envelope.grid import Grid
+from trainer.envelope.needs import MemoryModel
 from trainer.envelope.sweep import POINTS_FILE, counted_step_s
 from trainer.executors.base import Finished
 from trainer.executors.local import LocalExecutor

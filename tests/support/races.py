@@ -1,0 +1,24 @@
+"""Drive a race's schedule one trial at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.search.race import Outcome, Race
+from trainer.spec import AnyConfig, PruneRule
+from trajectory.rows import Role, TrialRecord
+
+
+def run_race(
+    race: Race, run: Callable[[AnyConfig, int, Role, PruneRule | None], TrialRecord]
+) -> Outcome:
+    """Return the outcome of a race whose trials ``run`` gives the records of."""
+    schedule = race.schedule()
+    wanted = next(schedule)
+    while True:
+        record = run(wanted.config, wanted.seed, wanted.role, wanted.prune)
+        try:
+            wanted = schedule.send(record)
+        except StopIteration as ended:
+            outcome: Outcome = ended.value
+            return outcome
