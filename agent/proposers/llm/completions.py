@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from agent.menu.replies import THOUGHT
@@ -21,6 +21,8 @@ MAX_COUNT = 10**9
 QUOTED_CHARACTERS = 100
 """Most characters to repeat of an unexpected body."""
 
+ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
+"""Phrases by which servers say that their chat template has no system role."""
 _NO_CHAT = re.compile(
     r"embed|rerank|(^|[-_/])(bge|e5|gte|minilm|clip|whisper|tts|dall-e|moderation)([-_/.]|$)",
     re.IGNORECASE,
@@ -34,6 +36,18 @@ class Message:
 
     role: Literal["system", "user", "assistant"]
     content: str
+
+
+def chat_json(messages: Sequence[Message], *, merges_system: bool) -> list[dict[str, Any]]:
+    """Return a chat as the protocol has it.
+
+    :param merges_system: put the system message before the first user message.
+    """
+    if merges_system:
+        system = [message.content for message in messages if message.role == "system"]
+        first, *rest = [message for message in messages if message.role != "system"]
+        messages = [Message("user", "\n\n".join([*system, first.content])), *rest]
+    return [asdict(message) for message in messages]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -18,35 +17,21 @@ from agent.proposers.llm.completions import (
     Message,
     Reply,
     ServedModel,
+    chat_json,
     read_completion,
     read_models,
 )
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.schema_modes import Manner, SchemaMode, probe, recall, remember
-from agent.proposers.llm.tokens import MESSAGE_TOKENS, estimate_tokens
+from agent.proposers.llm.tokens import ReplyRoom
 from agent.proposers.llm.transport import EndpointError, RefusedError, UnreadableError
-from agent.proposers.llm.wire import ROLES, RejectedError, Wire
+from agent.proposers.llm.wire import RejectedError, Wire
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 
 __all__ = ["ContextError", "Endpoint", "EndpointError"]
 
 Json: TypeAlias = dict[str, Any]
-
-PROBE_TOKENS = 48
-"""Tokens for the answer to a probe, which has about a dozen. A cut answer is retried with a whole
-reply's budget."""
-THINKING_TOKENS = 16_384
-"""Most tokens of a reply with thoughts, if the context allows; other replies get four times the
-usual."""
-WITHOUT_THINKING: tuple[Json, ...] = (
-    {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}},
-    {"reasoning_effort": "none"},
-    {"reasoning_effort": "low"},
-)
-"""Request fields that reduce thinking, in the order in which a probe tries them."""
-REPLY_SHARE = 1 / 8
-"""Share of the server's context that is reserved for a reply."""
 
 
 class ContextError(EndpointError):
@@ -78,16 +63,13 @@ class Endpoint:
     ) -> None:
         self._wire = Wire(base_url, api_key, patience or Patience())
         self._model = model or None
-        self._max_tokens = max_tokens
-        self._tokens_named = "max_tokens"
-        self._parameters = {"temperature": temperature}
+        self._room = ReplyRoom(max_tokens)
+        self._temperature = temperature
         self._warmer = 0.0
         self._modes_path = modes_path
         self._manner: Manner | None = None
         self._passing_mode: SchemaMode | None = None
-        self._has_tried_not_to_think = False
         self._listed: list[ServedModel] | None = None
-        self._context: int | None = None
 
     @classmethod
     def of(
@@ -153,15 +135,15 @@ class Endpoint:
         :raises EndpointError: if it must be asked, and does not answer.
         """
         model = self.model
-        if self._context is None:
+        if self._room.context is None:
             try:
                 served = self._served()
             except RefusedError:
                 served = self._listed = []
             # If only one is listed, use it whatever its name: some servers accept any name for it.
             ours = [each for each in served if each.id == model] or served[:1] * (len(served) == 1)
-            self._context = ours[0].context if ours else None
-        return self._context
+            self._room.context = ours[0].context if ours else None
+        return self._room.context
 
     @property
     def schema_mode(self) -> SchemaMode:
@@ -171,7 +153,7 @@ class Endpoint:
         """
         mode = self._passing_mode or self._known.mode
         if mode is None:
-            mode, lasting = probe(self._probe_answer)
+            mode, lasting = probe(self._probed, self._known)
             self._use(mode, lasting=lasting)
         return mode
 
@@ -188,7 +170,7 @@ class Endpoint:
             return self._uncut(messages, mode, schema, failures=2)
         except RejectedError as error:
             if error.context is not None:
-                self._context = error.context
+                self._room.context = error.context
                 raise ContextError(str(error)) from error
             if mode is SchemaMode.NONE:
                 raise
@@ -225,51 +207,7 @@ class Endpoint:
         else:
             self._passing_mode = mode
 
-    def _adapts(self, error: RejectedError) -> bool:
-        """Return whether the question can be asked in another form, which is used from now on."""
-        manner, is_400 = self._known, error.status == 400
-        if error.context is not None:
-            return False
-        if is_400 and error.param == "max_tokens" and self._tokens_named == "max_tokens":
-            self._tokens_named = "max_completion_tokens"
-        elif is_400 and error.param in self._parameters:
-            del self._parameters[str(error.param)]
-        elif any(name in error.said for name in manner.extra):
-            manner.extra = {}
-        elif not manner.merges_system and ROLES.search(error.said):
-            manner.merges_system = True
-            self._remember()
-        else:
-            return False
-        return True
-
     # --- one question ---------------------------------------------------------------------------
-
-    def _room(self, messages: Sequence[Message]) -> int | None:
-        """Return the tokens that the context leaves for the reply; None if unknown."""
-        if self._context is None:
-            return None
-        asked = sum(estimate_tokens(message.content) + MESSAGE_TOKENS for message in messages)
-        return max(1, int(self._context * REPLY_SHARE), self._context - asked)
-
-    def _most(self, messages: Sequence[Message]) -> int:
-        """Return the most tokens that the reply may have."""
-        raised, room = self._known.reply_tokens, self._room(messages)
-        if raised is not None:
-            return min(raised, room or raised)
-        share = None if self._context is None else max(1, int(self._context * REPLY_SHARE))
-        return min(self._max_tokens, share or self._max_tokens)
-
-    def _raises_reply_tokens(self, messages: Sequence[Message], cut: Reply) -> bool:
-        """Return whether the next reply may be longer than the one that was cut."""
-        most, room = self._most(messages), self._room(messages)
-        limit = THINKING_TOKENS if cut.thinks else 4 * self._max_tokens
-        limit = min(limit, room or limit)
-        if most >= limit:
-            return False
-        self._known.reply_tokens = min(2 * most, limit)
-        self._remember()
-        return True
 
     def _served(self) -> list[ServedModel]:
         """Return the models that the server lists, asked once.
@@ -284,47 +222,25 @@ class Endpoint:
             self._listed = read_models(body)
         return self._listed
 
-    def _probe_answer(self, mode: SchemaMode, prompt: str, schema: Json) -> str | None:
-        chat = [Message("user", prompt)]
-        try:
-            reply = self._complete(chat, mode, schema, tokens=PROBE_TOKENS, failures=1)
-            if reply.finish_reason == "length" or (reply.is_completion and not reply.text.strip()):
-                reply = self._thoughtless(chat, mode, schema) or self._uncut(
-                    chat, mode, schema, failures=1
-                )
-        except RejectedError:
-            if mode is SchemaMode.NONE:
-                raise
-            return None
-        if not reply.is_completion:
-            if mode is SchemaMode.NONE:
-                raise EndpointError(f"{reply.error}; check AUTORESEARCH_LLM_BASE_URL")
-            return None
-        return "" if reply.error else reply.text
-
-    def _thoughtless(self, chat: list[Message], mode: SchemaMode, schema: Json) -> Reply | None:
-        """Return the reply to a probe of a model that stops thinking when asked; None if it does
-        not. The field that stops it is used from now on."""
-        if self._has_tried_not_to_think:
-            return None
-        self._has_tried_not_to_think = True
-        for extra in WITHOUT_THINKING:
-            self._known.extra = extra
-            try:
-                reply = self._complete(chat, mode, schema, tokens=PROBE_TOKENS, failures=1)
-            except RejectedError:
-                continue
-            if reply.error is None and self._known.extra:
-                return reply
-        self._known.extra = {}
-        return None
+    def _probed(
+        self, chat: list[Message], mode: SchemaMode, schema: Json, tokens: int | None
+    ) -> Reply:
+        if tokens is None:
+            return self._uncut(chat, mode, schema)
+        return self._complete(chat, mode, schema, tokens=tokens)
 
     def _uncut(
         self, messages: Sequence[Message], mode: SchemaMode, schema: Json, *, failures: int = 1
     ) -> Reply:
         """Return the reply, asked again with more tokens while it is cut and may be longer."""
         reply = self._complete(messages, mode, schema, failures=failures)
-        while reply.finish_reason == "length" and self._raises_reply_tokens(messages, reply):
+        while reply.finish_reason == "length":
+            known = self._known
+            raised = self._room.raised(messages, known.reply_tokens, thinks=reply.thinks)
+            if raised is None:
+                break
+            known.reply_tokens = raised
+            self._remember()
             reply = self._complete(messages, mode, schema, failures=failures)
         return reply
 
@@ -346,12 +262,13 @@ class Endpoint:
         manner = self._known
         body = {
             "model": self.model,
-            "messages": _without_system(messages) if manner.merges_system else _table(messages),
+            "messages": chat_json(messages, merges_system=manner.merges_system),
             **mode.request(schema),
             **manner.extra,
-            **{name: value + self._warmer for name, value in self._parameters.items()},
-            self._tokens_named: tokens or self._most(messages),
+            "temperature": self._temperature + self._warmer,
+            manner.tokens_named: tokens or self._room.most(messages, manner.reply_tokens),
         }
+        body = {name: value for name, value in body.items() if name not in manner.refused}
         began = time.monotonic()
         try:
             raw = self._wire.patiently(
@@ -363,19 +280,11 @@ class Endpoint:
         except UnreadableError as error:
             return Reply("", mode.value, time.monotonic() - began, str(error), is_completion=False)
         except RejectedError as error:
-            if not self._adapts(error):
+            is_400 = error.status == 400
+            if error.context is not None or not manner.adapts(
+                error.param, error.said, may_name=is_400
+            ):
                 raise
+            self._remember()
             return self._complete(messages, mode, schema, tokens=tokens, failures=failures)
         return read_completion(raw, mode.value, time.monotonic() - began, self._wire.redacted)
-
-
-def _table(messages: Sequence[Message]) -> list[Json]:
-    return [asdict(message) for message in messages]
-
-
-def _without_system(messages: Sequence[Message]) -> list[Json]:
-    """Return the chat with the system message merged into the first user message."""
-    system = [message.content for message in messages if message.role == "system"]
-    rest = [message for message in messages if message.role != "system"]
-    merged = "\n\n".join([*system, rest[0].content])
-    return _table([Message("user", merged), *rest[1:]])

@@ -16,9 +16,15 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from agent.proposers.llm.completions import ROLES, Message, Reply
+from agent.proposers.llm.transport import EndpointError
+from agent.proposers.llm.wire import RejectedError
 from autoresearch.files import replace_file
 
 Json: TypeAlias = dict[str, Any]
+Ask: TypeAlias = Callable[[list[Message], "SchemaMode", Json, int | None], Reply]
+"""Sends one chat in a mode with a schema, for a reply of at most so many tokens; None: as many as
+it needs."""
 
 
 class SchemaMode(StrEnum):
@@ -55,6 +61,15 @@ class SchemaMode(StrEnum):
         return additions[self]
 
 
+PROBE_TOKENS = 48
+"""Tokens for the answer to a probe, which has about a dozen. A cut answer is retried with a whole
+reply's budget."""
+WITHOUT_THINKING: tuple[Json, ...] = (
+    {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}},
+    {"reasoning_effort": "none"},
+    {"reasoning_effort": "low"},
+)
+"""Request fields that reduce thinking, in the order in which a probe tries them."""
 _FORCED = "quartz-7041"
 _PROBE_SCHEMA: Json = {
     "type": "object",
@@ -68,28 +83,109 @@ _OBJECT_PROBE_PROMPT = (
 )
 
 
-def probe(answer: Callable[[SchemaMode, str, Json], str | None]) -> tuple[SchemaMode, bool]:
+class Manner(BaseModel):
+    """How to ask one model at one endpoint. What is not stored is found again in each session."""
+
+    mode: SchemaMode | None = None
+    merges_system: bool = False
+    """Whether it refuses the system role, so that the system text begins the first user message."""
+    reply_tokens: Annotated[int, Field(gt=0, le=1 << 20)] | None = None
+    """Longest reply to ask for, if the usual length was too short."""
+    extra: Json = {}
+    """Request fields that turn thinking off."""
+    tokens_named: str = Field(default="max_tokens", exclude=True)
+    """Field that limits the reply's tokens."""
+    refused: set[str] = Field(default_factory=set, exclude=True)
+    """Parameters that the model refuses."""
+
+    def adapts(self, param: object, said: str, *, may_name: bool) -> bool:
+        """Return whether a refused question can be asked in another form, which is used from now
+        on.
+
+        :param param: the refused parameter, if the server named one.
+        :param said: the server's explanation.
+        :param may_name: whether the refusal is of a kind that names a parameter.
+        """
+        if may_name and param == "max_tokens" == self.tokens_named:
+            self.tokens_named = "max_completion_tokens"
+        elif may_name and param == "temperature" and "temperature" not in self.refused:
+            self.refused.add("temperature")
+        elif any(name in said for name in self.extra):
+            self.extra = {}
+        elif not self.merges_system and ROLES.search(said):
+            self.merges_system = True
+        else:
+            return False
+        return True
+
+
+def probe(ask: Ask, manner: Manner) -> tuple[SchemaMode, bool]:
     """Return the first mode that the server honors (``NONE`` if none), and whether this is certain.
 
     It is uncertain if no reply to a probe was usable. If every mode was refused, ``NONE`` is tried
     too: a server that refuses that as well may have no such model, which says nothing about its
     modes.
 
-    :param answer: sends (mode, prompt, schema) and returns the reply's text, empty if unusable, or
-        None if the server refused the mode. What it raises ends the probing.
+    :param ask: sends one question; what it raises, other than a refused mode, ends the probing.
+    :param manner: learns which field stops the model from thinking.
     """
+    prober = _Prober(ask, manner)
     texts: list[str | None] = []
     for mode in SchemaMode:
         if mode is SchemaMode.NONE:
             break
         prompt = _OBJECT_PROBE_PROMPT if mode is SchemaMode.JSON_OBJECT else _PROBE_PROMPT
-        text = answer(mode, prompt, _PROBE_SCHEMA)
+        text = prober.text(mode, prompt)
         if _honours(mode, text):
             return mode, True
         texts.append(text)
     if all(text is None for text in texts):
-        texts.append(answer(SchemaMode.NONE, _PROBE_PROMPT, _PROBE_SCHEMA))
+        texts.append(prober.text(SchemaMode.NONE, _PROBE_PROMPT))
     return SchemaMode.NONE, any(texts)
+
+
+class _Prober:
+    """Asks one probe after another."""
+
+    def __init__(self, ask: Ask, manner: Manner) -> None:
+        self._ask = ask
+        self._manner = manner
+        self._has_tried_not_to_think = False
+
+    def text(self, mode: SchemaMode, prompt: str) -> str | None:
+        """Return the text of the reply, empty if unusable, or None if the server refused the
+        mode."""
+        chat = [Message("user", prompt)]
+        try:
+            reply = self._ask(chat, mode, _PROBE_SCHEMA, PROBE_TOKENS)
+            if reply.finish_reason == "length" or (reply.is_completion and not reply.text.strip()):
+                reply = self._thoughtless(chat, mode) or self._ask(chat, mode, _PROBE_SCHEMA, None)
+        except RejectedError:
+            if mode is SchemaMode.NONE:
+                raise
+            return None
+        if not reply.is_completion:
+            if mode is SchemaMode.NONE:
+                raise EndpointError(f"{reply.error}; check AUTORESEARCH_LLM_BASE_URL")
+            return None
+        return "" if reply.error else reply.text
+
+    def _thoughtless(self, chat: list[Message], mode: SchemaMode) -> Reply | None:
+        """Return the reply of a model that stops thinking when asked; None if it does not. The
+        field that stops it is used from now on."""
+        if self._has_tried_not_to_think:
+            return None
+        self._has_tried_not_to_think = True
+        for extra in WITHOUT_THINKING:
+            self._manner.extra = extra
+            try:
+                reply = self._ask(chat, mode, _PROBE_SCHEMA, PROBE_TOKENS)
+            except RejectedError:
+                continue
+            if reply.error is None and self._manner.extra:
+                return reply
+        self._manner.extra = {}
+        return None
 
 
 def _honours(mode: SchemaMode, text: str | None) -> bool:
@@ -100,18 +196,6 @@ def _honours(mode: SchemaMode, text: str | None) -> bool:
     if mode is SchemaMode.JSON_OBJECT:
         return isinstance(value, dict)
     return bool(value == {"word": _FORCED})
-
-
-class Manner(BaseModel):
-    """How to ask one model at one endpoint."""
-
-    mode: SchemaMode | None = None
-    merges_system: bool = False
-    """Whether it refuses the system role, so that the system text begins the first user message."""
-    reply_tokens: Annotated[int, Field(gt=0, le=1 << 20)] | None = None
-    """Longest reply to ask for, if the usual length was too short."""
-    extra: Json = {}
-    """Request fields that turn thinking off."""
 
 
 _MANNERS: TypeAdapter[dict[str, Manner]] = TypeAdapter(dict[str, Manner])

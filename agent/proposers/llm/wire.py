@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import httpx2
 import tenacity
 
-from agent.proposers.llm.completions import quoted, read_json
+from agent.proposers.llm.completions import ROLES, quoted, read_json
 from agent.proposers.llm.patience import Patience, Standing, retry_after_s
 from agent.proposers.llm.transport import (
     EndpointError,
@@ -33,8 +33,6 @@ _CONTEXT = re.compile(
     r"(?:context length (?:is|of)|context size|context window (?:is|of))\D{0,12}(\d{3,8})",
     re.IGNORECASE,
 )
-ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
-"""Phrases by which servers say that their chat template has no system role."""
 _PASTED = re.compile(r"(/chat/completions|/completions|/models|/embeddings)?/*$", re.IGNORECASE)
 
 
@@ -109,9 +107,8 @@ class Wire:
             error = state.outcome.exception() if state.outcome else None
             if isinstance(error, httpx2.TransportError):
                 return state.attempt_number < CONNECTION_TRIES
-            return isinstance(error, TimeoutError) or (
-                error is None and _is_passing(answers, failures)
-            )
+            passes = error is None and _is_passing(answers, failures)
+            return passes or isinstance(error, TimeoutError)
 
         stop = tenacity.stop_before_delay(allowance.deadline_s)
         retrying = tenacity.Retrying(
