@@ -260,16 +260,6 @@ def test_a_place_that_is_free_takes_the_next(executor: Executor, tmp_path: Path)
     assert same(jobs[0].result(), trial_ok(trial_spec(trial_id="next")))
 
 
-def test_what_is_made_ready_may_run_or_not(executor: Executor, tmp_path: Path) -> None:
-    spec = trial_spec(trial_id="ready")
-    for name in ("never", "trial"):
-        executor.make_ready(spec, tmp_path / name)
-    assert not (tmp_path / "never").exists(), "it has begun nothing"
-    text = trial_ok(spec).model_dump_json()
-    job = executor.submit(spec, hostile.arm(tmp_path / "trial", hostile.leave_result, text=text))
-    assert same(job.result(), trial_ok(spec))
-
-
 # --- time limits, and no processes left behind ----------------------------------------------------
 
 

@@ -136,14 +136,6 @@ class Executor(Closing, Protocol):
         """
         ...
 
-    def make_ready(self, spec: TrialSpec, trial_dir: Path) -> None:
-        """Prepare for a trial that waits for a place, without waiting.
-
-        The trial may be submitted later or never, here or elsewhere. Calling this is optional, and
-        an executor may ignore it.
-        """
-        return
-
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
         """Wait until ``wake`` is set, as by a job's end (:meth:`Job.when_done`), or the timeout.
 

@@ -67,10 +67,7 @@ class Lanes(Executor):
                 how = "; ".join(map(str, self._gone.values()))
                 raise LaneLost(f"every lane is lost ({how}); see what became of their machines")
             self._waiting.append(job)
-            must_wait = not self._free
         self._fill()
-        if must_wait:
-            self._lanes[0].executor.make_ready(spec, trial_dir)
         return job
 
     def close(self) -> None:

@@ -20,7 +20,6 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.isolation.outcome import aborted
 from trainer.isolation.scratch import clear
 from trainer.isolation.supervisor import Supervised
-from trainer.isolation.trial_files import presync_spec
 from trainer.spec import CurvePoint, TrialSpec
 
 _LOG = logging.getLogger(__name__)
@@ -39,9 +38,8 @@ class LocalExecutor(Executor):
 
     For several at once use several executors.
 
-    One thread supervises the trial, so that its limits hold whatever the caller does. Another
-    thread reads the trial's result and prepares later trials. So the first can start the next trial
-    as soon as no process of the one before runs.
+    One thread supervises the trial, so that its limits hold whatever the caller does, and then
+    reads its result.
     A trial that ends by a failure of the machinery, or that stood still, runs a second time before
     its end counts.
     If the fork server dies (something killed it), its trial dies too, which is a MachineryError;
@@ -89,19 +87,12 @@ class LocalExecutor(Executor):
         """Held while a job is submitted and while the executor closes, which ends every job."""
         self._groups = Groups.take()  # first, since the fork server starts in this process's group
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
-        self._writer = futures.ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._server = self._start_server()
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
         group = ", a cgroup a trial" if self._groups is not None else ""
         return f"{self._layers.describe()}{group}, {'fork server' if self._warm else 'cold start'}"
-
-    def make_ready(self, spec: TrialSpec, trial_dir: Path) -> None:
-        """See :meth:`Executor.make_ready`."""
-        with self._lock:
-            if not self._closing.is_set():
-                self._writer.submit(presync_spec, spec, trial_dir.resolve())
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
         """See :meth:`Executor.submit`."""
@@ -119,23 +110,22 @@ class LocalExecutor(Executor):
         with self._lock:
             self._closing.set()
         self._thread.shutdown(cancel_futures=True)
-        self._writer.shutdown()
         self._server.close()
 
     def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
-        """Run the trial unless its job is cancelled. Runs in the executor's first thread."""
+        """Run the trial unless its job is cancelled. Runs in the executor's thread."""
         if job.future.set_running_or_notify_cancel():
             self._attempt(job, spec, trial_dir, asked_at)
 
     def _attempt(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
-        """Run the trial once, then have its result read. Runs in the executor's first thread."""
+        """Run the trial once, then read its result. Runs in the executor's thread."""
         try:
             trial = self._supervised(job, spec, trial_dir)
         except BaseException as error:  # noqa: BLE001 (the job's result() raises it)
             job.future.set_exception(error)
             return
         job.is_free()
-        self._writer.submit(self._settle, job, trial, spec, trial_dir, asked_at)
+        self._settle(job, trial, spec, trial_dir, asked_at)
 
     def _supervised(self, job: LocalJob, spec: TrialSpec, trial_dir: Path) -> Supervised:
         """Run the trial and return it once none of its processes runs."""
@@ -162,7 +152,7 @@ class LocalExecutor(Executor):
     def _settle(
         self, job: LocalJob, trial: Supervised, spec: TrialSpec, trial_dir: Path, asked_at: float
     ) -> None:
-        """Read the trial's result and settle its job. Runs in the executor's second thread."""
+        """Read the trial's result and settle its job."""
         try:
             finished = Finished(trial.result(), time.monotonic() - asked_at)
             why = "it, or this machine, stood still" if trial.must_run_again else ""

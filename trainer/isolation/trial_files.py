@@ -81,21 +81,6 @@ class TrialError(Frozen):
         return exception
 
 
-def presync_spec(spec: TrialSpec, trial_dir: Path) -> None:
-    """Sync the spec of an upcoming trial to disk, the slowest part of its preparation. If this
-    fails or is skipped, the trial does it."""
-    with contextlib.suppress(OSError):
-        trial_dir.parent.mkdir(parents=True, exist_ok=True)
-        _seal(trial_dir, spec.model_dump_json().encode())
-
-
-def _seal(trial_dir: Path, order: bytes) -> None:
-    sealed = sealed_path(trial_dir)
-    if _read_small(sealed) != order:
-        sealed.parent.mkdir(exist_ok=True)
-        _write_durably(sealed, order)
-
-
 def _made_new(directory: Path) -> bool:
     """Create the directory, and return whether it is new."""
     try:
@@ -127,7 +112,9 @@ class TrialFiles:
                 for name in (SPEC_FILE, LOG_FILE, CURVE_FILE, SCRATCH_DIR):
                     clear(trial_dir / name)
             self.log = TrialLog(trial_dir / LOG_FILE, spec.limits.log_bytes)
-            _seal(trial_dir, self._order)
+            sealed = sealed_path(trial_dir)
+            sealed.parent.mkdir(exist_ok=True)
+            _write_durably(sealed, self._order)
             sealed_result_path(trial_dir).unlink(missing_ok=True)
             replace_file(trial_dir / SPEC_FILE, self._order)
         except OSError as error:
