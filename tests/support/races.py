@@ -1,10 +1,11 @@
-"""Drive a race's schedule one trial at a time."""
+"""Run a race, or one trial, without a loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from agent.search.race import Outcome, Race
+from agent.search.trials import TrialRunner
 from trainer.spec import AnyConfig, PruneRule
 from trajectory.rows import Role, TrialRecord
 
@@ -22,3 +23,8 @@ def run_race(
         except StopIteration as ended:
             outcome: Outcome = ended.value
             return outcome
+
+
+def run_one(runner: TrialRunner, config: AnyConfig, seed: int, role: Role) -> TrialRecord:
+    """Return the record of one trial."""
+    return next(runner.run_all([(runner.spec(config, seed), role)]))

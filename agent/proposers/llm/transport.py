@@ -7,15 +7,13 @@ used except for loopback addresses.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import os
-import socket
 import ssl
 import threading
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
@@ -66,7 +64,7 @@ class Transport:
                 is_https = proxy.startswith("https:")
                 self._proxy = httpx2.Proxy(proxy, ssl_context=proxy_tls if is_https else None)
                 check_port(self._proxy.url)
-            self._client()
+            self._client(1.0)
         except (ImportError, ValueError, httpx2.InvalidURL):
             raise SettingsError(
                 f"{shown} cannot be used; set {variable} to an http:// proxy, unset it, or list "
@@ -83,33 +81,49 @@ class Transport:
         :raises RefusedError: if a retry would fail too.
         :raises UnreadableError: if the body is too long or compressed.
         """
-        url = self._url.copy_with(userinfo=b"", path=self._url.path + path)
-        with asyncio.Runner(loop_factory=_Loop) as runner:
-            return runner.run(self._exchange(method, url, timeout_s, body))
+        found: Future[httpx2.Response] = Future()
+        client = self._client(timeout_s)
 
-    def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(
+        def settle() -> None:
+            try:
+                with client:
+                    found.set_result(self._exchange(client, method, path, body))
+            except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
+                found.set_exception(error)
+
+        # A daemon, so that no lookup or read that hangs holds the caller or the process's end.
+        threading.Thread(target=settle, daemon=True).start()
+        try:
+            return found.result(timeout_s)
+        except (TimeoutError, httpx2.TimeoutException):
+            client.close()
+            raise TimeoutError from None
+
+    def _client(self, timeout_s: float) -> httpx2.Client:
+        return httpx2.Client(
             auth=self._auth,
             headers=self._headers,
             verify=self._tls,
             proxy=self._proxy,
             trust_env=False,
-            timeout=None,
+            timeout=timeout_s,
         )
 
-    async def _exchange(
-        self, method: str, url: httpx2.URL, timeout_s: float, body: object
+    def _exchange(
+        self, client: httpx2.Client, method: str, path: str, body: object
     ) -> httpx2.Response:
+        url = self._url.copy_with(userinfo=b"", path=self._url.path + path)
         has_begun = False
         try:
-            async with asyncio.timeout(timeout_s), self._client() as client:
-                for _ in range(MAX_REDIRECTS):
-                    async with client.stream(method, url, json=body) as response:
-                        has_begun = True
-                        if not response.has_redirect_location:
-                            return await _read(response)
-                        url = self._target(url, response)
-                    has_begun = False
+            for _ in range(MAX_REDIRECTS):
+                with client.stream(method, url, json=body) as response:
+                    has_begun = True
+                    if not response.has_redirect_location:
+                        return _read(response)
+                    url = self._target(url, response)
+                has_begun = False
+        except httpx2.TimeoutException:
+            raise
         except httpx2.TransportError as error:
             raise self._final(error, has_begun=has_begun) or error from None
         raise RefusedError(f"{self.where} redirects in a circle; check AUTORESEARCH_LLM_BASE_URL")
@@ -158,8 +172,6 @@ def check_port(url: httpx2.URL) -> None:
 def root_of(error: BaseException) -> BaseException:
     """Return the root cause of an error."""
     while True:
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
         under = error.__cause__ or error.__context__
         if under is None:
             return error
@@ -174,40 +186,17 @@ def reason_of(error: Exception) -> str:
     return str(root) or str(error)
 
 
-async def _read(response: httpx2.Response) -> httpx2.Response:
+def _read(response: httpx2.Response) -> httpx2.Response:
     encoding = response.headers.get("content-encoding", "identity")
     if encoding != "identity":
         # A megabyte of gzip can be a gigabyte of white space.
         raise UnreadableError(f"the reply is compressed ({encoding!r:.40}), unrequested")
     body = bytearray()
-    async for chunk in response.aiter_raw():
+    for chunk in response.iter_raw():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
             raise UnreadableError(f"the reply is longer than {MAX_BODY_BYTES:,} bytes")
     return httpx2.Response(response.status_code, headers=response.headers, content=bytes(body))
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """Resolves names in daemon threads: a lookup cannot be canceled, so it must not be awaited."""
-
-    async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
-        found: asyncio.Future[Any] = self.create_future()
-
-        def settle(setter: Any, value: Any) -> None:
-            if not found.done():
-                setter(value)
-
-        def resolve() -> None:
-            settler: Any = found.set_result
-            try:
-                value: Any = socket.getaddrinfo(*args, **options)
-            except (OSError, UnicodeError) as error:
-                settler, value = found.set_exception, OSError(f"{args[0]}: {error}")
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self.call_soon_threadsafe(settle, settler, value)
-
-        threading.Thread(target=resolve, daemon=True).start()
-        return await found
 
 
 def _proxy_of(url: httpx2.URL) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from autoresearch.errors import CampaignError, MachineryError
 from tests.support import nights
 from tests.support.configs import config
 from tests.support.executors import InstantExecutor
+from tests.support.races import run_one
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
 from tests.support.trials import trial_ok, trial_spec
@@ -51,7 +52,7 @@ def trials(tmp_path: Path) -> Path:
     """Return a folder of three short trials on seeds 0 to 2, a long one and an unfinished one."""
     made = runner(tmp_path / "trials", set())
     for seed in range(3):
-        made.run(config(), seed, "candidate")
+        run_one(made, config(), seed, "candidate")
     executor = Instant()
     executor.run(
         short(config(), 0).model_copy(update={"trial_id": "t000004", **LONG}),
@@ -77,8 +78,8 @@ def test_what_rows_name_is_not_left_over(trials: Path) -> None:
 
 def test_a_finished_one_is_taken_up_where_its_spec_is_asked_for(trials: Path) -> None:
     again = runner(trials, {"t000001", "t000003", "t000005"})
-    assert again.run(config(), 1, "candidate").trial_id == "t000002"
-    assert again.run(config(), 1, "candidate").trial_id == "t000006"
+    assert run_one(again, config(), 1, "candidate").trial_id == "t000002"
+    assert run_one(again, config(), 1, "candidate").trial_id == "t000006"
     assert again.resumed == {"t000002"}
 
 
@@ -91,8 +92,8 @@ def test_giving_up_one_kind_keeps_the_other(trials: Path) -> None:
 
 
 def test_ids_go_on_after_the_greatest_on_disk_or_in_a_row(trials: Path) -> None:
-    assert runner(trials, set()).run(config(), 9, "candidate").trial_id == "t000006"
-    assert runner(trials, {"t1000000"}).run(config(), 8, "candidate").trial_id == "t1000001"
+    assert run_one(runner(trials, set()), config(), 9, "candidate").trial_id == "t000006"
+    assert run_one(runner(trials, {"t1000000"}), config(), 8, "candidate").trial_id == "t1000001"
 
 
 def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from agent.workbench.own_trainer import one_script
 from autoresearch.errors import CampaignError
 from tests.agent.search.test_trials import Instant, short
 from tests.support.configs import config
+from tests.support.races import run_one
 from trainer.command.script import code_sha256
 from trainer.executors.base import Finished
 from trainer.spec import CurvePoint, TrialSpec
@@ -59,14 +60,14 @@ def test_a_script_saved_again_ends_the_sitting_and_its_trial_counts_for_nothing(
         )
 
     first = runner()
-    assert first.run(config(), 0, "baseline").trial_id == "t000001"
+    assert run_one(first, config(), 0, "baseline").trial_id == "t000001"
     with pytest.raises(CampaignError):
-        first.run(config(), 1, "baseline")
+        run_one(first, config(), 1, "baseline")
     with pytest.raises(CampaignError):
-        runner("t000001").run(config(), 2, "baseline")
+        run_one(runner("t000001"), config(), 2, "baseline")
     assert executor.trained == 2
     script.write_text("print(1)")
     again = runner("t000001")
     assert again.orphaned.finished == {}, "of which script it is nobody knows"
     assert again.orphaned.unfinished == ["t000002"]
-    assert again.run(config(), 1, "baseline").trial_id == "t000003"
+    assert run_one(again, config(), 1, "baseline").trial_id == "t000003"
