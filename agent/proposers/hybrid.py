@@ -85,7 +85,7 @@ class HybridProposer:
             raise
         except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
             return standing_in(suggested, error)
-        return _with_latency(offer, suggested.record.latency_s)
+        return _with_record(offer, latency_s=offer.record.latency_s + suggested.record.latency_s)
 
     def arms(self, memory: Memory) -> tuple[Arm, ...]:
         """Return what the model may do at this iteration; nothing if it is the search's turn.
@@ -147,10 +147,6 @@ def standing_in(offer: Offer, error: Exception) -> Offer:
         prompt_sha256=error.prompt_sha256,
         latency_s=offer.record.latency_s + waited_s,
     )
-
-
-def _with_latency(offer: Offer, more_s: float) -> Offer:
-    return _with_record(offer, latency_s=offer.record.latency_s + more_s)
 
 
 def _with_record(offer: Offer, **changed: object) -> Offer:

@@ -24,7 +24,6 @@ from trainer.envelope.comparison import (
     QUANTITIES,
     CompareSettings,
     Comparison,
-    Contender,
     compare_backends,
 )
 from trainer.executors.choice import choose_executor
@@ -220,7 +219,10 @@ def _table(found: Comparison) -> Table:
         table.add_column(f"{one.backend} / {base.backend}", justify="right", no_wrap=True)
     for quantity in QUANTITIES:
         if any(quantity.value(one) is not None for one in found.contenders):
-            values = [_cell(one, quantity.text(one)) for one in found.contenders]
+            values = [
+                (quantity.text(one) if one.status == "ok" else one.status)
+                for one in found.contenders
+            ]
             deltas = [quantity.delta_pct(one, base) for one in found.others]
             said = ["" if pct is None else f"{pct:+.1f} %" for pct in deltas]
             name = quantity.name
@@ -228,10 +230,6 @@ def _table(found: Comparison) -> Table:
                 name = name.replace("allocated", "resident")
             table.add_row(name, *values, *said)
     return table
-
-
-def _cell(contender: Contender, text: str) -> str:
-    return text if contender.status == "ok" else contender.status
 
 
 def _ceiling_line(ceiling: Ceiling) -> str:

@@ -52,7 +52,7 @@ def predict(
     :param installed: the memory rail's envelope, used otherwise.
     :raises SpecError: if no trainer could train such a config.
     """
-    base = _changed(settings.base, changes)
+    base = make_config(settings.base.model_dump() | _values(changes))
     configs = [make_config(base.model_dump() | cell._asdict() | _values(changes)) for cell in grid]
     configs = list({config.config_hash: config for config in configs}.values())
     memory, envelope, how = _models(settings, (directory / ENVELOPE_FILE, installed), on)
@@ -118,10 +118,6 @@ def _value(text: str) -> Scalar:
     except ValueError:
         return text
     return value if isinstance(value, bool | int | float) else text
-
-
-def _changed(base: Config, changes: Sequence[str]) -> Config:
-    return make_config(base.model_dump() | _values(changes))
 
 
 def _lines(found: Sequence[Need], settings: EnvelopeSettings, how: str) -> Iterator[Text]:
