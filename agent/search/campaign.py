@@ -16,7 +16,6 @@ from autoresearch.files import replace_file, sweep, sweep_all, writing_to
 from autoresearch.layout import (
     COMPILED_DIR,
     ENDPOINT_FILE,
-    FORMER_IN_FLIGHT_FILE,
     HISTORY_FILE,
     IN_FLIGHT_DIR,
     JOURNAL_FILE,
@@ -303,7 +302,7 @@ def _lock(directory: Path, resources: ExitStack) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     resources.enter_context(CampaignLock(directory))
     with writing_to(directory):
-        for name in (SETTINGS_FILE, FORMER_IN_FLIGHT_FILE, ENDPOINT_FILE):
+        for name in (SETTINGS_FILE, ENDPOINT_FILE):
             sweep(directory / name)
         sweep_all(directory / IN_FLIGHT_DIR)
 

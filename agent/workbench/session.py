@@ -199,7 +199,6 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
         envelope_path(
             data_dir() / "envelopes",
             menu_sha256=campaign.menu.content_sha256,
-            older=campaign.menu.sha256,
             backend=settings.backend,
             device=settings.device,
         ),

@@ -130,22 +130,13 @@ class MemoryChoice:
         return MemoryChoice(model, f"{self.description}, and {words} besides")
 
 
-def envelope_path(
-    directory: Path, *, menu_sha256: str, backend: str, device: str, older: str | None = None
-) -> Path:
+def envelope_path(directory: Path, *, menu_sha256: str, backend: str, device: str) -> Path:
     """Return where the envelope of a menu is stored for the memory rail, below ``directory``.
 
     :param menu_sha256: the hash of the menu's content.
-    :param older: the hash of the menu's bytes, used by older versions: their file is returned if
-        there is no other.
     """
     device_type = device.partition(":")[0]
-    path, *kept = (
-        directory / f"{key[:16]}-{backend}-{device_type}" / ENVELOPE_FILE
-        for key in (menu_sha256, older)
-        if key is not None
-    )
-    return next((one for one in (path, *kept) if one.is_file()), path)
+    return directory / f"{menu_sha256[:16]}-{backend}-{device_type}" / ENVELOPE_FILE
 
 
 def choose_memory(

@@ -113,7 +113,6 @@ def envelope(
             installed=envelope_path(
                 data_dir() / "envelopes",
                 menu_sha256=settings.menu_sha256,
-                older=chosen.sha256,
                 backend=settings.backend,
                 device=settings.device,
             ),

@@ -13,7 +13,6 @@ from pydantic import Field, ValidationError
 
 from autoresearch.files import replace_file, writing_to
 from autoresearch.layout import (
-    FORMER_IN_FLIGHT_FILE,
     IN_FLIGHT_DIR,
     in_flight_files,
     in_flight_name,
@@ -57,24 +56,6 @@ class PendingFiles:
         with writing_to(self._directory):
             (self._directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
             replace_file(self._path(pending.iter), pending.model_dump_json())
-
-    def take_up_former(self) -> None:
-        """Move the single in-flight file of an older version to its place among the others.
-
-        If both exist for one number, the later file counts: the older version may have continued
-        after this one.
-
-        :raises MachineryError: if the directory cannot be written.
-        """
-        former = self._directory / FORMER_IN_FLIGHT_FILE
-        pending = _legible(former)
-        with writing_to(self._directory):
-            if pending is not None:
-                (self._directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
-                ours = self._path(pending.iter)
-                if not ours.exists() or former.stat().st_mtime_ns > ours.stat().st_mtime_ns:
-                    former.replace(ours)
-            former.unlink(missing_ok=True)
 
     def read(self) -> dict[int, PendingIteration]:
         """Return the readable iterations by number, the lowest first."""

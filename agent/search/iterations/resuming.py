@@ -28,15 +28,10 @@ class Resuming:
 
         :param done: numbers of iterations that have a row.
         """
-        self.files.take_up_former()
         pending = self.files.read()
         for number in sorted(pending.keys() & done):
             self.files.clear(number)  # killed between its row and this
-        return [
-            self._with_rule(one)
-            for number, one in pending.items()
-            if number not in done and self._holds(one)
-        ]
+        return [one for one in pending.values() if one.iter not in done and self._holds(one)]
 
     def prune_rule(self, reference: AnyConfig, candidate: AnyConfig | None) -> PruneRule | None:
         """Return the rule that stops trials of this race early, if any."""
@@ -56,18 +51,6 @@ class Resuming:
             return False
         checked = self.rails.check(pending.proposal.raw, reference.config, configs)
         return checked.config == pending.config
-
-    def _with_rule(self, pending: PendingIteration) -> PendingIteration:
-        """Return an iteration with its prune rule. An older version did not store the rule but
-        derived it from rows, which have not changed since. Without the rule, finished trials would
-        not be recognized."""
-        if "prune" in pending.model_fields_set:
-            return pending
-        reference = self.campaign.evidence.configs[pending.reference_hash].config
-        rule = self.prune_rule(reference, pending.config)
-        ruled = pending.model_copy(update={"prune": rule})
-        self.files.write(ruled)
-        return ruled
 
 
 class Numbers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -58,43 +57,3 @@ def test_each_has_its_own_file_until_it_ended(tmp_path: Path) -> None:
     files.clear(9)
     files.clear(9)
     assert list(files.read()) == [7, 1_000_000]
-
-
-def former(directory: Path, text: str = TURN.model_dump_json(exclude={"prune"})) -> Path:
-    """Write the file as the version with a single iteration in flight wrote it."""
-    file = directory / "in_flight.json"
-    file.write_text(text, "utf-8")
-    return file
-
-
-def test_what_an_older_version_had_in_flight_is_one_of_several(tmp_path: Path) -> None:
-    file, files = former(tmp_path), PendingFiles(tmp_path)
-    files.take_up_former()
-    files.take_up_former()
-    assert not file.exists()
-    files.write(TURN.model_copy(update={"iter": 8}))
-    files.clear(8)
-    assert list(files.read()) == [7], "the end of another leaves it in flight"
-    files.clear(7)
-    assert files.read() == {}
-
-
-@pytest.mark.parametrize("later", [True, False])
-def test_of_two_with_one_number_the_later_is_gone_on_with(later: bool, tmp_path: Path) -> None:
-    """This happens to a campaign killed under this version, resumed under the previous one and
-    killed again."""
-    files = PendingFiles(tmp_path)
-    files.write(TURN)
-    file = former(tmp_path, TURN.model_copy(update={"wall_s": 99.0}).model_dump_json())
-    written = (tmp_path / "in_flight" / "000007.json").stat().st_mtime
-    os.utime(file, times=(written, written + (10 if later else -10)))
-    files.take_up_former()
-    assert [pending.wall_s for pending in files.read().values()] == [99.0 if later else 1.5]
-    assert not file.exists()
-
-
-def test_an_older_one_that_cannot_be_read_was_not_in_flight(tmp_path: Path) -> None:
-    file, files = former(tmp_path, "{"), PendingFiles(tmp_path)
-    files.take_up_former()
-    assert files.read() == {}
-    assert not file.exists()

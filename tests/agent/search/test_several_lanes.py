@@ -5,7 +5,6 @@ Nothing may be lost, counted twice, or compared with a reference that has been r
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -257,30 +256,6 @@ def test_with_fewer_lanes_than_were_in_flight_they_take_turns(tmp_path: Path) ->
     before = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=before + 10), lanes=1)
     nothing_is_amiss(tmp_path, before + 10)
-
-
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_finished_trials_of_an_older_version_in_flight_are_taken_up(
-    lanes: int, tmp_path: Path
-) -> None:
-    """The older version wrote one file in another place, without a pruning rule."""
-    with pytest.raises(Killed):
-        work(tmp_path, Goal(iterations=50), at_trial=kill_at(17))
-    campaign = tmp_path / "campaign"
-    [file] = (campaign / "in_flight").glob("*")
-    said = json.loads(file.read_text("utf-8"))
-    assert said.pop("prune") is not None
-    (campaign / "in_flight.json").write_text(json.dumps(said), "utf-8")
-    file.unlink()
-    on_disk = {path.name for path in (campaign / "trials").glob("t*")}
-    for _ in range(2):  # killed again meanwhile: the rule does not change
-        with pytest.raises(Killed):
-            work(tmp_path, Goal(iterations=50), lanes=lanes, at_trial=kill_at(17))
-    work(tmp_path, Goal(iterations=said["iter"] + 3), lanes=lanes)
-    nothing_is_amiss(tmp_path, said["iter"] + 3)
-    rows = written(tmp_path)
-    assert not cut_short(tmp_path)
-    assert on_disk <= set(trials(rows))
 
 
 def test_one_signal_lets_every_running_trial_finish_and_begins_none(tmp_path: Path) -> None:

@@ -205,17 +205,17 @@ def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(tmp_pa
     directory = tmp_path / "c"
     directory.mkdir()
     (directory / "in_flight").mkdir()
-    names = ("campaign.toml", "in_flight.json", "endpoint.json", "in_flight/.000007.json")
+    names = ("campaign.toml", "endpoint.json", "in_flight/.000007.json")
     for name in names:
         beside = directory / name
         hidden_name = f".{beside.name.removeprefix('.')}.0123456789abcdef"
         beside.with_name(hidden_name).write_text("half of it")
-    (directory / ".in_flight.json.notes").write_text("a person's own")
+    (directory / ".endpoint.json.notes").write_text("a person's own")
     menu = load_menu("cpu-tiny")
     with Campaign(directory, new_settings(menu, "cpu-tiny", {}), menu, corpus, sandbox="none"):
         hidden = {path.name for path in directory.glob(".*.json.*")}
         assert hidden | {path.name for path in directory.glob(".*.toml.*")} == {
-            ".in_flight.json.notes"
+            ".endpoint.json.notes"
         }
         assert list((directory / "in_flight").iterdir()) == []
 

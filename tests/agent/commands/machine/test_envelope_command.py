@@ -69,11 +69,6 @@ def test_a_sweep_measures_fits_and_serves_the_rail(tmp_path: Path, toy: Path, ru
         envelopes, menu_sha256=commented.content_sha256, backend="torch", device="cpu"
     )
     assert files["memory_rail"] == path
-    kept = {"menu_sha256": "0" * 64, "backend": "torch", "device": "cpu"}
-    old = envelope_path(envelopes, **(kept | {"menu_sha256": menu.sha256}))
-    Envelope.load(path).save(old)
-    assert envelope_path(envelopes, **kept, older=menu.sha256) == old
-    assert envelope_path(envelopes, **kept, older=commented.sha256) != old
     rail = choose_memory(path, vocab_size=257, backend="torch", device="cpu").model
     assert isinstance(rail, FittedMemory)
     assert 0.05 < rail.predict_gib(menu.baseline) < 1
