@@ -207,7 +207,7 @@ def test_what_came_later_is_held_against_what_was_the_reference_by_then(
 def test_a_models_idea_is_tried_only_if_it_is_about_as_promising_as_the_searchs_own() -> None:
     sampler = SamplerProposer(WHOLE, chance=0.0)
     memory = replace(memory_of(40), max_changes=len(MENU.knobs))
-    promise = Promise.of(memory, Observed.of(memory.evidence), GaussianProcess.fit)
+    promise = Promise.of(memory, Observed.of(memory.evidence))
     best = changes(sampler, replace(memory, iter=41))
     draws = [one.changes for one in islice(uniform_draws(Random(0), memory, ""), 60)]
     worth = promise.worth([best, *draws], promise.best_bar - promise.provable).tolist()
