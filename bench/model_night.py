@@ -53,7 +53,7 @@ def run(directory: Path, url: str, iterations: int, tokens: int) -> None:
         prompter = Prompter(rails.budget, tokens=tokens)
         kept = Conversations(directory / PROMPTS_DIR)
         llm = LlmProposer(Endpoint(url, patience=PATIENCE), rails, prompter, kept)
-        return HybridProposer(SamplerProposer(rails), llm, rails, share=1)
+        return HybridProposer(SamplerProposer(rails), llm.choose, rails, share=1)
 
     with (
         Campaign(
