@@ -29,7 +29,7 @@ from agent.menu.replies import Form, ParsedReply, ReplyError, read_reply
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import AnyConfig, Budget, gpt
+from trainer.spec import AnyConfig, Budget, Config, gpt
 from trajectory.proposals import Proposal, RailName, Verdict
 
 if TYPE_CHECKING:
