@@ -326,5 +326,5 @@ def _conclusion(a: _Campaign, b: _Campaign, why_not: tuple[str, ...], gap: Gap |
     seeds = f"{gap.seeds} {'common ' if gap.paired else ''}fresh seeds"
     return (
         f"{winner}; confirmed A minus confirmed B: {measure.signed(gap.delta)} {measure.short} "
-        f"({measure.signed_span(gap.lo, gap.hi)}) on {seeds} and {gap.text}"
+        f"({measure.signed_span(gap.lo, gap.hi)}) on {seeds}, scored on the text {gap.text!r}"
     )

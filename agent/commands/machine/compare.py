@@ -52,7 +52,6 @@ class Asked(Frozen):
         False, description="Compile the torch backend's blocks."
     )
     device: str = Field("cpu", description="cpu, cuda or cuda:N.")
-    out: Path | None = Field(None, description="Folder to write in. Default: runs/compare-MENU.")
 
 
 @takes(Asked)
@@ -70,7 +69,7 @@ def compare(
     chosen = load_menu(asked.menu)
     settings = _settings(chosen, asked)
     names = _backends(asked.backends)
-    directory = asked.out or Path("runs") / f"compare-{Path(asked.menu).stem}"
+    directory = Path("runs") / f"compare-{Path(asked.menu).stem}"
     found = _measured(
         settings,
         names,
@@ -159,7 +158,7 @@ def _measured(
 
 
 def _save(found: Comparison, path: Path) -> None:
-    with writing(path, instead="name another folder with --out"):
+    with writing(path, instead="run it in another folder"):
         replace_file(path, found.model_dump_json(indent=2) + "\n")
 
 

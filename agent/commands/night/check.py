@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO
 
 import typer
 
 from agent.menu.files import load_menu
 from agent.menu.rails import Checked, Rails
+from agent.menu.replies import Form
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import json_text
 from trainer.code_check import CodeRunner
 
 MAX_LINE_BYTES = 64 << 20
+FORMS: tuple[Form, Form] = ("changes", "single-knob")
+PUBLISHED = re.compile(r'"new_value"\s*:')
+"""Key that only replies of the published single-knob loop have."""
 
 
 def check(
     menu: Annotated[str, typer.Option(help="A shipped menu's name or a TOML file.")],
-    form: Annotated[
-        Literal["changes", "single-knob"],
-        typer.Option(help="Format of a reply: changes, or the published knob and new_value."),
-    ] = "changes",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per verdict.")
     ] = False,
@@ -31,13 +32,16 @@ def check(
     """Read raw replies on stdin and print the rails' verdict for each.
 
     A line of stdin is one reply as a JSON string. Each is checked alone, as an edit of the menu's
-    baseline. The memory rail is off, because it depends on a device and a corpus.
+    baseline. A reply with a "new_value" has the form of the published single-knob loop. The memory
+    rail is off, because it depends on a device and a corpus.
     """
     chosen = load_menu(menu)
-    rails = Rails(chosen, budget=chosen.campaign.budget, form=form)
-    rails.run_code = CodeRunner()
+    budget = chosen.campaign.budget
+    ours, published = (Rails(chosen, budget=budget, form=form) for form in FORMS)
+    ours.run_code = published.run_code = CodeRunner()
     typer.echo(NO_RAIL if chosen.trainer is None else NONE_OF_A_COMMAND, err=True)
     for raw in read_replies(sys.stdin.buffer):
+        rails = published if PUBLISHED.search(raw) else ours
         checked = rails.check(raw, chosen.baseline)
         typer.echo(json.dumps(_fields(checked)) if as_json else _line(checked))
 

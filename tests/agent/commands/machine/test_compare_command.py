@@ -21,7 +21,8 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
     menu = tmp_path / "toy.toml"
     menu.write_text(MENU.format(corpus="stdlib"), encoding="utf-8")
     app = typer.Typer()
@@ -29,7 +30,7 @@ def run(tmp_path: Path) -> Run:
 
     def invoke(*arguments: str) -> Result:
         environment = {"AUTORESEARCH_DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
-        always = ("--menu", str(menu), "--out", str(tmp_path / "out"))
+        always = ("--menu", str(menu))
         return CliRunner().invoke(app, [*always, *arguments], env=environment)
 
     return invoke
@@ -48,7 +49,9 @@ def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
     (left,) = found["left_out"]
     assert left["backend"] == "megatron"
     assert found["settings"]["config"]["batch_size"] == 2
-    kept = Comparison.model_validate_json((tmp_path / "out" / "comparison.json").read_bytes())
+    kept = Comparison.model_validate_json(
+        (tmp_path / "runs" / "compare-toy" / "comparison.json").read_bytes()
+    )
     assert kept.contenders[0].step_ms == torch["step_ms"]
 
 
@@ -65,7 +68,7 @@ def test_what_cannot_be_compared_is_one_sentence(
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.output
     assert names in str(result.exception)
-    assert not (tmp_path / "out").exists(), "nothing is half-written"
+    assert not (tmp_path / "runs").exists(), "nothing is half-written"
 
 
 @pytest.mark.parametrize("arguments", [("--backends=torch,jax",), ("--steps=0",), ("--batch=0",)])

@@ -75,7 +75,7 @@ def test_each_kind_is_allowed_or_refused_by_the_rail_it_was_published_for(
     published_menu: Path,
 ) -> None:
     stdin = "".join(json.dumps(raw) + "\n" for raw, _ in CASES)
-    options = ["--menu", str(published_menu), "--form", "single-knob", "--json"]
+    options = ["--menu", str(published_menu), "--json"]
     done = CliRunner().invoke(app, options, stdin)
     assert done.exception is None, done.output
     verdicts = [json.loads(line) for line in done.stdout.splitlines()]
