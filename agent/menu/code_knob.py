@@ -112,6 +112,12 @@ class CodeKnob(Knob):
             f"or in-place changes.{learns if self.domain.slot.learns else ''}"
         )
 
+    def why_not(self, value: object) -> str | None:
+        """Return one sentence that begins with the knob's name, or None."""
+        clause = self.domain.why_not(value)
+        named = clause is None or clause.startswith(f"{self.name}: ")
+        return clause if named else f"{self.name}: {clause}"
+
     def built_in(self, config: AnyConfig) -> str | None:
         """Return the function that a config runs without code of its own; None if it never calls
         one."""
