@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from trainer.code_check import checks
 
 from agent.menu.files import load_menu
 from agent.proposers.library import changes_for, ideas
 from tests.support.memories import fresh_memory
+from trainer.code_check import checks
 
 MENU = load_menu("cpu-tiny-code")
 
