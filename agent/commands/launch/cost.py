@@ -79,11 +79,9 @@ def cost(
 
     search: what a search costs here and in the cloud, and when it pays. cluster: units owned
     against GPUs rented. month: searches on owned units and final runs on rented GPUs. timeline:
-    days of each phase of a curriculum, and the parallelism it needs. Each figure is printed with
-    its formula.
+    days of each phase of a curriculum, and the parallelism it needs.
 
-    Rates come from the environment or --set; docs/money.md lists them with their defaults. With
-    --handoff the final run is the plan's.
+    Rates come from the environment or --set; docs/money.md lists them with their defaults.
     """
     _refuse_options_of_other_views(context, view)
     chosen = _rates(rates)

@@ -29,8 +29,8 @@ def confirm(
 ) -> None:
     """Train the best again on fresh seeds and score them on fresh text.
 
-    The fresh text is the end of the train split, which these runs do not train on and no trial of
-    the search scored. The confirmed gain is theirs, for the search's first choice. The same
+    The fresh text is the end of the train split: these runs do not train on it, and no trial of the
+    search was scored on it. The confirmed gain is that of the search's first choice. The same
     command resumes.
     """
     directory = existing_campaign(campaign)

@@ -26,7 +26,7 @@ NOT_STARTED = 3
 
 def from_script(
     script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains; it is not run.")
+        Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains.")
     ],
     arguments: Annotated[
         list[str] | None,

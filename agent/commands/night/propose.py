@@ -49,8 +49,7 @@ def propose(
 ) -> None:
     """Queue a proposal for a campaign's loop, from any terminal.
 
-    It is on disk when the command returns. The loop takes it before it asks its own proposer, as an
-    edit of the best config at that time.
+    The loop takes it before it asks its own proposer, as an edit of the best config at that time.
     """
     view = CampaignView(existing_campaign(campaign))
     if withdrawn is not None:

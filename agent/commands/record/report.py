@@ -46,8 +46,7 @@ def report(
 ) -> None:
     """Write the campaign as one HTML page, with SVG and PNG figures.
 
-    The page needs no network. A running loop
-    is not disturbed.
+    The page needs no network.
     """
     directory = campaign or latest_campaign()
     with gc_paused():

@@ -52,7 +52,6 @@ def serve(
     """Show campaigns live: page, JSON, events, /healthz and /metrics.
 
     The page is read-only except for the pause button and the queue of proposals.
-    Hosts other than this one need a token.
     """
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         raise MachineryError(
