@@ -25,9 +25,7 @@ NOT_STARTED = 3
 
 
 def from_script(
-    script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains.")
-    ],
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains.")],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
