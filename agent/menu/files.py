@@ -24,7 +24,7 @@ from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
 from agent.menu.region_knob import REGION_KEYS, RegionKnob
 from agent.menu.toml_files import TomlFiles, refuse_unknown
-from agent.menu.trainer_table import TrainerTable
+from agent.menu.trainer_table import CheckTable, TrainerTable
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.options import built_in_flags
 from autoresearch.values import Frozen, explain
@@ -79,6 +79,7 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         "constraints",
         "campaign",
         "trainer",
+        "score",
     )
     refuse_unknown(document, parts, "the menu")
     knobs = _table(document, "knobs")
@@ -143,10 +144,16 @@ def _formulas(table: dict[str, Any]) -> dict[str, str]:
 
 
 def _trainer(document: dict[str, Any], slots: tuple[str, ...]) -> TrainerTable | None:
-    table = _table(document, "trainer")
+    table, score = _table(document, "trainer"), _table(document, "score")
+    refuse_unknown(score, ("check",), "[score]")
     if not table:
+        if score:
+            raise ValueError("[score.check] is for a menu with a [trainer]; add one, or remove it")
         return None
-    refuse_unknown(table, TrainerTable.model_fields.keys() - {"slots"}, "[trainer]")
+    refuse_unknown(table, TrainerTable.model_fields.keys() - {"slots", "check"}, "[trainer]")
+    if score:
+        check = _record("[score.check]", score["check"], CheckTable)
+        table = {"score": check.rule, **table, "check": check}
     return _record("[trainer]", {**table, "slots": slots}, TrainerTable)
 
 

@@ -20,6 +20,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from agent.menu.score_check import CheckTable, check_rule
 from autoresearch.values import Frozen, PlainText, Positive
 from autoresearch.words import did_you_mean, json_text
 from trainer.machine.environment import may_be_secret
@@ -74,6 +75,8 @@ class TrainerTable(Frozen):
     file_gib: Positive | None = None
     slots: tuple[str, ...] = Field((), exclude=True)
     """Marked regions of the script that code knobs replace."""
+    check: CheckTable | None = Field(None, exclude=True)
+    """Command that scores what the first left behind."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
@@ -111,13 +114,17 @@ class TrainerTable(Frozen):
     @property
     def script(self) -> str | None:
         """First word of the command that is a Python file, relative to the directory."""
-        words = (word for word in self.command[1:] if word.endswith(".py") and "{" not in word)
-        return next(words, None)
+        return _script_in(self.command)
+
+    @property
+    def check_script(self) -> str | None:
+        """The same of the check's command."""
+        return None if self.check is None else _script_in(self.check.command)
 
     @property
     def asked(self) -> frozenset[str]:
         """All names in braces."""
-        return frozenset(name for text in self._templates for name, _ in _placeholders(text))
+        return _names_in(self._templates)
 
     def tells(self, unit: str) -> bool:
         """Return whether the command takes a budget in this unit."""
@@ -142,11 +149,12 @@ class TrainerTable(Frozen):
                 )
             if name in BUILT_IN or name == "budget_steps":
                 raise ValueError(f"{name} is a built-in placeholder; give it another name")
-        for name in sorted(self.asked):
+        for name in sorted(self.asked | _names_in(self._of_check)):
             if name not in (*knobs, *others, *BUILT_IN):
                 near = did_you_mean(name, [*knobs, *others, *BUILT_IN])
                 raise ValueError(f"the command uses {{{name}}}, which is not defined{near}")
-        if "values" in self.asked and self.values not in {"json", "toml"}:
+        takes_values = "values" in self.asked | _names_in(self._of_check)
+        if takes_values and self.values not in {"json", "toml"}:
             raise ValueError('{values} is a file; add values = "json" or "toml"')
         if self.set_by == "edit" or self.values == "env":
             return
@@ -171,7 +179,7 @@ class TrainerTable(Frozen):
         :raises ValueError: one clause that names the fault and the fix.
         """
         truths = list(truths)
-        for text in self._templates:
+        for text in (*self._templates, *self._of_check):
             for name, words in _placeholders(text):
                 if words and name not in truths:
                     raise ValueError(
@@ -189,25 +197,12 @@ class TrainerTable(Frozen):
     def _templates(self) -> tuple[str, ...]:
         return (*self.command, *self.env.values(), *self.edits.values())
 
+    @property
+    def _of_check(self) -> tuple[str, ...]:
+        return () if self.check is None else self.check.command
+
     def _check_score(self) -> None:
-        score = self.score
-        if (score.pattern is None) == (score.file is None):
-            raise ValueError(
-                'score is either { pattern = \'…\' } or { file = "…", key = "…" }; give one of '
-                "the two"
-            )
-        if (score.file is None) != (score.key is None):
-            raise ValueError("score has a file and a key, both or none; give both")
-        if score.file is not None and (score.file.startswith("/") or ".." in score.file.split("/")):
-            raise ValueError(
-                f"score file {json_text(score.file)} is not in the trial's directory; name it "
-                "relative to {out}"
-            )
-        if score.pattern is not None and (groups := re.compile(score.pattern).groups) != 1:
-            raise ValueError(
-                f"score pattern {json_text(score.pattern)} has {groups} groups in ( ); use "
-                "one group, the number"
-            )
+        check_rule(self.score)
         if self.curve is not None and (groups := re.compile(self.curve.pattern).groups) != 2:
             raise ValueError(
                 f"curve pattern {json_text(self.curve.pattern)} has {groups} groups in ( ); use "
@@ -223,19 +218,32 @@ class TrainerTable(Frozen):
                     f"env {name} looks like a key, and a menu is written into every journal; "
                     "remove it"
                 )
-        for word in self._templates:
+        for word in (*self._templates, *self._of_check):
             list(_placeholders(word))
 
 
 def evaluation_text(table: TrainerTable) -> str:
     """Return where the score comes from, in one sentence."""
-    rule = table.score
+    rule = table.check or table.score
     found = f"'{rule.pattern}'" if rule.pattern else f"{rule.key} in {rule.file}"
     reached = ", and code in its slots could reach the score" if table.slots else ""
+    who, how = "the command", f"the script itself evaluates{reached}"
+    if table.check is not None:
+        who = f"[score.check] ({' '.join(table.check.command)})"
+        how = "it scores what the training left, in a process of its own"
     return (
-        f"what the command prints ({found}, {rule.take}), in {table.measure.unit}, "
-        f"{table.measure.better}: the script itself evaluates{reached}"
+        f"what {who} prints ({found}, {rule.take}), in {table.measure.unit}, "
+        f"{table.measure.better}: {how}"
     )
+
+
+def _script_in(command: tuple[str, ...]) -> str | None:
+    words = (word for word in command[1:] if word.endswith(".py") and "{" not in word)
+    return next(words, None)
+
+
+def _names_in(texts: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name for text in texts for name, _ in _placeholders(text))
 
 
 def _placeholders(text: str) -> Iterator[tuple[str, str]]:

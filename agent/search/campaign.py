@@ -195,7 +195,7 @@ class Campaign(Closing):
             train_tokens=self._train_tokens,
             limits=limits,
             command=self.command,
-            scored_apart=bool(self.menu.code_knobs),
+            scored_apart=self.command is None and bool(self.menu.code_knobs),
         )
 
     def schedule(self, config: AnyConfig) -> RunSchedule:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from agent.menu.files import ProxyMenu
-from agent.menu.trainer_table import TrainerTable, evaluation_text
+from agent.menu.trainer_table import CheckTable, TrainerTable, evaluation_text
 from agent.search.first_row import read_campaign_row
 from agent.search.trial import EndHook, StartHook
 from agent.settings.campaign import CampaignSettings
@@ -25,7 +25,7 @@ from trainer.command.workspace import Reach, refuse_credentials, refuse_home
 from trainer.executors.base import Finished
 from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited
-from trainer.spec import Command, ScriptInfo
+from trainer.spec import Check, Command, ScriptInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,13 @@ def _refuse_unfinished(menu: ProxyMenu) -> None:
 
 def _script_in(directory: Path, campaign: Path, table: TrainerTable) -> ScriptInfo:
     sha256, files = code_sha256(directory, campaign.resolve())
-    return ScriptInfo(directory=str(directory), sha256=sha256, files=files, command=table.command)
+    return ScriptInfo(
+        directory=str(directory),
+        sha256=sha256,
+        files=files,
+        command=table.command,
+        check=() if table.check is None else table.check.command,
+    )
 
 
 def command_of(table: TrainerTable, directory: Path) -> Command:
@@ -153,10 +159,11 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
     refuse_home(directory, "the script's directory")
     if not directory.is_dir():
         raise SpecError(f"the script's directory {directory} is not there; correct directory")
-    if table.script is not None and not (directory / table.script).is_file():
-        raise SpecError(
-            f"there is no {table.script} in {directory}; correct the command, or directory"
-        )
+    for script in (table.script, table.check_script):
+        if script is not None and not (directory / script).is_file():
+            raise SpecError(
+                f"there is no {script} in {directory}; correct the command, or directory"
+            )
     _refuse_in_a_folder(table)
     program = find_program(table.command[0], directory)
     _refuse_what_no_fork_can(table, program)
@@ -183,7 +190,17 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         oom=table.oom,
         preload=table.preload,
         main=table.main,
+        check=None if table.check is None else _check_of(table.check, directory),
     )
+
+
+def _check_of(table: CheckTable, directory: Path) -> Check:
+    """
+    :raises SpecError: if its program does not exist.
+    """
+    program = find_program(table.command[0], directory)
+    programs = tuple(map(str, environment_of(program)))
+    return Check(argv=(str(program), *table.command[1:]), programs=programs, score=table.rule)
 
 
 def _refuse_in_a_folder(table: TrainerTable) -> None:

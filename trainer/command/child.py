@@ -48,15 +48,19 @@ _LEFT_CHUNKS = 64
 """Most chunks to read after its end: 4 MiB, more than a pipe holds."""
 
 
-def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed:
+def run_command(
+    spec: TrialSpec, trial_dir: Path, *, born: float, work: str | None = None
+) -> Measured | TrialFailed:
     """Run the trial and return its result.
+
+    :param work: working directory of a check, which runs after the training; None: of the trial.
 
     :raises AutoresearchError: if the command cannot be started or asks for an unknown value; then
         there is no result.
     """
     if spec.command is None:
         raise SpecError("a trial of the built-in trainer was sent to the one for commands")
-    run = _Run(spec, spec.command, trial_dir, born)
+    run = _Run(spec, spec.command, trial_dir, born, None if work is None else Path(work))
     try:
         return run.result()
     except OSError as error:
@@ -69,31 +73,31 @@ def run_command(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | 
         ) from error
 
 
-def _cores() -> int:
-    """Return the number of cores of this trial's lane, PyTorch's default number of threads."""
-    return len(os.sched_getaffinity(0))
-
-
 class _Run:
     """One command, from its start to its end."""
 
-    def __init__(self, spec: TrialSpec, command: Command, trial_dir: Path, born: float) -> None:
+    def __init__(
+        self, spec: TrialSpec, command: Command, trial_dir: Path, born: float, work: Path | None
+    ) -> None:
         self._spec = spec
         self._command = command
         self._trial_dir = trial_dir
         self._born = born
-        self._work = work_dir(trial_dir)
+        self._out = work_dir(trial_dir)
+        self._work = work or self._out
         self._printed = Printed(command)
         self._pruner = Pruner(spec.prune)
         self._last_step: int | None = None
         self._lost: int | None = None
         """First step with a loss that was not finite."""
-        self.has_begun = False
-        """Whether the command has started: later failures in its files may be its own."""
+        self.has_begun = work is not None
+        """Whether a command has started: later failures in its files may be its own."""
 
     def result(self) -> Measured | TrialFailed:
         """Run the command and return the result."""
-        filling = filled(self._spec, self._command, self._work, self._spec.threads or _cores())
+        # the cores of this trial's lane: PyTorch's default
+        threads = self._spec.threads or len(os.sched_getaffinity(0))
+        filling = filled(self._spec, self._command, self._out, threads, self._work)
         if filling.values is not None:
             (self._work / filling.values[0]).write_text(filling.values[1], "utf-8")
         self._edit(filling)
@@ -104,14 +108,10 @@ class _Run:
         failure = self._failure(code)
         if failure is not None:
             return failure
-        if self._printed.cut:
-            why = f"the score's pattern reads only a part of {self._printed.cut}; "
-            by_comma = "print it without commas" if "," in self._printed.cut else ""
-            why += by_comma or f"write {_ANY_NUMBER}"
-            return self.failed("no_score", why)
-        score = self._score()
-        if score is None or not self._command.measure.admits(score):
-            return self._without_score(score)
+        # A check's score takes the place of this 0.
+        score = self._score() if self._command.check is None else 0.0
+        if isinstance(score, TrialFailed):
+            return score
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         return CommandOk(
             score=score,
@@ -144,7 +144,7 @@ class _Run:
     def _attended(self, filling: Filled, began: float) -> int:
         """Read all output until the command has ended, and return its exit code."""
         lines = Lines(self._printed.wanted)
-        with (self._trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
+        with (self._trial_dir / CURVE_FILE).open("a", encoding="utf-8") as curve:
             ours, theirs = os.pipe()
             started = self._start(filling, theirs)
             self.has_begun = True
@@ -234,10 +234,19 @@ class _Run:
             status=status, message=why[:MAX_MESSAGE_CHARACTERS], steps=self._last_step
         )
 
-    def _score(self) -> float | None:
+    def _score(self) -> float | TrialFailed:
+        """Return the score, or the failure of a command without one."""
+        if self._printed.cut:
+            why = f"the score's pattern reads only a part of {self._printed.cut}; "
+            by_comma = "print it without commas" if "," in self._printed.cut else ""
+            why += by_comma or f"write {_ANY_NUMBER}"
+            return self.failed("no_score", why)
         rule = self._command.score
         found = self._printed.scores if rule.pattern else scores_in(self._work, rule)
-        return taken(found, rule.take)
+        score = taken(found, rule.take)
+        if score is None or not self._command.measure.admits(score):
+            return self._without_score(score)
+        return score
 
 
 def _until_end(descriptor: int, started: Started) -> Iterator[bytes]:

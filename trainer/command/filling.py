@@ -30,10 +30,13 @@ class Filled:
     """Name and text of the file of values, if they are sent in one."""
 
 
-def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled:
+def filled(
+    spec: TrialSpec, command: Command, out: Path, threads: int, work: Path | None = None
+) -> Filled:
     """Return the command of one trial.
 
     :param out: the trial's directory, as the command sees it.
+    :param work: the command's working directory, if it is another.
     :raises SpecError: if it asks for a value that the spec does not have.
     """
     said = spec.config.said
@@ -44,7 +47,7 @@ def filled(spec: TrialSpec, command: Command, out: Path, threads: int) -> Filled
     if command.sent_by in {"json", "toml"}:
         name = f"autoresearch-values.{command.sent_by}"
         values = (name, (_json if command.sent_by == "json" else _toml)(known))
-        known["values"] = str(out / name)
+        known["values"] = str((work or out) / name)
     env = {name: _filled(text, known) for name, text in command.env}
     if command.sent_by == "env":
         sent = {f"{PREFIX}{name.upper()}": _text(value) for name, value in known.items()}

@@ -100,15 +100,11 @@ _KEY_FILE = re.compile(
 """Names of files that hold keys, wherever they are."""
 
 
-def furnish(command: Command, trial_dir: Path) -> Reach:
-    """Create the working directory before the trial is confined, and return what the command may
-    read.
+def furnish(reach: Reach, work: Path) -> None:
+    """Create the working directory, with its links.
 
     :raises MachineryError: if it cannot be created.
-    :raises SandboxError: see :meth:`Reach.of`.
     """
-    reach = Reach.of(command, trial_dir)
-    work = work_dir(trial_dir)
     try:
         work.mkdir()
         for entry in reach.entries:
@@ -118,7 +114,6 @@ def furnish(command: Command, trial_dir: Path) -> Reach:
             f"the trial's working directory {work} cannot be made ({error.strerror}); free some "
             "space there, or give the campaign another directory"
         ) from error
-    return reach
 
 
 def _names_in(directory: Path) -> list[str]:

@@ -4,7 +4,7 @@ Nothing here imports torch, so packages that only record or decide can import it
 frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
 """
 
-from trainer.spec.command import Command, CurveRule, ScoreRule, ScriptInfo, SentBy, Take
+from trainer.spec.command import Check, Command, CurveRule, ScoreRule, ScriptInfo, SentBy, Take
 from trainer.spec.config import (
     GATED_ACTIVATIONS,
     Activation,
@@ -61,6 +61,7 @@ __all__ = [
     "BackendName",
     "BaseConfig",
     "Budget",
+    "Check",
     "Checkpoint",
     "Command",
     "CommandConfig",

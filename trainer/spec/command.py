@@ -48,6 +48,16 @@ class CurveRule(Frozen):
     """Two groups: step and loss, in this order or named so."""
 
 
+class Check(Frozen):
+    """A second command, which scores what a training command left behind."""
+
+    argv: tuple[str, ...]
+    """Arguments with placeholders; the first is the program's absolute path."""
+    programs: tuple[str, ...] = ()
+    score: ScoreRule
+    """Location of the trial's score: in this command's output, or in a file in its directory."""
+
+
 class Command(Frozen):
     """A command line, its environment, and the rules that read its result."""
 
@@ -81,6 +91,17 @@ class Command(Frozen):
     main: str | None = None
     """Function of the script that the fork server's child calls, instead of starting Python
     anew."""
+    check: Check | None = Field(None, exclude_if=lambda check: check is None)
+    """Command whose score is the trial's score, in place of this one's."""
+
+    @property
+    def checking(self) -> Command | None:
+        """The check as a command of its own, which runs the script's unedited files."""
+        if self.check is None:
+            return None
+        plain = {"edited": None, "edits": (), "curve": None, "main": None, "preload": ()}
+        own = {"argv": self.check.argv, "programs": self.check.programs, "score": self.check.score}
+        return self.model_copy(update={**plain, **own, "check": None})
 
 
 class ScriptInfo(Frozen):
@@ -93,3 +114,5 @@ class ScriptInfo(Frozen):
     """Number of code files."""
     command: tuple[str, ...]
     """The command as the menu states it."""
+    check: tuple[str, ...] = Field((), exclude_if=lambda words: not words)
+    """The command that scores what the first left, if there is one."""

@@ -171,6 +171,7 @@ class _Campaign:
             facts |= {"tokenizer": row.corpus.tokenizer}
         if row.script:
             facts |= {"script": row.script.sha256, "command": " ".join(row.script.command)}
+            facts |= {"check": " ".join(row.script.check)} if row.script.check else {}
         return facts | {name: getattr(row, name) for name in _PROTOCOL}
 
     def settings(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class _Text:
             self._trainer(),
             *(_knob_lines(one) for one in self._draft.knobs),
             *(_slot_lines(one) for one in self._draft.slots),
+            _check_lines() if self._draft.slots else [],
             list(self._constants()),
             *(_constraint_lines(one) for one in self._draft.constraints),
             list(self._campaign()),
@@ -198,6 +199,17 @@ def _slot_lines(region: Region) -> list[str]:
         f"default = {code}",
         f"names = [{', '.join(map(_toml, names_used(region.code)))}]  # what code may use, besides"
         " its own and torch's functions",
+    ]
+
+
+def _check_lines() -> list[str]:
+    """Return a comment with the table of a check, which only a person can write."""
+    return [
+        "# Code in a region can reach the score that the script prints. To prevent it, score what",
+        "# a run leaves in {out} by a second command, which is never edited:",
+        "# [score.check]",
+        '# command = ["python", "check.py", "{out}"]',
+        f"# pattern = 'val loss {NUMBER}'",
     ]
 
 

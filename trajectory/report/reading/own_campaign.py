@@ -91,9 +91,12 @@ def _caution(row: CampaignRow) -> str:
     """Return a warning about scores that a command reported; empty for the built-in trainer."""
     if row.script is None:
         return ""
+    who, whose = "the campaign's command", "that script's"
+    if row.script.check:
+        who, whose = "the menu's check", "that check's"
     return (
-        f"The score is what the campaign's command printed, in {row.measured_in.unit}. How it was "
-        "measured is that script's own affair."
+        f"The score is what {who} printed, in {row.measured_in.unit}. How it was measured is "
+        f"{whose} own affair."
     )
 
 
@@ -136,11 +139,16 @@ def _script_facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
         return ()
     return (
         ("command", " ".join(script.command)),
+        *([("check", " ".join(script.check))] if script.check else []),
         (
             "script",
             f"{script.directory}, {script.files:,} files of code, sha256 {script.sha256[:12]}",
         ),
-        ("score", f"{measure.unit}, {measure.better}, as the command says it"),
+        (
+            "score",
+            f"{measure.unit}, {measure.better}, as the {'check' if script.check else 'command'} "
+            "says it",
+        ),
     )
 
 

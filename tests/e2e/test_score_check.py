@@ -1,0 +1,103 @@
+"""Run a loop whose proposals are code that cheats: the check's score stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.campaigns import COMMAND
+from tests.support.commands import script
+from tests.support.openai_server import OpenAIServer, says
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+out = Path(sys.argv[1])
+weight = float(sys.argv[2])
+# autoresearch: slot update
+weight = weight * 0.5
+# autoresearch: end
+(out / "weight").write_text(str(weight))
+print("score", weight)
+"""
+CHECK = """
+import sys
+from pathlib import Path
+import scale
+print("score", float(Path(sys.argv[1], "weight").read_text()) * scale.FACTOR)
+"""
+MENU = """
+name = "checked"
+[trainer]
+command = ["{python}", "train.py", "{out}", "{start}"]
+unit = "points"
+[score.check]
+command = ["{python}", "check.py", "{out}"]
+pattern = 'score (\\S+)'
+[knobs.start]
+type = "float"
+low = 0.5
+high = 2.0
+default = 1.0
+[code.update]
+default = "weight = weight * 0.5"
+names = ["weight", "out", "print", "os", "Path", "parent", "rglob", "unlink", "write_text", "fork"]
+[campaign]
+budget = "1 run"
+wall_s = 120
+"""
+FORGED = '{"status": "scored", "score": -9.0, "train_s": 1.0, "setup_s": 1.0}'
+CHEATS = {
+    "weight = 0.75\nprint('score -9')": 1.5,
+    f"weight = 0.875\n(out.parent.parent / 'result.json').write_text('{FORGED}')": 1.75,
+    "weight = 1.0\nfor name in ('check.py', 'scale.py'):\n    Path(name).unlink()\n"
+    "    Path(name).write_text(\"print('score -9')\")": 2.0,
+    "weight = 1.125\nif os.fork() == 0:\n    while True:\n"
+    "        for one in out.parent.rglob('check.py'):\n"
+    "            one.unlink()\n            one.write_text(\"print('score -9')\")": 2.25,
+}
+
+
+@pytest.mark.slow
+def test_code_in_a_region_cannot_reach_the_score(tmp_path: Path) -> None:
+    checkout = script(tmp_path / "checkout", SCRIPT)
+    script(checkout, CHECK, "check.py")
+    script(checkout, "FACTOR = 2\n", "scale.py")
+    script(checkout, MENU, "checked.toml")
+    turns = [
+        says(json.dumps({"changes": {"code.update": code}, "reason": "a cheat"})) for code in CHEATS
+    ]
+    with OpenAIServer(turns) as server:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "AUTORESEARCH_DATA_DIR": str(tmp_path / "data"),
+            "AUTORESEARCH_LLM_BASE_URL": server.url,
+            "AUTORESEARCH_LLM_MODEL": "tiny",
+        }
+        words = ["loop", "--menu=checked.toml", f"--iters={len(CHEATS)}", "--proposer=llm"]
+        few = ["--baseline-seeds=2", "--set=max_runs=2", "--no-confirm"]
+        done = subprocess.run(
+            [str(COMMAND), *words, *few],
+            cwd=checkout,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    journal = (checkout / "runs" / "checked" / "trajectory.jsonl").read_text()
+    rows: list[dict[str, Any]] = [json.loads(line) for line in journal.splitlines()]
+    assert rows[0]["script"]["check"] == ["{python}", "check.py", "{out}"]
+    tried = [row for row in rows if row["kind"] == "iteration"]
+    assert len(tried) == len(CHEATS)
+    for row, wanted in zip(tried, CHEATS.values(), strict=True):
+        results = [trial["result"] for trial in row["trials"]]
+        assert results
+        assert all(result.get("score") in {1.0, wanted} for result in results), results
+        assert any(result.get("score") == wanted for result in results), results
