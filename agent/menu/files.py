@@ -23,8 +23,9 @@ from agent.menu.constraints import Constraint
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
 from agent.menu.region_knob import REGION_KEYS, RegionKnob
+from agent.menu.score_check import CheckTable
 from agent.menu.toml_files import TomlFiles, refuse_unknown
-from agent.menu.trainer_table import CheckTable, TrainerTable
+from agent.menu.trainer_table import TrainerTable
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.options import built_in_flags
 from autoresearch.values import Frozen, explain

@@ -95,7 +95,6 @@ class _Run:
 
     def result(self) -> Measured | TrialFailed:
         """Run the command and return the result."""
-        # the cores of this trial's lane: PyTorch's default
         threads = self._spec.threads or len(os.sched_getaffinity(0))
         filling = filled(self._spec, self._command, self._out, threads, self._work)
         if filling.values is not None:
