@@ -30,11 +30,6 @@ class Checkpoints:
         self._found: dict[int, float] = {}
         """Bits per byte by the checkpoint's place in the spec."""
 
-    @property
-    def needed(self) -> bool:
-        """Whether training must call :meth:`after`."""
-        return bool(self._averages or self._spec.checkpoints)
-
     def after(self, step: int) -> None:
         """Update the averages, and score the checkpoints of this step.
 

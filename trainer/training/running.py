@@ -110,7 +110,7 @@ def train_model(
             log_every=spec.log_every,
             prune=spec.prune,
             report=lambda point: _append(curve, point),
-            after_step=checkpoints.after if checkpoints.needed else None,
+            after_step=checkpoints.after,
         )
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +67,7 @@ def train(
     log_every: int,
     prune: PruneRule | None,
     report: Callable[[CurvePoint], None],
-    after_step: Callable[[int], None] | None = None,
+    after_step: Callable[[int], None] = lambda _: None,
 ) -> Trained:
     """Train ``model`` until the schedule's end.
 
@@ -81,12 +80,11 @@ def train(
     """
     config = schedule.config
     optimizer = optimizer_of(model, config)
-    clock = Clock(next(model.parameters()).device)
-    losses = _Losses(prune)
     pending: deque[Step] = deque()
     model.train()
     tokens_BT, targets_BT = batches(1)
-    clock.start()
+    clock = Clock(next(model.parameters()).device)
+    host = _Host(config, clock, log_every, prune, report)
     step, last = 0, False
     while not last:
         step += 1
@@ -101,32 +99,15 @@ def train(
         last = schedule.is_last(step, clock.elapsed_s())
         must_know = last or (prune is not None and step == prune.at_step)
         for done in arrived(pending, wait=must_know):
-            loss_nats, grad_norm = losses.take(done)
-            ends = last and done.step == step
-            if ends or done.step == 1 or done.step % log_every == 0:
-                report(_point(done, loss_nats, grad_norm, config, clock))
-        if after_step is not None:
-            after_step(step)
+            host.take(done, is_last=last and done.step == step)
+        after_step(step)
     return Trained(
         steps=step,
         tokens=step * config.tokens_per_step,
-        loss_first=losses.first,
-        loss_last=losses.last,
+        loss_first=host.loss_first,
+        loss_last=host.loss_last,
         step_ms=clock.step_ms(),
         train_s=clock.elapsed_s(),
-    )
-
-
-def _point(
-    step: Step, loss_nats: float, grad_norm: float, config: Config, clock: Clock
-) -> CurvePoint:
-    return CurvePoint(
-        step=step.step,
-        tokens=step.step * config.tokens_per_step,
-        loss=loss_nats,
-        lr=step.lr,
-        grad_norm=grad_norm,
-        elapsed_s=clock.at_s(step.done),
     )
 
 
@@ -138,23 +119,41 @@ def arrived(pending: deque[Step], *, wait: bool) -> Iterator[Step]:
         yield step
 
 
-class _Losses:
-    """The losses that the host has read, and the decisions that they imply."""
+class _Host:
+    """The losses that the host has read, their curve, and the decisions that they imply."""
 
-    def __init__(self, prune: PruneRule | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        log_every: int,
+        prune: PruneRule | None,
+        report: Callable[[CurvePoint], None],
+    ) -> None:
+        self._config, self._clock = config, clock
+        self._log_every, self._report = log_every, report
         self._prune = prune
         self._recent: deque[float] = deque(maxlen=1 if prune is None else prune.window)
-        self.first = float("nan")
-        self.last = float("nan")
+        self.loss_first = self.loss_last = float("nan")
 
-    def take(self, done: Step) -> tuple[float, float]:
-        """Return loss and gradient norm of the next step.
+    def take(self, done: Step, *, is_last: bool) -> None:
+        """Read the next step's numbers, and report the curve's point if it has one.
 
         :raises TrialStopped: if the trial must end with this step.
         """
         loss, grad_norm = done.numbers_2.tolist()
         self._judge(done, loss, grad_norm)
-        return loss, grad_norm
+        if is_last or done.step == 1 or done.step % self._log_every == 0:
+            self._report(
+                CurvePoint(
+                    step=done.step,
+                    tokens=done.step * self._config.tokens_per_step,
+                    loss=loss,
+                    lr=done.lr,
+                    grad_norm=grad_norm,
+                    elapsed_s=self._clock.at_s(done.done),
+                )
+            )
 
     def _judge(self, done: Step, loss: float, grad_norm: float) -> None:
         step = done.step
@@ -168,8 +167,8 @@ class _Losses:
                 step - 1,
             )
         if step == 1:
-            self.first = loss
-        self.last = loss
+            self.loss_first = loss
+        self.loss_last = loss
         self._recent.append(loss)
         rule = self._prune
         if rule is not None and step == rule.at_step and fmean(self._recent) > rule.max_loss:
@@ -182,40 +181,47 @@ class _Losses:
             )
 
 
-class Mark(Protocol):
-    """The end of the work that the device had been given when the mark was made."""
+class Mark:
+    """The end of the work that the device had been given when the mark was made.
+
+    On a CPU, work is done when the call returns. On a GPU, a mark is an event in a CUDA stream.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._at = time.perf_counter()
+        self._event = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            self._event.record(torch.cuda.current_stream(device))
 
     def reached(self) -> bool:
         """Return whether the device has reached the mark, without waiting."""
-        ...
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
         """Wait until the device reaches the mark."""
-        ...
+        if self._event is not None:
+            self._event.synchronize()
 
     def since_s(self, earlier: Mark) -> float:
         """Return the seconds from another mark of this clock; both must be reached."""
-        ...
+        if self._event is None or earlier._event is None:
+            return self._at - earlier._at
+        return float(earlier._event.elapsed_time(self._event)) / 1000.0
 
 
 class Clock:
     """The time of each step, by the device's own clock if it has one."""
 
     def __init__(self, device: torch.device) -> None:
+        """Start the clock, as the first step begins."""
         self._device = device
         self._began = time.perf_counter()
-        self._marks: list[Mark] = []
-
-    def start(self) -> None:
-        """Start the clock, as the first step begins."""
-        self._began = time.perf_counter()
-        self._marks = []
-        self.mark()
+        self._marks = [Mark(device)]
 
     def mark(self) -> Mark:
         """Mark the end of a step that was handed to the device."""
-        on_cuda = self._device.type == "cuda"
-        self._marks.append(_DeviceMark(self._device) if on_cuda else _HostMark())
+        self._marks.append(Mark(self._device))
         return self._marks[-1]
 
     def elapsed_s(self) -> float:
@@ -230,38 +236,3 @@ class Clock:
         """Return the median over the steps after the first; the device must have finished them."""
         steps_ms = [1000.0 * later.since_s(earlier) for earlier, later in pairwise(self._marks)]
         return median(steps_ms[1:] or steps_ms)
-
-
-class _HostMark:
-    """A mark on a CPU, where work is done when the call returns."""
-
-    def __init__(self) -> None:
-        self._at = time.perf_counter()
-
-    def reached(self) -> bool:
-        return True
-
-    def wait(self) -> None:
-        pass
-
-    def since_s(self, earlier: Mark) -> float:
-        assert isinstance(earlier, _HostMark)
-        return self._at - earlier._at
-
-
-class _DeviceMark:
-    """A mark on a GPU: an event in a CUDA stream."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        self._event.record(torch.cuda.current_stream(device))
-
-    def reached(self) -> bool:
-        return bool(self._event.query())  # type: ignore[no-untyped-call]
-
-    def wait(self) -> None:
-        self._event.synchronize()
-
-    def since_s(self, earlier: Mark) -> float:
-        assert isinstance(earlier, _DeviceMark)
-        return float(earlier._event.elapsed_time(self._event)) / 1000.0

@@ -165,7 +165,7 @@ def test_a_hopeful_run_is_not_pruned() -> None:
 # --- asynchronous devices -------------------------------------------------------------------------
 
 
-class Far:
+class Far(Mark):
     """Stand-in for a device's mark that is reached only once it is waited for."""
 
     def __init__(self, reached: bool = False) -> None:
@@ -176,9 +176,6 @@ class Far:
 
     def wait(self) -> None:
         self.here = True
-
-    def since_s(self, earlier: Mark) -> float:
-        return 0.0
 
 
 def steps_in_flight(*reached: bool) -> deque[Step]:
