@@ -27,7 +27,8 @@ from autoresearch.words import duration_text
 from funnel.ladder.candidates import Candidates
 from funnel.ladder.pace import Pace
 from funnel.ladder.shapes import departure, own_params, scaled
-from funnel.transfer.carry import RuleChoice, carry
+from funnel.transfer.carry import carry
+from funnel.transfer.rules import RuleChoice
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe
 

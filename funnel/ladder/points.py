@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
+from funnel.forecast.ladder.rung_runs import RungRun
+from funnel.forecast.ladder.schedule_shape import schedule_of
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
 from funnel.ladder.lead import LeadPoint
 from funnel.ladder.log import LadderLog
 from funnel.ladder.rates import TriedRate
 from funnel.ladder.shapes import training_flops
-from trainer.spec import Config, TrialFailed, gpt
+from trainer.spec import Config, CurvePoint, TrialFailed, gpt
 from trajectory.ladder_plan import LadderPlanRow, Recipe
 from trajectory.rows import LadderRow, StressOutcome
 
@@ -138,4 +140,24 @@ def _left_out(row: LadderRow) -> str:
     return (
         f"{row.trial.trial_id} ({row.recipe}, rung {row.rung}, {row.tokens:,} tokens, "
         f"lr {gpt(row.config).lr:.3g}) {row.verdict.outcome}: {why}"
+    )
+
+
+def rung_runs(
+    rungs: Iterable[LadderPoint], curve_of: Callable[[str], Sequence[CurvePoint]]
+) -> tuple[RungRun, ...]:
+    """Return the rungs whose curve still exists, as the runs that a forecast is made from.
+
+    :param rungs: rungs of one recipe, at the rate that the rules give.
+    :param curve_of: function that returns a trial's curve; empty if it left none.
+    """
+    return tuple(
+        RungRun(
+            params=float(rung.params),
+            tokens_per_step=float(rung.config.tokens_per_step),
+            schedule=schedule_of(rung.config, rung.steps, rung.config.lr_warmup),
+            curve=tuple(curve),
+        )
+        for rung in rungs
+        if (curve := curve_of(rung.trial_id))
     )

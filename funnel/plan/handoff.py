@@ -18,10 +18,10 @@ from funnel.cost.usage import measured_usage
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.ladder.forecast import make_ladder_forecast
-from funnel.forecast.ladder.rungs import rung_runs, schedule_of
+from funnel.forecast.ladder.schedule_shape import schedule_of
 from funnel.forecast.loss_law import fit_loss_law
 from funnel.ladder.plan import RULES
-from funnel.ladder.points import of_recipe
+from funnel.ladder.points import of_recipe, rung_runs
 from funnel.ladder.result import LadderResult, no_ladder_words
 from funnel.plan.booking import DAY_S, Booking, make_booking
 from funnel.plan.case import LaunchCase
@@ -37,8 +37,8 @@ from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
 from funnel.transfer.batch import BatchRule
-from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.horizon import HorizonRule
+from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import RateRule
 
 NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"

@@ -6,12 +6,11 @@ from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import Shape
 from funnel.transfer.carry import (
-    DEFAULT_RULES,
     CarriedValue,
     Disagreement,
-    RuleChoice,
     carry,
 )
+from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport
 from funnel.transfer.width import WidthRule as LrRule
 from trainer.spec import Config

@@ -37,8 +37,8 @@ from funnel.plan.running.operator_flags import operator_flags
 from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
 from funnel.target.architecture import TargetArchitecture
 from funnel.transfer.batch import tokens_a_step
-from funnel.transfer.carry import DEFAULT_RULES, RuleChoice
 from funnel.transfer.leap import NEAR
+from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart", "phase"]

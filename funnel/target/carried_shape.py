@@ -27,12 +27,12 @@ from funnel.target.equal_size import (
     RATIO_TOLERANCE,
     EqualSize,
     NumericRatios,
-    Sized,
     matrices,
     unequal_sizes,
 )
 from funnel.target.phases import phases_problem
 from funnel.target.ratios import RATIOS, RatioName
+from trainer.machine.flops import DecoderShape
 from trainer.spec import Config
 
 ASPECT_LIMIT = 2.0
@@ -107,7 +107,7 @@ def carry_shape(
     :param left: harmful ratios, which stay as in the target.
     :raises TargetError: if no shape in whole numbers has the winner's ratios at this size.
     """
-    reference: Sized = baseline or target
+    reference: DecoderShape = baseline or target
     own, base = NumericRatios.of(winner, reference), NumericRatios.of(reference, reference)
     unequal = None if baseline is None else unequal_sizes(winner, baseline, vocab_size)
     journey = _Journey(winner, baseline, target, own, base, unequal, frozenset(left))

@@ -21,10 +21,11 @@ therefore nominal: the F / D that it would have with the baseline's heads and ac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from autoresearch.values import Scalar
 from funnel.target.ratios import RatioName
+from trainer.machine.flops import DecoderShape
 
 Equal: TypeAlias = Literal["params", "flops"]
 """Quantity that is held equal."""
@@ -39,23 +40,6 @@ GATED = ("swiglu", "geglu")
 def matrices(activation: str) -> int:
     """Return the number of matrices of a feed-forward block."""
     return 3 if activation in GATED else 2
-
-
-class Sized(Protocol):
-    """Fields that determine the size of a shape."""
-
-    @property
-    def n_layer(self) -> int: ...
-    @property
-    def n_head(self) -> int: ...
-    @property
-    def kv_heads(self) -> int: ...
-    @property
-    def d_model(self) -> int: ...
-    @property
-    def d_ff(self) -> int: ...
-    @property
-    def activation(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +61,9 @@ class EqualSize:
     """Number that d_ff is a multiple of."""
 
     @classmethod
-    def of(cls, shape: Sized, *, equal: Equal, vocab_size: int, seq_len: int, unit: int) -> Self:
+    def of(
+        cls, shape: DecoderShape, *, equal: Equal, vocab_size: int, seq_len: int, unit: int
+    ) -> Self:
         """Return the size of this shape.
 
         :param unit: a divisor of the shape's d_ff, so that the shape itself has exactly this size.
@@ -101,7 +87,7 @@ class EqualSize:
             unit=unit,
         )
 
-    def amount_of(self, shape: Sized) -> int:
+    def amount_of(self, shape: DecoderShape) -> int:
         """Return another shape's weights or FLOPs, comparable with ``amount``."""
         d = shape.d_model
         keys = d * shape.kv_heads // shape.n_head
@@ -170,7 +156,7 @@ class NumericRatios:
     """Nominal ratio: F / D with the reference's heads and activation."""
 
     @classmethod
-    def of(cls, shape: Sized, reference: Sized) -> NumericRatios:
+    def of(cls, shape: DecoderShape, reference: DecoderShape) -> NumericRatios:
         size = EqualSize.of(shape, equal="params", vocab_size=0, seq_len=1, unit=1)
         like = EqualSize.of(reference, equal="params", vocab_size=0, seq_len=1, unit=1)
         per_block = size.amount / shape.n_layer / shape.d_model**2
@@ -186,7 +172,9 @@ class NumericRatios:
         return self.aspect if name == "depth_width" else float(getattr(self, name))
 
 
-def unequal_sizes(winner: Sized, baseline: Sized, vocab_size: int | None) -> str | None:
+def unequal_sizes(
+    winner: DecoderShape, baseline: DecoderShape, vocab_size: int | None
+) -> str | None:
     """Return how two sizes differ, in words; None if their parameters or FLOPs are equal."""
     off = []
     for equal in ("params", "flops") if vocab_size else ("params",):

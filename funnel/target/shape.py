@@ -13,13 +13,13 @@ from fractions import Fraction
 from typing import Protocol
 
 from autoresearch.words import scalar_text
-from trainer.machine.flops import NormedShape, block_gains, block_weights
+from trainer.machine.flops import DecoderShape, block_gains, block_weights
 
 DEPTH_TOLERANCE = 0.10
 """Largest relative difference of n_layer / d_model from the target's, since layers are whole."""
 
 
-class Architecture(NormedShape, Protocol):
+class Architecture(DecoderShape, Protocol):
     """The fields of a decoder-only transformer that determine its parameters.
 
     :class:`~trainer.spec.Config` and :class:`~funnel.target.architecture.TargetArchitecture` have

@@ -15,65 +15,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
-
-from pydantic import model_validator
 
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, Scalar
 from funnel.target.shape import Architecture
-from funnel.transfer.batch import BATCH_RULES, BatchRule, tokens_a_step
-from funnel.transfer.depth import DEPTH_RULES, DepthRule
-from funnel.transfer.horizon import HORIZON_RULES, HorizonRule
+from funnel.transfer.batch import BATCH_RULES, tokens_a_step
+from funnel.transfer.depth import DEPTH_RULES
+from funnel.transfer.horizon import HORIZON_RULES
 from funnel.transfer.leap import Leap
 from funnel.transfer.reasons import beyond_range, reasons
+from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.step_law import step_law_lr
-from funnel.transfer.support import LadderSupport, RateRules, Verdict
-from funnel.transfer.warmup import WARMUP_RULES, WarmupRule
-from funnel.transfer.weight_decay import DECAY_RULES, DecayRule
-from funnel.transfer.width import WIDTH_RULES, WidthRule
+from funnel.transfer.support import LadderSupport, Verdict
+from funnel.transfer.warmup import WARMUP_RULES
+from funnel.transfer.weight_decay import DECAY_RULES
+from funnel.transfer.width import WIDTH_RULES
 from trainer.code import SLOTS
 from trainer.spec import Config
 
 STRUCTURE = ("activation", "norm", "positions", "tie_embeddings", "seq_len")
 OPTIONAL_STRUCTURE = ("qk_norm", "norm_place", "rope_base", "init_scale")
 """Fields that a shape may have; if it does not, they are the source's."""
-
-
-class RuleChoice(Frozen):
-    """One rule for each quantity on which rules disagree."""
-
-    width: WidthRule = "mup"
-    depth: DepthRule = "depth_mup"
-    """Rule of the depth; the default is ``complete_p`` if ``in_config``, else ``depth_mup``."""
-    horizon: HorizonRule = "delphi"
-    batch: BatchRule = "step_law"
-    weight_decay: DecayRule = "power_lines"
-    warmup: WarmupRule = "fraction"
-    in_config: bool = False
-    """Whether the carried config sets ``mup_base_width`` and ``mup_base_depth``.
-
-    The project's own trainer reads them. The config's ``lr`` is then the rate at the base width.
-    """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _depth_that_can_be_had(cls, given: Any) -> Any:
-        """Set the default of ``depth``.
-
-        The project's own trainer has multipliers on residual branches; a launcher has none.
-        """
-        if isinstance(given, dict) and given.get("in_config") and "depth" not in given:
-            return {**given, "depth": "complete_p"}
-        return given
-
-    @property
-    def rates(self) -> RateRules:
-        """Rules that a ladder can test."""
-        return RateRules(width=self.width, depth=self.depth, horizon=self.horizon)
-
-
-DEFAULT_RULES = RuleChoice()
 
 
 class CarriedValue(Frozen):

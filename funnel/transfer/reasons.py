@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from autoresearch.words import scalar_text
 from funnel.transfer.batch import (
     BATCH_RULES,
-    BatchRule,
     critical_batch,
 )
-from funnel.transfer.depth import DEPTH_RULES, DepthRule
-from funnel.transfer.horizon import EXPONENTS, HORIZON_RULES, SMALL, STEEP_AT, HorizonRule
+from funnel.transfer.depth import DEPTH_RULES
+from funnel.transfer.horizon import EXPONENTS, HORIZON_RULES, SMALL, STEEP_AT
 from funnel.transfer.leap import Leap
-from funnel.transfer.warmup import WarmupRule
-from funnel.transfer.weight_decay import DECAY_RULES, FELT, DecayRule, timescale
-from funnel.transfer.width import WIDTH_RULES, WidthRule
+from funnel.transfer.rules import RuleChoice
+from funnel.transfer.weight_decay import DECAY_RULES, FELT, timescale
+from funnel.transfer.width import WIDTH_RULES
 from trainer.spec import Config
 
 KEPT = {
@@ -34,26 +32,7 @@ MUCH_WIDER = 8.0
 """Ratio of the tables' rate to the blocks' above which a note says that they share a decay."""
 
 
-class Rules(Protocol):
-    """The rules in force."""
-
-    @property
-    def width(self) -> WidthRule: ...
-    @property
-    def depth(self) -> DepthRule: ...
-    @property
-    def horizon(self) -> HorizonRule: ...
-    @property
-    def batch(self) -> BatchRule: ...
-    @property
-    def weight_decay(self) -> DecayRule: ...
-    @property
-    def warmup(self) -> WarmupRule: ...
-    @property
-    def in_config(self) -> bool: ...
-
-
-def reasons(leap: Leap, rules: Rules, config: Config, *, asked: int | None) -> dict[str, str]:
+def reasons(leap: Leap, rules: RuleChoice, config: Config, *, asked: int | None) -> dict[str, str]:
     """Return the explanation of each field of Config, by name.
 
     :param asked: tokens per step that the user asked for; None: chosen by the batch's rule.
@@ -71,13 +50,13 @@ def reasons(leap: Leap, rules: Rules, config: Config, *, asked: int | None) -> d
     }
 
 
-def _parametrised(rules: Rules, what: str) -> str:
+def _parametrised(rules: RuleChoice, what: str) -> str:
     if rules.in_config:
         return f"the {what} from which the trainer carries lr itself"
     return f"not in the config: what is made of {what} is in its lr"
 
 
-def _lr(leap: Leap, rules: Rules) -> str:
+def _lr(leap: Leap, rules: RuleChoice) -> str:
     tokens = leap.tokens / leap.source_tokens
     parts = [
         f"width {scalar_text(leap.width(rules.width))} ({rules.width}: {leap.source.d_model} to "
@@ -101,7 +80,7 @@ def _ratio(leap: Leap) -> float:
     return leap.tokens_per_step / leap.source.tokens_per_step
 
 
-def _warmup(leap: Leap, rules: Rules, config: Config) -> str:
+def _warmup(leap: Leap, rules: RuleChoice, config: Config) -> str:
     if rules.warmup == "untuned":
         return f"2 / (1 - beta2) = {config.lr_warmup} steps of {leap.steps:,} (arXiv 1910.04209)"
     return (
@@ -110,7 +89,7 @@ def _warmup(leap: Leap, rules: Rules, config: Config) -> str:
     )
 
 
-def _decay(leap: Leap, rules: Rules, config: Config) -> str:
+def _decay(leap: Leap, rules: RuleChoice, config: Config) -> str:
     if rules.weight_decay == "kept":
         return "as it is"
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
@@ -129,16 +108,16 @@ def _decay(leap: Leap, rules: Rules, config: Config) -> str:
     )
 
 
-def _wider(leap: Leap, rules: Rules) -> float:
+def _wider(leap: Leap, rules: RuleChoice) -> float:
     """Return the ratio of the tables' rate to the blocks'."""
     return leap.shape.d_model / leap.base_width if rules.width == "mup" else 1.0
 
 
-def _papers(rules: Rules) -> str:
+def _papers(rules: RuleChoice) -> str:
     return DECAY_RULES[rules.weight_decay].paper.rpartition(", ")[2]
 
 
-def _batch(leap: Leap, rules: Rules, asked: int | None) -> str:
+def _batch(leap: Leap, rules: RuleChoice, asked: int | None) -> str:
     sizes = f"{leap.tokens_per_step:,} tokens a step in sequences of {leap.shape.seq_len:,}"
     if asked and not leap.is_near(rules.batch):
         return f"{sizes}, as given; the rates and the steps follow"
@@ -148,7 +127,7 @@ def _batch(leap: Leap, rules: Rules, asked: int | None) -> str:
     return f"{sizes}: {rule.formula} ({rule.paper}); the proxy had {leap.source.tokens_per_step:,}"
 
 
-def beyond_range(leap: Leap, rules: Rules) -> Iterator[str]:
+def beyond_range(leap: Leap, rules: RuleChoice) -> Iterator[str]:
     """Yield a note for each rule in force that is used outside its tested range."""
     seen_at = {
         "tokens": float(leap.tokens),

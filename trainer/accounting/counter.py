@@ -51,7 +51,7 @@ class Counter(TorchDispatchMode):
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Track every operator and every declared kernel in this block."""
-        with listening(self), self, GpuAttention():
+        with listening(self.declared), self, GpuAttention():
             yield
 
     @contextmanager

@@ -29,7 +29,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -53,13 +53,8 @@ class Cost:
     """Kind of work that the FLOPs belong to."""
 
 
-class Listener(Protocol):
-    """Receives declared kernels while counting."""
-
-    def declared(self, name: str, cost: Cost, arguments: object, result: object) -> None:
-        """Count a call of a declared kernel."""
-        ...
-
+Listener: TypeAlias = Callable[[str, Cost, object, object], None]
+"""Counts a call of a declared kernel, given its name, cost, arguments and result."""
 
 _listeners: list[Listener] = []
 
@@ -103,7 +98,7 @@ def declared(
             result = outputs(*args, **kwargs)
             done = cost(*args, **kwargs) if cost else _once_each((args, kwargs), result)
             for listener in _listeners:
-                listener.declared(launch.__name__, done, (args, kwargs), result)
+                listener(launch.__name__, done, (args, kwargs), result)
             return result
 
         return call

@@ -24,7 +24,7 @@ from trainer.command.filling import Filled, filled
 from trainer.command.hints import refusal_hint
 from trainer.command.printed import Lines, Printed, taken
 from trainer.command.score_file import scores_in
-from trainer.command.starting import Forked, Program, Started
+from trainer.command.starting import Forked, Program
 from trainer.command.workspace import work_dir
 from trainer.machine.environment import as_it_is
 from trainer.spec import (
@@ -163,7 +163,7 @@ class _Run:
                     started.end()
         return started.ended() or 0
 
-    def _start(self, filling: Filled, output: int) -> Started:
+    def _start(self, filling: Filled, output: int) -> Program | Forked:
         command = self._command
         env = self._environment(filling)
         if command.main is None:
@@ -248,7 +248,7 @@ class _Run:
         return score
 
 
-def _until_end(descriptor: int, started: Started) -> Iterator[bytes]:
+def _until_end(descriptor: int, started: Program | Forked) -> Iterator[bytes]:
     """Yield output until the command has ended. A process that it left behind may write on, and is
     not awaited."""
     left = _LEFT_CHUNKS

@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
 
 from autoresearch.errors import MachineryError
 from trainer.machine.environment import become
@@ -30,18 +29,6 @@ from trainer.machine.environment import become
 _GRACE_S = 1.0
 _OURS = ("agent", "autoresearch", "funnel", "trainer", "trajectory")
 """Packages loaded in this process whose names a script's modules may share."""
-
-
-class Started(Protocol):
-    """A running command."""
-
-    def ended(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
-        ...
-
-    def end(self) -> None:
-        """End it: ask first, kill after a second."""
-        ...
 
 
 def start_program(
@@ -65,7 +52,7 @@ def start_program(
         ) from error
 
 
-class Program(Started):
+class Program:
     """A new program."""
 
     def __init__(
@@ -74,11 +61,11 @@ class Program(Started):
         self._process = start_program(argv, env, work, output)
 
     def ended(self) -> int | None:
-        """See :meth:`Started.ended`."""
+        """Return the exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
     def end(self) -> None:
-        """See :meth:`Started.end`."""
+        """End it: ask first, kill after a second."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
@@ -121,7 +108,7 @@ def find_our_modules() -> None:
     _our_modules.find()
 
 
-class Forked(Started):
+class Forked:
     """A function of a script, in a fork of this process."""
 
     def __init__(
@@ -157,7 +144,7 @@ class Forked(Started):
                 os._exit(code)
 
     def ended(self) -> int | None:
-        """See :meth:`Started.ended`."""
+        """Return the exit code, negative for a signal; None while it runs."""
         if self._code is None:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid:
@@ -165,7 +152,7 @@ class Forked(Started):
         return self._code
 
     def end(self) -> None:
-        """See :meth:`Started.end`."""
+        """End it: ask first, kill after a second."""
         give_up_at = time.monotonic() + _GRACE_S
         self._signal(signal.SIGTERM)
         while self.ended() is None and time.monotonic() < give_up_at:

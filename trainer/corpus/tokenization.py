@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,39 +29,6 @@ MOST_FILE_BYTES = 256 << 20
 BPE_SAMPLE_BYTES = 16 << 20
 """Bytes of the train split that train a BPE: the first documents in the order of their hashes,
 which is a uniform sample."""
-
-
-class Tokenizer(Protocol):
-    """Lossless map between text and ids below ``separator_id``."""
-
-    @property
-    def separator_id(self) -> int:
-        """One past the tokenizer's own ids."""
-
-    @property
-    def json(self) -> bytes | None:
-        """The ``tokenizer.json``; None for bytes."""
-
-    def encode(self, documents: Sequence[bytes]) -> Tokens:
-        """Return the tokens of these UTF-8 documents in one array, each after a separator."""
-
-    def decode(self, tokens: Tokens) -> bytes:
-        """Return the text of one document's tokens, given without separators."""
-
-
-class TokenizerRecipe(Protocol):
-    """A tokenizer as it is asked for, which may have to be trained first."""
-
-    @property
-    def label(self) -> str:
-        """Recorded form: ``bytes``, ``bpe:1024`` or ``file:NAME``."""
-
-    @property
-    def identity(self) -> str:
-        """Recipes with equal identities build equal tokenizers from one sample."""
-
-    def build(self, sample: Iterable[bytes]) -> Tokenizer:
-        """Return the tokenizer; only one that is trained reads ``sample``."""
 
 
 def vocab_size(tokenizer: Tokenizer) -> int:
@@ -116,6 +83,7 @@ class BytesRecipe:
     identity: str = "bytes"
 
     def build(self, sample: Iterable[bytes]) -> Tokenizer:
+        """Return the tokenizer; only one that is trained reads ``sample``."""
         return ByteTokenizer()
 
 
@@ -163,6 +131,14 @@ class FileRecipe:
         return self._tokenizer
 
 
+TokenizerRecipe: TypeAlias = BytesRecipe | BpeRecipe | FileRecipe
+"""A tokenizer as it is asked for, which may have to be trained first.
+
+``label`` is its recorded form: ``bytes``, ``bpe:1024`` or ``file:NAME``. Recipes with equal
+``identity`` build equal tokenizers from one sample.
+"""
+
+
 def _checked_tokenizer(json: bytes, path: Path) -> JsonTokenizer:
     try:
         return JsonTokenizer(json)
@@ -177,9 +153,12 @@ class ByteTokenizer:
     """Uses the UTF-8 bytes as ids 0 to 255."""
 
     separator_id = 256
-    json = None
+    """One past the tokenizer's own ids."""
+    json: bytes | None = None
+    """The ``tokenizer.json``; None for bytes."""
 
     def encode(self, documents: Sequence[bytes]) -> Tokens:
+        """Return the tokens of these UTF-8 documents in one array, each after a separator."""
         joined = np.frombuffer(b"\0" + b"\0".join(documents), dtype=np.uint8)
         tokens = joined.astype("<u2")
         lengths = np.fromiter(map(len, documents), dtype=np.int64, count=len(documents))
@@ -187,6 +166,7 @@ class ByteTokenizer:
         return tokens
 
     def decode(self, tokens: Tokens) -> bytes:
+        """Return the text of one document's tokens, given without separators."""
         return tokens.astype(np.uint8).tobytes()
 
 
@@ -215,6 +195,10 @@ class JsonTokenizer:
     def decode(self, tokens: Tokens) -> bytes:
         text: str = self._hf.decode(tokens.tolist(), skip_special_tokens=False)
         return text.encode()
+
+
+Tokenizer: TypeAlias = ByteTokenizer | JsonTokenizer
+"""A lossless map between text and ids below ``separator_id``."""
 
 
 def check_lossless(tokenizer: Tokenizer, label: str, documents: Iterable[bytes]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from pydantic import ValidationError
 
@@ -15,28 +15,9 @@ from autoresearch.values import Finite, Frozen, NonNegative, explain
 from trainer.envelope.fit import MemoryFit, fit
 from trainer.envelope.points import EnvelopePoint, EnvelopeSettings
 from trainer.memory.estimate import DeviceLimit
+from trainer.telemetry import TelemetrySummary
 
 ENVELOPE_FILE = "envelope.json"
-
-
-class MeanAndPeak(Protocol):
-    """One quantity over time."""
-
-    @property
-    def mean(self) -> float: ...
-    @property
-    def peak(self) -> float: ...
-
-
-class DeviceSummary(Protocol):
-    """Telemetry's summary of the sweep; None for values that the device does not report."""
-
-    @property
-    def gpu_util_pct(self) -> MeanAndPeak | None: ...
-    @property
-    def power_w(self) -> MeanAndPeak | None: ...
-    @property
-    def temperature_c(self) -> MeanAndPeak | None: ...
 
 
 class DeviceUse(Frozen):
@@ -50,7 +31,7 @@ class DeviceUse(Frozen):
     temperature_peak_c: Finite | None = None
 
     @classmethod
-    def of(cls, seen: DeviceSummary) -> Self:
+    def of(cls, seen: TelemetrySummary) -> Self:
         """Return the three quantities that an envelope reports."""
         util, power, temperature = seen.gpu_util_pct, seen.power_w, seen.temperature_c
         return cls(

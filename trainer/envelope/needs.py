@@ -15,7 +15,7 @@ ones. By FLOPs alone (:func:`flops_of`), ten published shapes were off by twice 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,17 +23,10 @@ from autoresearch.values import Finite, Frozen, NonNegative, Positive, PositiveI
 from trainer.accounting.devices import DeviceDescription
 from trainer.envelope.envelope import Envelope
 from trainer.envelope.points import EnvelopePoint
+from trainer.envelope.rail import FittedMemory
 from trainer.machine.flops import TrainingFlops
-from trainer.memory.estimate import parameter_count
+from trainer.memory.estimate import AnalyticMemory, parameter_count
 from trainer.spec import Config
-
-
-class MemoryModel(Protocol):
-    """Interface of the memory rail's model."""
-
-    @property
-    def limit_gib(self) -> float: ...
-    def predict_gib(self, config: Config) -> float: ...
 
 
 class StepTime(Frozen):
@@ -100,7 +93,7 @@ def counted_seconds(device: DeviceDescription) -> Computed:
 
 def needs(
     configs: Sequence[Config],
-    memory: MemoryModel,
+    memory: AnalyticMemory | FittedMemory,
     envelope: Envelope | None,
     vocab_size: int,
     computed: Computed = flops_of,
@@ -117,7 +110,7 @@ def needs(
 
 def _need(
     config: Config,
-    memory: MemoryModel,
+    memory: AnalyticMemory | FittedMemory,
     envelope: Envelope | None,
     lines: dict[str, StepTime],
     vocab_size: int,

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
@@ -38,11 +38,8 @@ from trainer.telemetry import Sampler, Telemetry
 POINTS_FILE = "points.jsonl"
 
 
-class Watcher(Protocol):
-    """Shows the sweep to a person."""
-
-    def started(self, cell: Cell) -> None: ...
-    def measured(self, point: EnvelopePoint) -> None: ...
+Watcher: TypeAlias = Callable[[Cell | EnvelopePoint], None]
+"""Shows the sweep to a person: called with each cell before its trial, and then with its point."""
 
 
 def cells(
@@ -91,14 +88,14 @@ def sweep(
             )
             specs = [_spec(settings, cell, corpus, directory, limits) for cell in missing]
             for cell, spec in zip(missing, specs, strict=True):
-                watcher.started(cell)
+                watcher(cell)
                 why = None if wall is None else wall.why_beyond(cell, points.points)
                 if why is None:
                     point = _measure(settings, cell, spec, directory / TRIALS_DIR, executor)
                 else:
                     point = _unmeasured(cell, "beyond", why, wall_s=0)
                 points.append(point)
-                watcher.measured(point)
+                watcher(point)
         return points.points
 
 

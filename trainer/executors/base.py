@@ -8,10 +8,12 @@ submit several; to run one and wait for it, call :meth:`Executor.run`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Protocol
 
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
@@ -23,7 +25,6 @@ __all__ = [
     "Finished",
     "Job",
     "LaneLost",
-    "SeveralMachines",
     "StillRunning",
     "TrialAborted",
 ]
@@ -58,20 +59,21 @@ class Finished:
     """The place where it ran; None if there is only one place, on this machine."""
 
 
-class Job(Protocol):
+class Job(ABC):
     """A submitted trial. It runs within its limits and ends, even if nobody calls a method."""
 
+    @abstractmethod
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the trial has ended or the timeout has passed; return whether it has ended.
 
         None waits without a limit.
         """
-        ...
 
     def done(self) -> bool:
         """Return whether the trial has ended, with or without a result."""
         return self.wait(0)
 
+    @abstractmethod
     def result(self, timeout_s: float | None = None) -> Finished:
         """Wait for the trial's end and return its result; every call returns the same.
 
@@ -83,15 +85,14 @@ class Job(Protocol):
         :raises LaneLost: if its machine, process or server died.
         :raises MachineryError: if the machinery failed; the trial counts for nothing.
         """
-        ...
 
+    @abstractmethod
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once the trial has ended: once, from any thread, now if it has ended.
 
         It must be quick and raise nothing. To wait for the first of several jobs, give each the
         same callback, one that wakes the waiting thread.
         """
-        ...
 
     def when_free(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once the trial's place is free for the next, as :meth:`when_done` does.
@@ -105,19 +106,19 @@ class Job(Protocol):
         """Return where it runs or ran; None while it waits for a place, or if there is only one."""
         return None
 
+    @abstractmethod
     def points(self) -> tuple[CurvePoint, ...]:
         """Return the curve's points that arrived since the last call, each once and in order.
 
         All have arrived when the trial has ended.
         """
-        ...
 
+    @abstractmethod
     def cancel(self) -> None:
         """End the trial, or never start it, without waiting; an ended trial keeps its result.
 
         When the job is done, none of the trial's processes is left.
         """
-        ...
 
 
 class Executor(Closing, Protocol):
@@ -125,6 +126,10 @@ class Executor(Closing, Protocol):
 
     places: int = 1
     """Trials that run at once; any further trial that is submitted waits for its turn."""
+    kind: str | None = None
+    """The kind of the devices of other machines; None if all trials run on this one."""
+    refused: Mapping[str, str] = MappingProxyType({})
+    """Reasons why machines are unfit, by their names."""
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """Run a trial as ``spec`` says, only inside ``trial_dir``; return without waiting for it.
@@ -182,13 +187,3 @@ class Executor(Closing, Protocol):
             job.wait(CANCEL_S)
             raise
         return job.result()
-
-
-@runtime_checkable
-class SeveralMachines(Protocol):
-    """The further attributes of an executor on other machines."""
-
-    kind: str
-    """The kind of their devices."""
-    refused: dict[str, str]
-    """Reasons why machines are unfit, by their names."""

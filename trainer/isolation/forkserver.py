@@ -229,7 +229,7 @@ def _preload(names: list[str]) -> None:
     for name in names:
         with contextlib.suppress(Exception):
             if ":" in name:
-                load_entry(name)()  # type: ignore[call-arg]
+                load_entry(name)()
             else:
                 importlib.import_module(name)
 

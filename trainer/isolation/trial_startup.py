@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
@@ -42,14 +42,9 @@ from trainer.spec import (
     parse_result,
 )
 
-
-class TrialFunction(Protocol):
-    """Function that a trial runs: :func:`trainer.training.child.run_trial`. It writes curve.jsonl
-    and returns the result for the line."""
-
-    def __call__(
-        self, spec: TrialSpec, trial_dir: Path, *, born: float, **part: str
-    ) -> Measured | TrialFailed | None: ...
+TrialFunction: TypeAlias = Callable[..., Measured | TrialFailed | None]
+"""The function that a trial runs, as :func:`trainer.training.child.run_trial`. It writes
+curve.jsonl and returns the result for the line."""
 
 
 def live(

@@ -37,6 +37,10 @@ class DecoderShape(Protocol):
     def d_ff(self) -> int: ...
     @property
     def activation(self) -> str: ...
+    @property
+    def norm_place(self) -> str: ...
+    @property
+    def qk_norm(self) -> bool: ...
 
 
 class TrainingFlops(Frozen):
@@ -71,16 +75,7 @@ def product_weights(shape: DecoderShape, vocab_size: int) -> int:
     return shape.n_layer * block_weights(shape) + vocab_size * shape.d_model
 
 
-class NormedShape(DecoderShape, Protocol):
-    """Adds the dimensions that determine the gains."""
-
-    @property
-    def norm_place(self) -> str: ...
-    @property
-    def qk_norm(self) -> bool: ...
-
-
-def block_gains(shape: NormedShape) -> int:
+def block_gains(shape: DecoderShape) -> int:
     """Return the number of gains in the norms of one block."""
     norms = 4 if shape.norm_place == "sandwich" else 2
     of_heads = 2 * (shape.d_model // shape.n_head) if shape.qk_norm else 0

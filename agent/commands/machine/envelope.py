@@ -257,10 +257,10 @@ class _Lines:
         self._console = console
         self._status = status
 
-    def started(self, cell: Cell) -> None:
-        self._status.update(f"measuring {cell}")
-
-    def measured(self, point: EnvelopePoint) -> None:
+    def __call__(self, point: Cell | EnvelopePoint) -> None:
+        if isinstance(point, Cell):
+            self._status.update(f"measuring {point}")
+            return
         if point.status == "ok":
             said = (
                 f"{point.tokens_per_s:>10,.0f} tokens/s  {point.step_ms:>9,.1f} ms a step  "

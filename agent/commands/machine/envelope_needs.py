@@ -17,7 +17,7 @@ from autoresearch.values import Scalar
 from autoresearch.words import changes_text
 from trainer.accounting.devices import describe
 from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings
-from trainer.envelope.needs import MemoryModel, Need, counted_seconds, flops_of, needs
+from trainer.envelope.needs import Need, counted_seconds, flops_of, needs
 from trainer.envelope.rail import FittedMemory
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
 from trainer.spec import Config, difference, make_config
@@ -68,7 +68,7 @@ def predict(
 
 def _models(
     settings: EnvelopeSettings, paths: Sequence[Path], on: str
-) -> tuple[MemoryModel, Envelope | None, str]:
+) -> tuple[AnalyticMemory | FittedMemory, Envelope | None, str]:
     """Return the memory model, the measured envelope (None if there is none), and a description of
     both."""
     for path in paths:

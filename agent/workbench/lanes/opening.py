@@ -16,7 +16,7 @@ from agent.workbench.console import say
 from agent.workbench.lanes.choice import chosen_lanes
 from autoresearch.layout import JOURNAL_FILE
 from trainer.corpus import Corpus, open_corpus, prepare
-from trainer.executors.base import Executor, SeveralMachines
+from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.spec import Command
 from trajectory.lock import CampaignLock
@@ -81,7 +81,7 @@ class LaneOpening:
         else:  # the executor sends the corpus to its nodes
             corpus = self._corpus()
             executor = self._executor(lanes, directory, corpus)
-        if isinstance(executor, SeveralMachines):
+        if executor.kind is not None:
             settings = settings.model_copy(update={"device_kind": executor.kind})
             for name, why in executor.refused.items():
                 say(self._console, f"without   {name}: {why}", "yellow")

@@ -18,6 +18,7 @@ import numpy as np
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from funnel.forecast.power_law import Array
+from trainer.spec import Config
 
 SETTLING_EXPONENT = 0.59
 """``beta`` of Luo et al.: 0.583, 0.598 and 0.594 for Llama-2 models of 25, 100 and 400 M."""
@@ -102,3 +103,14 @@ def _annealed(schedule: ScheduleShape, speed: float, by_sums: bool) -> Array:
     gained: Array = -np.expm1(-left_XK) @ fall_K
     gained.setflags(write=False)
     return gained
+
+
+def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
+    """Return the config's schedule over this many steps."""
+    return ScheduleShape(
+        steps=steps,
+        warmup_steps=min(warmup_steps, steps),
+        kind=config.schedule,
+        decay_share=config.decay_share,
+        lr_min_ratio=config.lr_min_ratio,
+    )

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from autoresearch.errors import TargetError
 from funnel.target.architecture import load_target
 from funnel.transfer.batch import BatchRule
-from funnel.transfer.carry import Carried, RuleChoice, carry
+from funnel.transfer.carry import Carried, carry
 from funnel.transfer.depth import DepthRule
 from funnel.transfer.horizon import HorizonRule
+from funnel.transfer.rules import RuleChoice
 from funnel.transfer.support import BestRate, LadderSupport
 from funnel.transfer.weight_decay import DecayRule, best_timescale, timescale
 from funnel.transfer.width import WidthRule

@@ -52,6 +52,7 @@ from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, parameter_count
 from trainer.spec import Config, CurvePoint, TrialFailed, TrialSpec
 from trainer.telemetry import choose_telemetry
+from trainer.telemetry.summary import MeanAndPeak, Tally
 
 # --- the line ---------------------------------------------------------------------------------
 
@@ -446,11 +447,11 @@ class Watched:
         self.cells: list[Cell] = []
         self.points: list[EnvelopePoint] = []
 
-    def started(self, cell: Cell) -> None:
-        self.cells.append(cell)
-
-    def measured(self, point: EnvelopePoint) -> None:
-        self.points.append(point)
+    def __call__(self, seen: Cell | EnvelopePoint) -> None:
+        if isinstance(seen, Cell):
+            self.cells.append(seen)
+        else:
+            self.points.append(seen)
 
 
 class Machine(InstantExecutor):
@@ -634,11 +635,7 @@ def test_the_fp8_gain_is_the_published_one() -> None:
 
 
 def test_a_telemetrys_summary_is_taken_as_far_as_it_goes() -> None:
-    class MeanAndPeak:
-        mean, peak = 55.8, 77.1
-
-    class Summary:
-        gpu_util_pct, power_w, temperature_c = None, MeanAndPeak(), None
-
-    use = DeviceUse.of(Summary())
+    summary = Tally().summary(usd_per_kwh=0.0)
+    power = MeanAndPeak(mean=55.8, peak=77.1)
+    use = DeviceUse.of(summary.model_copy(update={"power_w": power}))
     assert (use.power_mean_w, use.power_peak_w, use.gpu_util_mean_pct) == (55.8, 77.1, None)
