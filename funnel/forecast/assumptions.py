@@ -64,18 +64,12 @@ def assumptions(
             f"a step has {ratio:,.3g} times the proxy's tokens: between the proxy's loss at equal "
             "tokens and at equal steps"
         )
-    yield f"nothing is said of the first {size_text(first)} tokens, where the loss plunges"
     yield from _about_the_ends(fall, both, first=first, last=last)
-    yield (
-        f"edges are {COVERAGE:.0%} quantiles over {fall.runs} run{'s' * (fall.runs != 1)}, block "
-        f"bootstrap, and a run-to-run sd of {fall.run_sd:.2%}"
-    )
 
 
-def _about_the_ends(
-    fall: LossLaw, both: PlannedRuns, *, first: float, last: float
-) -> Iterator[str]:
-    """Yield the assumptions about the warm-up, the fitted floor and the end of the forecast."""
+def _about_the_ends(fall: LossLaw, both: PlannedRuns, *, first: int, last: int) -> Iterator[str]:
+    """Yield the assumptions about the warm-up, the floor, the last tokens and the edges."""
+    yield f"nothing is said of the first {size_text(first)} tokens, where the loss plunges"
     warmup_tokens = both.warmup_steps * both.tokens_per_step
     if warmup_tokens > first:
         yield (
@@ -93,6 +87,10 @@ def _about_the_ends(
             f"the first 24 hours ({size_text(both.first_day_tokens)} tokens) are not enough to "
             "get past that, so the forecast goes on beyond them"
         )
+    yield (
+        f"edges are {COVERAGE:.0%} quantiles over {fall.runs} run{'s' * (fall.runs != 1)}, block "
+        f"bootstrap, and a run-to-run sd of {fall.run_sd:.2%}"
+    )
 
 
 def _about_the_log(proxy: Text, target: Text) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,32 @@ def plan_json(plan: Handoff) -> dict[str, object]:
     }
 
 
+_FILTERS: dict[str, Callable[..., str]] = {
+    "size": size_text,
+    "value": scalar_text,
+    "changes": changes_text,
+    "duration": duration_text,
+    "estimate": estimate_text,
+    "capitalize_first": lambda text: text[:1].upper() + text[1:],
+}
+_CONSTANTS: dict[str, Any] = {
+    "mup_since": MUP_SINCE,
+    "half_lr_file": HALF_LR_FILE,
+    "bf16": flag_words(precision_flags("bf16")),
+    "fp8": flag_words(precision_flags("fp8")),
+    "nccl_share": NCCL_SHARE,
+    "fp8_tolerance": FP8_TOLERANCE,
+    "layout_tolerance": LAYOUT_TOLERANCE,
+    "speed_tolerance": ERROR,
+    "fabric_share": FABRIC_SHARE,
+    "short_steps": SHORT_STEPS,
+    "short_warmup": SHORT_WARMUP,
+    "async_flags": ASYNC_FLAGS,
+    "difference": difference,
+}
+"""What the templates may use of every plan."""
+
+
 class _Pages:
     """The templates, and the values that they may use."""
 
@@ -128,14 +154,7 @@ class _Pages:
             keep_trailing_newline=True,
             autoescape=False,
         )
-        self._environment.filters |= {
-            "size": size_text,
-            "value": scalar_text,
-            "changes": changes_text,
-            "duration": duration_text,
-            "estimate": estimate_text,
-            "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        }
+        self._environment.filters |= _FILTERS
         winner = plan.winner
         self._values: dict[str, Any] = {
             "plan": plan,
@@ -155,20 +174,8 @@ class _Pages:
             "winner": winner,
             "campaign_id": " ".join(plan.case.row.id.split()),
             "checked_against": CHECKED_AGAINST[winner.projection.lr_rule],
-            "mup_since": MUP_SINCE,
-            "half_lr_file": HALF_LR_FILE,
-            "bf16": flag_words(precision_flags("bf16")),
-            "fp8": flag_words(precision_flags("fp8")),
-            "nccl_share": NCCL_SHARE,
-            "fp8_tolerance": FP8_TOLERANCE,
-            "layout_tolerance": LAYOUT_TOLERANCE,
-            "speed_tolerance": ERROR,
-            "fabric_share": FABRIC_SHARE,
-            "short_steps": SHORT_STEPS,
-            "short_warmup": SHORT_WARMUP,
-            "async_flags": ASYNC_FLAGS,
+            **_CONSTANTS,
             "baseline": menu_of(plan.case.row).baseline,
-            "difference": difference,
             "fidelity": list(fidelity_lines(plan.case.ranking_test))
             if plan.case.ranking_test
             else [],

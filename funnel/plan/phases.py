@@ -198,19 +198,10 @@ def _recipe(
     uses: list[MemoryUse],
     before: PhasePlan | None,
 ) -> Recipe:
-    sequences = memory.layout.global_batch
-    projection = winner.projection.model_copy(
-        update={
-            "target": own.target,
-            "config": winner.projection.config.model_copy(
-                update={
-                    "seq_len": own.target.seq_len,
-                    "batch_size": sequences,
-                    "rope_base": own.target.rope_base,
-                }
-            ),
-        }
-    )
+    target, sequences = own.target, memory.layout.global_batch
+    shape = {"seq_len": target.seq_len, "batch_size": sequences, "rope_base": target.rope_base}
+    config = winner.projection.config.model_copy(update=shape)
+    projection = winner.projection.model_copy(update={"target": target, "config": config})
     schedule = make_schedule(projection, memory.layout, batch_carried=sequences)
     projection = projection.model_copy(
         update={"steps": schedule.steps, "tokens_per_step": schedule.tokens_per_step}
@@ -231,7 +222,7 @@ def _recipe(
         update={
             "name": f"recipe-phase-{place + 1}-{phase.name}",
             "role": "phase",
-            "why": f"{phase.share:.4g} of the tokens, in sequences of {own.target.seq_len:,}",
+            "why": f"{phase.share:.4g} of the tokens, in sequences of {target.seq_len:,}",
             "projection": projection,
             "memory": memory,
             "layouts": tuple(uses),

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
-from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, Scalar
 from funnel.target.shape import Architecture
 from funnel.transfer.batch import BATCH_RULES, tokens_a_step
@@ -120,11 +120,6 @@ def carry(
         and length than ``rules``, those are used.
     :raises TargetError: if the source's warm-up fills its whole schedule.
     """
-    if source.lr_warmup >= horizon_steps:
-        raise TargetError(
-            f"a warm-up of {source.lr_warmup} steps in a schedule of {horizon_steps} cannot be "
-            "carried as a fraction; give the horizon that the proxy was trained with"
-        )
     wanted = tokens_per_step or tokens_a_step(
         rules.batch, kept=source.tokens_per_step, tokens=tokens
     )
@@ -138,10 +133,7 @@ def carry(
     verdict = (support or LadderSupport(best_rates=())).choose(rules.rates)
     rules = rules.model_copy(update=verdict.rules.model_dump())
     block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
-    base_lr = block_lr
-    if rules.width == "mup":
-        # Tables have the depth's factor too: no launcher can apply it to the blocks alone.
-        base_lr = source.lr * leap.depth(rules.depth, rules.width) * leap.everywhere(rules.horizon)
+    base_lr = leap.base_lr(rules.width, rules.depth, rules.horizon)
     config = _config(leap, rules, block_lr, base_lr)
     why = reasons(leap, rules, config, asked=tokens_per_step)
     return Carried(
@@ -212,48 +204,33 @@ def _disagreements(
     }
     if given:
         batches["given"] = leap.tokens_per_step
-    found = (
-        Disagreement(
-            what="lr, by width",
-            taken=width,
-            why=verdict.words,
-            values={rule: leap.block_lr(rule, depth, horizon) for rule in WIDTH_RULES},
+    by_width = {rule: leap.block_lr(rule, depth, horizon) for rule in WIDTH_RULES}
+    by_depth = {rule: leap.block_lr(width, rule, horizon) for rule in DEPTH_RULES}
+    by_length = {rule: leap.block_lr(width, depth, rule) for rule in HORIZON_RULES}
+    rows: tuple[tuple[str, str, str, dict[Any, float]], ...] = (
+        ("lr, by width", width, verdict.words, by_width),
+        ("lr, by depth", depth, verdict.words, by_depth),
+        ("lr, by length", horizon, verdict.words, by_length),
+        (
+            "lr, with a proxy and without",
+            "carried",
+            "a rate that was searched for is known better than one that was not",
+            {"carried": block_lr, "step_law": step_law_lr(leap.params, leap.tokens)},
         ),
-        Disagreement(
-            what="lr, by depth",
-            taken=depth,
-            why=verdict.words,
-            values={rule: leap.block_lr(width, rule, horizon) for rule in DEPTH_RULES},
+        (
+            "tokens a step",
+            "given" if given else rules.batch,
+            "as given" if given else default,
+            batches,
         ),
-        Disagreement(
-            what="lr, by length",
-            taken=horizon,
-            why=verdict.words,
-            values={rule: leap.block_lr(width, depth, rule) for rule in HORIZON_RULES},
+        (
+            "weight_decay",
+            rules.weight_decay,
+            default,
+            {rule: leap.weight_decay(rule, block_lr) for rule in DECAY_RULES},
         ),
-        Disagreement(
-            what="lr, with a proxy and without",
-            taken="carried",
-            why="a rate that was searched for is known better than one that was not",
-            values={"carried": block_lr, "step_law": step_law_lr(leap.params, leap.tokens)},
-        ),
-        Disagreement(
-            what="tokens a step",
-            taken="given" if given else rules.batch,
-            why="as given" if given else default,
-            values=batches,
-        ),
-        Disagreement(
-            what="weight_decay",
-            taken=rules.weight_decay,
-            why=default,
-            values={rule: leap.weight_decay(rule, block_lr) for rule in DECAY_RULES},
-        ),
-        Disagreement(
-            what="lr_warmup",
-            taken=rules.warmup,
-            why=default,
-            values={rule: leap.warmup(rule) for rule in WARMUP_RULES},
-        ),
+        ("lr_warmup", rules.warmup, default, {rule: leap.warmup(rule) for rule in WARMUP_RULES}),
     )
-    yield from (each for each in found if len(set(each.values.values())) > 1)
+    for what, taken, why, values in rows:
+        if len(set(values.values())) > 1:
+            yield Disagreement(what=what, taken=taken, why=why, values=values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from autoresearch.errors import TargetError
 from funnel.target.shape import Architecture, ParameterCount
 from funnel.transfer.batch import BatchRule, batch_factor, tokens_a_step
 from funnel.transfer.depth import DepthRule, depth_factor
@@ -31,6 +32,14 @@ class Leap:
     """Tokens of the run."""
     batch_size: int
     """Sequences per step of the run."""
+
+    def __post_init__(self) -> None:
+        """:raises TargetError: if the source's warm-up fills its whole schedule."""
+        if self.source.lr_warmup >= self.horizon_steps:
+            raise TargetError(
+                f"a warm-up of {self.source.lr_warmup} steps in a schedule of {self.horizon_steps}"
+                " cannot be carried as a fraction; give the horizon that the proxy was trained with"
+            )
 
     @property
     def tokens_per_step(self) -> int:
@@ -96,6 +105,13 @@ class Leap:
         """Return the run's rate of the matrices in the blocks."""
         factor = self.width(width) * self.depth(depth, width) * self.everywhere(horizon)
         return self.source_block_lr * factor
+
+    def base_lr(self, width: WidthRule, depth: DepthRule, horizon: HorizonRule) -> float:
+        """Return the rate at :attr:`base_width`, for a launcher that scales by the width itself."""
+        if width != "mup":
+            return self.block_lr(width, depth, horizon)
+        # Tables have the depth's factor too: no launcher can apply it to the blocks alone.
+        return self.source.lr * self.depth(depth, width) * self.everywhere(horizon)
 
     @property
     def source_timescale(self) -> float:

@@ -12,6 +12,48 @@ from trainer.spec import BITS_PER_BYTE, BPB, Measure
 from trajectory.live.board import Board, Watched
 
 PREFIX = "autoresearch_"
+_FAMILIES: tuple[
+    tuple[type[CounterMetricFamily | GaugeMetricFamily], list[str], dict[str, str]], ...
+] = (
+    (
+        CounterMetricFamily,
+        ["campaign"],
+        {
+            "iterations": "Finished iterations.",
+            "keeps": "Iterations that were kept.",
+        },
+    ),
+    (
+        GaugeMetricFamily,
+        ["campaign"],
+        {
+            "incumbent_bpb": "Believed bits per byte of the incumbent, where that is the unit.",
+            "baseline_bpb": "Believed bits per byte of the baseline, where that is the unit.",
+            "noise_sd_bpb": "Of one run within a config, where bits per byte is the unit.",
+            "iteration_seconds": "Mean wall time of the latest iterations.",
+            "silent_seconds": "Since any of the campaign's files changed.",
+            "paused": "1 while the pause file is there.",
+            "energy_watt_hours": "Of all finished iterations.",
+            "gpu_power_watts": "Of the latest sample.",
+            "gpu_utilisation_percent": "Of the latest sample.",
+            "gpu_temperature_celsius": "Of the latest sample.",
+        },
+    ),
+    (
+        GaugeMetricFamily,
+        ["campaign", "unit"],
+        {
+            "incumbent_score": "Believed score of the incumbent, in the campaign's unit.",
+            "baseline_score": "Believed score of the baseline, in the campaign's unit.",
+            "noise_sd_score": "Standard deviation of one run within a config, likewise.",
+        },
+    ),
+    (
+        CounterMetricFamily,
+        ["campaign", "status"],
+        {"failed_trials": "Trials that ended without a score."},
+    ),
+)
 
 
 def metrics_text(board: Board) -> bytes:
@@ -26,42 +68,11 @@ class _Collector(Collector):
         self._board = board
 
     def collect(self) -> Iterator[Metric]:
-        counters = {
-            "iterations": "Finished iterations.",
-            "keeps": "Iterations that were kept.",
-        }
-        gauges = {
-            "incumbent_bpb": "Believed bits per byte of the incumbent, where that is the unit.",
-            "baseline_bpb": "Believed bits per byte of the baseline, where that is the unit.",
-            "noise_sd_bpb": "Of one run within a config, where bits per byte is the unit.",
-            "iteration_seconds": "Mean wall time of the latest iterations.",
-            "silent_seconds": "Since any of the campaign's files changed.",
-            "paused": "1 while the pause file is there.",
-            "energy_watt_hours": "Of all finished iterations.",
-            "gpu_power_watts": "Of the latest sample.",
-            "gpu_utilisation_percent": "Of the latest sample.",
-            "gpu_temperature_celsius": "Of the latest sample.",
-        }
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
-            name: CounterMetricFamily(PREFIX + name, text, labels=["campaign"])
-            for name, text in counters.items()
-        } | {
-            name: GaugeMetricFamily(PREFIX + name, text, labels=["campaign"])
-            for name, text in gauges.items()
+            name: kind(PREFIX + name, text, labels=labels)
+            for kind, labels, texts in _FAMILIES
+            for name, text in texts.items()
         }
-        of_a_unit = {
-            name: GaugeMetricFamily(PREFIX + name, text, labels=["campaign", "unit"])
-            for name, text in {
-                "incumbent_score": "Believed score of the incumbent, in the campaign's unit.",
-                "baseline_score": "Believed score of the baseline, in the campaign's unit.",
-                "noise_sd_score": "Standard deviation of one run within a config, likewise.",
-            }.items()
-        }
-        failed = CounterMetricFamily(
-            PREFIX + "failed_trials",
-            "Trials that ended without a score.",
-            labels=["campaign", "status"],
-        )
         with self._board.lock:
             for watched in self._board.campaigns.values():
                 for name, value in _values(watched).items():
@@ -70,12 +81,10 @@ class _Collector(Collector):
                 unit = _measure(watched).unit
                 for name, value in _scores(watched).items():
                     if value is not None:
-                        of_a_unit[name].add_metric([watched.name, unit], value)
+                        families[name].add_metric([watched.name, unit], value)
                 for status, count in watched.follower.failures.items():
-                    failed.add_metric([watched.name, status], count)
+                    families["failed_trials"].add_metric([watched.name, status], count)
         yield from families.values()
-        yield from of_a_unit.values()
-        yield failed
 
 
 def _values(watched: Watched) -> dict[str, float | None]:

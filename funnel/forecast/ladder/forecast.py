@@ -66,15 +66,9 @@ def make_ladder_forecast(
     :raises HandoffError: if the ladder is too small for a law, its curves are too short, or the
         bytes per token are unknown.
     """
-    bytes_per_token = both.proxy_text.bytes_per_token
-    if bytes_per_token is None:
-        raise HandoffError(
-            f"the corpus {both.corpus} does not say how many bytes a token has, and a forecast in "
-            "bits per byte needs it; prepare the corpus again with: autoresearch data prepare"
-        )
     rng = np.random.default_rng(seed)
     shape = fit_curve_shape(runs)
-    finished = _finished(runs, shape, 1 / (math.log(2) * bytes_per_token))
+    finished = _finished(runs, shape, both)
     fit = fit_scaling_law(finished, seed=seed)
     total = float(both.total_tokens)
     share_P = _places(first_share(schedule))
@@ -132,7 +126,18 @@ def _places(first: float) -> Array:
     return places[-POINTS:]
 
 
-def _finished(runs: Sequence[RungRun], shape: CurveShape, nats_to_bpb: float) -> list[FinishedRun]:
+def _finished(runs: Sequence[RungRun], shape: CurveShape, both: PlannedRuns) -> list[FinishedRun]:
+    """Return the runs' last losses in bits per byte.
+
+    :raises HandoffError: if the bytes per token are unknown.
+    """
+    bytes_per_token = both.proxy_text.bytes_per_token
+    if bytes_per_token is None:
+        raise HandoffError(
+            f"the corpus {both.corpus} does not say how many bytes a token has, and a forecast in "
+            "bits per byte needs it; prepare the corpus again with: autoresearch data prepare"
+        )
+    nats_to_bpb = 1 / (math.log(2) * bytes_per_token)
     return [
         FinishedRun(params=run.params, tokens=run.tokens, loss=math.exp(level) * nats_to_bpb)
         for run, level in zip(runs, shape.end_level, strict=True)

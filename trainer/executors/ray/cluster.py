@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
 from concurrent import futures
 from pathlib import Path
 
@@ -127,21 +127,7 @@ class RayCluster(Closing):
         :raises MachineryError: if a lane does not open.
         """
         nodes, refused = self.probe(only, needs)
-        usable = []
-        for node in nodes:
-            wrong = unfit(node.facts, device)
-            if wrong:
-                refused[node.name] = wrong
-            else:
-                usable.append(node)
-        there = Counter(node.facts.kind(device) for node in usable)
-        kind = kind or min(there, key=lambda one: (-there[one], one), default="")
-        for node in [n for n in usable if n.facts.kind(device) != kind]:
-            usable.remove(node)
-            refused[node.name] = (
-                f"{node.facts.kind(device)}, where the campaign's is {kind}; runs on unlike"
-                " machines cannot be paired"
-            )
+        usable, kind = _alike(nodes, device, kind, refused)
         order = self._order(needs).model_copy(
             update={
                 "entry": entry,
@@ -196,6 +182,28 @@ class RayCluster(Closing):
 
     def _order(self, needs: Needs | None = None) -> LaneOrder:
         return _ORDER.model_copy(update={"data_dir": self._data_dir, "needs": needs})
+
+
+def _alike(
+    nodes: Sequence[Node], device: str, kind: str | None, refused: dict[str, str]
+) -> tuple[list[Node], str]:
+    """Return the fit machines of one kind, and that kind; add the others to ``refused``."""
+    usable = []
+    for node in nodes:
+        wrong = unfit(node.facts, device)
+        if wrong:
+            refused[node.name] = wrong
+        else:
+            usable.append(node)
+    there = Counter(node.facts.kind(device) for node in usable)
+    kind = kind or min(there, key=lambda one: (-there[one], one), default="")
+    for node in [n for n in usable if n.facts.kind(device) != kind]:
+        usable.remove(node)
+        refused[node.name] = (
+            f"{node.facts.kind(device)}, where the campaign's is {kind}; runs on unlike"
+            " machines cannot be paired"
+        )
+    return usable, kind
 
 
 def _all(opened: Callable[[Seat], RayLane], wanted: list[Seat]) -> list[RayLane]:
