@@ -33,7 +33,7 @@ from trainer.spec import AnyConfig, Budget, Config, gpt
 from trajectory.proposals import Proposal, RailName, Verdict
 
 if TYPE_CHECKING:
-    from trainer.envelope.needs import MemoryModel
+    from trainer.envelope.rail import MemoryModel
 
 
 @dataclass(frozen=True, slots=True)

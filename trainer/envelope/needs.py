@@ -23,9 +23,9 @@ from autoresearch.values import Finite, Frozen, NonNegative, Positive, PositiveI
 from trainer.accounting.devices import DeviceDescription
 from trainer.envelope.envelope import Envelope
 from trainer.envelope.points import EnvelopePoint
-from trainer.envelope.rail import FittedMemory
+from trainer.envelope.rail import MemoryModel
 from trainer.machine.flops import TrainingFlops
-from trainer.memory.estimate import AnalyticMemory, parameter_count
+from trainer.memory.estimate import parameter_count
 from trainer.spec import Config
 
 
@@ -93,7 +93,7 @@ def counted_seconds(device: DeviceDescription) -> Computed:
 
 def needs(
     configs: Sequence[Config],
-    memory: AnalyticMemory | FittedMemory,
+    memory: MemoryModel,
     envelope: Envelope | None,
     vocab_size: int,
     computed: Computed = flops_of,
@@ -110,7 +110,7 @@ def needs(
 
 def _need(
     config: Config,
-    memory: AnalyticMemory | FittedMemory,
+    memory: MemoryModel,
     envelope: Envelope | None,
     lines: dict[str, StepTime],
     vocab_size: int,

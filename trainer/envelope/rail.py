@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from autoresearch.errors import MachineryError
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
@@ -13,7 +14,7 @@ from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
 
 class FittedMemory:
-    """An envelope's lines scaled to other shapes; an :class:`trainer.envelope.needs.MemoryModel`.
+    """An envelope's lines scaled to other shapes; a :data:`MemoryModel`.
 
     A config of the measured shape gets the line's value. Another shape or vocabulary gets it times
     the ratio of the two configs' analytic estimates at the same batch, sequence and precision:
@@ -75,8 +76,8 @@ class FittedMemory:
 
 @dataclass(frozen=True, slots=True)
 class AveragingMemory:
-    """Another estimate plus means of the weights in fp32 (:class:`trainer.spec.Averaging`); an
-    :class:`trainer.envelope.needs.MemoryModel`."""
+    """Another estimate plus means of the weights in fp32 (:class:`trainer.spec.Averaging`); a
+    :data:`MemoryModel`."""
 
     plain: AnalyticMemory | FittedMemory
     vocab_size: int
@@ -93,11 +94,15 @@ class AveragingMemory:
         return self.plain.predict_gib(config) + self.means * mean_bytes / GIB
 
 
+MemoryModel: TypeAlias = AnalyticMemory | FittedMemory | AveragingMemory
+"""What the memory rail asks for the peak of a config."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryChoice:
     """A campaign's memory model, and its description for a person."""
 
-    model: AnalyticMemory | FittedMemory | AveragingMemory | None
+    model: MemoryModel | None
     """None if no prediction is possible."""
     description: str
 

@@ -38,7 +38,7 @@ _CGROUP_LIMITS = (
 
 
 class AnalyticMemory:
-    """The estimate of :mod:`trainer.memory.parts`; a ``trainer.envelope.needs.MemoryModel``."""
+    """The estimate of :mod:`trainer.memory.parts`; a ``trainer.envelope.rail.MemoryModel``."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from agent.search.campaign import Campaign
 from agent.search.confirm.texts import FreshTexts
 from agent.settings.campaign import CampaignSettings, seeds_of
 from autoresearch.errors import CampaignError, SpecError
-from trainer.envelope.needs import MemoryModel
+from trainer.envelope.rail import MemoryModel
 from trainer.spec import AnyConfig, Averaging, Budget, Checkpoint, TrialSpec, gpt
 from trajectory.calibrated import CalibrationRun
 

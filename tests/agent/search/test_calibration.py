@@ -28,7 +28,7 @@ from tests.support.executors import InstantExecutor
 from tests.support.rows import campaign_row
 from tests.support.trials import trial_ok
 from trainer.corpus import Corpus
-from trainer.envelope.needs import MemoryModel
+from trainer.envelope.rail import MemoryModel
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import (

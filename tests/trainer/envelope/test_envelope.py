@@ -45,7 +45,7 @@ from trainer.envelope import (
     watched_sweep,
 )
 from trainer.envelope.grid import Grid
-from trainer.envelope.needs import MemoryModel
+from trainer.envelope.rail import MemoryModel
 from trainer.envelope.sweep import POINTS_FILE, counted_step_s
 from trainer.executors.base import Finished
 from trainer.executors.local import LocalExecutor
