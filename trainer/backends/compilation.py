@@ -17,19 +17,16 @@ semaphores, and so /dev/shm, which a trial may not write
 from __future__ import annotations
 
 import importlib
-import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from autoresearch.errors import MachineryError
+from trainer.machine.compilers import lacking
 
 FEW_TOKENS = 16
 _COMPILER_ERRORS = (
@@ -127,20 +124,5 @@ def is_compiler_failure(error: BaseException) -> bool:
 
 
 def missing_for(device: torch.device) -> str | None:
-    """Return what compiling for ``device`` lacks here; None if nothing is missing.
-
-    Triton, for GPUs, compiles its launchers with a C compiler against Python's headers. Inductor's
-    code for a CPU is C++. This checks the compiler names that the two use by default, since a
-    trial's environment has no CC or CXX.
-    """
-    if device.type == "cuda":
-        if find_spec("triton") is None:
-            return "Triton"
-        compilers = ["gcc", "clang"]
-    else:
-        compilers = ["clang++" if sys.platform == "darwin" else "g++"]
-    if not any(shutil.which(name) for name in compilers):
-        return f"a compiler ({' or '.join(compilers)})"
-    if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "Python's headers (python3-dev)"
-    return None
+    """Return what compiling for ``device`` lacks here; None if nothing is missing."""
+    return lacking(device.type)

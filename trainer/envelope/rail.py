@@ -9,6 +9,7 @@ from typing import TypeAlias
 from autoresearch.errors import MachineryError
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope
 from trainer.envelope.fit import MemoryFit
+from trainer.machine.compilers import lacking
 from trainer.memory.estimate import GIB, AnalyticMemory, device_limit, parameter_count
 from trainer.spec import DEFAULT_RESERVE_GIB, Config
 
@@ -171,6 +172,7 @@ def choose_memory(
             device=device,
             limit_gib=limit.gib,
             compile=compile,
+            kernels=device == "cpu" or lacking("cuda") is None,
         )
         return MemoryChoice(analytic, f"analytic estimate, {of_what}")
     envelope = Envelope.load(path)

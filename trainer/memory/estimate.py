@@ -48,11 +48,13 @@ class AnalyticMemory:
         device: str,
         limit_gib: float,
         compile: bool = False,
+        kernels: bool = True,
     ) -> None:
         """Choose the formulas.
 
         :param compile: whether the torch backend's blocks are compiled. On a GPU they then do not
             use the backend's own kernels, and are assumed to hold what torch's operators hold.
+        :param kernels: whether Triton can compile the torch backend's kernels for the GPU.
         :param backend: a new one is assumed to hold what torch's operators hold, until
             :mod:`trainer.memory.parts` has its formulas.
         :raises SpecError: if there is no such backend.
@@ -63,7 +65,7 @@ class AnalyticMemory:
         self._backend = backend
         self._on_cpu = device == "cpu"
         self._limit_gib = limit_gib
-        self._compile = compile
+        self._is_fused = device != "cpu" and backend == "torch" and kernels and not compile
 
     @property
     def limit_gib(self) -> float:
@@ -93,9 +95,9 @@ class AnalyticMemory:
             # Only a precision below fp32 needs main weights besides the weights.
             storage = FP32 if config.precision == "fp32" else MIXED
             return megatron(config, self.vocab_size, storage)
-        if self._on_cpu or self._compile or self._backend != "torch" or config.code:
-            return written_out(config, self.vocab_size, on_cpu=self._on_cpu)
-        return fused(config, self.vocab_size)
+        if self._is_fused and not config.code:
+            return fused(config, self.vocab_size)
+        return written_out(config, self.vocab_size, on_cpu=self._on_cpu)
 
 
 # --- available memory -------------------------------------------------------------------------

@@ -153,6 +153,9 @@ def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts
     block: float = _block_bytes(config)
     if on_cpu and config.precision == "bf16" and config.seq_len <= CPU_SHORT_SEQUENCE:
         block += 2 * config.n_head * config.seq_len
+    if config.value("code.attention_scores"):
+        # In fp32 the scores, the function's result and the softmax, and the weights in bf16.
+        block += 14 * config.n_head * config.seq_len
     held = _held(FP32, config, vocab_size)
     per_token = config.n_layer * block
     chunk = chunk_tokens(config.tokens_per_step, vocab_size)

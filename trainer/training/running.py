@@ -137,6 +137,8 @@ def _load_kernels(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, 
     except Exception as error:
         if is_out_of_memory(error, partial(free_device_bytes, torch.device(spec.device))):
             raise
+        if spec.gpt.code:  # its own functions run here for the first time on this device
+            raise
         traceback.print_exc()
         raise MachineryError(
             f"the kernels of the torch backend do not work on this machine ({type(error).__name__}:"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.menu.files import load_menu
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.goal import Goal
@@ -60,6 +62,25 @@ def test_two_steps_of_the_defaults_run_and_no_row_names_them(on_gpu: Campaign) -
     assert spec.compile_cache is not None
     assert len(list(on_gpu.journal.rows())) == rows
     assert not on_gpu.evidence.configs
+
+
+@pytest.mark.parametrize("status", [None, "crash"])
+def test_each_number_format_of_the_menu_is_tried(status: Any, tmp_path: Path) -> None:
+    def comes(spec: TrialSpec) -> Measured | TrialFailed:
+        if status and spec.gpt.precision == "fp8":
+            return TrialFailed(status=status, message="no such product")
+        return trial_ok(spec)
+
+    menu = load_menu("spark-354m")
+    settings = new_settings(menu, menu.name, {"device": "cuda"})
+    executor = Recording(comes)
+    with Campaign(
+        tmp_path / "campaign", settings, menu, no_corpus(tmp_path), sandbox="simulated"
+    ) as campaign:
+        expected = nullcontext() if status is None else pytest.raises(MachineryError)
+        with expected:
+            warm_up(campaign, executor, StopRequest())
+    assert [spec.gpt.precision for spec in executor.ran] == ["bf16", "fp8"]
 
 
 @pytest.mark.parametrize("status", ["oom", "nonfinite", "crash"])
