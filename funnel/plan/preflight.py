@@ -36,7 +36,7 @@ MAX_LR = 3e-3
 Steps that overshoot amplify rounding errors. At a rate of 1e-2 the errors grew to 1e-3 of a loss in
 50 steps, at this rate to 2e-7 in 20 steps.
 """
-LAYOUT_S = 120.0
+LAYOUT_S = 600.0
 """Time limit of a layout in seconds."""
 
 PAIRS = (
@@ -108,12 +108,10 @@ def preflight(
     *,
     steps: int,
     device: DeviceKind = "cpu",
-    timeout_s: float = LAYOUT_S,
 ) -> Iterator[Sameness]:
     """Yield the result of the single process, then each layout's comparison with it.
 
     :param config: a config in fp32, such as that of :func:`toy_config`.
-    :param timeout_s: time limit of each layout.
     :raises MachineryError: if no process can be started.
     """
     launcher = Launcher(
@@ -122,7 +120,7 @@ def preflight(
         seed=0,
         steps=steps,
         device=device,
-        timeout_s=timeout_s,
+        timeout_s=LAYOUT_S,
     )
     (single,) = launcher.run((SINGLE,))
     if isinstance(single, LayoutFailed):
