@@ -61,6 +61,7 @@ class Armed(Executor):
             for name in _LEFT:
                 (there / name).unlink(missing_ok=True)
                 (there / name).touch()
+                (trial_dir / name).unlink(missing_ok=True)  # a lost submission is repeated
                 os.link(there / name, trial_dir / name)
         return self.lane.submit(spec, trial_dir)
 
