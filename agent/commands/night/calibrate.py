@@ -14,7 +14,7 @@ from agent.settings.campaign import CampaignSettings
 from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, report
 from agent.workbench.campaign_run import chosen_settings, run_campaign
 from agent.workbench.greeting import greet
-from agent.workbench.places import CampaignOption, latest_campaign
+from agent.workbench.places import CampaignOption, default_campaign, latest_campaign
 from agent.workbench.session import Session
 
 
@@ -22,6 +22,10 @@ from agent.workbench.session import Session
 def calibrate(
     *,
     campaign: CampaignOption = None,
+    menu: Annotated[
+        str | None,
+        option_of(CampaignSettings, "menu", "--menu", "Menu of a campaign that is not begun yet."),
+    ] = None,
     seeds: Annotated[
         int | None,
         option_of(CampaignSettings, "baseline_seeds", "--seeds", "Seeds of the baseline in total."),
@@ -37,8 +41,9 @@ def calibrate(
     With --fidelity it trains configs from all over the menu short and long, and reports how well
     the campaign's own proxy metric, and others, rank long runs. The same command resumes.
     """
-    chosen: dict[str, Any] = {} if seeds is None else {"baseline_seeds": seeds}
-    directory = campaign or latest_campaign()
+    given = {"menu": menu, "baseline_seeds": seeds}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    directory = campaign or (default_campaign(menu) if menu else latest_campaign())
     if not fidelity:
         run_campaign(directory, chosen, goal=Goal(iterations=0), as_json=as_json)
         return
