@@ -141,7 +141,7 @@ _CONSTANTS: dict[str, Any] = {
     "async_flags": ASYNC_FLAGS,
     "difference": difference,
 }
-"""What the templates may use of every plan."""
+"""Values that the templates have in every plan."""
 
 
 class _Pages:

@@ -96,7 +96,7 @@ class AveragingMemory:
 
 
 MemoryModel: TypeAlias = AnalyticMemory | FittedMemory | AveragingMemory
-"""What the memory rail asks for the peak of a config."""
+"""A model that the memory rail asks for the peak of a config."""
 
 
 @dataclass(frozen=True, slots=True)
