@@ -92,7 +92,8 @@ def changes_for(idea: Idea, memory: Memory) -> dict[str, Scalar]:
     if not chooser or slot.body(reference.value(chooser)) is not None or chooser not in menu.knobs:
         return changes
     fitting = [one for one in menu.domains[chooser].ends if slot.body(one) is not None]
-    unused = [key for key in menu.code_knobs if slot_of(key).chosen_by == chooser]
+    own = (key for key in menu.code_knobs if reference.value(key))
+    unused = [key for key in own if slot_of(key).chosen_by == chooser]
     return {**dict.fromkeys(unused, ""), **changes, chooser: fitting[0]} if fitting else changes
 
 
