@@ -169,7 +169,9 @@ def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
     assert {row.train_tokens for row in fresh_runs(toy)} == held
     assert held == {first["train_tokens"]}
 
-    again = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", "--no-reserve-holdout")
+    again = toy.run(
+        "loop", "--iters=4", f"--campaign={toy.campaign}", "--set=reserve_holdout=false"
+    )
     assert again.returncode == 1
 
     journal = toy.campaign / "trajectory.jsonl"

@@ -57,7 +57,8 @@ def serving(*places: Path, port: int = 0, token: str | None = None) -> Iterator[
         yield Server(found[1], process)
     finally:
         process.terminate()
-        process.communicate()
+        if process.stdout is not None and not process.stdout.closed:
+            process.communicate()
 
 
 def write_campaign(directory: Path, rows: list[Row]) -> Path:
