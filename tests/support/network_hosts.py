@@ -49,7 +49,8 @@ class Wire:
     def unmake(self) -> None:
         for process in self._started:
             process.kill()
-            process.communicate()
+            if process.stdout is not None and not process.stdout.closed:
+                process.communicate()
         for name in self._names:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
