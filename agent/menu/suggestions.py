@@ -12,7 +12,7 @@ from typing import Any, Self
 import tomlkit
 
 from agent.menu.files import ProxyMenu, parse_menu
-from agent.menu.replies import ReplyError, reply_document
+from agent.menu.reply.objects import ReplyError, reply_document
 from autoresearch.domains.ranges import Range
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
@@ -51,7 +51,7 @@ class SuggestedMenu:
         :raises ReplyError: if the reply holds no list of suggestions.
         """
         document = reply_document(raw, (KEY,))
-        said = document.get(KEY) if isinstance(document, dict) else None
+        said = document.get(KEY)
         if not isinstance(said, list):
             raise ReplyError(f"the reply has no list of {KEY}: {json_text(document)[:200]}")
         found = cls(menu.toml)

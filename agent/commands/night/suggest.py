@@ -11,7 +11,7 @@ import typer
 
 from agent.commands.new_file import write_new
 from agent.menu.files import load_menu
-from agent.menu.replies import ReplyError
+from agent.menu.reply.objects import ReplyError
 from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from agent.proposers.choice import program_text
 from agent.settings.environment import read_environment

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from agent.menu.replies import ReplyError, read_code_reply
+from agent.menu.reply.forms import read_code_reply
+from agent.menu.reply.objects import ReplyError
 from agent.proposers.base import Memory
 from agent.proposers.contrasts import contrast
 from agent.proposers.llm.config_lines import FAILED, quoted

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from agent.menu.replies import THOUGHT
+from agent.menu.reply.objects import THOUGHT
 from autoresearch.plain_text import plain
 
 MAX_COUNT = 10**9

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.menu.rails import Rails
-from agent.menu.replies import OWN, ReplyError, read_code_reply, read_slate_reply
+from agent.menu.reply.forms import OWN, read_code_reply, read_slate_reply
+from agent.menu.reply.objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.completions import Message, Reply
 from agent.proposers.llm.conversations import Conversations

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agent.menu.replies import MAX_IDEAS, OWN
+from agent.menu.reply.forms import MAX_IDEAS, OWN
 from agent.proposers.base import FEW_CHANGES, Memory
 from agent.proposers.contrasts import contrast
 from agent.proposers.draws import against_reference, rng_for

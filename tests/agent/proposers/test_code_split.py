@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from agent.menu.rails import Rails
-from agent.menu.replies import ReplyError, read_code_reply
+from agent.menu.reply.forms import read_code_reply
+from agent.menu.reply.objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.code_split import CodeSplit
 from agent.proposers.library import LibraryProposer
