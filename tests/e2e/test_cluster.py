@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.accounts import nothing_is_amiss
-from tests.support.campaigns import Toy
+from tests.support.campaigns import Toy, killed_after
 from tests.support.ray_clusters import LocalCluster
 from tests.support.waiting import wait_until
 
@@ -84,8 +84,7 @@ def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_i
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     toy = Toy(tmp_path)
-    running = toy.start(MANY, *on(cluster))
-    try:
+    with killed_after(toy.start(MANY, *on(cluster))) as running:
         reached(toy, 2, running)
         cluster.nodes["spark2"].lose()
         reached(toy, done(toy) + 6, running)
@@ -96,8 +95,6 @@ def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_i
         wait_until(lambda: "spark2" in ran_on(toy)[before:])
         running.send_signal(signal.SIGINT)
         output, _ = running.communicate()
-    finally:
-        running.kill()
     assert running.returncode == 130, output
     assert "raylet" not in output, "Ray's own words are for nobody"
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
@@ -109,13 +106,10 @@ def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
 ) -> None:
     toy = Toy(tmp_path)
     toy.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "10"
-    running = toy.start(MANY, *on(cluster))
-    try:
+    with killed_after(toy.start(MANY, *on(cluster))) as running:
         reached(toy, 2, running)
         cluster.nodes["head"].lose()
         running.communicate()
-    finally:
-        running.kill()
     assert running.returncode == 1
     wait_until(lambda: cluster.trial_processes() == [])
     cluster.begin_anew()

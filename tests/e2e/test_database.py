@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import postgres
 from tests.support.accounts import dump, rebuilt, rest_faults
-from tests.support.campaigns import Toy
+from tests.support.campaigns import Toy, killed_after
 from tests.support.postgres import Server
 from tests.support.waiting import wait_until
 from trajectory.history import tables
@@ -48,8 +48,8 @@ def indexed(database: Server) -> int:
 def test_a_server_that_dies_in_a_campaign_is_caught_up_once_it_is_back(
     toy: Toy, database: Server
 ) -> None:
-    running = toy.start(MANY, "--set=z_keep=0")  # many candidates are kept then
-    try:
+    # With this z_keep many candidates are kept.
+    with killed_after(toy.start(MANY, "--set=z_keep=0")) as running:
         wait_until(lambda: iterations(toy) >= 2)
         database.kill()
         without = iterations(toy)
@@ -60,8 +60,6 @@ def test_a_server_that_dies_in_a_campaign_is_caught_up_once_it_is_back(
         wait_until(lambda: indexed(database) > missed)
         running.send_signal(signal.SIGINT)
         output, _ = running.communicate()
-    finally:
-        running.kill()
     assert running.returncode == 130, output
     assert output.count("the history lags behind the journal") == 1, "said once"
     assert "secret" not in output

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.accounts import nothing_is_amiss
-from tests.support.campaigns import Toy
+from tests.support.campaigns import Toy, killed_after
 from tests.support.in_process import run_here
 from tests.support.openai_server import OpenAIServer, hangs
 from tests.support.waiting import wait_until
@@ -161,13 +161,11 @@ def test_a_pause_file_pauses_and_its_removal_resumes(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_second_writer_is_told_who_holds_the_campaign(toy: Toy) -> None:
-    running = toy.start(50)
-    wait_until((toy.campaign / "trials" / "t000001").exists)
-    second = toy.loop(50)
+    with killed_after(toy.start(50)) as running:
+        wait_until((toy.campaign / "trials" / "t000001").exists)
+        second = toy.loop(50)
     assert second.returncode == 1
     assert str(running.pid) in second.stderr
-    running.kill()
-    running.communicate()
 
 
 @pytest.mark.slow

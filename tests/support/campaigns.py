@@ -8,6 +8,8 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,6 +114,16 @@ def write_text_corpus(folder: Path, documents: int = 60) -> Path:
     return folder
 
 
+@contextmanager
+def killed_after(running: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """Leave nothing of a started command to the next test, however this one ends."""
+    with running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
 class Toy:
     """Hold a directory with a menu and a corpus, in which the installed command runs."""
 
@@ -193,8 +205,9 @@ class Toy:
         )
 
     def rows(self) -> list[dict[str, Any]]:
+        """Return the journal's whole rows; a loop that runs may be in the middle of writing one."""
         text = (self.campaign / "trajectory.jsonl").read_text("utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def iterations(self) -> list[dict[str, Any]]:
         return [row for row in self.rows() if row["kind"] == "iteration"]
