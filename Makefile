@@ -105,7 +105,7 @@ clean:
 # were made from as soon as a dependency changes, and then pip brings the environment up to date.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@if [ -n "$(TORCH_INDEX)" ] && [ "$$(uname)" = Linux ] && ! $(BIN)/python -c 'import torch' 2> /dev/null \
-	  && ! /sbin/ldconfig -p | grep -q libcuda.so.1 && ! $(PIP) config list | grep -q index-url; then \
+	  && ! /sbin/ldconfig -p | grep -q libcuda.so.1 && ! $(PIP) config list | grep index-url > /dev/null; then \
 	  echo "no NVIDIA driver here: installing torch's CPU build (make TORCH_INDEX= for the CUDA build)"; \
 	  $(PIP) install --quiet --retries 1 --timeout 15 --index-url $(TORCH_INDEX) \
 	    --no-deps --constraint constraints.txt torch \
