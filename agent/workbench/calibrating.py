@@ -25,12 +25,12 @@ class FidelityAsked(Frozen):
     configs: int = Field(
         40, ge=FEWEST, le=10_000, description="With --fidelity: configs to train short and long."
     )
-    steps: int = Field(1000, ge=50, le=10**7, description="With --fidelity: of a long run.")
+    steps: int = Field(1000, ge=50, le=10**7, description="With --fidelity: steps of a long run.")
     long_seeds: int = Field(
         1,
         ge=1,
         le=MOST_LONG_SEEDS,
-        description="With --fidelity: long runs of each config; two tell how noisy one is.",
+        description="With --fidelity: long runs of each config; two show how noisy one is.",
     )
     retry_failed: RetryFailed = False
 

@@ -70,7 +70,7 @@ def cost(
         typer.Option(
             metavar="SEQ:SHARE",
             help="timeline: context length and share of the tokens. Repeatable. Default: the "
-            "target's, all.",
+            "target's length, for all tokens.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,

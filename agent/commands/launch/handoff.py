@@ -48,7 +48,7 @@ class Asked(Frozen):
     )
     global_batch: PositiveInt | None = Field(
         None,
-        description="Sequences per step; rates, steps and decay follow. Default: by a scaling law.",
+        description="Sequences per step, which decide rate and decay. Default: by a scaling law.",
     )
     bytes_per_token: Annotated[float, Field(ge=0.1, le=100)] | None = Field(
         None, description="Mean bytes per token of the large run's tokenizer, if known."

@@ -51,7 +51,7 @@ def verify(
         typer.Option(
             min=0.1,
             max=100,
-            help="Mean bytes per token of the cloud run's tokenizer, if it is another.",
+            help="Mean bytes per token of the cloud run's tokenizer, if it is not the plan's.",
         ),
     ] = None,
     log_every: Annotated[

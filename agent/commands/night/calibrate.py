@@ -24,7 +24,7 @@ def calibrate(
     campaign: CampaignOption = None,
     menu: Annotated[
         str | None,
-        option_of(CampaignSettings, "menu", "--menu", "Menu of a campaign that is not begun yet."),
+        option_of(CampaignSettings, "menu", "--menu", "Menu of a campaign that has not begun."),
     ] = None,
     seeds: Annotated[
         int | None,
