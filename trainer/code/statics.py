@@ -30,6 +30,8 @@ _OPERATORS = (
 )
 _MOST_NUMBER = 2**53
 _MOST_REAL = 1e38
+_MOST_NUMBERS = 40
+"""Enough for any formula, too few for a table of how often each token occurs in a text."""
 
 
 def check_statically(slot_name: str, source: str) -> str | None:
@@ -74,6 +76,11 @@ class _Reader:
                 raise CodeRefused(f"{name} cannot be a variable here; choose another name")
         if taken := sorted(self._own & {"state", "weight"}):
             raise CodeRefused(f"{taken[0]} cannot be assigned; choose another name")
+        written = sum(isinstance(node, ast.Constant) for node in ast.walk(self._function))
+        if written > _MOST_NUMBERS:
+            raise CodeRefused(
+                f"it has {written} numbers; write a formula with at most {_MOST_NUMBERS}"
+            )
         self._block(self._function.body, 1)
         if not any(isinstance(node, ast.Return) for node in ast.walk(self._function)):
             raise CodeRefused("the function returns nothing; end it with a return")

@@ -122,6 +122,8 @@ def test_a_bad_function_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("slot", "source"),
     [
+        ("logits", f"return z + torch.tensor({[0.1] * 256})"),  # frequencies of labels
+        ("logits", "return z + torch.cat(({}))".format("torch.tensor((1, 2, 3)), " * 16)),
         ("attention_scores", "return scores.softmax(-1)"),
         ("attention_scores", "return scores - scores.mean(-1, keepdim=True)"),
         ("attention_scores", "return scores.cumsum(-1)"),
