@@ -50,7 +50,9 @@ class Transport:
         self.where = where
         self._url = url
         self._auth = (url.username, url.password) if url.userinfo else None
-        self._headers = {"Accept-Encoding": "identity", **headers}
+        # A client serves one exchange. A pool that the deadline closed forgets a connection that
+        # comes up later, so each connection must close itself.
+        self._headers = {"Accept-Encoding": "identity", "Connection": "close", **headers}
         proxy, variable = _proxy_of(url)
         shown = f"the proxy {_shown(proxy)} of {variable}"
         if proxy:

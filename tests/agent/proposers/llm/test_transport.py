@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from httpx2 import URL
 
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
-from agent.proposers.llm.transport import EndpointError, RefusedError
+from agent.proposers.llm.transport import EndpointError, RefusedError, Transport
 from agent.proposers.llm.wire import CONNECTION_TRIES, parsed
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
 from tests.support.openai_server import OpenAIServer, says, sends
 from tests.support.ports import free_port
 from tests.support.raw_server import RawServer, Speech, repeats, says_once
+from tests.support.waiting import wait_until
 
 HURRIED = Patience(timeout_s=0.5, deadline_s=0.5, wait=lambda _: 0.01)
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -158,6 +163,25 @@ def test_a_file_that_holds_no_certificates_is_named(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty.pem"))
     with pytest.raises(SettingsError, match="SSL_CERT_FILE"):
         Endpoint("https://127.0.0.1:1/v1", "tiny")
+
+
+def test_a_connection_that_comes_after_the_deadline_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_late, made = threading.Event(), list[socket.socket]()
+    connect = socket.create_connection
+
+    def slowly(*args: Any, **options: Any) -> socket.socket:
+        is_late.wait()
+        made.append(connect(*args, **options))
+        return made[0]
+
+    monkeypatch.setattr(socket, "create_connection", slowly)
+    with OpenAIServer([says(ANSWER)]) as server:
+        with pytest.raises(TimeoutError):
+            Transport(URL(server.url), {}, "there").exchange("GET", "/models", 0.01)
+        is_late.set()
+        wait_until(lambda: made and made[0].fileno() == -1)
 
 
 @pytest.mark.slow
