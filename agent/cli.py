@@ -58,7 +58,7 @@ def main() -> None:
         # The path given to some command cannot be accessed.
         where = f"{str(error.filename)[:200]}: " if error.filename else ""
         why = error.strerror or str(error)
-        said = f"error: {where}{why}; name another path, or make that one usable"
+        said = f"error: {where}{why}; choose another path, or make that one usable"
         sys.stderr.write(f"{plain(said)}\n")
         sys.exit(1)
     except KeyboardInterrupt:

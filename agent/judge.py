@@ -19,8 +19,8 @@ After each pair, the judge decides one of three things:
 - :class:`Undecided`: the race continues with one more common seed.
 
 If sigma_d were known, the probability of keeping a candidate without a gain would be below the tail
-probability at z_keep. But sigma_d is estimated, at first from a few runs, so this is no guarantee
-for a campaign's first races. Nor is it one for a whole campaign: of a hundred ideas without a gain,
+probability at z_keep. But sigma_d is estimated, at first from a few runs, so a campaign's first
+races have no such guarantee. Nor is it one for a whole campaign: of a hundred ideas without a gain,
 some are kept. docs/decisions.md has the simulated rates.
 """
 
@@ -119,7 +119,7 @@ class Undecided:
             action="discard",
             reference_hash=self.reference_hash,
             rules=self.rules,
-            explanation=f"undecided, with nothing to judge by, since {why}",
+            explanation=f"undecided: there is no measurement, since {why}",
         )
 
 

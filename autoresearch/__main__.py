@@ -22,7 +22,9 @@ def main() -> None:
     try:
         os.getcwd()  # noqa: PTH109 (before anything slow is loaded)
     except OSError as error:
-        sys.stderr.write(f"error: the working directory is gone ({error.strerror}); go elsewhere\n")
+        sys.stderr.write(
+            f"error: the working directory is gone ({error.strerror}); change directory\n"
+        )
         sys.exit(1)
     try:
         with gc_paused():

@@ -26,7 +26,7 @@ class SandboxError(AutoresearchError):
 
 
 class MachineryError(AutoresearchError):
-    """The machinery failed (disk full, device gone), which is no evidence about any config."""
+    """The machinery failed (disk full, device gone), which is not evidence about any config."""
 
 
 class EnvelopeError(AutoresearchError):
@@ -73,4 +73,4 @@ class CampaignLockedError(AutoresearchError):
 
 
 class FormatError(AutoresearchError):
-    """A file that is no readable trajectory, or a trajectory that a format cannot hold."""
+    """A file that is not a readable trajectory, or a trajectory that a format cannot hold."""

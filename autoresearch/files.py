@@ -85,7 +85,9 @@ def sync_directory(directory: Path) -> None:
 
 def writing_to(directory: Path) -> AbstractContextManager[None]:
     """Return :func:`writing` for a campaign's directory."""
-    return writing(f"the campaign in {directory}", instead="name another directory with --campaign")
+    return writing(
+        f"the campaign in {directory}", instead="choose another directory with --campaign"
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ MOST_BYTES = 16 << 20
 def read_given(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file, without waiting for a pipe or reading a device.
 
-    :raises OSError: if it cannot be read, is no regular file, or is larger than ``most_bytes``;
+    :raises OSError: if it cannot be read, is not a regular file, or is larger than ``most_bytes``;
         ``strerror`` says which.
     """
     with os.fdopen(open_regular(path), "rb") as file:
@@ -27,7 +27,7 @@ def open_regular(path: Path, *, through_links: bool = True) -> int:
     """Return a descriptor that reads a regular file.
 
     :param through_links: False if whoever could have put a link there is not trusted.
-    :raises OSError: if it cannot be read or is no regular file; ``strerror`` says which.
+    :raises OSError: if it cannot be read or is not a regular file; ``strerror`` says which.
     """
     # Without O_NONBLOCK, opening a pipe without a writer would block forever.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC

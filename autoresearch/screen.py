@@ -19,7 +19,7 @@ class Screen:
     """One standard stream. After its first failed write, everything written to it is dropped.
 
     If standard output cannot be written, writing to it raises MachineryError, unless
-    :func:`outlive` was called. A closed pipe is no failure: its reader has seen enough.
+    :func:`outlive` was called. A closed pipe is not a failure: its reader has seen enough.
     """
 
     outlived = False

@@ -50,7 +50,7 @@ def _watched(rng: random.Random, counts: Sequence[int]) -> tuple[list[bool], lis
     """Return, for each number of seeds, whether a null that ended there would be called better.
 
     The first list treats each analysis as the first, the second does as the product does. The last
-    analysis is no early end, so it is a first analysis in both.
+    analysis is not an early end, so it is a first analysis in both.
     """
     first, later = _confirmed(rng, counts, earlier_analyses=lambda number: number + 1)
     return first, [*later[:-1], first[-1]]

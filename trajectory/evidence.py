@@ -122,7 +122,7 @@ class Tally(Frozen):
     incumbent_delta: float = 0.0
     """Its gain over the reference against which it was kept."""
     interrupted: tuple[str, ...] = ()
-    """Ids of trials that events record as interrupted and that count for nothing, sorted."""
+    """Ids of trials that events record as interrupted; they are not counted. Sorted."""
     refusals: dict[str, int] = Field(default_factory=dict)
     """Refusals by rail, in alphabetical order: proposals that reached no trial, and refused
     attempts of a language model."""

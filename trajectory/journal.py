@@ -153,8 +153,8 @@ class Journal(Closing):
         start, end = self._last_line(end)
         if end and not _is_json(_read_at(self._descriptor, start, end - start)):
             raise JournalError(
-                f"the last lines of {self.path} are no rows; restore the file from a copy, or move "
-                "them out of it by hand"
+                f"the last lines of {self.path} are not rows; restore the file from a copy, or "
+                "move them out of it by hand"
             )
 
     def _last_line(self, size: int) -> tuple[int, int]:

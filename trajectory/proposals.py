@@ -85,7 +85,7 @@ LIBRARY = "library"
 """Kind of the library of published ideas."""
 Arm: TypeAlias = Literal["pick", "own", "code"]
 """How a proposal came about: a language model chose it from a slate or made its own changes, or the
-turn was for code, whoever wrote it."""
+turn was for code, by the model or the library."""
 
 
 class Attempt(Frozen):

@@ -26,7 +26,7 @@ SEARCH = "search"
 """The arm of the sampler's own draws, beside those of a language model
 (:data:`trajectory.proposals.Arm`)."""
 MOST = 2.0
-"""Largest credit of one turn, whatever its sign. A failed config gets the smallest."""
+"""Largest absolute credit of one turn. A failed config gets the negative of it."""
 UNUSABLE_CREDIT = -0.5
 """Credit of a turn without a usable reply: it cost time, but the sampler's proposal was used."""
 KEEPS = 0.95

@@ -13,11 +13,10 @@ def write_new(path: Path, text: str, *, error: type[AutoresearchError]) -> None:
 
     :raises AutoresearchError: an ``error`` if the file exists with other content.
     """
-    with writing(path, instead="name another file"):
+    with writing(path, instead="choose another file"):
         if path.exists() and path.read_bytes() != text.encode():
             raise error(
-                f"{path} is there already and holds something else; name another file, or remove "
-                "that one"
+                f"{path} exists already with other content; choose another file, or remove that one"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)

@@ -58,7 +58,7 @@ class BackgroundLogger:
             self._give_up(f"it is {self._queue.maxsize} events behind")
 
     def end(self) -> None:
-        """Signal that no more events come, without waiting."""
+        """Signal that no more events follow, without waiting."""
         with suppress(Full):  # if it is full, close() signals again
             self._queue.put_nowait(None)
 
@@ -80,7 +80,7 @@ class BackgroundLogger:
         self.trouble = (
             f"--log {self.name} is abandoned ({why}); the campaign's results are unaffected"
         )
-        while True:  # drop events that nobody will read
+        while True:  # drop events that will not be read
             try:
                 self._queue.get_nowait()
             except Empty:

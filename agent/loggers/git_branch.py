@@ -92,7 +92,7 @@ class GitBranch:
         log = ("log", "-1", "--format=%H", "--fixed-strings", f"--grep={asked}", self._ref)
         commit = self._git(*log).strip()
         if not commit:
-            return f"git       the confirmed config is no commit of {self.branch}: it was not kept"
+            return f"git       the confirmed config has no commit on {self.branch}: it was not kept"
         tag = f"{self.branch}-confirmed"
         self._git("update-ref", f"refs/tags/{tag}", commit)
         return f"git       {commit[:12]} is tagged {tag}"

@@ -36,7 +36,7 @@ class Notifier:
         """Parse the addresses, and those of AUTORESEARCH_NOTIFY_URLS.
 
         :param keeps: whether each kept config is worth a notice.
-        :raises SettingsError: if one is no address of a service, or Apprise is not installed.
+        :raises SettingsError: if one is not an address of a service, or Apprise is not installed.
         """
         all_urls = [*urls, *(read_environment().notify_urls or "").split()]
         self.keeps = keeps and bool(all_urls)
@@ -113,7 +113,7 @@ def _service(url: str, number: int) -> Apprise:
     service = Apprise()
     if not service.add(url):
         raise SettingsError(
-            f"address {number} of --notify and AUTORESEARCH_NOTIFY_URLS is none that Apprise "
+            f"address {number} of --notify and AUTORESEARCH_NOTIFY_URLS is not one that Apprise "
             "knows; write one like ntfy://TOPIC or mailto://USER:PASSWORD@gmail.com"
         )
     return service

@@ -1,7 +1,7 @@
 """Define one knob of a ProxyMenu: its domain and its default.
 
 A knob is a field of Config, or a ratio that determines fields, such as the width of a head. A ratio
-is no field, so its table states under ``reads`` how to compute it from a config.
+is not a field, so its table states under ``reads`` how to compute it from a config.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Knob(Frozen):
     domain: InstanceOf[Domain]
     default: MenuScalar
     reads: PlainText | None = None
-    """For a knob that is no field of Config: formula of the knob's value over a config's fields;
+    """For a knob that is not a field of Config: formula of the knob's value over a config's fields;
     see :mod:`agent.menu.readings`."""
     doc: PlainText = ""
 

@@ -108,8 +108,8 @@ def check_command(
     for name, knob in knobs.items():
         if knob.reads is not None:
             raise ValueError(
-                f"knob {name} has reads, but every knob of a command is a "
-                "value of its own; remove its reads"
+                f"knob {name} has reads, but a command's knobs are not fields of a config; remove "
+                "its reads"
             )
     trainer.check_names([name for name in knobs if not name.startswith(CODE)], [*tied, *constants])
     truths = [name for name, knob in knobs.items() if knob.kind == "truth"]

@@ -158,7 +158,7 @@ class ProxyMenu(Frozen):
 
     @cached_property
     def readings(self) -> Mapping[str, Reading]:
-        """Readings of the knobs that are no field of a config, by name."""
+        """Readings of the knobs that are not fields of a config, by name."""
         return {
             name: Reading.of(knob) for name, knob in self.knobs.items() if knob.reads is not None
         }

@@ -13,7 +13,7 @@ Eight checks run in a fixed order, the first refusal wins, and none of them asks
     novelty   a config not yet tried, and not the reference itself, unless a replicate is asked for
     code_run  the functions of a new config, run on small tensors in a sandbox, if a check is given
 
-A value equal to the reference's is no change. Such values are dropped before the menu is
+A value equal to the reference's is not a change. Such values are dropped before the menu is
 checked, so they do not count toward ``max_changes``, and the record lists them separately.
 """
 

@@ -37,7 +37,7 @@ class Reading:
     def of(cls, knob: Knob) -> Self:
         """Return the reading that the knob's ``reads`` describes.
 
-        :raises ValueError: if it cannot be parsed, or the knob is no list of numbers above zero.
+        :raises ValueError: if it cannot be parsed, or the knob is not a list of numbers above zero.
         """
         if not isinstance(knob.domain, Ladder) or min(knob.domain.choices) <= 0:
             raise ValueError(

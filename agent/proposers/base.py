@@ -1,7 +1,7 @@
 """Define the interface of proposers, which make an offer from a campaign's memory.
 
-An offer is text, whoever made it. Nothing from a proposer is trusted before the rails have passed
-it, a sampler's offers no more than a language model's.
+An offer is text. The rails check every offer, the sampler's as well as a language model's, and
+nothing else trusts one before that.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Memory:
 
     @property
     def tried(self) -> Container[str]:
-        """Hashes of configs that would be no news: those measured and those in flight."""
+        """Hashes of configs that are known: those measured and those in flight."""
         configs = self.evidence.configs
         if not self.pending:
             return configs
@@ -105,6 +105,6 @@ class Proposer(Protocol):
     def propose(self, memory: Memory) -> Offer:
         """Offer one proposal for ``memory.iter``.
 
-        :raises ProposerError: if none can be had; the loop continues with another proposer.
+        :raises ProposerError: if it has none; the loop continues with another proposer.
         """
         ...

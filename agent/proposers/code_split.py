@@ -27,7 +27,7 @@ class Writer(Protocol):
     def write(self, memory: Memory, name: str) -> Offer:
         """Offer a function for one code knob, by its name in the menu.
 
-        :raises ProposerError: if none can be had.
+        :raises ProposerError: if the model gives none.
         """
         ...
 

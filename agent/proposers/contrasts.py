@@ -40,7 +40,7 @@ class Contrast:
 
     @property
     def weight(self) -> float:
-        """Size in standard errors, whatever the sign."""
+        """Absolute size in standard errors."""
         return abs(self.delta) / self.stderr if self.stderr else abs(self.delta)
 
 

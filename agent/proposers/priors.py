@@ -98,8 +98,8 @@ class Prior:
 def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prior, ...]:
     """Read the campaigns in these directories or files, in this menu's knobs.
 
-    :param own: directory of the campaign they are for, which is no prior of itself.
-    :raises FormatError: if one is no trajectory.
+    :param own: directory of the campaign they are for, which is not a prior of itself.
+    :raises FormatError: if one is not a trajectory.
     :raises CampaignError: if one is the campaign itself, or a duplicate.
     """
     own_id = _campaign_id(own)
@@ -195,7 +195,7 @@ def _own(
     is_same_menu = isinstance(first, CampaignRow) and _is_of(first, menu)
 
     def values_of(config: AnyConfig) -> Mapping[str, Any]:
-        # Ratios are no fields; only the menu's own formulas can read them.
+        # Ratios are not fields; only the menu's own formulas can read them.
         if is_same_menu and menu.readings:
             return menu.knob_values(config)
         return config.said

@@ -11,7 +11,7 @@ from trajectory.queue import QUEUED, Queued
 
 @dataclass(frozen=True, slots=True)
 class QueuedProposer:
-    """Offers one queued proposal, whatever the memory holds."""
+    """Offers one queued proposal and ignores the memory."""
 
     queued: Queued
 

@@ -95,7 +95,7 @@ class Slate:
 
 Choose: TypeAlias = Callable[[Memory, Slate, Collection[Arm]], Offer]
 """Offers one of a slate's candidates, or changes of its own; the arms are what it may do. It raises
-ProposerError if none can be had."""
+ProposerError if the model gives none."""
 
 
 def surrogate(memory: Memory) -> Promise:

@@ -137,8 +137,8 @@ class Campaign(Closing):
         """
         if self._corpus is None:
             raise CampaignError(
-                f"{self.directory} trains with a command that brings its own text, of which "
-                "nothing is known; this is for campaigns of the built-in trainer"
+                f"{self.directory} trains with a command that brings its own text, which "
+                "autoresearch does not know; this is for campaigns of the built-in trainer"
             )
         return self._corpus
 
@@ -248,13 +248,13 @@ class Campaign(Closing):
         if is_new:
             return None
         return (
-            f"{path} was missing and is made anew from the journal's first row; what that does not "
-            "say (proposer, threads, limits of a trial) is as for a new campaign"
+            f"{path} was missing and is rebuilt from the journal's first row; what the row does "
+            "not hold (proposer, threads, limits of a trial) has its default"
         )
 
     def _refuse_other_evaluation(self, row: CampaignRow) -> None:
-        """Refuse settings that differ from the first row, whatever campaign.toml says by now. The
-        lock is held."""
+        """Refuse settings that differ from the first row, even if campaign.toml was edited
+        meanwhile. The lock is held."""
         self._refuse_another_text(row)
         if self._script is not None:
             self.refuse_another_script(self._script, row)

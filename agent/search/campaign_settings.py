@@ -55,8 +55,8 @@ def _refuse_what_it_has_not(chosen: Mapping[str, Any], trainer: TrainerTable) ->
         asked.append("--set horizon_steps")
     if asked:
         raise SettingsError(
-            f"the menu's command brings its own text, model and schedule, so that {asked[0]} says "
-            "nothing to it; leave it out, or put it into the command"
+            f"the menu's command brings its own text, model and schedule, so that {asked[0]} has "
+            "no effect; leave it out, or put it into the command"
         )
 
 
@@ -102,7 +102,7 @@ def begun_settings(directory: Path, chosen: Mapping[str, Any]) -> CampaignSettin
     if has_trials or (directory / HISTORY_FILE).is_file():
         raise CampaignError(
             f"{directory} has {'trials' if has_trials else 'the history'} of a campaign and no "
-            f"{JOURNAL_FILE}, or an empty one; put that back from a copy, or name another "
+            f"{JOURNAL_FILE}, or an empty one; restore it from a copy, or choose another "
             "directory with --campaign"
         )
     path = directory / SETTINGS_FILE

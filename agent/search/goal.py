@@ -41,7 +41,7 @@ class Work:
             self.trials += 1
             self.hours += self._busy.added_s(row) / 3600
         elif isinstance(row, IterationRow) and row.iter not in self._seen:
-            self._seen.add(row.iter)  # a line duplicated by an editor is no work
+            self._seen.add(row.iter)  # a line duplicated by an editor is not work
             self.iterations += 1
             self.trials += len(row.trials)
             self.hours += self._busy.added_s(row) / 3600

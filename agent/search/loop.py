@@ -251,7 +251,7 @@ class Loop:
             energy_wh=self._energy_wh(pending),
             lanes=self.runner.places if several else None,
         )
-        # First what is in no row: after a kill between the two it still counts for nothing.
+        # First the trials that are in no row: a kill between the two leaves them uncounted.
         self.scribe.not_needed(self._scheduler.unneeded())
         self._afterwards.write(row)
         self._work.add(row)

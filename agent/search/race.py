@@ -118,7 +118,7 @@ class Race:
         """Race to a decision.
 
         A seed on which the reference fails is skipped: it says nothing about the candidate. A
-        candidate that fails on any seed is discarded, whatever its other scores: a recipe must
+        candidate that fails on any seed is discarded regardless of its other scores: a recipe must
         train reliably.
         """
         decision = yield from self._decided()

@@ -66,7 +66,7 @@ class Scribe:
         self._lags = trouble is not None
 
     def take_note(self, why: str) -> None:
-        """Record and show a note that is worth knowing later."""
+        """Record a note in the journal and show it."""
         self.record(EventRow(at=timestamp(), event="note", why=why))
         self.note(why)
 
@@ -89,7 +89,7 @@ class Scribe:
             self.record(EventRow(at=timestamp(), event="note", why=why))
 
     def interrupted(self, trial_ids: Sequence[str], why: str) -> None:
-        """Record that these trials are in no other row and count for nothing."""
+        """Record that these trials are in no other row and are not counted."""
         if trial_ids:
             self.record(
                 EventRow(at=timestamp(), event="interrupted", why=why, trial_ids=tuple(trial_ids))

@@ -15,7 +15,7 @@ from autoresearch.layout import PAUSE_FILE
 class Interrupted(KeyboardInterrupt):
     """A person asked the campaign to stop; everything finished is on disk.
 
-    Like its base it is no ``Exception``, so no library in between treats it as a failure of its own
+    Like its base it is not an ``Exception``, so no library in between treats it as its own failure
     and retries.
     """
 

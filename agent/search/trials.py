@@ -97,7 +97,7 @@ class TrialRunner:
             the iterator is asked again then.
         :raises Interrupted: between trials once a stop was asked for, or within one at the second
             request; the latter loses only the trials that run.
-        :raises AutoresearchError: if the machinery fails, which is no result, once the other
+        :raises AutoresearchError: if the machinery fails, which is not a result, once the other
             running trials have ended.
         """
         left = iter(specs)
@@ -202,7 +202,7 @@ class TrialRunner:
         return record
 
     def given_up(self, trial: Trial) -> None:
-        """Forget a cancelled trial that has ended; its result counts for nothing."""
+        """Forget a cancelled trial that has ended; its result is not counted."""
         trial.is_void()  # taking the result validates it
         self._watcher.trial_given_up(trial.spec.trial_id)
 

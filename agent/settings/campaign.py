@@ -37,7 +37,7 @@ def _lanes(value: Any) -> Any:
     except ValueError:
         raise ValueError(f"{value!r} is neither a number of lanes nor 'auto'") from None
     if not 1 <= lanes <= MOST_LANES:
-        raise ValueError(f"{lanes} lanes cannot be had; ask for 1 to {MOST_LANES}")
+        raise ValueError(f"{lanes} lanes are too many or too few; set 1 to {MOST_LANES}")
     return lanes
 
 
@@ -159,8 +159,8 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         for name, value in self:
             if isinstance(value, str) and not is_utf8(value):
                 raise ValueError(
-                    f"{name} {value!r} holds a byte that is no UTF-8, which no settings file and "
-                    "no journal can say; rename it"
+                    f"{name} {value!r} is not valid UTF-8, so no settings file and no journal can "
+                    "hold it; rename it"
                 )
         return self
 
@@ -169,8 +169,8 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         by_clock = self.budget.unit == "seconds"
         if by_clock and (self.cooldown_steps or (self.average and self.average.form == "lawa")):
             raise ValueError(
-                f"a budget of {self.budget} ends at no known step, which a cooldown and lawa need; "
-                "give it steps or tokens, or go without"
+                f"a budget of {self.budget} has no known last step, which a cooldown and lawa "
+                "need; set steps or tokens, or leave them out"
             )
         if self.budget.unit == "steps" and self.cooldown_steps > self.budget.amount:
             raise ValueError(

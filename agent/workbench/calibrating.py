@@ -95,11 +95,11 @@ def _span(interval: Correlation) -> str:
 
 def _left_out(found: Calibrated) -> Iterator[str]:
     if found.nonfinite:
-        yield f"{counted(found.nonfinite, 'config')} lost its numbers in a long run and ranks last"
+        yield f"{counted(found.nonfinite, 'config')} became non-finite in a long run and ranks last"
     if found.left_out:
         yield (
-            f"{counted(found.left_out, 'config')} more ended for want of memory or time, or "
-            "crashed, and is left out"
+            f"{counted(found.left_out, 'config')} more ran out of memory or time, or crashed, and "
+            "is left out"
         )
     if found.long_runs:
         yield f"one long run ranks as the mean of the others does: Spearman {found.long_runs}"

@@ -63,7 +63,7 @@ def device_telemetry(device: str, places: int = 1, *, here: bool = True) -> Tele
     if not here:
         return NoTelemetry("trials run on the nodes of a cluster")
     if places > 1 and device != "cpu":
-        return NoTelemetry(f"{places} GPUs are at work, and one meter does not speak for them")
+        return NoTelemetry(f"{places} GPUs are in use, and one meter does not cover them")
     cuda = CudaEnvironment()
     return choose_telemetry(
         device,

@@ -86,7 +86,7 @@ def crowding(lanes: int, trial_gib: float | None, total_gib: float, reserve_gib:
 
     A trial's own memory limit does not depend on the number of lanes, since a trial that passed on
     one lane must not fail on several. The reserve belongs to the machine: if it is touched, every
-    running trial ends, whichever of them touched it.
+    running trial ends, also those that did not cause it.
 
     :param trial_gib: memory limit of each trial; None for no limit of its own.
     :param total_gib: memory available to all of them, including the reserve.

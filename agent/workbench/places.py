@@ -47,12 +47,12 @@ def existing_campaign(campaign: Path | None) -> Path:
     directory = campaign or latest_campaign()
     if foreign_campaign(directory) is not None:
         raise CampaignError(
-            f"{directory} holds what another tool measured, which only top, report, export and "
-            "loop --prior can read; name one of this tool's campaigns with --campaign"
+            f"{directory} was imported from another tool, so only top, report, export and loop "
+            "--prior can read it; choose one of this tool's campaigns with --campaign"
         )
     if not (directory / JOURNAL_FILE).is_file():
         raise CampaignError(
-            f"{directory} holds no campaign (no {JOURNAL_FILE}); name one with --campaign"
+            f"{directory} holds no campaign (no {JOURNAL_FILE}); choose one with --campaign"
             f"{_those_beside(directory)}, or start one with: autoresearch loop"
         )
     return directory

@@ -193,7 +193,7 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
     """
     settings = campaign.settings
     if campaign.command is not None:
-        return MemoryChoice(None, "what a config needs is the command's own affair")
+        return MemoryChoice(None, "the memory that a command needs is unknown")
     vocab_size = campaign.corpus.info.vocab_size
     choice = choose_memory(
         envelope_path(

@@ -38,7 +38,7 @@ def warm_up(campaign: Campaign, executor: Executor, stop: StopRequest) -> str | 
             with suppress(SpecError):
                 config = menu.apply(menu.baseline, {"precision": value})
                 wall_s += _run(campaign, executor, stop, config, f"the menu's precision {value}")
-    return f"warm-up   {wall_s:.0f} s of trials compiled the kernels; they count for nothing"
+    return f"warm-up   {wall_s:.0f} s of trials compiled the kernels; they are not counted"
 
 
 def _run(

@@ -89,7 +89,7 @@ class Driver:
         elif code == _OF_A_CAMPAIGN_THAT_STOPS:
             print(f"  stopped: {_last_line(said)}", flush=True)
         if "Traceback" in said:
-            self.faults.append(f"the driver's end was no sentence: {_last_line(said)}")
+            self.faults.append(f"the driver's end was not a sentence: {_last_line(said)}")
 
 
 def _last_line(said: str) -> str:

@@ -189,7 +189,8 @@ def _assumptions(rates: Rates, usage: Usage, bill: Bill) -> Iterator[str]:
     """Yield the assumptions: everything that was not measured."""
     yield (
         f"WRONG_PICK_RATE p = {bill.wrong_pick_rate:g} and WRONG_PICK_RATE_AFTER q = "
-        f"{bill.wrong_pick_rate_after:g} are nobody's measurement; lines without q take the search "
+        f"{bill.wrong_pick_rate_after:g} are assumed, not measured; lines without q take the "
+        "search "
         "to leave no chance, and a wasted run is worth nothing"
     )
     if not bill.run.preemption.per_day:

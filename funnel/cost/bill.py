@@ -217,7 +217,7 @@ class RatedMeter:
 def planned_run(plan_file: Path) -> tuple[str, CloudRun]:
     """Return the id of a launch plan's campaign, and the plan's billed run.
 
-    :raises HandoffError: if the file is no launch plan of this version.
+    :raises HandoffError: if the file is not a launch plan of this version.
     """
     try:
         plan = json.loads(plan_file.read_bytes())
@@ -226,11 +226,11 @@ def planned_run(plan_file: Path) -> tuple[str, CloudRun]:
         return campaign, CloudRun.model_validate(known)
     except OSError as error:
         raise HandoffError(
-            f"{plan_file} cannot be read ({error.strerror}); name a launch plan's directory"
+            f"{plan_file} cannot be read ({error.strerror}); give a launch plan's directory"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         why = explain(error) if isinstance(error, ValidationError) else f"{error!r:.80}"
         raise HandoffError(
-            f"{plan_file} is no launch plan with a bill ({why}); write it again with "
+            f"{plan_file} is not a launch plan with a bill ({why}); write it again with "
             "autoresearch handoff"
         ) from error

@@ -49,7 +49,7 @@ def assumptions(
     )
     yield (
         f"the law was seen from {size_text(fall.from_tokens)} to {size_text(fall.to_tokens)} "
-        f"tokens and goes on to {size_text(last)}, {last / fall.to_tokens:,.3g} times as far; the "
+        f"tokens and extends to {size_text(last)}, {last / fall.to_tokens:,.3g} times as far; the "
         f"band widens by {fall.drift_per_doubling:.2%} with each doubling, the law's own error "
         "when it is fitted to the earlier part of the curve"
     )
@@ -69,7 +69,7 @@ def assumptions(
 
 def _about_the_ends(fall: LossLaw, both: PlannedRuns, *, first: int, last: int) -> Iterator[str]:
     """Yield the assumptions about the warm-up, the floor, the last tokens and the edges."""
-    yield f"nothing is said of the first {size_text(first)} tokens, where the loss plunges"
+    yield f"no forecast covers the first {size_text(first)} tokens, where the loss plunges"
     warmup_tokens = both.warmup_steps * both.tokens_per_step
     if warmup_tokens > first:
         yield (
@@ -85,7 +85,7 @@ def _about_the_ends(fall: LossLaw, both: PlannedRuns, *, first: int, last: int) 
     if last > both.first_day_tokens:
         yield (
             f"the first 24 hours ({size_text(both.first_day_tokens)} tokens) are not enough to "
-            "get past that, so the forecast goes on beyond them"
+            "get past that, so the forecast continues beyond them"
         )
     yield (
         f"edges are {COVERAGE:.0%} quantiles over {fall.runs} run{'s' * (fall.runs != 1)}, block "
@@ -95,7 +95,9 @@ def _about_the_ends(fall: LossLaw, both: PlannedRuns, *, first: int, last: int) 
 
 def _about_the_log(proxy: Text, target: Text) -> str:
     if target.bytes_per_token is not None:
-        return f"the cloud's tokenizer has {target.bytes_per_token:.4g}, as was said"
+        return (
+            f"the cloud's tokenizer has {target.bytes_per_token:.4g}, as given by --bytes-per-token"
+        )
     if target.vocab_size == proxy.vocab_size:
         return "the cloud's log is taken to be in the same tokenizer"
     return (

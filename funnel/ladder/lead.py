@@ -5,10 +5,10 @@ common seeds. A line in the logarithm of the training compute is fitted to it, w
 Compute is the axis because parameters and tokens grow together on a ladder, as they will on the way
 to the target.
 
-The uncertainty is the scatter of the points about the line, whatever its cause: luck, shapes that
-had to be rounded, rates that fit one rung better than another. So the slope's interval is Student's
-t with two degrees of freedom fewer than there are points. A single seed's luck is part of that
-scatter; no noise of short runs is assumed.
+The uncertainty is the scatter of the points about the line from any cause: luck, shapes that had to
+be rounded, rates that fit one rung better than another. So the slope's interval is Student's t with
+two degrees of freedom fewer than there are points. A single seed's luck is part of that scatter; no
+noise of short runs is assumed.
 
 A lead holds only if a melting would have been visible: the slope's interval must exclude a loss or
 gain of HOLDS_SHARE of the lead per tenfold of compute.

@@ -33,8 +33,8 @@ from trainer.spec import Config
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe
 
 SPAN = 12.0
-"""Ratio of the largest rung's parameters to the smallest's, whatever the number of rungs: two
-decades of compute."""
+"""Ratio of the largest rung's parameters to the smallest's for any number of rungs: two decades of
+compute."""
 NEAR_SIZES = tuple(2 ** (step / 16) for step in range(-2, 3))
 """Factors by which a rung's size may change to get a better shape."""
 EPOCHS = 4

@@ -161,9 +161,9 @@ def _problems(
         key_of(run.config, run.steps, seed) for run in largest_runs(plan) for seed in run.seeds
     }
     if any(key_of(gpt(run.config), run.steps, run.trial.seed) in wanted for run in before):
-        yield "stands after a run of that rung"
+        yield "comes after a run of that rung"
     if not set(row.trial_ids) <= {run.trial.trial_id for run in before}:
-        yield "names trials that stand after it, or nowhere"
+        yield "names trials that come after it, or that do not exist"
     for run in log.runs[len(before) :]:
         if run.plan_sha256 != plan.sha256 or run.rung != plan.largest:
             continue

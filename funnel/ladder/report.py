@@ -163,7 +163,7 @@ def _table(result: LadderResult) -> Iterator[Text]:
             f"{len({p.seed for p in own}):>5}"
         )
     if result.missing:
-        yield Text(f"          {result.missing} runs are still to be made", style="yellow")
+        yield Text(f"          {result.missing} runs are still missing", style="yellow")
 
 
 def _mean(points: list[LadderPoint], recipe: str) -> float | None:

@@ -62,7 +62,7 @@ def write_bundle(directory: Path, files: Mapping[str, bytes]) -> None:
     except OSError as error:
         raise MachineryError(
             f"cannot write {directory} ({error.strerror or error}); free some space, make its "
-            "parent writable, or name another directory with --out"
+            "parent writable, or choose another directory with --out"
         ) from error
 
 
@@ -79,7 +79,7 @@ def refuse_foreign(directory: Path) -> None:
         problem = f"it cannot be read: {error.strerror or error}"
     if problem:
         raise HandoffError(
-            f"{directory} is in the way ({problem}); move it, or name another directory with --out"
+            f"{directory} is in the way ({problem}); move it, or choose another with --out"
         )
 
 

@@ -147,7 +147,7 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
     if first.script is not None:
         raise HandoffError(
             f"{directory} trains with a command of its own ({first.script.command[0]} …), and a "
-            "launch plan needs what nobody but that script knows: the model's shape, its tokens "
+            "launch plan needs what only that script knows: the model's shape, its tokens "
             "and text, the memory it takes, how its rates go with size. What is known is the "
             "winner's knobs, which autoresearch top has, and what long runs said of them, which "
             "autoresearch stress has; carry them over in the script itself"

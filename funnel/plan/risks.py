@@ -45,7 +45,7 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
     if winner.precision == "bf16" and projection.source.precision == "fp32":
         yield "the proxies trained in fp32 and the run is planned in bf16"
     if booking.target.norm == "layernorm":
-        yield "Megatron-LM's LayerNorm has a bias that the proxies' had not"
+        yield "Megatron-LM's LayerNorm has a bias; the proxies' has none"
     if booking.target.positions == projection.source.positions == "rotary":
         yield _rotary_base(booking.target.rope_base, projection.source.rope_base)
     if code := projection.source.code:
@@ -193,7 +193,7 @@ def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[st
         elif gap < 2 * (best.stderr**2 + second.stderr**2) ** 0.5:
             yield (
                 f"the winner leads the runner-up by {gap:.4f} bits per byte, less than two "
-                "standard errors: they are as good as each other"
+                "standard errors: neither is shown to be better"
             )
     else:
         yield (
@@ -238,7 +238,7 @@ def _doubts_of_the_search(case: LaunchCase) -> Iterator[str]:
             f"{known}: it is not shown to be better"
         )
     if case.confirmed is not None and not case.confirmed[1].stands:
-        yield f"the gain of the short runs did not come again: {case.confirmed_words}"
+        yield f"the gain of the short runs was not confirmed: {case.confirmed_words}"
     test = case.ranking_test
     if test is None or test.fidelity is None:
         yield (

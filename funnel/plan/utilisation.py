@@ -152,7 +152,7 @@ def read_measured(path: Path) -> MeasuredSpeed:
         ) from error
     except ValidationError as error:
         raise HandoffError(
-            f"{path} is no measurement of the pre-flight: {explain(error)}"
+            f"{path} is not a measurement of the pre-flight: {explain(error)}"
         ) from error
 
 

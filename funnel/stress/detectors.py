@@ -137,7 +137,7 @@ def _flat_slope(curve: Curve) -> Finding | None:
     """Find the step from which the slope is flat.
 
     The slope is that of the loss over the logarithm of the step, in nats per factor e, fitted to
-    medians of bins. On this axis a power law keeps falling, whatever the number of steps.
+    medians of bins. On this axis a power law keeps falling at any number of steps.
     """
     level = float(np.median(curve.loss[-curve.wide :]))
     last = _slope(curve, FLAT_AFTER_SHARE, 1.0)

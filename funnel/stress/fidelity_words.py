@@ -26,7 +26,7 @@ def fidelity_lines(test: RankingTest) -> Iterator[str]:
         yield f"          {_sentence(test)}"
     if test.nonfinite:
         yield (
-            f"          {test.nonfinite} of them lost their numbers in the long run and rank last"
+            f"          {test.nonfinite} of them became non-finite in the long run and rank last"
         )
     if test.left_out:
         yield (

@@ -77,8 +77,8 @@ class LongRunSpec:
         trainer = self.campaign.menu.trainer
         if trainer is not None and not self._reads_steps(trainer):
             raise CampaignError(
-                f"the command of {self.campaign.directory} is not told how many steps to train, so "
-                "no longer run can be asked of it; begin a campaign whose command has {steps}, or "
+                f"the command of {self.campaign.directory} does not take a number of steps, so it "
+                "cannot train for longer; begin a campaign whose command has {steps}, or "
                 "whose menu has its budget in steps where the script reads it from the values"
             )
         if self.campaign.settings.budget.unit == "tokens":

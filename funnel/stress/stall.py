@@ -5,7 +5,7 @@ exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.ladder.schedule_sha
 papers). In the stopped model, the same power law holds up to some step, and the loss is level from
 there. Both are fitted by least squares, over a grid of exponents and a grid of steps. The run
 stopped if the stopped model fits better by more than noise allows. A curve that is only nearly flat
-because its power law has come down fits the sound model as well, so it is no stall.
+because its power law has come down fits the sound model as well, so it is not a stall.
 
 The slope of the last stretch alone (:func:`funnel.stress.detectors.plateau`) must bound what noise
 hides in a few points. This detector uses all earlier points to predict how fast the loss should

@@ -173,7 +173,7 @@ class _Search:
         return (
             f"no proxy of about {size_text(self.asked_params)} parameters keeps the shape of "
             f"{self.target.name}: those that do are {', '.join(self._size_texts(kept))}; ask for "
-            f"--params {size_text(self._params(nearest))} or name another --tokenizer"
+            f"--params {size_text(self._params(nearest))} or choose another --tokenizer"
         )
 
     def _size_texts(self, proxies: Sequence[Proxy]) -> list[str]:

@@ -157,5 +157,5 @@ def beyond_range(leap: Leap, rules: RuleChoice) -> Iterator[str]:
     if leap.tokens_per_step > critical_batch(leap.tokens):
         yield (
             f"{leap.tokens_per_step:,} tokens a step pass the critical batch, "
-            f"{critical_batch(leap.tokens):,.0f} (arXiv 2505.13738): its root is no rule there"
+            f"{critical_batch(leap.tokens):,.0f} (arXiv 2505.13738): its root is not a rule there"
         )

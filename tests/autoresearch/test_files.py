@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_the_old_and_says_what_to_do(tmp_path: Path) -> None:
             replace_file(path, "n" * MEBIBYTE)
         assert str(refused.value) == (
             f"cannot write the campaign in {tmp_path}: No space left on device; free some space, "
-            "or name another directory with --campaign"
+            "or choose another directory with --campaign"
         )
         assert path.read_text() == "old"
         assert list(tmp_path.iterdir()) == [path]

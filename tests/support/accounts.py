@@ -1,4 +1,4 @@
-"""Check that a campaign's records agree with each other, whatever was killed meanwhile."""
+"""Check that a campaign's records agree with each other after any kill."""
 
 from __future__ import annotations
 
@@ -111,5 +111,5 @@ def _counted(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _dropped(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the ids of trials that count for nothing."""
+    """Return the ids of trials that are not counted."""
     return [one for row in rows if row["kind"] == "event" for one in row["trial_ids"]]

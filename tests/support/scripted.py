@@ -9,7 +9,7 @@ from trajectory.proposals import ProposerRecord
 
 
 class ScriptedProposer:
-    """Offer ``raws[iter - 1]``, whatever was offered before, so that a campaign can resume."""
+    """Offer ``raws[iter - 1]`` regardless of earlier offers, so that a campaign can resume."""
 
     def __init__(self, raws: Sequence[str]) -> None:
         self._raws = tuple(raws)

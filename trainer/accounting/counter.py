@@ -141,7 +141,7 @@ class _Memory:
         self._alive: dict[int, weakref.ref[Any]] = {}
 
     def hold(self, tensors: list[Tensor], workspace_bytes: int) -> None:
-        """Count the new storages among these until nobody holds them."""
+        """Count the new storages among these until they are freed."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             key = storage._cdata

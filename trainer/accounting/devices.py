@@ -111,8 +111,8 @@ def describe(text: str) -> DeviceDescription:
         field, _, value = (part.strip() for part in word.partition("="))
         if field not in fields or not value:
             raise SpecError(
-                f"{word.strip()!r} is no rate of a device; write FIELD=NUMBER, where FIELD is one"
-                f" of {', '.join(fields)}"
+                f"{word.strip()!r} is not a rate of a device; write FIELD=NUMBER, where FIELD is "
+                f"one of {', '.join(fields)}"
             )
         changes[field] = value
     source = f"{known.source}; changed: {', '.join(f'{f} {v}' for f, v in changes.items())}"

@@ -93,7 +93,7 @@ class _Reader:
 
     def _statement(self, node: ast.stmt, passes: int) -> None:
         if not isinstance(node, _STATEMENTS):
-            raise _refused(node, "is no statement for this", "use =, if, for … in range and return")
+            raise _refused(node, "is not allowed here", "use =, if, for … in range and return")
         if isinstance(node, ast.Return):
             if node.value is None:
                 raise CodeRefused("a return has no value; return the result")

@@ -60,7 +60,7 @@ def _documents(data: bytes, name: str) -> Iterator[object]:
 
 
 def _under(document: object, key: str) -> float | None:
-    """Return the number at a key; its dots select nested keys if it is no key itself."""
+    """Return the number at a key; its dots select nested keys if it is not a key itself."""
     if isinstance(document, dict) and key in document:
         return _number(document[key])
     for part in key.split("."):

@@ -37,7 +37,7 @@ def start_program(
     """Start a program.
 
     :param output: a descriptor that takes all output.
-    :raises MachineryError: if there is no such program, which is no config's fault.
+    :raises MachineryError: if there is no such program, which is not a config's fault.
     """
     try:
         return subprocess.Popen(
@@ -192,7 +192,7 @@ def _called(script: Path, function: str, threads: str) -> int:
 def _imported(script: Path) -> ModuleType:
     found = importlib.util.spec_from_file_location(script.stem, script)
     if found is None or found.loader is None:
-        raise SystemExit(f"{script} is no module of Python")
+        raise SystemExit(f"{script} is not a module of Python")
     module = importlib.util.module_from_spec(found)
     sys.modules[script.stem] = module
     found.loader.exec_module(module)

@@ -43,7 +43,7 @@ def pack(command: Command, trial_dir: Path, into: IO[bytes]) -> tuple[int, int]:
     except OSError as error:
         raise SpecError(
             f"{error.filename or packing.reach.listed}, of the script's directory, cannot be read"
-            f" ({error.strerror or error}); run this again once nobody writes there"
+            f" ({error.strerror or error}); run this again once no process writes there"
         ) from error
     return packing.files, packing.size_bytes
 
@@ -171,6 +171,6 @@ def _refuse_no_text(name: str) -> None:
         name.encode()
     except UnicodeEncodeError as error:
         raise SpecError(
-            f"{name!r} in the script's directory is no name in UTF-8, and cannot be sent to another"
-            " machine; rename it"
+            f"{name!r} in the script's directory is not valid UTF-8 and cannot be sent to another "
+            "machine; rename it"
         ) from error

@@ -81,7 +81,7 @@ def parquet_documents(
             _refuse_bomb(table.metadata, path, text_field)
             rows = max(table.metadata.num_rows, 1)
             # A dictionary stores a text once, however many rows repeat it, but a batch holds a copy
-            # for each row, whatever the footer says. So a batch is one row.
+            # for each row, regardless of the footer. So a batch is one row.
             for row, batch in enumerate(table.iter_batches(1, columns=[text_field]), start=1):
                 yield from _text(batch.column(0)[0].as_py(), f"{path} row {row}", text_field)
                 advance(size * row // rows - size * (row - 1) // rows)
@@ -105,7 +105,7 @@ def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:
             if unpacked > PARQUET_RATIO_FROM and unpacked > PARQUET_MOST_RATIO * packed:
                 raise CorpusError(
                     f"{path} unpacks {packed:,} bytes of {text_field!r} into {unpacked:,}, which "
-                    "is no plausible text; leave it out"
+                    "is not plausible text; leave it out"
                 )
 
 

@@ -79,8 +79,8 @@ def flops_of(config: Config, vocab_size: int) -> float:
 
 def counted_seconds(device: DeviceDescription) -> Computed:
     """Return a function that counts the seconds of a step operator by operator, at the device's
-    rates, in a second of one core per config. It counts torch's operators, whatever backend was
-    measured."""
+    rates, in a second of one core per config. It counts torch's operators, even if another backend
+    was measured."""
 
     def seconds(config: Config, vocab_size: int) -> float:
         # torch, seconds to import, is loaded where something is counted and for no --help

@@ -159,7 +159,7 @@ def choose_memory(
     """Return the fitted model if ``path`` holds an envelope, else the analytic estimate.
 
     :param places: concurrent trials on a CPU, each with its share of the memory.
-    :raises EnvelopeError: if there is a file that is no envelope.
+    :raises EnvelopeError: if there is a file that is not an envelope.
     :raises SpecError: if there is no such device or backend.
     """
     limit = device_limit(device, trial_limit_gib, reserve_gib, places=places)

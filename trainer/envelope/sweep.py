@@ -72,8 +72,8 @@ def sweep(
 
     :return: all points of the directory, those of earlier sweeps with the same settings included.
     :raises EnvelopeError: if the directory's points cannot be extended.
-    :raises SpecError: if no trainer could run any cell, whatever its precision.
-    :raises MachineryError: if the machinery fails, which is no point.
+    :raises SpecError: if no trainer could run any cell at any precision.
+    :raises MachineryError: if the machinery fails, which is not a point.
     """
     with PointsFile(directory / POINTS_FILE, settings) as points:
         missing = [cell for cell in grid if points.find(cell) is None]

@@ -49,8 +49,8 @@ class Wall:
         if predicted_gib <= self._limit_gib:
             return None
         return (
-            f"{predicted_gib:.1f} GiB are predicted and {self._limit_gib:.1f} can be had; not run,"
-            " since a machine whose GPU shares its memory may hang"
+            f"{predicted_gib:.1f} GiB are predicted and {self._limit_gib:.1f} are available; not "
+            "run, since a machine whose GPU shares its memory may hang"
         )
 
     def _predict_gib(self, cell: Cell, points: Sequence[EnvelopePoint]) -> float:

@@ -60,7 +60,7 @@ class Finished:
 
 
 class Job(ABC):
-    """A submitted trial. It runs within its limits and ends, even if nobody calls a method."""
+    """A submitted trial. It runs within its limits and ends, even if no method is called."""
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -83,7 +83,7 @@ class Job(ABC):
         :raises CorpusError: if the corpus is not the one meant.
         :raises SandboxError: if the trial cannot be confined.
         :raises LaneLost: if its machine, process or server died.
-        :raises MachineryError: if the machinery failed; the trial counts for nothing.
+        :raises MachineryError: if the machinery failed; the trial is not counted.
         """
 
     @abstractmethod

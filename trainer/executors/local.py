@@ -30,7 +30,7 @@ COMMAND_ENTRY = "trainer.command.child:run_command"
 """The entry point of a trial whose spec names a command."""
 
 _MOST_POINTS = 1 << 16
-"""Points kept of a curve that nobody reads; the oldest are dropped."""
+"""Points kept of a curve that is not read; the oldest are dropped."""
 
 
 class LocalExecutor(Executor):
@@ -203,7 +203,7 @@ class LocalJob(Job):
         self.cancelled = threading.Event()
         self.has_run_twice = False
         self.arrived: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
-        """Points that nobody has read yet."""
+        """Points that are not read yet."""
         self._free: futures.Future[None] = futures.Future()
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -1,6 +1,6 @@
 """Report from a trial's process to the fork server: the state of its GPU driver, and its result.
 
-A crash while the driver starts is no evidence about a config, but looks from outside like a crash
+A crash while the driver starts is not evidence about a config, but looks from outside like a crash
 that a config caused. So the trial's process reports that it starts the driver and that the driver
 runs. Before it reads the config it declares the driver's reports complete: nothing that a config
 decides can report about the driver after that.

@@ -81,7 +81,7 @@ class ForkServerClient:
             theirs.close()
         self._channel = Channel(ours)
         self._received: deque[Message] = deque()
-        """Received messages that nobody has asked for yet."""
+        """Received messages that are not read yet."""
         self._ready = False
 
     @property

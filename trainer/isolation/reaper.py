@@ -1,6 +1,6 @@
 """Reap every process that ends below the fork server, and kill what a trial leaves behind.
 
-As a subreaper the fork server inherits every process that a trial orphans, whatever its session. So
+As a subreaper the fork server inherits every process that a trial orphans, in any session. So
 everything of a trial is below a child of the server, and when nothing is left the trial has ended.
 """
 

@@ -313,7 +313,7 @@ class _Watch:
             self._on_point(point)
 
     def _stop(self, grace_s: float) -> None:
-        """End the trial; on return nothing of it is left, whatever it takes."""
+        """End the trial by any means; on return none of its processes is left."""
         self._server.stop_trial(grace_s)
         asked_at = time.monotonic()
         while (waited_s := time.monotonic() - asked_at - grace_s) < _REAP_S:

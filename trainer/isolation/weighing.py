@@ -1,10 +1,10 @@
 """Measure what a trial's processes hold, memory and threads, from /proc.
 
 Resident memory is read through a live thread: a process whose main thread has ended shows none
-under its own number, whatever the others hold. Swapped pages and page tables count too. On a GPU,
-where the sandbox allows memfds and sockets, those count as well, mapped or not, and their mapped
-parts once. A measurement takes tens of microseconds per process; outside Linux it uses psutil,
-which is slower.
+under its own number, even if its other threads hold memory. Swapped pages and page tables count
+too. On a GPU, where the sandbox allows memfds and sockets, those count as well, mapped or not, and
+their mapped parts once. A measurement takes tens of microseconds per process; outside Linux it uses
+psutil, which is slower.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ Per token, forward and backward (Chowdhery et al. 2022, "PaLM", arXiv 2204.02311
     6 N + 12 L D T
 
 N is the number of weights that a matrix product reads: all of the blocks' matrices, and the head's
-V × D whether it is tied or not. The embedding is a lookup and the norms' gains are no product, so
-neither counts. 12 L D T are the attention's two products over whole T × T squares. A causal kernel
-computes half of them; the literature counts the whole, and so does :attr:`TrainingFlops.per_token`,
-so that its utilisations can be compared with published ones. :attr:`TrainingFlops.causal_per_token`
-counts half. Recomputed activations are not counted in either.
+V × D whether it is tied or not. Neither the embedding, a lookup, nor the norms' gains count. The
+attention's two products over whole T × T squares are 12 L D T. A causal kernel computes half of
+them; the literature counts the whole, and so does :attr:`TrainingFlops.per_token`, so that its
+utilisations can be compared with published ones. :attr:`TrainingFlops.causal_per_token` counts
+half. Recomputed activations are not counted in either.
 """
 
 from __future__ import annotations

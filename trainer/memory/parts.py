@@ -47,7 +47,7 @@ and one more for the fourth's, which attention keeps in bf16: D + F less. What i
 parameter depends on how it is used: :class:`Storage`.
 
 Not counted: workspaces (cuBLAS takes 8 to 32 MiB), the allocator's rounding, and on a GPU the CUDA
-context, which is no allocation but takes from the same memory.
+context, which is not an allocation but takes from the same memory.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class ParallelJob(Frozen):
     device: DeviceKind
     layouts: tuple[Layout, ...]
     deadline_s: Positive
-    """Seconds after which a rank ends itself, whoever still waits."""
+    """Seconds after which a rank ends itself, even if others still wait for it."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

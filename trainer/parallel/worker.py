@@ -26,7 +26,7 @@ def main(scratch: Path) -> int:
     """Train every layout of the job; rank 0 writes the results."""
     die_with_parent(os.getppid())  # torchrun starts its workers in sessions of their own
     job = ParallelJob.model_validate_json((scratch / JOB_FILE).read_bytes())
-    # If the starting process is gone, nobody else ends a rank that waits for another.
+    # If the starting process is gone, nothing else ends a rank that waits for another.
     signal.setitimer(signal.ITIMER_REAL, job.deadline_s)
     rank, layout = _Rank(job), SINGLE
     try:

@@ -23,7 +23,7 @@ def edited(source: str, values: Mapping[str, Scalar]) -> str:
 
     :param values: by the names that :func:`trainer.script.constants.constants` gives; code by the
         name of its slot, as in ``code.activation``.
-    :raises SpecError: if the script is no Python, if it has no such constant, or if a value cannot
+    :raises SpecError: if the script is not Python, if it has no such constant, or if a value cannot
         be written down.
     """
     script_tree(source)

@@ -42,7 +42,7 @@ GATED_ACTIVATIONS: frozenset[str] = frozenset({"swiglu", "geglu"})
 
 class BaseConfig(Frozen):
     """One complete setting of a trainer's inputs. The judge, the record, the proposers and the
-    ranking know no more of a config, whichever trainer it is for."""
+    ranking use only this much of a config, for any trainer."""
 
     @abstractmethod
     def canonical(self) -> dict[str, Scalar]:

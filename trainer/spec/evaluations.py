@@ -33,7 +33,7 @@ class Averaging(Frozen):
         found = re.fullmatch(r"(ema|lawa):([1-9][0-9]{0,8})", text)
         if found is None:
             raise ValueError(
-                f"{text!r} is no average of weights; write it like 'ema:20' or 'lawa:20'"
+                f"{text!r} is not an average of weights; write it like 'ema:20' or 'lawa:20'"
             )
         return cls.model_validate({"form": found[1], "steps": int(found[2])})
 

@@ -2,8 +2,8 @@
 
 A trial's process writes these and may write anything. So all numbers and texts are bounded here,
 once. The bounds are wide enough for any honest trial, and narrow enough that sums, squares,
-quotients and dates computed from them are finite. Values outside are no result and no point of a
-curve.
+quotients and dates computed from them are finite. A value outside makes
+the result or the curve's point invalid.
 """
 
 from __future__ import annotations

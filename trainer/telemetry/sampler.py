@@ -145,7 +145,7 @@ class Sampler:
                 while self._wait_until_due():
                     self._take(self._telemetry.sample())
         except TelemetryLost as lost:
-            self._on_note(f"telemetry ended: {lost}; the campaign goes on without it")
+            self._on_note(f"telemetry ended: {lost}; the campaign continues without it")
         finally:
             with self._changed:
                 self._ended = True
@@ -198,7 +198,7 @@ class Sampler:
     def _give_up_file(self, error: OSError) -> None:
         self._on_note(
             f"{self._path} cannot be written ({error.strerror or error}); "
-            "sampling goes on without it"
+            "sampling continues without it"
         )
         if self._file is not None:
             self._file.close()

@@ -57,7 +57,7 @@ class CudaProbe:
     said: str
     """A description of what works and where; or of what fails, with its code and the fix."""
     is_absent: bool = False
-    """Whether no GPU is visible or torch has no CUDA, which is no fault if neither is wanted."""
+    """Whether no GPU is visible or torch has no CUDA, which is not a fault if neither is wanted."""
 
 
 def probe_cuda(

@@ -41,7 +41,7 @@ _FLOAT_BITS = 1023
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict | list):
-        raise ValueError("is no plain value")  # noqa: TRY004 (pydantic reports it)
+        raise ValueError("is not a plain value")  # noqa: TRY004 (pydantic reports it)
     if isinstance(value, int) and value.bit_length() > _FLOAT_BITS:
         raise ValueError("is a whole number beyond any float")
     if isinstance(value, float) and not math.isfinite(value):

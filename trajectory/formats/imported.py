@@ -199,7 +199,7 @@ def _recognise(source: Source) -> FormatName | Reader:
     if pi_jsonl.recognises(lines):
         return "pi-jsonl"
     raise FormatError(
-        f"{source.path} is no trajectory that can be imported: its first lines are neither a "
+        f"{source.path} cannot be imported: its first lines are neither a "
         "campaign row, nor a single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor "
         "pi-autoresearch's autoresearch.jsonl, nor an Optuna journal or study, an MLflow store, a "
         "CSV of Weights & Biases or TensorBoard events, nor the header of a results.tsv "
@@ -230,7 +230,7 @@ def _provenance(source: Source, found: ForeignFile | OwnFile) -> Provenance:
 def _nothing_in(source: Source, found: ForeignFile) -> str:
     first = f"; line {found.skipped[0].line}: {found.skipped[0].why}" if found.skipped else ""
     return (
-        f"{source.path} has no line that a {found.format} trajectory would have{first}; name "
+        f"{source.path} has no line that a {found.format} trajectory would have{first}; choose "
         "another file"
     )
 
@@ -311,6 +311,6 @@ def _whole_or_not_at_all(directory: Path) -> Iterator[Path]:
 
 def _unwritable(directory: Path, error: OSError) -> FormatError:
     return FormatError(
-        f"{directory} cannot be written: {error.strerror or error}; free some space, or name "
+        f"{directory} cannot be written: {error.strerror or error}; free some space, or choose "
         "another directory with --campaign"
     )

@@ -210,7 +210,7 @@ def _new_experiment(client: Any, where: str, name: str) -> Iterator[str]:
     """Yield the id of an experiment that gets its name on success, and is deleted on failure."""
     if client.get_experiment_by_name(name) is not None:
         raise FormatError(
-            f"MLflow at {hidden(where)} has an experiment {name!r} already; name another place "
+            f"MLflow at {hidden(where)} has an experiment {name!r} already; choose another place "
             "with --out"
         )
     # No artifacts are stored, but by default MLflow would create a folder for them here.

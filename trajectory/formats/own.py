@@ -53,8 +53,8 @@ def read_journal(source: Source) -> OwnFile:
         except ValueError as error:
             if not own.lines:
                 raise FormatError(
-                    f"{source.path} cannot be imported: its first line is no campaign row of this "
-                    f"version ({error}); restore it from a copy"
+                    f"{source.path} cannot be imported: its first line is not a campaign row of "
+                    f"this version ({error}); restore it from a copy"
                 ) from error
             skip(own.skipped, line, str(error))
             continue

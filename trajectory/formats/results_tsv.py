@@ -48,7 +48,9 @@ def read(source: Source) -> ForeignFile:
             if _is_header(header):
                 file.measure = next(name for name in SCORES if name in header)
             else:
-                file.skip(line, f"a header names {', '.join(COLUMNS)}, each once; this is none")
+                file.skip(
+                    line, f"a header names {', '.join(COLUMNS)}, each once; this line does not"
+                )
                 header = list(COLUMNS)
             continue
         file.take(line, lambda line=line, names=header: _run(line, names, file))  # type: ignore[misc]

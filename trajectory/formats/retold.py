@@ -1,8 +1,7 @@
 """Summarize how another tool's loop used its iterations: repeats, knobs changed, and time.
 
-A repeat is a proposal of a knob and a value that an earlier iteration had proposed, whatever the
-outcome of either. The published analysis of the single-knob loop counts in the same way (36 of its
-50).
+A repeat is a proposal of a knob and a value that an earlier iteration had proposed, with any
+outcome. The published analysis of the single-knob loop counts in the same way (36 of its 50).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _iteration(line: Line, found: dict[str, Any]) -> ForeignRun:
     stage = found.get("stage")
     reader = _STAGES.get(stage) if isinstance(stage, str) else None
     if reader is None:
-        raise ValueError(f"its stage is {stage!r:.60}, which is none of {', '.join(_STAGES)}")
+        raise ValueError(f"its stage is {stage!r:.60}, which is not one of {', '.join(_STAGES)}")
     return reader(line, found)
 
 

@@ -57,9 +57,9 @@ class Line:
         try:
             value = _JSON.validate_json(self.text())
         except ValidationError as error:
-            raise ValueError(f"it is no JSON ({_excerpt(self.raw)})") from error
+            raise ValueError(f"it is not JSON ({_excerpt(self.raw)})") from error
         if not isinstance(value, dict):
-            raise ValueError(f"it is no JSON object ({_excerpt(self.raw)})")  # noqa: TRY004
+            raise ValueError(f"it is not a JSON object ({_excerpt(self.raw)})")  # noqa: TRY004
         return value
 
 
@@ -84,7 +84,7 @@ class Source:
                 "read, or a campaign's directory"
             ) from error
         if not data.strip():
-            raise FormatError(f"{path} is empty; name another file")
+            raise FormatError(f"{path} is empty; choose another file")
         if data.startswith(_UTF_16):
             raise FormatError(f"{path} is text in UTF-16; save it as UTF-8 and import that")
         return cls(path, data)
@@ -111,8 +111,8 @@ class Source:
             read += 1
             if read > most:
                 raise FormatError(
-                    f"{self.path} has more than {most:,} lines, the most that is read; import a "
-                    "part of it"
+                    f"{self.path} has more than {most:,} lines, more than is read; import a part "
+                    "of it"
                 )
             yield Line(number, raw)
 
@@ -132,7 +132,7 @@ def _content(path: Path) -> bytes:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise FormatError(
-            f"{path} is larger than {MOST_BYTES >> 30} GiB, the most that is read; name "
+            f"{path} is larger than {MOST_BYTES >> 30} GiB, the largest that is read; choose "
             "another file"
         )
     return data

@@ -114,8 +114,7 @@ def read_configs(
         placed = [Placed(position, _CONFIG.validate_json(text)) for position, text in found]
     except ValidationError as error:
         raise DamagedIndexError(
-            f"the history of campaign {campaign_id} holds what is no evidence; "
-            "run autoresearch reindex"
+            f"the history of campaign {campaign_id} is damaged; run autoresearch reindex"
         ) from error
     return {entry.evidence.config_hash: entry for entry in placed}
 

@@ -94,7 +94,7 @@ def evidence(connection: sa.Connection, position: Position) -> Evidence:
                 entries += _CONFIGS.validate_json(f"[{','.join(part)}]")
             except ValidationError as error:
                 raise DamagedIndexError(
-                    f"the history of campaign {position.campaign_id} holds what is no evidence; "
+                    f"the history of campaign {position.campaign_id} is damaged; "
                     "run autoresearch reindex"
                 ) from error
         return Evidence.restore(position.tally, entries)

@@ -286,7 +286,7 @@ class History(Questions, Closing):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
         except OSError as error:
             raise MachineryError(
-                f"cannot move {path}, which is no usable history, aside ({error.strerror}); "
+                f"cannot move the damaged history {path} out of the way ({error.strerror}); "
                 "delete it by hand"
             ) from error
         self._position = Position("")

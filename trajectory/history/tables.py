@@ -130,7 +130,7 @@ def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
         engine = _server(str(where))
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         # The error may show part of the password as the port.
-        why = "its port is no number" if isinstance(error, ValueError) else error
+        why = "its port is not a number" if isinstance(error, ValueError) else error
         raise HistoryError(
             f"the history cannot be kept at {hidden(where)} ({why}); give a file's path or a "
             "SQLAlchemy URL whose driver is installed, such as postgresql+psycopg://host/database"

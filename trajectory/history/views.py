@@ -277,7 +277,7 @@ def _campaign_facts(connection: sqlite3.Connection, campaign_id: str) -> tuple[s
         knobs = list(tomllib.loads(first.get("menu_toml", "")).get("knobs", {}))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise HistoryError(
-            f"the history of campaign {campaign_id} holds what is no row; run autoresearch reindex"
+            f"the history of campaign {campaign_id} is damaged; run autoresearch reindex"
         ) from error
     ordered = [*(name for name in knobs if name in values), *values]
     fields = {

@@ -82,7 +82,8 @@ class Finalist(Frozen):
 
 
 class FinalistsRow(Frozen):
-    """The result of a stress test: the best surviving configs, best first, whatever their purpose.
+    """The result of a stress test: the best surviving configs, best first, including the baseline
+    and spread configs.
 
     The launch plan uses the latest such row.
     """

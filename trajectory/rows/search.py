@@ -137,8 +137,8 @@ class CampaignRow(EvaluationProtocol, _Origin):
         """
         if self.corpus is None:
             raise CampaignError(
-                f"the campaign {self.menu_name} trains with a command of its own, of whose text "
-                "nothing is known; this is for campaigns of the built-in trainer"
+                f"the campaign {self.menu_name} trains with a command, whose text is unknown; "
+                "this is for campaigns of the built-in trainer"
             )
         return self.corpus
 
@@ -187,4 +187,4 @@ class EventRow(Frozen):
     """``stopped``: an error ended the session; ``why`` says which."""
     why: Text
     trial_ids: tuple[str, ...] = ()
-    """Trials that are in no other row and count for nothing."""
+    """Trials that are in no other row and are not counted."""

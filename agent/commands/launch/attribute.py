@@ -91,7 +91,7 @@ def _plan(campaign: Campaign, asked: Asked, wanted: str | None) -> AttributionPl
 
 def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> AnyConfig:
     """
-    :raises CampaignError: if there is no winner, or if the requested hash is no config's.
+    :raises CampaignError: if there is no winner, or if the requested hash is not a config's.
     """
     configs = campaign.evidence.configs
     if wanted is not None:

@@ -171,9 +171,7 @@ def _fixing(target: TargetArchitecture, names: list[str]) -> TargetArchitecture:
     """
     for name in names:
         if name not in get_args(RatioName):
-            raise TargetError(
-                f"{json_text(name)} is no ratio that could be fixed{did_you_mean(name, RATIOS)}"
-            )
+            raise TargetError(f"{json_text(name)} is not a ratio{did_you_mean(name, RATIOS)}")
     fixed = [name for name in RATIOS if name in {*target.fixed, *names}]
     return target.model_copy(update={"fixed": tuple(fixed)})
 

@@ -94,7 +94,7 @@ def _backends(text: str) -> list[BackendName]:
     for word in words:
         if word not in BACKENDS:
             raise typer.BadParameter(
-                f"{word!r} is none of {', '.join(BACKENDS)}", param_hint="--backends"
+                f"{word!r} is not one of {', '.join(BACKENDS)}", param_hint="--backends"
             )
     return chosen
 

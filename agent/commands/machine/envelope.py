@@ -162,7 +162,7 @@ def _precisions(text: str | None) -> list[str]:
     for word in words:
         if word not in PRECISIONS:
             raise typer.BadParameter(
-                f"{word!r} is none of {', '.join(PRECISIONS)}", param_hint="--precision"
+                f"{word!r} is not one of {', '.join(PRECISIONS)}", param_hint="--precision"
             )
     return words
 
@@ -219,7 +219,7 @@ def _measured(
                 on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
             )
     except KeyboardInterrupt:
-        console.print(f"stopped; the same command goes on from {directory}", highlight=False)
+        console.print(f"stopped; the same command resumes in {directory}", highlight=False)
         raise
 
 
@@ -241,7 +241,7 @@ def _save(found: Envelope, directory: Path) -> dict[str, str]:
     for path in paths.values():
         found.save(path)
     paths["csv"] = directory / "envelope.csv"
-    with writing(paths["csv"], instead="name another folder with --out"):
+    with writing(paths["csv"], instead="choose another folder with --out"):
         replace_file(paths["csv"], as_csv(found.points))
     paths["chart"], paths["picture"] = write_chart(found, directory)
     return {name: str(path) for name, path in paths.items()}

@@ -43,7 +43,7 @@ def status(
     if not followers:
         where = ", ".join(map(str, places))
         raise CampaignError(
-            f"there is no campaign in or below {where}; name another folder, or start one with: "
+            f"there is no campaign in or below {where}; choose another folder, or start one with: "
             "autoresearch loop"
         )
     seen = [glance(one) for one in followers]

@@ -55,7 +55,7 @@ def suggest(
         found = SuggestedMenu.of(chosen, reply.text)
     except ReplyError as error:
         why = reply.error or error
-        raise MenuError(f"{endpoint.model} suggested nothing usable: {why}; ask again") from error
+        raise MenuError(f"{endpoint.model} gave no usable suggestion: {why}; ask again") from error
     lines = chosen.toml.splitlines(), found.toml.splitlines()
     diff = list(unified_diff(*lines, f"{chosen.name} now", "suggested", lineterm="", n=2))
     if as_json:

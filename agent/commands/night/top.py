@@ -210,18 +210,18 @@ def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) 
     All runs of a config decide its rank, but only a race makes it the incumbent.
     """
     if row.reference == "baseline":
-        return "the loop goes on from the baseline, against which this campaign races all"
+        return "the next proposals edit the baseline, as this campaign's settings say"
     if config_hash is None or ranked[0].config_hash == config_hash:
         return None
     if menu_of(row).baseline.config_hash == config_hash:
-        return "the loop goes on from the baseline, which nothing has beaten in a race yet"
+        return "the next proposals edit the baseline: no config has beaten it in a race yet"
     for place, entry in enumerate(ranked, start=1):
         if entry.config_hash == config_hash:
             return (
-                f"the loop goes on from its incumbent, number {place}, iteration {entry.iter}, "
-                "which nothing has beaten in a race since"
+                f"the next proposals edit the incumbent, number {place}, iteration {entry.iter}: "
+                "no config has beaten it in a race yet"
             )
-    return "the loop goes on from its incumbent, which is not among these"
+    return "the next proposals edit the incumbent, which is not in this table"
 
 
 def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, few: bool) -> str:

@@ -91,7 +91,7 @@ def _refuse_own_files(directory: Path, out: str) -> None:
     """
     own = {directory / name for name in (JOURNAL_FILE, IMPORTED_FILE, HISTORY_FILE, SETTINGS_FILE)}
     if Path(out).resolve() in {path.resolve() for path in own}:
-        raise FormatError(f"{out} is a file of the campaign itself; name another with --out")
+        raise FormatError(f"{out} is a file of the campaign itself; choose another with --out")
 
 
 def _export(subject: Subject, asked: Asked, where: str) -> Exported:

@@ -77,7 +77,7 @@ def _write(found: Findings, folder: Path) -> Report:
     except OSError as error:
         raise MachineryError(
             f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
-            "make it writable, or name another folder with --out"
+            "make it writable, or choose another folder with --out"
         ) from error
 
 

@@ -70,7 +70,7 @@ def serve(
             )
     if all(is_imported(place) and not (place / JOURNAL_FILE).is_file() for place in places):
         raise SettingsError(
-            f"{places[0]} holds what another tool measured, and has no journal to follow; look "
+            f"{places[0]} was imported from another tool and has no journal to follow; see it "
             f"with: {shlex.join(['autoresearch', 'report', '--campaign', str(places[0])])}"
         )
     _run(Board(places, DRAW), access, host, port)

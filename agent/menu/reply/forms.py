@@ -114,7 +114,7 @@ def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
     refuse_extra_keys(document, _SLATE_KEYS)
     pick = document.get("pick", OWN if "changes" in document else None)
     if not isinstance(pick, str) or pick not in names:
-        raise ReplyError(f"pick is {json_text(pick)}; name one of the candidates")
+        raise ReplyError(f"pick is {json_text(pick)}; choose one of the candidates")
     expected = document.get("expected_delta")
     is_number = isinstance(expected, int | float) and not isinstance(expected, bool)
     reason = _reason(document.get("reason", ""))

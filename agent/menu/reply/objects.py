@@ -1,6 +1,6 @@
 """Find the one JSON object in a raw reply.
 
-Models add thoughts, code fences, channel tokens and prose unasked. So a reply that is no JSON is
+Models add thoughts, code fences, channel tokens and prose unasked. So a reply that is not JSON is
 read without its thoughts, and must then hold exactly one object of the form: guessing between two
 is how a wrong config gets trained.
 """
@@ -102,7 +102,7 @@ def _only_object(
 ) -> Any:
     """Return the one object of the form in a text, or the only object of any form.
 
-    :param error: why the whole reply is no JSON.
+    :param error: why the whole reply is not JSON.
     """
     found: list[dict[str, Any]] = []
     are_whole = True

@@ -39,7 +39,7 @@ class Draft:
     directory: str
     """The script's directory as the menu states it."""
     module: str = ""
-    """Module name for ``python -m`` in that directory; empty if the script is no module."""
+    """Module name for ``python -m`` in that directory; empty if the script is not a module."""
 
     @cached_property
     def places(self) -> list[Place]:

@@ -1,8 +1,8 @@
 """Decide by its name what an option is for: a knob, a constant, set by the loop, or irrelevant.
 
 The names are those that trainers use; a person corrects the rest. Two kinds are held constant
-although they could be changed. The length of a run, because a longer run is no better recipe; and
-the evaluation (its data, the length of a sequence), because an evaluation protocol must not change
+although they could be changed. The length of a run, because a longer run is not a better recipe;
+and the evaluation (its data, the length of a sequence), because the protocol must not change
 with what it measures.
 """
 

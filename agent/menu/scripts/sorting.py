@@ -63,7 +63,7 @@ class Left:
 Place = Given | Turned | Held | Left
 
 _HELD = {
-    "length": "how long it trains: a longer run is no better recipe",
+    "length": "how long it trains: a longer run is not a better recipe",
     "evaluation": "changes what the score is measured with or on",
     "machine": "set by the machine",
 }
@@ -132,7 +132,7 @@ def _is_every(test: ast.expr, counter: str, every: set[str]) -> bool:
 
 
 def _kept(place: Place) -> Place:
-    """Keep what a person set by hand, whatever it is for: without it the script may not start."""
+    """Keep every option that a person set by hand: without it the script may not start."""
     option = place.option
     if isinstance(place, Left) and option.default is not None and not _why_left(option):
         return Held(option, option.default, "set by hand")
@@ -140,7 +140,7 @@ def _kept(place: Place) -> Place:
 
 
 def _named(option: Option, taken: Iterable[str]) -> Option:
-    """Return the option under a name that is no built-in placeholder."""
+    """Return the option under a name that is not a built-in placeholder."""
     if option.name not in {*BUILT_IN, "budget_steps"} or not (option.argument or option.variable):
         return option
     name = f"{option.name}_"

@@ -32,7 +32,7 @@ class Names:
         return None if node is None else literal(node, self._values)
 
     def scalar(self, node: ast.expr | None) -> Scalar | None:
-        """Return the value of an expression that is no sequence.
+        """Return the value of an expression that is not a sequence.
 
         :raises NotLiteralError: if it is computed or a sequence.
         """
@@ -62,7 +62,7 @@ class Names:
 
 
 def dotted(node: ast.expr) -> str:
-    """Return ``a.b.c``, omitting parts that are no names."""
+    """Return ``a.b.c``, omitting parts that are not names."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}".lstrip(".")
     return node.id if isinstance(node, ast.Name) else ""

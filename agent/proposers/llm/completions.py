@@ -65,7 +65,7 @@ class Reply:
     thinks: bool = False
     """Whether the model emitted thoughts before, or instead of, its answer."""
     is_completion: bool = True
-    """False: the body is no chat completion at all."""
+    """False: the body is not a chat completion at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Digest:
 
 REFUSED = {
     "schema": "were not in the form of the answer",
-    "menu": "set a name that is no knob, or too many knobs",
+    "menu": "set a name that is not a knob, or too many knobs",
     "range": "gave a value outside a knob's domain",
     "code": "held code that the static rails refuse",
     "cross": "broke a constraint",

@@ -39,7 +39,7 @@ class SchemaMode(StrEnum):
     JSON_OBJECT_SCHEMA = "json_object.schema"
     """llama-cpp-python: a schema beside ``json_object``, its only form."""
     JSON_OBJECT = "json_object"
-    """Any JSON object, whatever the schema."""
+    """Any JSON object; the server ignores the schema."""
     NONE = "none"
     """Only the prompt asks for JSON."""
 

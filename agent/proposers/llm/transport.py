@@ -76,7 +76,7 @@ class Transport:
     def exchange(
         self, method: str, path: str, timeout_s: float, body: object = None
     ) -> httpx2.Response:
-        """Return the whole response to one request, whatever its status.
+        """Return the whole response to one request, with any status.
 
         :raises TimeoutError: if it is incomplete at the deadline.
         :raises httpx2.TransportError: if no connection or no response came, which may pass.

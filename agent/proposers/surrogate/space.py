@@ -70,5 +70,5 @@ class Space:
         points_NP[rows, first : first + len(domain.ends)] = 0
         known = {value: first + place for place, value in enumerate(domain.ends)}
         for row, value in zip(rows, values, strict=True):
-            if value in known:  # code that nobody has tried yet is like none of the others
+            if value in known:  # code that is not tried yet resembles no other
                 points_NP[row, known[value]] = math.sqrt(0.5)

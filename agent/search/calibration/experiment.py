@@ -49,7 +49,7 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
 
     def is_wanted(self, run: PlannedRun[Planned]) -> bool:
         """Return whether every run of its config so far gave information. Otherwise the config is
-        left out, whatever its other runs would show."""
+        left out, and its other runs with it."""
         return self._runs_of(run.spec.config).complete
 
     def variant_of(self, row: CalibrationRow) -> CalibrationRun:

@@ -68,7 +68,7 @@ def check_calibratable(settings: CampaignSettings, menu: ProxyMenu, long_steps: 
     if menu.trainer is not None:
         raise CampaignError(
             f"calibrate --fidelity is for menus of the built-in trainer, and {menu.name} names a "
-            "command, whose schedule and weights are its own affair; leave --fidelity out"
+            "command, whose schedule and weights are unknown; leave --fidelity out"
         )
     steps = _steps_of(settings.budget, menu.baseline)
     if long_steps < 4 * steps:
@@ -90,7 +90,7 @@ def _steps_of(budget: Budget, config: AnyConfig) -> int:
     steps = budget.steps(gpt(config).tokens_per_step)
     if steps is None:
         raise CampaignError(
-            f"short runs of {budget} end at no known step, so parts of them cannot be scored; "
+            f"short runs of {budget} have no known last step, so parts of them cannot be scored; "
             "calibrate a campaign whose budget is in steps or tokens"
         )
     return steps

@@ -192,8 +192,9 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
             yield f"          {times} of its confirmations: the intervals are wider for it"
         if looked := self.looked_before():
             yield (
-                f"          {counted(looked, 'other config')} of this campaign looked at this text "
-                "before, and every look fits it a little; --heldout FILE brings another"
+                f"          {counted(looked, 'other config')} of this campaign used this text "
+                "before, and each use fits the choice to it a little; add another text with "
+                "--heldout FILE"
             )
         yield self.progress("the search")
 

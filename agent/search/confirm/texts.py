@@ -58,8 +58,8 @@ class FreshTexts:
         """
         if campaign.evidence.tally.runs_are_the_same:
             raise CampaignError(
-                f"{SAME_RUNS}, so that a fresh run would be the old one again and nothing can be "
-                "confirmed by it; begin a campaign whose script is seeded by its {seed}"
+                f"{SAME_RUNS}, so a fresh run would repeat the old one and confirm nothing; begin "
+                "a campaign whose script is seeded by its {seed}"
             )
         if given:
             raise CampaignError(
@@ -74,7 +74,7 @@ SEEDS_ALONE_THERE = ", so what is confirmed is about fresh seeds alone"
 TOO_SMALL = "a tenth of the corpus has too few whole documents at its end to set any text aside"
 SEEDS_ALONE = (
     ", so what is confirmed is about fresh seeds alone, on the text that the search scored too; "
-    "name another with --heldout FILE"
+    "choose another with --heldout FILE"
 )
 
 

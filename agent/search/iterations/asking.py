@@ -38,7 +38,7 @@ class Question:
     def answered(self) -> Answer:
         """Ask, and wait for the answer.
 
-        :raises AutoresearchError: if no proposal can be had.
+        :raises AutoresearchError: if no proposer has one.
         """
         began = time.monotonic()
         offer = self.proposer.propose(self.memory)
@@ -64,7 +64,7 @@ class AskedNow:
     def answer(self) -> Answer | None:
         """Return the answer once, or None if there is none yet.
 
-        :raises AutoresearchError: if no proposal can be had.
+        :raises AutoresearchError: if no proposer has one.
         """
         question, self._question = self._question, None
         return None if question is None else question.answered()

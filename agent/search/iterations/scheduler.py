@@ -4,8 +4,8 @@ One thread decides everything. It gives each iteration's trial to the executor, 
 one to end, and resumes the iteration that wanted it with the result.
 
 An idle lane runs a speculative trial, which a race may want next. A race decides on its seeds in
-order, so no decision depends on which trial ended first. A speculative trial that no race wants
-counts for nothing and is recorded as such. A wanted trial takes its lane at once.
+order, so no decision depends on which trial ended first. A speculative trial that no race wants is
+not counted; an event records it. A wanted trial takes its lane at once.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Scheduler:
         return mine
 
     def unneeded(self) -> list[str]:
-        """Return speculative trials that count for nothing, each once."""
+        """Return speculative trials that no race used, each only once."""
         unneeded, self._unneeded = self._unneeded, []
         return unneeded
 

@@ -30,7 +30,7 @@ def ray_address(executor: str) -> str | None:
     name, _, address = executor.partition(":")
     if name != "ray":
         raise SettingsError(
-            f"the executor {executor!r} is no Ray cluster; set ray or ray:HOST:PORT"
+            f"the executor {executor!r} is not a Ray cluster; set ray or ray:HOST:PORT"
         )
     return address or None
 

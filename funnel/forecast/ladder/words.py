@@ -35,8 +35,8 @@ def assumptions_of(
     largest = max(runs, key=lambda run: run.compute)
     spread = basis.exponents
     yield (
-        f"the cloud trains on text like the corpus {both.corpus}, none of it often enough that a "
-        "training loss is no measure of it: bits per byte of other text are other numbers"
+        f"the cloud trains on text like the corpus {both.corpus}, and repeats none of it so often "
+        "that the training loss understates the loss on new text; other texts give other numbers"
     )
     yield (
         f"the end is the law of {basis.runs} runs, whose largest has "

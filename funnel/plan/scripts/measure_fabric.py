@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     nodes, here = dist.get_world_size() // each, rank % each
     if nodes < 2 or dist.get_world_size() % each:
         sys.stderr.write(
-            f"error: {dist.get_world_size()} ranks of {each} a node are no two nodes; run it on as "
-            "many nodes as will train\n"
+            f"error: {dist.get_world_size()} ranks, {each} a node, fill fewer than two nodes; "
+            "run it on as many nodes as will train\n"
         )
         dist.destroy_process_group()
         return 1

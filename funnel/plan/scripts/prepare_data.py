@@ -100,7 +100,7 @@ def prepare(asked: argparse.Namespace) -> dict[str, Any]:
                 stream.write(tokens.tobytes())
                 lengths.append(len(tokens))
     if not lengths:
-        raise Refused("the texts hold no document; name others")
+        raise Refused("the texts hold no document; choose others")
     _write_index(unfinished["idx"], np.asarray(lengths, dtype=np.int32), kind)
     notes = {
         "documents": len(lengths),
@@ -169,7 +169,7 @@ def _read_index(path: Path) -> tuple[np.ndarray[Any, Any], np.dtype[Any]]:
     data = path.read_bytes()
     head = len(MAGIC) + 9 + 16
     if data[: len(MAGIC)] != MAGIC or len(data) < head:
-        raise Refused(f"{path} is no index of Megatron-LM; prepare the corpus again")
+        raise Refused(f"{path} is not an index of Megatron-LM; prepare the corpus again")
     version, code = struct.unpack_from("<QB", data, len(MAGIC))
     names = {number: name for name, number in CODES.items()}
     if version != VERSION or code not in names:
@@ -242,8 +242,8 @@ def _json_lines(path: Path, key: str) -> Iterator[str]:
                     yield str(json.loads(line)[key])
                 except (ValueError, KeyError, TypeError) as error:
                     raise Refused(
-                        f"line {number} of {path} is no object with {key!r}; correct it, or name "
-                        "another --text-key"
+                        f"line {number} of {path} is not an object with {key!r}; correct it, or "
+                        "choose another --text-key"
                     ) from error
 
 
@@ -252,7 +252,7 @@ def _parquet(path: Path, key: str) -> Iterator[str]:
 
     with parquet.ParquetFile(path) as file:
         if key not in file.schema_arrow.names:
-            raise Refused(f"{path} has no column {key!r}; name another --text-key")
+            raise Refused(f"{path} has no column {key!r}; choose another --text-key")
         for batch in file.iter_batches(columns=[key]):
             yield from (text for text in batch.column(0).to_pylist() if text)
 

@@ -273,7 +273,7 @@ def test_every_config_is_measured_in_the_ways_of_the_baseline(tmp_path: Path) ->
 
 def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
     for chosen, said in (
-        ({"budget": "3 seconds"}, "end at no known step"),
+        ({"budget": "3 seconds"}, "have no known last step"),
         ({"budget": "300 steps"}, "ask for --steps 1200 or more"),
         ({"budget": "11 steps"}, "it takes 12"),
     ):

@@ -21,7 +21,7 @@ def test_the_meter_of_one_gpu_does_not_speak_for_several(monkeypatch: pytest.Mon
     assert device_telemetry("cuda", 1).description == "none: a test"
     assert asked == ["cuda"]
     several = device_telemetry("cuda", 4)
-    assert several.description == "none: 4 GPUs are at work, and one meter does not speak for them"
+    assert several.description == "none: 4 GPUs are in use, and one meter does not cover them"
     assert several.sample().blank
     assert "on the nodes of a cluster" in device_telemetry("cuda", 1, here=False).description
     assert asked == ["cuda"]

@@ -152,7 +152,7 @@ def alone(place: int, *more: str, cwd: Path) -> tuple[int, str, str]:
 def test_a_host_that_does_not_come_is_named(tmp_path: Path) -> None:
     code, _, err = alone(0, "--meet", "3", "--port", "29871", cwd=tmp_path)
     assert code == 1
-    assert "127.0.0.2 did not come within 3 s; start the same command there" in sentence(err)
+    assert "127.0.0.2 did not connect within 3 s; start the same command there" in sentence(err)
 
 
 @pytest.mark.slow

@@ -130,7 +130,7 @@ def test_a_ladder_cut_short_says_as_much_as_it_can(
     assert found.missing == len(pending(ladder_plan, {})) - known
     assert (found.winner is None) == (found.no_law is not None)
     assert found.predicted is None
-    assert "still to be made" in "\n".join(line.plain for line in lines(found))
+    assert "still missing" in "\n".join(line.plain for line in lines(found))
     save_ladder_plot(found, tmp_path / "ladder")
 
 

@@ -192,7 +192,7 @@ def test_damage_is_found(
     index.write_bytes(cut[:-8])
     assert "was cut short" in looked_at()[1]
     index.write_bytes(b"PK" + cut)
-    assert "no index of Megatron-LM" in looked_at()[1]
+    assert "not an index of Megatron-LM" in looked_at()[1]
 
 
 def test_another_vocabulary_or_a_bad_line_is_one_sentence(

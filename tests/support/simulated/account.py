@@ -40,7 +40,7 @@ class Account(Watcher):
     train_s: float = 0.0
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self.runs += record.wall_s > 0  # a remembered result took no time and is no run
+        self.runs += record.wall_s > 0  # a remembered result took no time and is not a run
         self.train_s += record.wall_s
         if isinstance(record.result, TrialFailed):
             status = record.result.status

@@ -91,7 +91,7 @@ def night(
     """Search in this world.
 
     :param seed: the campaign's seed, for proposals and trials. Nights with one seed see the same
-        noise on the same configs, whichever proposer they use.
+        noise on the same configs with any proposer.
     :param rules: the judge's rules; None: those the product ships with.
     :param settings: the campaign's settings that differ from the product's defaults.
     :param runs: also end after this many trials.

@@ -211,4 +211,4 @@ def test_death_at_the_first_question_is_a_note_too() -> None:
     notes: list[str] = []
     with Sampler(DiesAtOnce(), None, on_note=notes.append) as sampler:
         assert sampler.energy_wh(sampler.mark()) is None
-    assert notes == ["telemetry ended: it never lived; the campaign goes on without it"]
+    assert notes == ["telemetry ended: it never lived; the campaign continues without it"]

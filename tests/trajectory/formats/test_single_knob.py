@@ -75,8 +75,8 @@ def test_what_the_source_says_is_kept_under_its_names(tmp_path: Path) -> None:
 
 
 MALFORMED = {
-    "torn": ('{"iter": 1, "sta', "no JSON"),
-    "no object": ([1, 2], "no JSON object"),
+    "torn": ('{"iter": 1, "sta', "not JSON"),
+    "no object": ([1, 2], "not a JSON object"),
     "another stage": ({"iter": 1, "stage": "dreaming"}, "dreaming"),
     "no stage": ({"iter": 1}, "stage is None"),
     "no score": (evaluated(1, "lr", 1e-3, 11) | {"val_bpb": None}, "score"),
@@ -93,7 +93,7 @@ MALFORMED = {
     "no config": (evaluated(1, "lr", 1e-3, 11) | {"candidate_cfg": None}, "names no config"),
     "a nested config": (
         evaluated(1, "lr", 1e-3, 11) | {"candidate_cfg": {"lr": [1]}},
-        "no plain value",
+        "not a plain value",
     ),
     "metrics that are none": (evaluated(1, "lr", 1e-3, 11) | {"eval_metrics": []}, "eval_metrics"),
     "a metric that is no number": (

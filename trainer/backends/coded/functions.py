@@ -187,7 +187,7 @@ class State:
     def __setattr__(self, name: str, value: object) -> None:
         tensors: dict[str, Tensor] = vars(self)["_tensors"]
         if not isinstance(value, Tensor) or value.numel() > vars(self)["_like"].numel():
-            raise CodeFailed(f"state.{name} is no tensor as large as param at most; store one")
+            raise CodeFailed(f"state.{name} is not a tensor as large as param at most; store one")
         if name not in tensors and len(tensors) == MAX_STATES:
             raise CodeFailed(f"state has more than {MAX_STATES} tensors; remove state.{name}")
         tensors[name] = value.detach()

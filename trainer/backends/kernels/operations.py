@@ -45,8 +45,8 @@ def _has_kernels(tensor: Tensor) -> bool:
 def _form(kernels: str, tensor: Tensor) -> Any:
     """Return the module that implements these kernels for the tensor's device.
 
-    It imports Triton on first use, since Triton is no dependency of the package and takes a third
-    of a second to import.
+    It imports Triton on first use, since Triton is not a dependency of the package and takes a
+    third of a second to import.
     """
     if _has_kernels(tensor) and kernels not in _replaced:
         return importlib.import_module(f"trainer.backends.kernels.triton_{kernels}")
@@ -146,7 +146,7 @@ def loss_and_gradient_(
 ) -> Tensor:
     """Return ``loss_C``, fp32 nats, and overwrite the logits with ``scale`` times their gradient.
 
-    The columns after the vocabulary become 0, whatever they were.
+    The columns after the vocabulary become 0.
     """
     loss_C: Tensor = _form("cross_entropy", logits_CW).loss_and_gradient_(
         logits_CW, targets_C, vocab_size, scale

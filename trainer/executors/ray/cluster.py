@@ -157,7 +157,9 @@ class RayCluster(Closing):
         """
         machine = self.machines().get(seat.node)
         if machine is None:
-            raise LaneLost(f"node {seat.node} is gone; start Ray there again, or go on without it")
+            raise LaneLost(
+                f"node {seat.node} is gone; start Ray there again, or continue without it"
+            )
         self._keep_name(seat.node, machine)
         filled = order.model_copy(
             update={"token": secrets.token_hex(8), "share": seat.share, "shares": seat.shares}

@@ -199,7 +199,7 @@ class Remote:
         except ray.exceptions.RayError as error:
             raise LaneLost(f"lane {self._name} is gone ({_gist(error)})") from error
         if not isinstance(answer, bytes):
-            raise LaneLost(f"lane {self._name} answered something that is no bytes")
+            raise LaneLost(f"lane {self._name} answered with something other than bytes")
         return answer
 
     def end(self) -> None:
@@ -211,15 +211,15 @@ class Remote:
 def _knock(address: str) -> None:
     if not _ADDRESS.fullmatch(address):
         raise SettingsError(
-            f"{address!r} is no address of a Ray cluster; write it like ray:10.0.0.1:6379"
+            f"{address!r} is not an address of a Ray cluster; write it like ray:10.0.0.1:6379"
         )
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_S).close()
     except (OSError, OverflowError) as error:
         raise MachineryError(
-            f"no Ray cluster answers at {address} ({error}); on its head run `ray start --head`, or"
-            " name another address"
+            f"no Ray cluster answers at {address} ({error}); on its head run `ray start --head`, "
+            "or choose another address"
         ) from error
 
 
@@ -233,7 +233,7 @@ def _why_not(address: str | None, error: Exception) -> str:
         )
     if address is None:
         return (
-            f"this machine is no node of a Ray cluster ({_gist(error)}); start one with `ray"
+            f"this machine is not in a Ray cluster ({_gist(error)}); start one with `ray"
             " start --head`, or join one with `ray start --address HOST:PORT`"
         )
     return (

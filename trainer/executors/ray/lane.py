@@ -271,7 +271,7 @@ class _Trial:
             wrong = explain(error)
         if wrong:
             raise MachineryError(
-                f"what came back of trial {self._spec.trial_id} is no result of it ({wrong});"
+                f"the node's answer is not a result of trial {self._spec.trial_id} ({wrong});"
                 " install the same version of autoresearch on every machine"
             )
         self._files.write_result(result)

@@ -174,7 +174,7 @@ class NodeLane:
         shutil.rmtree(self._trial_dir, ignore_errors=True)
 
     def _piece(self, name: str, offset: int) -> bytes:
-        """Return a piece of a trial's file from ``offset`` on; empty if it is no regular file."""
+        """Return a piece of a trial's file from ``offset``; empty if it is not a regular file."""
         try:
             descriptor = open_regular(self._trial_dir / name, through_links=False)
         except OSError:

@@ -79,7 +79,7 @@ class Received:
     def __init__(self, sent: Path, home: Path, compiled: Path) -> None:
         """
         :param sent: the directory where Ray has put the files.
-        :param home: the lane's home directory, where nobody else writes.
+        :param home: the lane's home directory, where no other lane writes.
         :param compiled: the node's directory for code that trials compile.
         """
         self._sent = sent

@@ -133,14 +133,14 @@ class Progress(Frozen):
 def said(kind: type[Said], data: bytes, who: str) -> Said:
     """Parse a message from ``who`` as untrusted input.
 
-    :raises MachineryError: if it is no message of that kind.
+    :raises MachineryError: if it is not a message of that kind.
     """
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
         raise MachineryError(
-            f"what {who} said is no {kind.__name__} ({error.error_count()} faults); install the"
-            " same version of autoresearch on every machine"
+            f"the answer of {who} is not a {kind.__name__} ({error.error_count()} faults); install "
+            "the same version of autoresearch on every machine"
         ) from error
 
 

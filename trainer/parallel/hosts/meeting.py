@@ -101,7 +101,7 @@ def _address(name: str) -> str:
 def _place(names: tuple[str, ...], addresses: tuple[str, ...], this: str | None) -> int:
     if this is not None:
         if this not in names:
-            raise SettingsError(f"--this-host {this} is none of {', '.join(names)}; name one")
+            raise SettingsError(f"--this-host {this} is not one of {', '.join(names)}; name one")
         return names.index(this)
     ours = [place for place, address in enumerate(addresses) if _is_ours(address)]
     if len(ours) == 1:

@@ -27,7 +27,7 @@ class Watch:
     """Heartbeat thread of one worker, and its record in the scratch directory."""
 
     def __init__(self, hosts: Hosts, scratch: Path) -> None:
-        """Connect to the store as a separate client, whose waiting blocks nobody else.
+        """Connect to the store as a separate client, so that its waiting blocks no other thread.
 
         :raises RuntimeError: torch's, if the store is unreachable.
         """

@@ -44,7 +44,7 @@ def main(scratch: Path) -> int:
     """Meet the others, train every layout, measure the link."""
     die_with_parent(os.getppid())
     job = HostJob.model_validate_json((scratch / JOB_FILE).read_bytes())
-    # If the starting process is gone, nobody else ends a rank that waits for another.
+    # If the starting process is gone, nothing else ends a rank that waits for another.
     signal.setitimer(signal.ITIMER_REAL, job.job.deadline_s)
     watch: Watch | None = None
     try:
@@ -126,7 +126,8 @@ def _all_here(job: HostJob, store: TCPStore) -> None:
             if time.monotonic() > give_up_at:
                 names = ", ".join(hosts.names[place] for place in missing)
                 raise MeetingFailed(
-                    f"{names} did not come within {job.meet_s:g} s; start the same command there, "
+                    f"{names} did not connect within {job.meet_s:g} s; start the same command "
+                    "there, "
                     f"and see that it reaches {hosts.addresses[0]} port {hosts.port}"
                 )
             time.sleep(_ASK_S)
@@ -136,7 +137,8 @@ def _all_here(job: HostJob, store: TCPStore) -> None:
             _wait_for_readers(hosts.count, store)
     except RuntimeError as error:
         raise MeetingFailed(
-            f"the first host, {hosts.names[0]}, left before all had come; its own words say why"
+            f"the first host, {hosts.names[0]}, left before all were connected; its own output "
+            "says why"
         ) from error
     _refuse_unlike(job, reports)
 

@@ -45,7 +45,8 @@ def _of_database(source: Source) -> Reader:
     if tables >= mlflow_store.TABLES:
         return mlflow_store.read_database
     raise FormatError(
-        f"{source.path} is a SQLite database of neither Optuna nor MLflow; name another file"
+        f"{source.path} is a SQLite database, but neither Optuna's nor MLflow's; choose another "
+        "file"
     )
 
 

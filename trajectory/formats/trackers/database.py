@@ -52,5 +52,5 @@ def opened(source: Source) -> Iterator[Database]:
         except (sqlite3.Error, *_WRONG) as error:
             raise FormatError(
                 f"{source.path} cannot be read as a tracker's database ({str(error)[:200]!r}); "
-                "name another file, or restore it from a copy"
+                "choose another file, or restore it from a copy"
             ) from error

@@ -105,7 +105,7 @@ def read_journal(source: Source, wanted: Wanted) -> ForeignFile:
         try:
             apply(line.json_object())
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            skipped.skip(line, f"it is no operation of Optuna's journal ({error!r:.80})")
+            skipped.skip(line, f"it is not an operation of Optuna's journal ({error!r:.80})")
     study = studies[chosen(source, "studies", list(studies), wanted)]
     _refuse_unless_one(directions[study], source)
     file = foreign_file(FORMAT, source, [run for of, run in trials if of == study], Wanted())

@@ -2,7 +2,7 @@
 
 A tracker names neither the score nor the baseline. The score is the metric asked for, else the
 first known loss; lower is better. The baseline is the run named ``baseline``, else the first
-measured one. A seed is no part of a config, so that runs that differ in it alone show the noise.
+measured one. A seed is not a part of a config, so that runs that differ in it alone show the noise.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Its columns mix the run's facts, its config and its metrics, without saying which is which. A column
 is a metric if it is the score asked for, or its name has a slash, begins with an underscore, or
-holds a word such as ``loss``. Every other column that is no fact about the run is part of the
+holds a word such as ``loss``. Every other column that is not a fact about the run is part of the
 config.
 """
 
@@ -43,7 +43,7 @@ def recognises(lines: list[Line]) -> bool:
 def read(source: Source, wanted: Wanted) -> ForeignFile:
     """Read every run of the table, the oldest first.
 
-    :raises FormatError: if it is no CSV.
+    :raises FormatError: if it is not CSV.
     """
     text = source.data.decode("utf-8-sig", "replace")
     damaged = ForeignFile(format=FORMAT, measure="score")
@@ -51,7 +51,7 @@ def read(source: Source, wanted: Wanted) -> ForeignFile:
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     except csv.Error as error:
-        raise FormatError(f"{source.path} is no CSV ({error}); export the table again") from error
+        raise FormatError(f"{source.path} is not CSV ({error}); export the table again") from error
     header = [cell.strip() for cell in rows[0]]
     for number, cells in enumerate(rows[1:], start=2):
         if len(cells) == len(header):

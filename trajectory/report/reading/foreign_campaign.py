@@ -141,8 +141,9 @@ def _about(campaign: ImportedCampaign) -> About:
         measure=source.measure,
         facts=tuple(facts),
         caution=(
-            "Another tool measured this, and its file names no seeds: nothing is paired, what it "
-            "kept it kept by its own rule, and the noise is what repeated runs of a config show."
+            "Another tool measured this, and its file names no seeds: nothing is paired, the "
+            "other tool decided what to keep, and the noise is estimated from repeated runs of a "
+            "config."
         ),
         paired=False,
         pauses=sum(run.status == "paused" for run in campaign.runs),

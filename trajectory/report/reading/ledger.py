@@ -35,7 +35,7 @@ from trajectory.rows import (
 
 @dataclass(slots=True)
 class Workload:
-    """Usage of one kind of proposer, whatever came of its proposals. Its track record in the
+    """Usage of one kind of proposer, for kept and refused proposals alike. Its track record in the
     evidence lacks these numbers."""
 
     latency_s: float = 0.0

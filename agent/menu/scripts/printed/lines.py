@@ -148,7 +148,7 @@ def curve_printed(tree: ast.Module) -> Printed | None:
 def _score(
     label: str, hole: Hole, line: int, opening: str, inside: str
 ) -> tuple[tuple[int, ...], Printed] | None:
-    """Return a figure with its rank, lower first; None for a value that is no figure.
+    """Return a figure with its rank, lower first; None for a value that is not a figure.
 
     :param opening: the text before the first value of its line.
     :param inside: the word that makes the function around it one that evaluates.

@@ -52,7 +52,7 @@ def test_every_point_is_counted_and_nothing_is_written(run: Run, tmp_path: Path)
         (("--backend", "megatron"), "--backend megatron cannot be counted"),
         (("--compile",), "--compile cannot be counted"),
         (("--on", "abacus"), "no device is described as 'abacus'"),
-        (("--on", "gb10,x=1"), "'x=1' is no rate of a device"),
+        (("--on", "gb10,x=1"), "'x=1' is not a rate of a device"),
     ],
 )
 def test_what_cannot_be_counted_is_one_sentence(
