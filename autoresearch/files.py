@@ -110,7 +110,7 @@ _FULL_BYTES = 1 << 20
 
 
 @contextmanager
-def naming_a_full_disk(directory: Path) -> Iterator[None]:
+def naming_full_disk(directory: Path) -> Iterator[None]:
     """Add the full disk's mount point to a MachineryError if the disk under ``directory`` is full.
 
     :raises MachineryError: for a MachineryError within.

@@ -24,7 +24,7 @@ def main(
 ) -> None:
     """Train the config in SPEC, score it, and write result.json."""
     # Torch takes a second; --help does not.
-    from trainer.training.child import refused_by_the_system, run_trial  # noqa: PLC0415
+    from trainer.training.child import refused_by_system, run_trial  # noqa: PLC0415
 
     try:
         trial_dir = _directory(spec.parent if out is None else out)
@@ -33,7 +33,7 @@ def main(
         try:
             replace_file(trial_dir / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
         except OSError as error:
-            raise refused_by_the_system(error, trial_dir) from error
+            raise refused_by_system(error, trial_dir) from error
     except AutoresearchError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

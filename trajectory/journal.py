@@ -85,14 +85,14 @@ class Journal(Closing):
         """
         line = dump_row(row).encode() + b"\n"
         try:
-            self._take_back_what_failed()
+            self._undo_failed_append()
             self._expect_no_other_writer()
             self._failed = True
             _write_all(self._descriptor, line)
             os.fsync(self._descriptor)
         except OSError as error:
             with suppress(OSError):  # the next append tries again
-                self._take_back_what_failed()
+                self._undo_failed_append()
             raise _machinery("append to", self.path, error) from error
         self._failed = False
         self.end += len(line)
@@ -104,7 +104,7 @@ class Journal(Closing):
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _take_back_what_failed(self) -> None:
+    def _undo_failed_append(self) -> None:
         if self._failed:
             os.ftruncate(self._descriptor, self.end)
             self._failed = False
@@ -134,7 +134,7 @@ class Journal(Closing):
             return size + 1
         whole = not last or _is_json(last)
         cut = end if whole else start
-        self._expect_a_row_before(cut)
+        self._expect_row_before(cut)
         copy = _save_torn(self.path, _read_at(self._descriptor, cut, size - cut))
         os.ftruncate(self._descriptor, cut)
         os.fsync(self._descriptor)
@@ -145,7 +145,7 @@ class Journal(Closing):
         )
         return cut
 
-    def _expect_a_row_before(self, end: int) -> None:
+    def _expect_row_before(self, end: int) -> None:
         """Check that a complete row ends at ``end``.
 
         :raises JournalError: if more than one line is torn, which a power failure cannot explain.

@@ -71,7 +71,7 @@ RuleValues: TypeAlias = Annotated[
 them."""
 
 
-def with_rules_as_one(said: Mapping[str, Any]) -> dict[str, Any]:
+def group_rules(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return a decision's fields with its rules collected under ``rules``, from a row that has one
     field per rule."""
     if "rules" in said:
@@ -81,7 +81,7 @@ def with_rules_as_one(said: Mapping[str, Any]) -> dict[str, Any]:
     return {"rules": {name: said.get(name) for name in _NAMES}} | others
 
 
-def with_rules_by_name(decision: Mapping[str, Any]) -> dict[str, Any]:
+def ungroup_rules(decision: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a decision's row, in their order, with one field per rule."""
     row: dict[str, Any] = {}
     for name, value in decision.items():

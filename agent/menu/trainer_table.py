@@ -79,7 +79,7 @@ class TrainerTable(Frozen):
     """Command that scores what the first left behind."""
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Self:
+    def _check_combination(self) -> Self:
         self._check_score()
         self._check_environment()
         if self.edits and self.set_by != "edit":

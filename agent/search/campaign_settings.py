@@ -30,7 +30,7 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
     :raises SettingsError: naming the setting that is invalid.
     """
     if menu.trainer is not None:
-        _refuse_what_it_has_not(chosen, menu.trainer)
+        _refuse_unsupported(chosen, menu.trainer)
     defaults = {
         name if name in CampaignSettings.model_fields else f"trial_{name}": value
         for name, value in menu.campaign
@@ -46,7 +46,7 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
     return settings
 
 
-def _refuse_what_it_has_not(chosen: Mapping[str, Any], trainer: TrainerTable) -> None:
+def _refuse_unsupported(chosen: Mapping[str, Any], trainer: TrainerTable) -> None:
     """
     :raises SettingsError: if the options include some that only the built-in trainer has.
     """
@@ -124,7 +124,7 @@ def resumed_settings(
     path = directory / SETTINGS_FILE
     is_kept = path.exists()
     read = CampaignSettings.from_toml(path) if is_kept else _settings_of(row, chosen)
-    kept = _with_its_own_rules(read, row)
+    kept = _with_recorded_rules(read, row)
     asked = _validated(dict(kept) | dict(chosen) | {"menu": kept.menu})
     on_cores = kept.device == "cpu" and is_kept
     by_clock = kept.budget.unit == "seconds"
@@ -171,7 +171,7 @@ def keep_lanes(directory: Path, lanes: int) -> None:
         replace_file(path, "\n".join([*others, f"lanes = {lanes}"]) + "\n", durable=True)
 
 
-def _with_its_own_rules(kept: CampaignSettings, row: CampaignRow) -> CampaignSettings:
+def _with_recorded_rules(kept: CampaignSettings, row: CampaignRow) -> CampaignSettings:
     """Return the settings with the rules that the campaign began with, from campaign.toml or else
     the first row."""
     unsaid = Rules.model_fields.keys() - kept.model_fields_set

@@ -155,7 +155,7 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
     )
 
     @model_validator(mode="after")
-    def _it_can_be_written(self) -> Self:
+    def _check_utf8(self) -> Self:
         for name, value in self:
             if isinstance(value, str) and not is_utf8(value):
                 raise ValueError(
@@ -165,7 +165,7 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         return self
 
     @model_validator(mode="after")
-    def _its_end_is_known(self) -> Self:
+    def _check_last_step_known(self) -> Self:
         by_clock = self.budget.unit == "seconds"
         if by_clock and (self.cooldown_steps or (self.average and self.average.form == "lawa")):
             raise ValueError(

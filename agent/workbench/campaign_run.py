@@ -97,7 +97,7 @@ def run_campaign(
         priors=known,
     )
     with (
-        _telling_what_stops_it(notifier, directory, console),
+        _notify_on_error(notifier, directory, console),
         Session.opened(directory, settings, menu, console) as session,
     ):
         rails.memory = session.memory.model
@@ -119,7 +119,7 @@ def run_campaign(
 
 
 @contextmanager
-def _telling_what_stops_it(notifier: Notifier, directory: Path, console: Console) -> Iterator[None]:
+def _notify_on_error(notifier: Notifier, directory: Path, console: Console) -> Iterator[None]:
     """Send a notice of the error that ends the session, which by then names a full disk, and wait
     for the notices under way."""
     try:

@@ -165,9 +165,9 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
             raise SpecError(
                 f"there is no {script} in {directory}; correct the command, or directory"
             )
-    _refuse_in_a_folder(table)
+    _refuse_nested_script(table)
     program = find_program(table.command[0], directory)
-    _refuse_what_no_fork_can(table, program)
+    _refuse_unforkable(table, program)
     reads = [(directory / Path(text).expanduser()).absolute() for text in table.reads]
     for path in reads:
         refuse_home(path.resolve(), "a path that the menu reads")
@@ -204,7 +204,7 @@ def _check_of(table: CheckTable, directory: Path) -> Check:
     return Check(argv=(str(program), *table.command[1:]), programs=programs, score=table.rule)
 
 
-def _refuse_in_a_folder(table: TrainerTable) -> None:
+def _refuse_nested_script(table: TrainerTable) -> None:
     """
     :raises SpecError: if an edited copy could not replace the script.
     """
@@ -217,7 +217,7 @@ def _refuse_in_a_folder(table: TrainerTable) -> None:
         )
 
 
-def _refuse_what_no_fork_can(table: TrainerTable, program: Path) -> None:
+def _refuse_unforkable(table: TrainerTable, program: Path) -> None:
     """
     :raises SpecError: if the script's function would be called by another Python than the command
         names, or a module to preload does not exist.

@@ -24,13 +24,13 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
+from agent.workbench.lanes.lanes_file import LanesFileWriter, remove_lanes_file
 from agent.workbench.lanes.opening import LaneOpening, OpenLanes
-from agent.workbench.lanes.telling import LaneTeller, tell_no_more
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
 from autoresearch.errors import CampaignError
-from autoresearch.files import naming_a_full_disk
+from autoresearch.files import naming_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
@@ -72,7 +72,7 @@ class Session:
         screen.outlive()
         stop = StopRequest()
         with interruptible(console), ExitStack() as resources:
-            resources.enter_context(naming_a_full_disk(directory))
+            resources.enter_context(naming_full_disk(directory))
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
             opening = LaneOpening(
@@ -87,8 +87,8 @@ class Session:
             campaign = resources.enter_context(_campaign(directory, lanes, menu, own))
             lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
-            tell_no_more(directory)
-            resources.callback(tell_no_more, directory)
+            remove_lanes_file(directory)
+            resources.callback(remove_lanes_file, directory)
             telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
             sampler = resources.enter_context(_sampler(telemetry, directory, console))
             metered = lanes.here and executor.places == 1
@@ -108,7 +108,7 @@ class Session:
         """Return the runner of the campaign's trials."""
         directory, lanes = self.campaign.directory, self.executor.places
         if lanes > 1:
-            watcher = LaneTeller(watcher, directory, lanes)
+            watcher = LanesFileWriter(watcher, directory, lanes)
         return TrialRunner(
             directory / TRIALS_DIR,
             self.campaign.trial_spec,

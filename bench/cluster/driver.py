@@ -97,6 +97,6 @@ def _last_line(said: str) -> str:
     return lines[-1][:300] if lines else "nothing"
 
 
-def keep_what_was_said(driver_home: Path, into: Path) -> None:
+def keep_output(driver_home: Path, into: Path) -> None:
     """Copy the driver's output, to find the cause of a fault."""
     into.write_bytes((driver_home / "said").read_bytes())

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.values import Frozen
-from bench.cluster.driver import Driver, keep_what_was_said
+from bench.cluster.driver import Driver, keep_output
 from bench.cluster.victims import Victims
 from bench.figure import Figure
 from tests.support.accounts import index_faults, rest_faults, row_faults
@@ -173,7 +173,7 @@ class _Night:
             faults=tuple(faults),
         )
         if faults:
-            keep_what_was_said(self._toy.home, self._kept.with_name(f"said-{one.number}"))
+            keep_output(self._toy.home, self._kept.with_name(f"said-{one.number}"))
         self.done.append(one)
         with self._kept.open("a") as file:
             file.write(one.model_dump_json() + "\n")

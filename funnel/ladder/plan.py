@@ -110,11 +110,11 @@ class Planner:
                 "--hours, or fewer --rungs or --tokens-per-param"
             )
         high = max(low, math.log(self._most_params))
-        if self._can_be_had(high, limit_s):
+        if self._is_feasible(high, limit_s):
             return round(math.exp(high))
         while high - low > 1e-2:
             middle = (low + high) / 2
-            low, high = (middle, high) if self._can_be_had(middle, limit_s) else (low, middle)
+            low, high = (middle, high) if self._is_feasible(middle, limit_s) else (low, middle)
         return round(math.exp(low))
 
     @property
@@ -122,7 +122,7 @@ class Planner:
         """Parameters of the largest rung for which the corpus is long enough."""
         return EPOCHS * self.corpus_tokens / self.asked.tokens_per_param
 
-    def _can_be_had(self, log_largest: float, limit_s: float) -> bool:
+    def _is_feasible(self, log_largest: float, limit_s: float) -> bool:
         """Return whether a ladder up to this size fits the time and the memory, and has shapes."""
         largest = math.exp(log_largest)
         flops = 6 * largest * self.asked.tokens_per_param * largest

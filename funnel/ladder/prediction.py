@@ -99,7 +99,7 @@ def read_prediction(
     """
     made = log.prediction_of(plan)
     if made is None:
-        _refuse_a_named_one(log, plan)
+        _refuse_second_prediction(log, plan)
         return None
     row, before = made
     _check(log, plan, row, before)
@@ -111,7 +111,7 @@ def read_prediction(
     return PredictedRung(sha256=row.sha256, at=row.at, outcomes=tuple(outcomes))
 
 
-def _refuse_a_named_one(log: LadderLog, plan: LadderPlanRow) -> None:
+def _refuse_second_prediction(log: LadderLog, plan: LadderPlanRow) -> None:
     for run in log.runs:
         if run.plan_sha256 == plan.sha256 and run.prediction_sha256 is not None:
             raise JournalError(

@@ -30,7 +30,7 @@ from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.phases import PhasePlan, plan_phases
 from funnel.plan.projection import LrRule
-from funnel.plan.recipe import Carrying, Recipe, carried_and_laid_out, departures_from, make_recipes
+from funnel.plan.recipe import Carrying, Recipe, carried_recipe, departures_from, make_recipes
 from funnel.plan.risks import risks
 from funnel.plan.running.operations import Terms
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
@@ -160,7 +160,7 @@ def _booking(
     carrying: Carrying,
 ) -> Booking:
     """Return the booking at the speed of the winner's layout."""
-    projection, _, memory = carried_and_laid_out(
+    projection, _, memory = carried_recipe(
         case.candidates[0], target, cluster, carrying, wishes.measured
     )
     fp8 = launch_precision(projection) == "fp8"

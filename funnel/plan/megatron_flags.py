@@ -104,7 +104,7 @@ def megatron_flags(
 
     :raises TargetError: if Megatron-LM has no flags for the recipe.
     """
-    _refuse_what_has_no_flag(projection)
+    _refuse_without_flag(projection)
     return (
         FlagGroup(name="MODEL", flags=_model(projection)),
         FlagGroup(name="INIT", flags=_init(projection)),
@@ -116,7 +116,7 @@ def megatron_flags(
     )
 
 
-def _refuse_what_has_no_flag(projection: Projection) -> None:
+def _refuse_without_flag(projection: Projection) -> None:
     """Refuse a recipe that Megatron-LM's flags cannot express.
 
     :raises TargetError: if there is such a part.

@@ -193,7 +193,7 @@ def _recipe(
     booking: Booking,
     carrying: Carrying,
 ) -> Recipe:
-    projection, uses, memory = carried_and_laid_out(
+    projection, uses, memory = carried_recipe(
         candidate, booking.target, booking.cluster, carrying, booking.measured
     )
     # The batch before the layout rounds it.
@@ -230,7 +230,7 @@ def _recipe(
     )
 
 
-def carried_and_laid_out(
+def carried_recipe(
     candidate: Candidate,
     target: TargetArchitecture,
     cluster: Cluster,

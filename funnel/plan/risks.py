@@ -200,7 +200,7 @@ def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[st
             "there is no runner-up: one finalist is left; autoresearch stress --top 3 looks for "
             "more"
         )
-    yield from _doubts_of_the_search(case)
+    yield from _search_risks(case)
     if forecast.ladder is not None and (other := list(departures_from(RULES, winner))):
         yield (
             "the forecast's law is of rungs to which the recipe was carried otherwise than to the "
@@ -225,7 +225,7 @@ def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[st
         )
 
 
-def _doubts_of_the_search(case: LaunchCase) -> Iterator[str]:
+def _search_risks(case: LaunchCase) -> Iterator[str]:
     """Yield doubts that the winner beats the baseline, and that the ranking beats chance."""
     best = case.candidates[0].standing
     if best.stderr is None:

@@ -78,7 +78,7 @@ class TargetArchitecture(Frozen):
     """Rule that sets the tokens per step."""
 
     @model_validator(mode="after")
-    def _is_what_it_says(self) -> Self:
+    def _check_consistency(self) -> Self:
         problem = self._shape_problem() or self._count_problem()
         if problem := problem or phases_problem(
             self.phases, seq_len=self.seq_len, positions=self.positions

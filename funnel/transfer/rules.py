@@ -34,7 +34,7 @@ class RuleChoice(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _depth_that_can_be_had(cls, given: Any) -> Any:
+    def _default_depth(cls, given: Any) -> Any:
         """Set the default of ``depth``.
 
         The project's own trainer has multipliers on residual branches; a launcher has none.

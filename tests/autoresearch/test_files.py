@@ -18,7 +18,7 @@ import pytest
 
 from autoresearch.errors import MachineryError
 from autoresearch.files import (
-    naming_a_full_disk,
+    naming_full_disk,
     replace_file,
     replacing,
     sweep,
@@ -239,6 +239,6 @@ def test_what_is_no_directory_cannot_be_seen_onto_the_disk(tmp_path: Path) -> No
 def test_a_full_disk_is_named_and_one_with_room_is_not(tmp_path: Path) -> None:
     """The file system /proc has no free block, and it is a mount of its own."""
     for directory, names in ((Path("/proc/self"), True), (tmp_path, False)):
-        with pytest.raises(MachineryError) as refused, naming_a_full_disk(directory):
+        with pytest.raises(MachineryError) as refused, naming_full_disk(directory):
             raise MachineryError("a trial could not be run")
         assert ("mounted at /proc," in str(refused.value)) is names

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.accounts import nothing_is_amiss
+from tests.support.accounts import check_campaign_complete
 from tests.support.campaigns import Toy, killed_after
 from tests.support.ray_clusters import LocalCluster
 from tests.support.waiting import wait_until
@@ -98,7 +98,7 @@ def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_i
     assert running.returncode == 130, output
     assert "raylet" not in output, "Ray's own words are for nobody"
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
-    nothing_is_amiss(toy, done(toy))
+    check_campaign_complete(toy, done(toy))
 
 
 def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
@@ -114,7 +114,7 @@ def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
     wait_until(lambda: cluster.trial_processes() == [])
     cluster.begin_anew()
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
-    nothing_is_amiss(toy, done(toy))
+    check_campaign_complete(toy, done(toy))
 
 
 def test_a_machine_s_own_trials_and_a_node_s_are_the_same_to_the_bit(

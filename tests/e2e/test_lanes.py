@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.accounts import nothing_is_amiss
+from tests.support.accounts import check_campaign_complete
 from tests.support.campaigns import Toy
 from tests.support.in_process import run_here
 from tests.support.waiting import wait_for_all_gone, wait_until
@@ -61,7 +61,7 @@ def test_each_lane_has_cores_of_its_own_and_rows_say_which_ran_what(toy: Toy) ->
     wait_until(lambda: [len(set(one)) for one in _disjoint(running.pid)] == [each, each])
     output, _ = running.communicate()
     assert running.returncode == 0, output
-    nothing_is_amiss(toy, 6)
+    check_campaign_complete(toy, 6)
     places = [trial["place"] for row in toy.iterations() for trial in row["trials"]]
     assert {place["lane"] for place in places} == {"0", "1"}
     assert {row["lanes"] for row in toy.iterations()} == {2}
@@ -94,7 +94,7 @@ def test_killed_with_several_in_flight_nothing_is_lost_or_counted_twice(toy: Toy
     final = toy.loop(iterations + 4, "--lanes=2")
     assert final.returncode == 0, final.stderr
     assert in_flight(toy) == 0
-    nothing_is_amiss(toy, iterations + 4)
+    check_campaign_complete(toy, iterations + 4)
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_one_signal_finishes_what_runs_and_the_next_sitting_goes_on_with_it(toy:
     assert all((trial / "result.json").exists() for trial in trials), "a trial was cut short"
     done = len(toy.iterations())
     assert toy.loop(done + 4, "--lanes=2").returncode == 0
-    nothing_is_amiss(toy, done + 4)
+    check_campaign_complete(toy, done + 4)
     assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
 
 
@@ -136,7 +136,7 @@ def test_a_fork_server_that_dies_costs_no_trial(toy: Toy) -> None:
     server.kill()
     output, _ = running.communicate()
     assert running.returncode == 0, output
-    nothing_is_amiss(toy, 2)
+    check_campaign_complete(toy, 2)
     assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
 
 

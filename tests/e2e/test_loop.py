@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.accounts import nothing_is_amiss
+from tests.support.accounts import check_campaign_complete
 from tests.support.campaigns import Toy, killed_after
 from tests.support.in_process import run_here
 from tests.support.openai_server import OpenAIServer, hangs
@@ -201,7 +201,7 @@ def test_killed_at_each_stage_nothing_is_lost_or_counted_twice(toy: Toy) -> None
     assert final.returncode == 0, final.stderr
     numbers = [row["iter"] for row in toy.iterations()]
     assert numbers == sorted(numbers)
-    nothing_is_amiss(toy, iterations + 1)
+    check_campaign_complete(toy, iterations + 1)
 
 
 @pytest.mark.slow

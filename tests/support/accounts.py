@@ -86,7 +86,7 @@ def rest_faults(campaign: Path, where: str | Path | None = None) -> list[str]:
     return [*row_faults(rows), *(fault for fault, is_so in faults.items() if is_so)]
 
 
-def nothing_is_amiss(toy: Toy, iterations: int) -> None:
+def check_campaign_complete(toy: Toy, iterations: int) -> None:
     """Check that a stopped campaign is complete: its iterations, its trials and its index.
 
     Iterations run up to this one, each trial is in one row, and ``reindex`` yields an equal index.

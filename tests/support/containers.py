@@ -60,10 +60,10 @@ def why_not(directory: Path) -> str | None:
     room_gb = shutil.disk_usage(directory).free / 1e9
     if room_gb < ROOM_GB:
         return f"{directory} has {room_gb:.0f} GB free, and {ROOM_GB} GB are needed"
-    return _what_the_kernel_refuses(directory)
+    return _kernel_refusal(directory)
 
 
-def _what_the_kernel_refuses(directory: Path) -> str | None:
+def _kernel_refusal(directory: Path) -> str | None:
     """Return what root may not do here, as in most containers: mounts, networks, firewall rules."""
     alone = ["unshare", "--mount", "--net", "--propagation=private"]
     tried = subprocess.run(

@@ -426,7 +426,7 @@ def leave_everything(trial_dir: Path, lines: list[str], printed: str, text: str)
     leave_result(trial_dir, text)
 
 
-def leave_result_and_go_on(trial_dir: Path, text: str, then: str, given: dict[str, Any]) -> None:
+def leave_result_and_continue(trial_dir: Path, text: str, then: str, given: dict[str, Any]) -> None:
     """Report a result, leave one as a file too, and then make another attack."""
     leave_result(trial_dir, text)
     (trial_dir / "result.json").write_text(text)

@@ -1,4 +1,4 @@
-"""Make the attacks of :mod:`tests.support.hostile` and :mod:`tests.support.doors` in a script.
+"""Attack from a script, with :mod:`tests.support.hostile` and :mod:`tests.support.kernel_attacks`.
 
 A trial runs it as its command: ``python hostile_command.py OUT``.
 """
@@ -16,10 +16,10 @@ def main() -> None:
     # OUT lies among the trial's temporary files; the attacks use the trial's directory.
     trial_dir = Path(sys.argv[1]).parent.parent
     sys.path.insert(0, str(ROOT))
-    from tests.support import doors, hostile
+    from tests.support import hostile, kernel_attacks
 
     os.chdir(trial_dir)
-    assert doors.ENTRY  # its attacks are among those that can be requested
+    assert kernel_attacks.ENTRY  # its attacks are among those that can be requested
     hostile.strike(trial_dir)
 
 

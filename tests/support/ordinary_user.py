@@ -13,15 +13,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support import doors, hostile
+from tests.support import hostile, kernel_attacks
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.libc import check, libc
 from trainer.isolation.kernel.sandbox import Layers
 
 ON_A_PROCESS = (
-    *(doors.limit_processor_time, doors.set_priority, doors.set_affinity, doors.set_scheduler),
-    *(doors.set_io_priority, doors.set_scheduling_parameters, doors.set_scheduling_attributes),
+    *(
+        kernel_attacks.limit_processor_time,
+        kernel_attacks.set_priority,
+        kernel_attacks.set_affinity,
+        kernel_attacks.set_scheduler,
+    ),
+    *(
+        kernel_attacks.set_io_priority,
+        kernel_attacks.set_scheduling_parameters,
+        kernel_attacks.set_scheduling_attributes,
+    ),
 )
 _PR_SET_KEEPCAPS, _PR_CAP_AMBIENT, _RAISE = 8, 47, 2
 _CAP_DAC_READ_SEARCH = 2
@@ -48,9 +57,15 @@ def main() -> None:
     become(uid)
     layers = Layers.detect() if sys.argv[3] == "confined" else Layers(0, seccomp=False)
     got: dict[str, Any] = {}
-    with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+    with LocalExecutor(
+        entry=kernel_attacks.ENTRY, layers=layers, allow_unsandboxed=True
+    ) as executor:
         # The first attack comes while all priorities are equal, since none may be raised.
-        for attack in (doors.set_priority_of_user, hostile.tell_capabilities, *ON_A_PROCESS):
+        for attack in (
+            kernel_attacks.set_priority_of_user,
+            hostile.tell_capabilities,
+            *ON_A_PROCESS,
+        ):
             which = {"pid": os.getpid()} if attack in ON_A_PROCESS else {}
             trial_dir = hostile.arm(trials / attack.__name__, attack, **which)
             executor.run(trial_spec(), trial_dir)

@@ -104,7 +104,7 @@ class Plan:
         """Return the journal's rows."""
         return list(read_rows(self.campaign.directory / "trajectory.jsonl"))
 
-    def nothing_was_dropped(self) -> None:
+    def check_no_trial_lost(self) -> None:
         """Check that every trial on disk is in exactly one row."""
         rows = self.rows()
         told = [row.trial.trial_id for row in rows if hasattr(row, "trial")]

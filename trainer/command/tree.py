@@ -112,7 +112,7 @@ class _Packing:
         path = str(self.reach.listed / entry.name)
         if path in self.reach.closed or Path(path).name == _COMPILED:
             return None
-        _refuse_no_text(entry.name)
+        _refuse_invalid_utf8(entry.name)
         if path in self.declared:
             entry.type, entry.linkname, entry.size = tarfile.SYMTYPE, self.declared[path], 0
         elif entry.issym():
@@ -163,7 +163,7 @@ class _Packing:
         )
 
 
-def _refuse_no_text(name: str) -> None:
+def _refuse_invalid_utf8(name: str) -> None:
     """
     :raises SpecError: if a name is not valid UTF-8 and so cannot be sent.
     """

@@ -56,7 +56,7 @@ class CompareSettings(Frozen):
     limits: Limits = Limits()
 
     @model_validator(mode="after")
-    def _something_is_counted(self) -> CompareSettings:
+    def _check_steps_left(self) -> CompareSettings:
         if self.warmup >= self.steps:
             raise ValueError(
                 f"{self.warmup} of {self.steps} steps are warm-up, which leaves none to count"

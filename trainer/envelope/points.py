@@ -51,7 +51,7 @@ class EnvelopeSettings(Frozen):
     """Limit of a trial's resident memory."""
 
     @model_validator(mode="after")
-    def _something_is_counted(self) -> Self:
+    def _check_steps_left(self) -> Self:
         if self.warmup >= self.steps:
             raise ValueError(
                 f"{self.warmup} of {self.steps} steps are warm-up, which leaves none to count"
@@ -89,7 +89,7 @@ class EnvelopePoint(Frozen):
     """Seconds from the request to the result, start-up included."""
 
     @model_validator(mode="after")
-    def _ok_is_measured(self) -> Self:
+    def _check_status_fields(self) -> Self:
         measured = (self.step_ms, self.tokens_per_s, self.peak_mem_gib, self.params)
         if self.status == "ok" and None in measured:
             raise ValueError("a point that is ok has its numbers")

@@ -71,7 +71,7 @@ def judge(spec: TrialSpec, files: TrialFiles, ending: Ending) -> Measured | Tria
     result, garbage = _reported(spec, files, ending)
     if result is None:
         _raise_if_driver_broke(spec, ending)
-        _raise_if_it_died_early(spec, files, ending)
+        _raise_if_died_early(spec, files, ending)
         status, message = _failure(spec, files, ending, garbage)
         logged = files.curve.last
         result = TrialFailed(
@@ -120,7 +120,7 @@ def _raise_if_driver_broke(spec: TrialSpec, ending: Ending) -> None:
     raise MachineryError(f"CUDA did not start on {spec.device} ({how}): {CRASHED}")
 
 
-def _raise_if_it_died_early(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:
+def _raise_if_died_early(spec: TrialSpec, files: TrialFiles, ending: Ending) -> None:
     """Raise if a GPU library crashed before the first step, which does not depend on the config.
     SIGKILL is excluded: it may come from the out-of-memory killer."""
     number = ending.ended.signal

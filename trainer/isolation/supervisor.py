@@ -189,7 +189,7 @@ class _Watch:
             self.time = TrialTime(self._spec.limits.wall_s)
             self._attend()
         except ServerDied:
-            self._end_what_was_seen()
+            self._kill_last_seen()
             raise MachineryError(
                 f"the fork server died ({self._server.last_words()}) during trial"
                 f" {self._spec.trial_id}; run the trial again"
@@ -324,10 +324,10 @@ class _Watch:
             if waited_s > _OVERDUE_S and is_stopped(self._server.pid):
                 break
         self._server.kill()
-        self._end_what_was_seen()
+        self._kill_last_seen()
         self._ended = Ended(signal=signal.SIGKILL)
 
-    def _end_what_was_seen(self) -> None:
+    def _kill_last_seen(self) -> None:
         """Kill, without a server, the trial and its descendants of the last poll, or all in its
         cgroup."""
         if self._group is not None:

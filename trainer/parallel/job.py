@@ -73,7 +73,7 @@ class ParallelJob(Frozen):
         if len({layout.world_size for layout in self.layouts}) != 1:
             raise ValueError("the layouts of one job need as many ranks each")
         for layout in self.layouts:
-            _refuse_what_does_not_divide(self.config, layout)
+            _refuse_indivisible(self.config, layout)
         return self
 
     @property
@@ -106,7 +106,7 @@ def failure_file(scratch: Path, rank: int) -> Path:
     return scratch / f"failed-{rank}.json"
 
 
-def _refuse_what_does_not_divide(config: Config, layout: Layout) -> None:
+def _refuse_indivisible(config: Config, layout: Layout) -> None:
     if config.code:
         raise ValueError(f"the ranks cannot run {', '.join(config.code)}; leave them empty")
     shares = (

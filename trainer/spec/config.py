@@ -219,7 +219,7 @@ class Config(_WithCode):
         return self
 
     @model_serializer(mode="wrap")
-    def _as_older_versions_wrote_it(
+    def _read_older_form(
         self, dump: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, Scalar | None]:
         """Omit a later field from JSON if it has its default, so that older rows are written back

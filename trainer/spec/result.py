@@ -211,9 +211,7 @@ class Place(Frozen):
     """Kind of device, like ``NVIDIA GB10``; None, and omitted from rows: the campaign's own."""
 
     @model_serializer(mode="wrap")
-    def _without_what_is_the_campaigns(
-        self, write: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
+    def _omit_campaign_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {name: value for name, value in write(self).items() if value is not None}
 
     def __str__(self) -> str:

@@ -174,7 +174,7 @@ class TrialSpec(RunSchedule):
         return self.compile_cache if uses_one else None
 
     @model_validator(mode="after")
-    def _its_end_is_known(self) -> Self:
+    def _check_last_step_known(self) -> Self:
         """Refuse settings that need a known last step if the budget has none."""
         steps = self.steps
         if steps is None:
@@ -209,7 +209,7 @@ class TrialSpec(RunSchedule):
         return self
 
     @model_validator(mode="after")
-    def _has_what_its_backend_has(self) -> Self:
+    def _check_backend_options(self) -> Self:
         for name in ("compile", "cudnn_attention"):
             if getattr(self, name) and self.backend != "torch":
                 raise ValueError(f"{name} is for the torch backend, not {self.backend}")

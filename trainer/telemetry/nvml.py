@@ -72,7 +72,7 @@ class NvmlTelemetry:
         self._probe()
         missing = [name for name, queries in self._queries.items() if not queries]
         answers = f"; does not answer {', '.join(missing)}" if missing else ""
-        unified = "; memory is the machine's" if self._memory_is_the_machines() else ""
+        unified = "; memory is the machine's" if self._has_unified_memory() else ""
         self.description = f"NVML, {self._name()}{unified}{answers}{caveat}"
 
     def sample(self) -> Sample:
@@ -173,7 +173,7 @@ class NvmlTelemetry:
             except TelemetryLost:
                 queries.clear()
 
-    def _memory_is_the_machines(self) -> bool:
+    def _has_unified_memory(self) -> bool:
         return self._queries["memory"] == [machine_memory_gib]
 
     def _name(self) -> str:

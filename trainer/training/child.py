@@ -59,10 +59,10 @@ def run_trial(
             return _classified(spec, trial_dir, born, score_apart)
         return _classified(spec, trial_dir, born, _measure)
     except OSError as error:
-        raise refused_by_the_system(error, trial_dir) from error
+        raise refused_by_system(error, trial_dir) from error
 
 
-def refused_by_the_system(error: OSError, trial_dir: Path) -> MachineryError:
+def refused_by_system(error: OSError, trial_dir: Path) -> MachineryError:
     """Return the error for an operation that the system refused, with its path if known."""
     if not trial_dir.is_dir():
         return MachineryError(

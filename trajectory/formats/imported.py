@@ -125,7 +125,7 @@ def import_campaign(path: Path, directory: Path, wanted: Wanted = _NO_WISH) -> P
     _refuse_unless_new(directory)
     source = _source(path)
     recognised = _recognise(source)
-    with _whole_or_not_at_all(directory) as folder:
+    with _atomic_directory(directory) as folder:
         if recognised == "imported":
             provenance, _ = _read_lines(source)
             (folder / IMPORTED_FILE).write_bytes(source.data)
@@ -292,7 +292,7 @@ def _refuse_unless_new(directory: Path) -> None:
 
 
 @contextmanager
-def _whole_or_not_at_all(directory: Path) -> Iterator[Path]:
+def _atomic_directory(directory: Path) -> Iterator[Path]:
     """Yield a temporary folder that is renamed to ``directory`` on success."""
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)

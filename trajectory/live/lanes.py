@@ -23,7 +23,7 @@ from trajectory.rows import Role
 MAX_BYTES = 1 << 20
 
 
-class LaneSaid(Frozen):
+class LaneStatus(Frozen):
     """A lane, and the trial on it, if any."""
 
     lane: str
@@ -36,7 +36,7 @@ class LanesNow(Frozen):
 
     lanes: PositiveInt
     """Trials that can run at the same time."""
-    said: tuple[LaneSaid, ...]
+    said: tuple[LaneStatus, ...]
     """Lanes that have had a trial so far, by name."""
     waiting: NonNegativeInt
     """Trials that wait for a lane."""

@@ -36,7 +36,7 @@ from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
 from trajectory.rows.protocol import EvaluationProtocol
 from trajectory.rows.schema import SCHEMA, upgraded
 from trajectory.rows.trial import TrialRecord
-from trajectory.rules import RuleValues, with_rules_as_one, with_rules_by_name
+from trajectory.rules import RuleValues, group_rules, ungroup_rules
 
 
 class Decision(Frozen):
@@ -76,12 +76,12 @@ class Decision(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _rules_are_one_value(cls, said: Any) -> Any:
-        return with_rules_as_one(said) if isinstance(said, dict) else said
+    def _group_rules(cls, said: Any) -> Any:
+        return group_rules(said) if isinstance(said, dict) else said
 
     @model_serializer(mode="wrap")
-    def _rules_by_name(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return with_rules_by_name(write(self))
+    def _ungroup_rules(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return ungroup_rules(write(self))
 
 
 class _Origin(Frozen):

@@ -83,7 +83,7 @@ def cost(
 
     Rates come from the environment or --set; docs/money.md lists them with their defaults.
     """
-    _refuse_options_of_other_views(context, view)
+    _refuse_other_views_options(context, view)
     chosen = _rates(rates)
     directory = existing_campaign(campaign) if campaign else None
     if view == "cluster":
@@ -105,7 +105,7 @@ def cost(
     _show(argument_view(chosen, usage, bill), before, as_json=as_json)
 
 
-def _refuse_options_of_other_views(context: typer.Context, view: CostView) -> None:
+def _refuse_other_views_options(context: typer.Context, view: CostView) -> None:
     """
     :raises BadParameter: if the user gave an option that this view does not take.
     """

@@ -113,7 +113,7 @@ class Wire:
         stop = tenacity.stop_before_delay(allowance.deadline_s)
         retrying = tenacity.Retrying(
             retry=may_pass,
-            wait=lambda state: max(self.patience.wait(state), _asked_to_wait_s(state)),
+            wait=lambda state: max(self.patience.wait(state), _retry_after_s(state)),
             stop=stop if allowance.retries else tenacity.stop_after_attempt(1),
             retry_error_callback=lambda state: state.outcome and state.outcome.result(),
         )
@@ -223,7 +223,7 @@ def _is_passing(answers: list[httpx2.Response], failures: int | None) -> bool:
     return status == 429 or (status > 500 and status != 501)
 
 
-def _asked_to_wait_s(state: tenacity.RetryCallState) -> float:
+def _retry_after_s(state: tenacity.RetryCallState) -> float:
     if state.outcome is None or state.outcome.failed:
         return 0.0
     return retry_after_s(state.outcome.result().headers.get("retry-after", "")) or 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from agent.search.calibration.metrics import ConfigRuns, conclude, says_nothing
+from agent.search.calibration.metrics import ConfigRuns, conclude, is_uninformative
 from agent.search.calibration.plan import CalibrationPlan, Planned
 from agent.search.experiment import Experiment, PlannedRun
 from agent.search.scribe import timestamp
@@ -115,6 +115,6 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
                 result = self.rows[key].trial.result
                 assert not isinstance(result, CommandOk)
                 results[one] = result
-                if says_nothing(result):
+                if is_uninformative(result):
                     break
         return ConfigRuns(self.plan, config, results)

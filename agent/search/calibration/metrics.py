@@ -34,7 +34,7 @@ class Measured:
     """Seconds of training and scoring."""
 
 
-def says_nothing(result: TrialResult) -> bool:
+def is_uninformative(result: TrialResult) -> bool:
     """Return whether a run gives no information: it ran out of memory or time, or crashed. A loss
     that was not finite is information."""
     return isinstance(result, TrialFailed) and result.status != "nonfinite"
@@ -51,7 +51,7 @@ class ConfigRuns:
     @property
     def complete(self) -> bool:
         """Whether every run gave information."""
-        return not any(says_nothing(one) for one in self.results.values())
+        return not any(is_uninformative(one) for one in self.results.values())
 
     @property
     def own_score(self) -> float:

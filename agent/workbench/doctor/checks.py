@@ -52,13 +52,13 @@ def examine(
         yield check()
     yield from _engines()
     yield _journal_disk(directory)()
-    yield _corpus() if menu is None or not _is_of_a_command(menu) else OWN_TEXT
+    yield _corpus() if menu is None or not _trains_with_command(menu) else OWN_TEXT
     yield endpoint(environment)
     if menu is not None:
         yield own_trainer(menu, directory, executor)
 
 
-def _is_of_a_command(source: str) -> bool:
+def _trains_with_command(source: str) -> bool:
     from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
 
     try:

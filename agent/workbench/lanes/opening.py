@@ -73,7 +73,7 @@ class LaneOpening:
         """
         settings = self._settings
         if settings.lanes == "auto" and settings.executor == "local":
-            return self._of_the_best_number(directory)
+            return self._open_best_number(directory)
         lanes = None if settings.lanes == "auto" else settings.lanes
         if settings.executor == "local":  # the executor starts while the corpus is read
             executor = self._executor(lanes)
@@ -87,9 +87,9 @@ class LaneOpening:
                 say(self._console, f"without   {name}: {why}", "yellow")
         return OpenLanes(executor, settings, corpus, were_measured=False)
 
-    def _of_the_best_number(self, directory: Path) -> OpenLanes:
+    def _open_best_number(self, directory: Path) -> OpenLanes:
         corpus = self._corpus()
-        _refuse_if_at_work(directory)
+        _refuse_if_locked(directory)
         found = chosen_lanes(
             self._settings,
             self._menu,
@@ -120,7 +120,7 @@ class LaneOpening:
         )
 
 
-def _refuse_if_at_work(directory: Path) -> None:
+def _refuse_if_locked(directory: Path) -> None:
     """
     :raises CampaignLockedError: if another process is writing the campaign there.
     """

@@ -103,7 +103,7 @@ def catches(watch: Watch, faults: Sequence[Fault]) -> tuple[Catch, ...]:
     found = []
     for fault in faults:
         added_W = fault.added(analyses.tokens, watch.log_middle, analyses.total_tokens)
-        first_R = watch.alarms_of_sound_with(added_W)
+        first_R = watch.alarms_with_fault(added_W)
         starts = fault.from_share * analyses.total_tokens
         analysis = math.ceil(float(np.quantile(first_R, POWER, method="higher")))
         caught = analysis < len(analyses.tokens)

@@ -114,7 +114,7 @@ class Watch:
         since = best[2] * _EVERY if kind in {"stop", "rise"} else analysis - SPIKE - LASTING + 1
         return Alarm(kind=kind, analysis=analysis, since=min(since, analysis))
 
-    def alarms_of_sound_with(self, added_W: Array) -> Array:
+    def alarms_with_fault(self, added_W: Array) -> Array:
         """Return the first alarms of draws of sound runs with a fault added, like :meth:`alarms`.
 
         :param added_W: the fault's change of each level.

@@ -65,7 +65,7 @@ def test_lanes_change_nothing_that_is_concluded(
         several = calibration(opened, world, configs)
         found, onlooker = several.done(lanes)
         theirs = runs(several)
-        several.nothing_was_dropped()
+        several.check_no_trial_lost()
     assert found == expected
     assert onlooker.most >= min(lanes, 8)
     order = [(row.config_hash, row.run, row.trial.seed) for row in mine]
@@ -95,7 +95,7 @@ def test_stopped_it_goes_on_with_what_had_finished(
             path.parent.name for path in (opened.directory / "trials").glob("t*/result.json")
         }
         assert plan.done(lanes)[0] == expected
-        plan.nothing_was_dropped()
+        plan.check_no_trial_lost()
         rows = runs(plan)
     counted = {row.trial.trial_id for row in rows}
     assert finished <= counted, "what had finished was trained again"

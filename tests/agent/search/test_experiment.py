@@ -92,7 +92,7 @@ def test_a_run_that_crashed_is_made_again_on_demand(lanes: int, tmp_path: Path) 
         plan = attribution(opened, retry_failed=True)
         assert plan.done(lanes)[0].gain is not None
         assert len(rows_of(plan)) == 16
-        plan.nothing_was_dropped()
+        plan.check_no_trial_lost()
     with campaign(tmp_path) as opened:
         plan = attribution(opened, retry_failed=True)
         assert plan.done(lanes)[0].gain is not None
@@ -124,7 +124,7 @@ def test_an_orphan_is_resumed_or_reported(threads: int, tmp_path: Path) -> None:
         orphans = finished - named
         assert orphans
         plan.done(1)
-        plan.nothing_was_dropped()
+        plan.check_no_trial_lost()
         resumed = {row.trial.trial_id for row in rows_of(plan)} & orphans
         reported = {
             name for row in plan.rows() if isinstance(row, EventRow) for name in row.trial_ids
@@ -184,7 +184,7 @@ def test_a_stress_test_goes_on_where_it_was_killed(after: int, tmp_path: Path) -
     with campaign(tmp_path) as opened:
         plan = stress(opened)
         plan.done(2)
-        plan.nothing_was_dropped()
+        plan.check_no_trial_lost()
         rows = [row for row in plan.rows() if isinstance(row, StressRow)]
         assert sorted(row.trial.seed for row in rows) == [900, 900, 900, 901, 902]
 

@@ -18,7 +18,7 @@ from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
 from agent.search.watcher import TrialWatcher
 from autoresearch.errors import CampaignError, MachineryError
-from tests.agent.search.test_several_lanes import cut_short, iterations, nothing_is_amiss
+from tests.agent.search.test_several_lanes import check_campaign_complete, cut_short, iterations
 from tests.agent.search.test_trials import short
 from tests.support import nights
 from tests.support.simulated.executor import SimulatedExecutor, SimulatedJob
@@ -203,5 +203,5 @@ def test_what_fails_beside_them_ends_none_and_is_told_then(
     assert not cancelled_ones
     done = len(iterations(nights.written(tmp_path)))
     nights.work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
-    nothing_is_amiss(tmp_path, done + 6)
+    check_campaign_complete(tmp_path, done + 6)
     assert not cut_short(tmp_path)

@@ -48,7 +48,7 @@ def cut_short(directory: Path) -> list[str]:
     return [row["why"] for row in written(directory) if row.get("event") == "interrupted"]
 
 
-def nothing_is_amiss(directory: Path, iters: int) -> None:
+def check_campaign_complete(directory: Path, iters: int) -> None:
     """Check the rows, trials and index of a campaign that no process works on."""
     rows = written(directory)
     numbers = [row["iter"] for row in iterations(rows)]
@@ -71,7 +71,7 @@ def nothing_is_amiss(directory: Path, iters: int) -> None:
 @pytest.mark.parametrize("lanes", [2, 16])
 def test_every_iteration_has_one_row_in_the_order_of_ending(lanes: int, tmp_path: Path) -> None:
     rows = rows_of(tmp_path, 25, lanes=lanes)
-    nothing_is_amiss(tmp_path, 25)
+    check_campaign_complete(tmp_path, 25)
     numbers = [row["iter"] for row in iterations(rows)]
     assert numbers != sorted(numbers), "short races overtake long ones"
     used = {trial["place"]["lane"] for row in iterations(rows) for trial in row["trials"]}
@@ -134,7 +134,7 @@ def test_a_reference_that_two_races_want_is_measured_once(tmp_path: Path) -> Non
 def test_no_more_iterations_begin_than_are_asked_for(lanes: int, tmp_path: Path) -> None:
     for iters in (1, 2, 7):
         work(tmp_path, Goal(iterations=iters), lanes=lanes)
-        nothing_is_amiss(tmp_path, iters)
+        check_campaign_complete(tmp_path, iters)
 
 
 def test_trials_end_it_once_what_is_in_flight_has_landed(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_trials_end_it_once_what_is_in_flight_has_landed(tmp_path: Path) -> None
     assert "the goal of 30 trials is reached" in said
     rows = written(tmp_path)
     assert 30 <= len(trials(rows)) < 30 + 5 * 8
-    nothing_is_amiss(tmp_path, len(iterations(rows)))
+    check_campaign_complete(tmp_path, len(iterations(rows)))
 
 
 class Seeing(RandomProposer):
@@ -205,7 +205,7 @@ def test_killed_at_any_moment_all_that_was_in_flight_is_gone_on_with(
         flying = max(flying, len(files))
     done = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
-    nothing_is_amiss(tmp_path, done + 6)
+    check_campaign_complete(tmp_path, done + 6)
     assert flying >= lanes
 
 
@@ -233,7 +233,7 @@ def test_killed_with_a_row_that_is_in_no_index_yet(lanes: int, tmp_path: Path) -
         assert max(flying) > lanes + 1, "its own file, and those of as many as may be at work"
     done = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
-    nothing_is_amiss(tmp_path, done + 6)
+    check_campaign_complete(tmp_path, done + 6)
 
 
 def test_what_cannot_be_gone_on_with_is_proposed_anew_under_its_number(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_what_cannot_be_gone_on_with_is_proposed_anew_under_its_number(tmp_path:
     before = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=before + 9), lanes=4)
     rows = iterations(written(tmp_path))
-    nothing_is_amiss(tmp_path, before + 9)
+    check_campaign_complete(tmp_path, before + 9)
     assert [row["iter"] for row in rows].count(lost) == 1
 
 
@@ -255,7 +255,7 @@ def test_with_fewer_lanes_than_were_in_flight_they_take_turns(tmp_path: Path) ->
         work(tmp_path, Goal(iterations=50), lanes=6, at_trial=kill_at(25))
     before = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=before + 10), lanes=1)
-    nothing_is_amiss(tmp_path, before + 10)
+    check_campaign_complete(tmp_path, before + 10)
 
 
 def test_one_signal_lets_every_running_trial_finish_and_begins_none(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_one_signal_lets_every_running_trial_finish_and_begins_none(tmp_path: Pa
     assert all((folder / "result.json").exists() for folder in folders)
     before = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=before + 8), lanes=4)
-    nothing_is_amiss(tmp_path, before + 8)
+    check_campaign_complete(tmp_path, before + 8)
     assert not cut_short(tmp_path)
 
 
@@ -296,6 +296,6 @@ def test_a_pause_holds_every_lane_before_its_next_iteration(
     monkeypatch.setattr("agent.search.scribe.time.sleep", lambda _s: unpaused())
     work(tmp_path, Goal(iterations=15), lanes=3, at_trial=at_trial)
     assert flying == [0], "what was in flight landed first"
-    nothing_is_amiss(tmp_path, 15)
+    check_campaign_complete(tmp_path, 15)
     events = [row["event"] for row in written(tmp_path) if row["kind"] == "event"]
     assert [one for one in events if one != "not_needed"][-2:] == ["paused", "resumed"]

@@ -16,7 +16,7 @@ from agent.search.iterations.iteration import Iteration
 from agent.search.iterations.scheduler import Scheduler
 from agent.search.scribe import Afterwards
 from agent.workbench.lanes.board import LaneBoard
-from tests.agent.search.test_several_lanes import Killed, nothing_is_amiss
+from tests.agent.search.test_several_lanes import Killed, check_campaign_complete
 from tests.support import nights
 from tests.support.nights import work, written
 from tests.support.simulated.executor import SimulatedExecutor
@@ -71,7 +71,7 @@ def test_a_race_decides_as_on_one_lane_and_sooner(
     one_by_one(tmp_path / "several", 12, lanes)
     ahead_s, clock.total_s = clock.total_s, 0.0
     assert decided(tmp_path / "several") == decided(tmp_path / "one")
-    nothing_is_amiss(tmp_path / "several", 12)
+    check_campaign_complete(tmp_path / "several", 12)
     monkeypatch.setattr(Scheduler, "speculate", lambda *_, **__: None)
     one_by_one(tmp_path / "patient", 12, lanes)
     assert decided(tmp_path / "patient") == decided(tmp_path / "one")
@@ -94,7 +94,7 @@ def test_nothing_runs_ahead_that_a_wanted_trial_waits_for(
     monkeypatch.setattr(Scheduler, "finished", watched)
     for goal in (2, 9, 10, 24):
         work(tmp_path, Goal(iterations=goal), lanes=5)
-    nothing_is_amiss(tmp_path, 24)
+    check_campaign_complete(tmp_path, 24)
     assert most[0] >= 2, "some ran ahead, or nothing was tested"
 
 
@@ -135,7 +135,7 @@ def test_a_reference_that_ran_ahead_is_shared_by_all_that_want_it(
     monkeypatch.setattr(nights, "WORLD", CloseWorld())
     for goal in (2, 4, 7):
         work(tmp_path, Goal(iterations=goal), lanes=8, seed=seed, baseline_seeds=2)
-    nothing_is_amiss(tmp_path, 7)
+    check_campaign_complete(tmp_path, 7)
     rows = [row for row in written(tmp_path) if row["kind"] == "iteration"]
     runs = [(one["config_hash"], one["seed"]) for row in rows for one in row["trials"]]
     assert len(set(runs)) == len(runs), "a config was trained twice on one seed"
@@ -159,7 +159,7 @@ def test_what_ran_ahead_is_accounted_for_whenever_the_work_is_killed(
     with pytest.raises(Killed):
         work(tmp_path, Goal(iterations=last), lanes=8, seed=7, baseline_seeds=2)
     work(tmp_path, Goal(iterations=last), lanes=8, seed=7, baseline_seeds=2)
-    nothing_is_amiss(tmp_path, last)
+    check_campaign_complete(tmp_path, last)
 
 
 class OnBoard(nights.Onlooker):

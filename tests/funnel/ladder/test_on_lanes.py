@@ -92,7 +92,7 @@ def test_lanes_change_nothing_that_it_comes_to(
             order.append([(row.config_hash, row.steps, row.trial.seed) for row in rows])
             assert list(_in_order(made, ladder_plan))
             assert onlooker.most >= min(at_once, 2)
-            made.nothing_was_dropped()
+            made.check_no_trial_lost()
     assert order[0] == order[1]
     one, several = (
         [(point.recipe, point.params, point.val_bpb) for point in of.points] for of in found
@@ -112,6 +112,6 @@ def test_stopped_it_foretells_no_earlier(
         made = ladder(opened, ladder_plan)
         made.done(3)
         assert list(_in_order(made, ladder_plan))
-        made.nothing_was_dropped()
+        made.check_no_trial_lost()
         rows = [row for row in made.rows() if isinstance(row, LadderRow)]
         assert len({(row.config_hash, row.steps, row.trial.seed) for row in rows}) == len(rows)

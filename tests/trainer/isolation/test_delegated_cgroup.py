@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from autoresearch.errors import MachineryError
-from tests.support import doors, hostile
+from tests.support import hostile, kernel_attacks
 from tests.support.trials import trial_spec
 from tests.support.waiting import wait_until
 from trainer.executors.local import LocalExecutor
@@ -40,7 +40,9 @@ def groups() -> Groups:
 def executor(groups: Groups) -> Iterator[LocalExecutor]:
     """Yield an executor without the rest of the sandbox, which would refuse a memfd on a CPU."""
     layers = Layers(0, seccomp=False)
-    with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+    with LocalExecutor(
+        entry=kernel_attacks.ENTRY, layers=layers, allow_unsandboxed=True
+    ) as executor:
         assert ", one cgroup per trial, " in executor.describe()
         yield executor
     assert list(groups.directory.glob("trial-*")) == [], "every trial's group is gone"
@@ -52,7 +54,7 @@ def trial_dir(tmp_path: Path) -> Path:
 
 
 def test_memory_in_no_process_counts(executor: LocalExecutor, trial_dir: Path) -> None:
-    hostile.arm(trial_dir, doors.hold_memfd, mib=300)
+    hostile.arm(trial_dir, kernel_attacks.hold_memfd, mib=300)
     seen: list[int] = []
     job = executor.submit(trial_spec(memory_gib=None), trial_dir)
     while not job.wait(0.1) and max(seen, default=0) < 300 * MIB:
@@ -67,7 +69,7 @@ def test_memory_in_no_process_counts(executor: LocalExecutor, trial_dir: Path) -
     assert max(seen) > 280 * MIB
 
 
-@pytest.mark.parametrize("attack", [doors.hold_memfd, hostile.hold_memory])
+@pytest.mark.parametrize("attack", [kernel_attacks.hold_memfd, hostile.hold_memory])
 def test_nothing_goes_past_the_limit_between_two_looks(
     executor: LocalExecutor, trial_dir: Path, attack: object
 ) -> None:
@@ -79,7 +81,7 @@ def test_nothing_goes_past_the_limit_between_two_looks(
 
 
 def test_threads_stop_at_the_limit(executor: LocalExecutor, trial_dir: Path) -> None:
-    hostile.arm(trial_dir, doors.start_threads, many=2000)
+    hostile.arm(trial_dir, kernel_attacks.start_threads, many=2000)
     most = 0
     job = executor.submit(trial_spec(tasks=100), trial_dir)
     while not job.wait(0.001):

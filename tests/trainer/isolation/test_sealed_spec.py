@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import MachineryError
-from tests.support import doors, hostile
+from tests.support import hostile, kernel_attacks
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
@@ -23,7 +23,7 @@ OTHER = trial_ok(ASKED, val_bpb=1.0)
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=doors.ENTRY, allow_unsandboxed=True) as executor:
+    with LocalExecutor(entry=kernel_attacks.ENTRY, allow_unsandboxed=True) as executor:
         yield executor
 
 
@@ -34,7 +34,9 @@ def trial_dir(tmp_path: Path) -> Path:
 
 def rewrite(trial_dir: Path, exit_code: int) -> Path:
     result = OTHER.model_dump_json()
-    return hostile.arm(trial_dir, doors.rewrite_spec, seed=3, result=result, exit_code=exit_code)
+    return hostile.arm(
+        trial_dir, kernel_attacks.rewrite_spec, seed=3, result=result, exit_code=exit_code
+    )
 
 
 def test_the_result_of_another_seed_is_not_recorded(
@@ -58,7 +60,7 @@ def test_who_rewrote_its_order_is_not_believed(executor: LocalExecutor, trial_di
 def test_who_says_that_nothing_was_measured_has_no_result_later(
     executor: LocalExecutor, trial_dir: Path
 ) -> None:
-    hostile.arm(trial_dir, doors.leave_result_and_report, result=OTHER.model_dump_json())
+    hostile.arm(trial_dir, kernel_attacks.leave_result_and_report, result=OTHER.model_dump_json())
     with pytest.raises(MachineryError):
         executor.run(ASKED, trial_dir)
     assert finished_trial(trial_dir) is None

@@ -344,7 +344,7 @@ def test_no_result_outlives_what_ended_its_trial(
     result = fail(
         executor,
         trial_dir,
-        hostile.leave_result_and_go_on,
+        hostile.leave_result_and_continue,
         text=trial_ok(trial_spec(**limits)).model_dump_json(),
         then=attack.__name__,
         given=arguments,

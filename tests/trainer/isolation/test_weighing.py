@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support import doors, hostile
+from tests.support import hostile, kernel_attacks
 from tests.support.processes import of_trials
 from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
@@ -35,7 +35,7 @@ trial."""
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=doors.ENTRY, allow_unsandboxed=True) as executor:
+    with LocalExecutor(entry=kernel_attacks.ENTRY, allow_unsandboxed=True) as executor:
         yield executor
 
 
@@ -52,7 +52,7 @@ def executor_for(
             machine: StubMachine = request.getfixturevalue("gpu_machine")
             return stack.enter_context(
                 LocalExecutor(
-                    entry=doors.ENTRY,
+                    entry=kernel_attacks.ENTRY,
                     environ=machine.environ(),
                     allow_unsandboxed=True,
                     root=machine.root,
@@ -84,12 +84,12 @@ def end(
 @pytest.mark.parametrize(
     ("attack", "arguments", "device"),
     [
-        (doors.hold_without_main_thread, {"mib": 300}, "cpu"),
+        (kernel_attacks.hold_without_main_thread, {"mib": 300}, "cpu"),
         # several processes are weighed by their shares of common pages
-        (doors.hold_without_main_thread, {"mib": 300, "forks": 2}, "cpu"),
-        (doors.hold_page_tables, {"gib": 120}, "cpu"),
-        (doors.hold_memfd, {"mib": 300}, "cuda"),
-        (doors.hold_in_sockets, {"pairs": 600}, "cuda"),
+        (kernel_attacks.hold_without_main_thread, {"mib": 300, "forks": 2}, "cpu"),
+        (kernel_attacks.hold_page_tables, {"gib": 120}, "cpu"),
+        (kernel_attacks.hold_memfd, {"mib": 300}, "cuda"),
+        (kernel_attacks.hold_in_sockets, {"pairs": 600}, "cuda"),
     ],
 )
 def test_what_is_out_of_sight_counts(
@@ -108,7 +108,7 @@ def test_what_is_out_of_sight_counts(
 def test_threads_are_counted_since_nothing_limits_roots(
     executor: LocalExecutor, trial_dir: Path
 ) -> None:
-    result = end(executor, trial_dir, doors.start_threads, {"many": 300}, tasks=100)
+    result = end(executor, trial_dir, kernel_attacks.start_threads, {"many": 300}, tasks=100)
     assert result.status == "killed"
     assert result.message.endswith("threads, over the limit of 100")
     assert of_trials(executor) == []
@@ -118,13 +118,13 @@ def test_threads_are_counted_since_nothing_limits_roots(
 def test_private_memory_has_a_wall_behind_the_limit(
     executor: LocalExecutor, trial_dir: Path
 ) -> None:
-    end(executor, trial_dir, doors.take_private_memory, {"gib": 1})
+    end(executor, trial_dir, kernel_attacks.take_private_memory, {"gib": 1})
     assert hostile.loot(trial_dir) == "mapped"
     beyond, much = trial_dir.with_name("t000002"), {"gib": 4 + (os.cpu_count() or 1) / 64}
-    end(executor, beyond, doors.take_private_memory, much)
+    end(executor, beyond, kernel_attacks.take_private_memory, much)
     assert hostile.loot(beyond)["errno"] == errno.ENOMEM
     without = trial_dir.with_name("t000003")
-    end(executor, without, doors.take_private_memory, much, memory_gib=None)
+    end(executor, without, kernel_attacks.take_private_memory, much, memory_gib=None)
     assert hostile.loot(without) == "mapped"
 
 

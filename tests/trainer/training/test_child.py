@@ -30,7 +30,7 @@ from trainer.spec import (
     TrialSpec,
     parse_result,
 )
-from trainer.training.child import refused_by_the_system, run_trial
+from trainer.training.child import refused_by_system, run_trial
 from trainer.training.running import _load_kernels
 
 TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
@@ -196,7 +196,7 @@ def test_what_is_missing_elsewhere_is_named(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def said(error: OSError) -> str:
-        return str(refused_by_the_system(error, tmp_path / "trial"))
+        return str(refused_by_system(error, tmp_path / "trial"))
 
     (tmp_path / "trial").mkdir()
     header = tmp_path / "include" / "Python.h"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.workbench.lanes.telling import LaneTeller, tell_no_more
+from agent.workbench.lanes.lanes_file import LanesFileWriter, remove_lanes_file
 from tests.support.configs import config
 from tests.support.rows import trial
 from tests.support.timed import Onlooker
@@ -37,10 +37,10 @@ def of_lanes(rows: list[Row], lanes: int) -> list[Row]:
     return found
 
 
-def at_work(directory: Path) -> LaneTeller:
+def at_work(directory: Path) -> LanesFileWriter:
     """Write a campaign with two trials on its lanes, one waiting trial and a free lane."""
     write_campaign(directory, of_lanes(simulated(25), 3))
-    teller = LaneTeller(Onlooker(stop=Any), directory, 3)  # type: ignore[arg-type]
+    teller = LanesFileWriter(Onlooker(stop=Any), directory, 3)  # type: ignore[arg-type]
     for number, (role, lane) in enumerate([("candidate", "0"), ("reference", "1")]):
         begin_trial(directory, f"t00020{number}", 20 * (number + 1))
         spec = trial_spec(trial_id=f"t00020{number}", config=config(), seed=4)
@@ -81,7 +81,7 @@ def test_what_a_kill_left_is_not_shown_as_running(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "c")
     follower.poll()
     assert follower.lanes() is None
-    tell_no_more(tmp_path / "c")
+    remove_lanes_file(tmp_path / "c")
     assert read_lanes(tmp_path / "c") is None
 
 
@@ -96,14 +96,14 @@ def test_what_is_illegible_is_passed_over(said: str, tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_said_the_trials_go_on(tmp_path: Path) -> None:
     (tmp_path / "lanes.json").mkdir()
-    teller = LaneTeller(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
+    teller = LanesFileWriter(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
     teller.trial_started(trial_spec(trial_id="t000001"), "candidate")
     teller.trial_placed("t000001", Place(lane="0"))
     assert read_lanes(tmp_path) is None
 
 
 def test_a_lane_shows_what_runs_on_it_after_a_trial_that_was_given_up(tmp_path: Path) -> None:
-    teller = LaneTeller(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
+    teller = LanesFileWriter(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
     for name in ("t000001", "t000002"):
         teller.trial_started(trial_spec(trial_id=name), "candidate")
         teller.trial_placed(name, Place(lane="0"))

@@ -127,7 +127,7 @@ def activate_backward(
 # --- the loss -----------------------------------------------------------------------------------
 
 
-def _a_number_a_row(dtype: torch.dtype) -> Any:
+def _one_number_per_row(dtype: torch.dtype) -> Any:
     def outputs(logits_CW: Tensor, *_: Any) -> Tensor:
         return torch.empty(logits_CW.shape[0], dtype=dtype, device=logits_CW.device)
 
@@ -140,7 +140,7 @@ def _reads_and_overwrites(logits_CW: Tensor, *_: Any) -> Cost:
     return Cost(once + 8 * logits_CW.shape[0], once + 4 * logits_CW.shape[0])
 
 
-@declared(outputs=_a_number_a_row(torch.float32), cost=_reads_and_overwrites)
+@declared(outputs=_one_number_per_row(torch.float32), cost=_reads_and_overwrites)
 def loss_and_gradient_(
     logits_CW: Tensor, targets_C: Tensor, vocab_size: int, scale: float
 ) -> Tensor:
@@ -154,7 +154,7 @@ def loss_and_gradient_(
     return loss_C
 
 
-@declared(outputs=_a_number_a_row(torch.float64))
+@declared(outputs=_one_number_per_row(torch.float64))
 def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
     """Return ``nll_C`` in nats, fp64.
 

@@ -22,7 +22,7 @@ from autoresearch.values import explain
 from trainer.corpus.store import META
 from trainer.executors.base import Executor, Finished, LaneLost
 from trainer.executors.local import LocalJob
-from trainer.executors.ray.needs import in_one_spelling, portable_program
+from trainer.executors.ray.needs import portable_program, with_uniform_paths
 from trainer.executors.ray.values import PIECE_BYTES, Opened, Progress, TrialOrder, apart, said
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.outcome import aborted
@@ -289,7 +289,7 @@ def _order(spec: TrialSpec) -> TrialOrder:
     if spec.command is None:
         there = (Path(spec.corpus_dir) / META).is_file()  # if not, the trial itself reports that
         return TrialOrder(spec=spec.model_copy(update=changes), has_corpus=there)
-    changes["command"] = in_one_spelling(spec.command)
+    changes["command"] = with_uniform_paths(spec.command)
     program = portable_program(spec.command)
     return TrialOrder(spec=spec.model_copy(update=changes), program=program)
 

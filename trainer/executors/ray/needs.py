@@ -123,7 +123,7 @@ def command_here(command: Command, portable: str, tree: Path) -> Command:
     return command.model_copy(update={**update, "argv": (str(program), *update["argv"][1:])})
 
 
-def in_one_spelling(command: Command) -> Command:
+def with_uniform_paths(command: Command) -> Command:
     """Return a command whose words spell the script's directory as the command itself does.
 
     Words may reach the directory through links, and only this machine knows where those lead.

@@ -84,7 +84,7 @@ class NodeLane:
         except OSError as error:
             refusal = TrialError(kind="MachineryError", message=f"no lane can be opened: {error}")
             return Opened(refusal=refusal).model_dump_json().encode()
-        threading.Thread(target=self._mind_the_lease, name="lease", daemon=True).start()
+        threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
         opened = Opened(home=str(self._home), described=self._executor.describe())
         return opened.model_dump_json().encode()
 
@@ -190,7 +190,7 @@ class NodeLane:
             return ()
         return shares(usable_cores(), self._order.shares)[self._order.share]
 
-    def _mind_the_lease(self) -> None:
+    def _watch_lease(self) -> None:
         """End the trial and this process once the lease expires. Runs in its own thread."""
         while not self._closed.wait(_LEASE_POLL_S):
             if self._job is None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import command, script
-from trainer.executors.ray.needs import command_here, in_one_spelling, portable_program
+from trainer.executors.ray.needs import command_here, portable_program, with_uniform_paths
 from trainer.spec import Command
 
 THERE = Path("/node/tree")
 
 
 def there(told: Command) -> Command:
-    return command_here(in_one_spelling(told), portable_program(told), THERE)
+    return command_here(with_uniform_paths(told), portable_program(told), THERE)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support import doors, hostile
+from tests.support import hostile, kernel_attacks
 from tests.support.places import ROOT
 from tests.support.stub_cuda import StubMachine
 from tests.support.trials import by_command, trial_spec
@@ -39,7 +39,7 @@ Strike = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def confined() -> Iterator[LocalExecutor]:
-    with LocalExecutor(entry=doors.ENTRY) as executor:
+    with LocalExecutor(entry=kernel_attacks.ENTRY) as executor:
         yield executor
 
 
@@ -47,14 +47,16 @@ def confined() -> Iterator[LocalExecutor]:
 def confined_with_gpu(gpu_machine: StubMachine) -> Iterator[LocalExecutor]:
     """Yield the same executor on a machine where a GPU's driver starts."""
     environ, root = gpu_machine.environ(), gpu_machine.root
-    with LocalExecutor(entry=doors.ENTRY, environ=environ, root=root) as executor:
+    with LocalExecutor(entry=kernel_attacks.ENTRY, environ=environ, root=root) as executor:
         yield executor
 
 
 @pytest.fixture(scope="module")
 def unconfined() -> Iterator[LocalExecutor]:
     layers = Layers(0, seccomp=False)
-    with LocalExecutor(entry=doors.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
+    with LocalExecutor(
+        entry=kernel_attacks.ENTRY, layers=layers, allow_unsandboxed=True
+    ) as executor:
         yield executor
 
 
@@ -105,16 +107,21 @@ def test_no_limit_on_another_process(
 ) -> None:
     """An RLIMIT_CPU of 0 kills: it would end the supervisor, which ends trials."""
     before = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
-    loot = attack(confined, doors.limit_processor_time, pid=victim.pid)
+    loot = attack(confined, kernel_attacks.limit_processor_time, pid=victim.pid)
     assert loot["errno"] == errno.EPERM
     assert resource.prlimit(victim.pid, resource.RLIMIT_CPU) == before
-    assert attack(unconfined, doors.limit_processor_time, pid=victim.pid) == "done"
+    assert attack(unconfined, kernel_attacks.limit_processor_time, pid=victim.pid) == "done"
     assert resource.prlimit(victim.pid, resource.RLIMIT_CPU) == (3600, 3600)
 
 
 SCHEDULING = [
-    *(doors.set_priority, doors.set_affinity, doors.set_scheduler, doors.set_io_priority),
-    *(doors.set_scheduling_parameters, doors.set_scheduling_attributes),
+    *(
+        kernel_attacks.set_priority,
+        kernel_attacks.set_affinity,
+        kernel_attacks.set_scheduler,
+        kernel_attacks.set_io_priority,
+    ),
+    *(kernel_attacks.set_scheduling_parameters, kernel_attacks.set_scheduling_attributes),
 ]
 
 
@@ -141,11 +148,11 @@ def test_no_hand_on_the_scheduling_of_another_process(
 def test_no_hand_on_all_processes_of_the_user(confined: LocalExecutor, attack: Strike) -> None:
     """The capabilities of the user's other processes may refuse the call anyway.
     test_ordinary_user.py runs the attack as an ordinary user."""
-    assert attack(confined, doors.set_priority_of_user)["errno"] == errno.EPERM
+    assert attack(confined, kernel_attacks.set_priority_of_user)["errno"] == errno.EPERM
 
 
 def test_a_thread_may_schedule_itself(confined: LocalExecutor, attack: Strike) -> None:
-    strikes = (doors.limit_processor_time, *SCHEDULING)
+    strikes = (kernel_attacks.limit_processor_time, *SCHEDULING)
     own = hostile.in_turn(*((strike, {"pid": 0}) for strike in strikes))
     assert attack(confined, hostile.several, **own) == ["done"] * len(strikes)
 
@@ -156,8 +163,8 @@ def test_a_thread_may_schedule_itself(confined: LocalExecutor, attack: Strike) -
 def test_no_namespace_and_with_it_no_capability(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
 ) -> None:
-    assert attack(confined, doors.enter_namespaces)["errno"] == errno.EPERM
-    told = attack(unconfined, doors.enter_namespaces)
+    assert attack(confined, kernel_attacks.enter_namespaces)["errno"] == errno.EPERM
+    told = attack(unconfined, kernel_attacks.enter_namespaces)
     if isinstance(told, dict):
         pytest.skip("this machine makes no user namespaces, so there is nothing to refuse")
     assert int(told.split()[1], 16) > 0b110
@@ -171,7 +178,7 @@ SHUT = (
 
 def test_doors_into_the_kernel_are_shut(confined: LocalExecutor, attack: Strike) -> None:
     """Without capabilities the kernel refuses some anyway, but not inside a namespace."""
-    calls = hostile.in_turn(*((doors.call, {"name": name}) for name in ("clone3", *SHUT)))
+    calls = hostile.in_turn(*((kernel_attacks.call, {"name": name}) for name in ("clone3", *SHUT)))
     loot = attack(confined, hostile.several, **calls)
     assert [one["errno"] for one in loot] == [errno.ENOSYS, *[errno.EPERM] * len(SHUT)]
 
@@ -180,8 +187,8 @@ def test_names_made_in_closed_directories_are_not_told(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike, tmp_path: Path
 ) -> None:
     path = str(tmp_path)
-    assert attack(confined, doors.watch_directory, path=path)["errno"] == errno.EPERM
-    assert attack(unconfined, doors.watch_directory, path=path) == "watching"
+    assert attack(confined, kernel_attacks.watch_directory, path=path)["errno"] == errno.EPERM
+    assert attack(unconfined, kernel_attacks.watch_directory, path=path) == "watching"
 
 
 def test_the_machines_connections_are_not_listed(
@@ -218,10 +225,10 @@ def test_what_the_dynamic_loader_runs_is_confined_too(
         (tmp_path / name).write_text("text")
     mine = tmp_path / "corpus" / "tokens" if door == "trainer" else ROOT / "tests/support/places.py"
     given = {"loader": str(loaders[0]), "path": str(mine)}
-    assert attack(confined, doors.load_own_program, **given) == mine.read_text()
+    assert attack(confined, kernel_attacks.load_own_program, **given) == mine.read_text()
     given["path"] = str(tmp_path / "precious")
-    assert attack(confined, doors.load_own_program, **given)["errno"] == errno.EACCES
-    assert attack(unconfined, doors.load_own_program, **given) == "text"
+    assert attack(confined, kernel_attacks.load_own_program, **given)["errno"] == errno.EACCES
+    assert attack(unconfined, kernel_attacks.load_own_program, **given) == "text"
 
 
 # --- sockets --------------------------------------------------------------------------------------
@@ -245,11 +252,11 @@ def test_no_datagram_to_a_socket_outside(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(path)
         receiver.setblocking(False)
-        loot = attack(confined, doors.send_datagram, device=device, path=path, way=way)
+        loot = attack(confined, kernel_attacks.send_datagram, device=device, path=path, way=way)
         assert loot["errno"] == errno.EACCES
         with pytest.raises(BlockingIOError):
             receiver.recv(100)
-        assert attack(unconfined, doors.send_datagram, path=path, way=way) == "sent"
+        assert attack(unconfined, kernel_attacks.send_datagram, path=path, way=way) == "sent"
         assert receiver.recv(100) == b"secret"
 
 
@@ -259,13 +266,19 @@ def test_a_cpu_has_no_sockets_and_a_gpu_those_without_a_file(
     unconfined: LocalExecutor,
     attack: Strike,
 ) -> None:
-    for strike in (doors.bind_abstract, doors.bind_path, doors.talk_to_oneself):
+    for strike in (
+        kernel_attacks.bind_abstract,
+        kernel_attacks.bind_path,
+        kernel_attacks.talk_to_oneself,
+    ):
         assert attack(confined, strike)["errno"] == errno.EACCES
-    assert attack(confined_with_gpu, doors.bind_path, device="cuda")["errno"] == errno.EACCES
-    assert attack(confined_with_gpu, doors.bind_abstract, device="cuda") == "bound"
-    assert attack(confined_with_gpu, doors.talk_to_oneself, device="cuda") == "x"
-    assert attack(unconfined, doors.bind_abstract) == "bound"
-    assert attack(unconfined, doors.bind_path) == "bound"
+    assert (
+        attack(confined_with_gpu, kernel_attacks.bind_path, device="cuda")["errno"] == errno.EACCES
+    )
+    assert attack(confined_with_gpu, kernel_attacks.bind_abstract, device="cuda") == "bound"
+    assert attack(confined_with_gpu, kernel_attacks.talk_to_oneself, device="cuda") == "x"
+    assert attack(unconfined, kernel_attacks.bind_abstract) == "bound"
+    assert attack(unconfined, kernel_attacks.bind_path) == "bound"
 
 
 # --- disk and memory ------------------------------------------------------------------------------
@@ -275,20 +288,23 @@ def test_a_file_takes_no_space_beyond_its_end(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
 ) -> None:
     beyond = {"size_bytes": 32 << 20}
-    loot = attack(confined, doors.allocate_beyond_the_end, **beyond)
+    loot = attack(confined, kernel_attacks.allocate_beyond_the_end, **beyond)
     assert loot["errno"] == errno.EOPNOTSUPP
-    assert attack(unconfined, doors.allocate_beyond_the_end, **beyond) >= 32 << 20
-    assert attack(confined, doors.allocate_within, size_bytes=4 << 20) >= 4 << 20
-    assert attack(confined, doors.allocate_within, size_bytes=16 << 20)["errno"] == errno.EFBIG
+    assert attack(unconfined, kernel_attacks.allocate_beyond_the_end, **beyond) >= 32 << 20
+    assert attack(confined, kernel_attacks.allocate_within, size_bytes=4 << 20) >= 4 << 20
+    assert (
+        attack(confined, kernel_attacks.allocate_within, size_bytes=16 << 20)["errno"]
+        == errno.EFBIG
+    )
 
 
 def test_no_memory_that_no_process_maps(
     confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
 ) -> None:
     strikes = hostile.in_turn(
-        (doors.make_segment, {"mib": 1}),
-        (doors.lend_pages_to_pipe, {}),
-        (doors.hold_shared, {"mib": 1}),
+        (kernel_attacks.make_segment, {"mib": 1}),
+        (kernel_attacks.lend_pages_to_pipe, {}),
+        (kernel_attacks.hold_shared, {"mib": 1}),
     )
     loot = attack(confined, hostile.several, **strikes)
     assert [one["errno"] for one in loot] == [errno.EPERM] * 3
@@ -298,6 +314,6 @@ def test_no_memory_that_no_process_maps(
 def test_memfds_are_for_cuda(
     confined: LocalExecutor, confined_with_gpu: LocalExecutor, attack: Strike
 ) -> None:
-    assert attack(confined, doors.call, name="memfd_create")["errno"] == errno.EPERM
-    answer = attack(confined_with_gpu, doors.call, device="cuda", name="memfd_create")
+    assert attack(confined, kernel_attacks.call, name="memfd_create")["errno"] == errno.EPERM
+    answer = attack(confined_with_gpu, kernel_attacks.call, device="cuda", name="memfd_create")
     assert answer["errno"] == errno.EFAULT, "it looked at the name, which is nowhere"

@@ -27,7 +27,7 @@ from trainer.isolation.kernel.syscalls import ARCHITECTURES
 
 __all__ = ["ENTRY", "run"]
 
-ENTRY = "tests.support.doors:run"
+ENTRY = "tests.support.kernel_attacks:run"
 
 _CLONE_NEWUSER, _CLONE_NEWNS = 0x10000000, 0x00020000
 _KEEP_SIZE = 1
