@@ -8,7 +8,7 @@ to tell a good model from a harmful one. Instead every turn is credited with the
 its result and what a pick by chance from the same slate would come to
 (:class:`trajectory.track_record.Credit`). The arms are the search's own draw, the model's pick and
 the model's own changes. Each iteration draws from each arm's posterior (Thompson 1933), narrowed,
-and the model takes part if its picks beat the search's draw. docs/search.md has the figures.
+and the model takes part if its picks beat the search's draw. docs/evidence.md has the figures.
 """
 
 from __future__ import annotations

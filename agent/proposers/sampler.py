@@ -7,7 +7,7 @@ nothing. So candidates are of both kinds, and a Gaussian process over the whole 
 
 About every other iteration is a random draw: otherwise a model keeps refining what it knows, and
 random finds are what it learns from. The share of far draws among them depends on how near to the
-reference of their time earlier far and near draws came. docs/search.md measures the parts.
+reference of their time earlier far and near draws came. docs/evidence.md has the measurements.
 
 Everything is recomputed for each iteration and drawn from (seed, iter), so a proposer started just
 now offers what one that ran all night would.

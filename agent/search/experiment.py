@@ -218,7 +218,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         )
 
     def total(self) -> int:
-        """Return how many runs are to be made, as far as that is known."""
+        """Return the number of runs to make, as far as it is known."""
         return len(self.missing())
 
     def record_found(self, row: FoundRow) -> FoundRow:

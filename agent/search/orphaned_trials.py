@@ -20,7 +20,7 @@ class OrphanedTrials:
     """
 
     finished: dict[TrialSpec, tuple[str, Measured | TrialFailed]] = field(default_factory=dict)
-    """By their spec without its id: the id, and the result to resume with."""
+    """Id and result of each orphaned trial, by its spec without the id."""
     unfinished: list[str] = field(default_factory=list)
 
     def give_up(self, those: Callable[[TrialSpec], bool]) -> list[str]:

@@ -13,7 +13,7 @@ from trainer.spec import CurvePoint, Place, TrialSpec
 from trajectory.rows import Role
 
 EndHook: TypeAlias = Callable[[Finished], Finished]
-"""Takes how a trial ended, and returns what is to be recorded of it."""
+"""Takes how a trial ended and returns the record of it."""
 StartHook: TypeAlias = Callable[[Path], EndHook]
 """Is called right before a trial starts, with its directory."""
 

@@ -1,4 +1,4 @@
-"""Events of the loop and its trials, for whoever follows them; each does nothing by default."""
+"""Receive events of the loop and its trials; each method does nothing by default."""
 
 from __future__ import annotations
 

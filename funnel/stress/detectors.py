@@ -58,8 +58,8 @@ class Finding:
 
 
 def divergence(curve: Curve) -> Finding | None:
-    """Find the step from which the loss rose for good: it ends above its best, by more than noise
-    explains."""
+    """Find the step from which the loss rose and stayed up: it ends above its best, by more than
+    noise explains."""
     risen = [excursion for excursion in _loss_excursions(curve) if excursion.end is None]
     if not risen:
         return None
@@ -93,7 +93,7 @@ def spikes(curve: Curve) -> list[Finding]:
 
 
 def gradient_blowup(curve: Curve) -> Finding | None:
-    """Find the step from which the gradient norm rose BLOWUP_FACTOR-fold for good, after the
+    """Find the step from which the gradient norm stayed BLOWUP_FACTOR-fold higher, after the
     settling."""
     x = curve.log_grad_norm[curve.begins :]
     if len(x) < 2 * curve.wide:

@@ -106,7 +106,7 @@ class Engine:
         )
         hide = f"umount {HYBRID}; " if HYBRID.is_mount() else ""
         self._rules = _rules()
-        # It ends with the tests, however they end.
+        # It ends when the test process does.
         alone = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--propagation=private"]
         self._namespace = subprocess.Popen(
             [*alone, "sh", "-ec", f"{hide}echo; exec sleep infinity"],

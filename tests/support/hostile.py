@@ -453,7 +453,7 @@ def replace_log_by_symlink(trial_dir: Path, path: str) -> None:
 
 
 def write_curve(trial_dir: Path, lines: list[str], held: int = 0) -> None:
-    """Write all but the last ``held`` lines, and these once :func:`let_go` is called."""
+    """Write the lines except the last ``held``, which :func:`let_go` writes."""
     with (trial_dir / "curve.jsonl").open("a") as curve:
         for number, line in enumerate(lines):
             if number == len(lines) - held:

@@ -1,4 +1,4 @@
-"""Run the command in this process: as its console script does, without starting Python anew."""
+"""Run the command in this process: as its console script does, without starting a new Python."""
 
 from __future__ import annotations
 

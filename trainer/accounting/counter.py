@@ -160,7 +160,7 @@ class _Memory:
 
 
 class _Head:
-    """Tracks what was made of the head's weight, and of the logits, by storage."""
+    """Tracks tensors derived from the head's weight and from the logits, by storage."""
 
     def __init__(self) -> None:
         self._families: dict[int, tuple[weakref.ref[Any], Family, int]] = {}
@@ -173,7 +173,7 @@ class _Head:
         self._families[key] = gone, family, tensor.numel()
 
     def pass_on(self, call: Call, *, is_product: bool) -> Kind:
-        """Record what the call's results are made of, and return the kind of a product."""
+        """Record the sources of the call's results, and return the kind of a product."""
         arguments, results = call.reads, call.writes
         if not is_product:
             if not operators.is_free(call) and call.name not in {"embedding"}:

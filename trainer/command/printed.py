@@ -183,8 +183,8 @@ class Printed:
 
     @property
     def wanted(self) -> tuple[bytes, ...]:
-        """Texts of which every relevant line contains one; empty if some pattern has no literal
-        text."""
+        """Literal texts; every line that matters contains one of them. Empty if some pattern has
+        none."""
         patterns = [one for one in (self._command.score.pattern, *self._command.oom) if one]
         patterns += [self._command.curve.pattern] if self._command.curve else []
         found = [None if "|" in one else _LITERAL.match(one) for one in patterns]

@@ -42,7 +42,7 @@ class StillRunning(TimeoutError):
 class LaneLost(MachineryError):
     """The trial's machine, process or server died, and the trial with it.
 
-    That says nothing about the trial, which may run again elsewhere.
+    It is no evidence about the trial, which may run again on another lane.
     """
 
 

@@ -53,7 +53,7 @@ class LanesJob(Job):
         """The lanes that died with it."""
         self._reported_step, self._known_step = -1, -1
         """The last reported step of its curve, now and when its lane was last lost. The next
-        attempt begins anew, so its points up to the second are not reported again."""
+        attempt starts over, so its points up to the second are not reported again."""
         self.cancelled = False
         self._found: futures.Future[Finished] = futures.Future()
         self._lock = threading.Lock()

@@ -23,7 +23,7 @@ from trainer.spec import TrialSpec
 __all__ = ["MOST_LOSSES", "Lane", "Lanes", "LanesJob"]
 
 MOST_LOSSES = 2
-"""How often a trial runs again at most because its lane died."""
+"""Most times a trial runs again because its lane died."""
 
 
 class Lanes(Executor):
@@ -49,7 +49,7 @@ class Lanes(Executor):
         self._away = set[Lane]()
         """Lanes that are lost, until they are repaired."""
         self._gone: dict[Lane, LaneLost] = {}
-        """Lanes that are lost for good, and how."""
+        """Lanes that are lost and not reopened, and why."""
         self.on_loss: Callable[[str], None] = lambda _: None
         """Tells a person which lane was lost. Called in a thread of the lane."""
 

@@ -49,7 +49,7 @@ class DriverLine:
         os.write(self._fd, _UP_UNIFIED if is_unified else _UP)
 
     def no_more(self) -> None:
-        """Report that nothing more will be said about the driver."""
+        """Report that no more messages about the driver follow."""
         os.write(self._fd, _NO_MORE)
 
     def result(self, text: str) -> None:

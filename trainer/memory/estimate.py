@@ -104,7 +104,7 @@ class AnalyticMemory:
 
 
 class DeviceLimit(Frozen):
-    """Most memory that a trial can have."""
+    """Most memory that a trial may use."""
 
     gib: Positive
     source: Literal["device", "system", "available", "container", "trial"]
@@ -122,7 +122,7 @@ def device_limit(
     *,
     places: int = 1,
 ) -> DeviceLimit:
-    """Return the memory that a trial on ``device`` can have.
+    """Return the memory that a trial on ``device`` may use.
 
     On a CPU it is all memory of the machine, or an equal share if trials run side by side, so that
     repeated calls agree. On a GPU it is the memory free now, since other users stay; if it shares

@@ -89,8 +89,8 @@ class Command(Frozen):
     preload: tuple[Module, ...] = ()
     """Modules that the fork server imports before a trial starts."""
     main: str | None = None
-    """Function of the script that the fork server's child calls, instead of starting Python
-    anew."""
+    """Function of the script that the fork server's child calls, instead of starting a new
+    Python."""
     check: Check | None = Field(None, exclude_if=lambda check: check is None)
     """Command whose score is the trial's score, in place of this one's."""
 

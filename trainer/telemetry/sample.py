@@ -9,7 +9,8 @@ from typing import Protocol
 
 
 class TelemetryLost(Exception):  # control flow: the sampler ends, the campaign continues
-    """The device or its driver stopped answering for good. The message is one clause."""
+    """The device or its driver stopped answering and will not recover. The message is one
+    clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 Trials of a menu with code knobs run this way. The fork server's child forks before anything of the
 config is read (:mod:`trainer.isolation.trial_startup`). One half trains, in a sandbox that keeps
 the held-out text and every other text to score closed, and leaves its weights as plain arrays. The
-other half has run nothing of the config when it loads them, builds the model anew, and computes the
-loss itself. Optimizer rules, schedules and auxiliary losses never run where text is scored.
+other half has run nothing of the config when it loads them, builds the model again, and computes
+the loss itself. Optimizer rules, schedules and auxiliary losses never run where text is scored.
 """
 
 from __future__ import annotations

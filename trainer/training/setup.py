@@ -50,7 +50,7 @@ def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
 def _keep_freed_memory() -> None:
     """Ask glibc to reuse freed tensors rather than give them back to the kernel.
 
-    By default every step maps its larger activations anew, with one page fault per 4 KiB. That
+    By default every step maps its larger activations again, with one page fault per 4 KiB. That
     takes 1 to 2 ms of a 25 ms step on a small model. With another C library this does nothing.
     """
     mallopt = getattr(libc(), "mallopt", None)

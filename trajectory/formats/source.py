@@ -169,7 +169,7 @@ class ForeignFile:
 
 
 def skip(skipped: list[Skipped], line: Line, why: str) -> None:
-    """Add a line to those that are not imported.
+    """Record a line as not imported.
 
     :raises FormatError: if there are more than :data:`MOST_SKIPPED`.
     """

@@ -17,7 +17,7 @@ _LIBRARIES = {
     "--config.lr={lr}",
     "yaml": "whose file is not read; have the script take a file of values, and add {values}",
 }
-"""Libraries of settings, and what to write by hand."""
+"""Settings libraries that the draft cannot read, and what to write by hand instead."""
 
 _PARSER = re.compile(r"\w*Parser|get_\w*parser|parse_\w*args\w*|CLI|ConfigManager")
 _READ = {"argparse", "click", "typer", "tyro", "fire", "absl", "dataclasses", "tap"}

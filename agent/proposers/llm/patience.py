@@ -71,7 +71,7 @@ class Standing:
         return Allowance(seconds, seconds, retries=False)
 
     def asked(self) -> None:
-        """Count a question as unanswered until it is answered."""
+        """Count a request as unanswered until its answer arrives."""
         self.unanswered += 1
 
     def answered(self) -> None:

@@ -36,7 +36,7 @@ SECTIONS = tuple("best outcomes failures beliefs effects untouched priors histor
 SHOWN_PENDING = 16
 """Most configs in flight to show, the latest."""
 REFUSED_REPLY = "(a reply that could not be used)"
-"""Stands for a refused reply in the next request: models repeat what they have said."""
+"""Replaces a refused reply in the next request, because models repeat themselves."""
 WHOLE_CONTEXT = 8192
 """Tokens. A prompt of 6,000, a reply of 1,024 and two refused replies with their corrections fill
 it; a shorter context is divided in the same proportions."""

@@ -15,7 +15,7 @@ from trainer.spec import Config
 _SAME_SHAPE = 1e-5
 """Largest difference between logits from products of the same shapes, as a share of the largest."""
 _OTHER_SHAPE = {"fp32": 1e-3, "bf16": 0.1, "fp8": 0.3}
-"""The same between products of other shapes, which add up in another order, by precision."""
+"""Tolerance, by precision, between products of other shapes, which sum in another order."""
 
 
 @torch.no_grad()

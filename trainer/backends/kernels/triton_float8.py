@@ -32,7 +32,7 @@ def _largest(x_ptr, largest_ptr, size, BLOCK: tl.constexpr):
     tl.store(largest_ptr + tl.program_id(0), tl.max(largest, 0) + tl.sum(nothing, 0))
 
 
-@triton.jit(do_not_specialize=["programs"])  # else each small tensor size would compile it anew
+@triton.jit(do_not_specialize=["programs"])  # else each small tensor size would compile it again
 def _cast(
     x_ptr, largest_ptr, by_rows_ptr, by_columns_ptr, scale_ptr, rows, columns, programs,
     greatest, smallest,

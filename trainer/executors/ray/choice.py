@@ -11,7 +11,7 @@ from trainer.executors.ray.parcels import Parcel
 
 
 class ClusterLane(Lane):
-    """A lane on a node, which may be away for long."""
+    """A lane on a node that may be unreachable for long."""
 
     def __init__(self, ray_lane: RayLane) -> None:
         super().__init__(ray_lane.place, ray_lane)

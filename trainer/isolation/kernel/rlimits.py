@@ -18,7 +18,7 @@ _STACK_BYTES = 16 << 20
 
 
 def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
-    """Set this process's limits as ``spec`` says; ``user_tasks`` run already.
+    """Set this process's limits to those of ``spec``; the user already runs ``user_tasks``.
 
     :raises OSError: if the kernel refuses.
     """

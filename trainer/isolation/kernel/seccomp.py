@@ -144,7 +144,7 @@ def prepare() -> None:
 
 
 def install(device: str) -> None:
-    """Filter this thread and all it will start, for good. PR_SET_NO_NEW_PRIVS must be set.
+    """Filter this thread and all that it starts, permanently. PR_SET_NO_NEW_PRIVS must be set.
 
     :raises OSError: where the kernel refuses.
     """

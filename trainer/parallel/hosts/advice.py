@@ -27,7 +27,7 @@ class LinkFacts(Frozen):
     """This host's link, as measured and as the kernel lists it."""
 
     speed: LinkSpeed
-    """Speed as the library chose, or was configured, to send."""
+    """Speed of the transport that the library chose or was configured to use."""
     nccl_network: str | None
     """IB (RoCE) or Socket; None if NCCL was not used."""
     tcp_gbit_s: NonNegative | None = None
