@@ -35,9 +35,20 @@ class DriverLine:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def copy(self) -> DriverLine:
-        """Return another end of the line, which a process that is forked next keeps."""
-        return DriverLine(os.dup(self._fd))
+    def fork(self, ear: DriverEar | None = None) -> int:
+        """Fork a process whose line leads to the server, as this one, or to ``ear``.
+
+        :return: its process id; 0 in it.
+        """
+        end = os.dup(self._fd) if ear is None else ear.their_fd
+        pid = os.fork()
+        if pid:
+            os.close(end)
+            return pid
+        self._fd = end  # the fork has closed the one before
+        if ear is not None:
+            ear.close()
+        return 0
 
     def starting(self) -> None:
         """Report that the driver is about to start."""
@@ -78,7 +89,7 @@ class DriverEar:
 
     def __init__(self) -> None:
         here, there = socket.socketpair()
-        self._fd, self._their_fd = here.detach(), there.detach()
+        self._fd, self.their_fd = here.detach(), there.detach()
         os.set_blocking(self._fd, False)
         self._driver_may_speak = True
         self._has_reported = False
@@ -92,13 +103,13 @@ class DriverEar:
         """Close the server's end in the trial's process and return the trial's end, which is not
         inherited by processes that the trial forks."""
         os.close(self._fd)
-        line = DriverLine(self._their_fd)
+        line = DriverLine(self.their_fd)
         os.register_at_fork(after_in_child=line.close)
         return line
 
     def as_server(self) -> None:
         """Close the trial's end in the fork server."""
-        os.close(self._their_fd)
+        os.close(self.their_fd)
 
     def hear(self) -> list[Driver | Said] | None:
         """Return the reports since the last call; None once no more are accepted.

@@ -30,6 +30,7 @@ from types import FrameType
 
 from trainer.isolation import trial_startup
 from trainer.isolation.driver_line import DriverEar
+from trainer.isolation.halves import TrialFunction
 from trainer.isolation.kernel.sandbox import Layers, Sandbox
 from trainer.isolation.messages import (
     Channel,
@@ -216,10 +217,10 @@ def _only_wake(number: int, frame: FrameType | None) -> None:
     pass
 
 
-def load_entry(entry: str) -> trial_startup.TrialFunction:
+def load_entry(entry: str) -> TrialFunction:
     """Return the function that ``module:function`` names."""
     module, _, name = entry.partition(":")
-    function: trial_startup.TrialFunction = getattr(importlib.import_module(module), name)
+    function: TrialFunction = getattr(importlib.import_module(module), name)
     return function
 
 

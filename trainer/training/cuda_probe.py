@@ -3,7 +3,7 @@
 Outside the sandbox everything can work (nvidia-smi, torch, every check of
 :mod:`trainer.machine.gpu`) while each trial fails inside it. So the probe runs as a trial runs:
 the fork server forks it, and the same rules confine it. The same first instructions start it
-(:func:`trainer.isolation.trial_startup.live`: the driver, a context, a product). This module only
+(:mod:`trainer.isolation.halves`: the driver, a context, a product). This module only
 adds one compiled kernel, if a compiler is installed.
 """
 

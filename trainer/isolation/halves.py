@@ -1,0 +1,179 @@
+"""Run a trial in one process, or in two halves: one trains, the other scores what it left.
+
+The half that trains is forked first, and nothing of the training reaches the half that scores but
+the files that it left. So code of a config cannot change how it is scored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from autoresearch.errors import MachineryError
+from autoresearch.layout import SCRATCH_DIR
+from trainer.command.workspace import WORK_DIR, Reach, furnish
+from trainer.isolation.driver_line import DriverEar, DriverLine
+from trainer.isolation.kernel.sandbox import Sandbox, move_home
+from trainer.isolation.messages import Said
+from trainer.isolation.process_tree import become_subreaper, die_with_parent
+from trainer.isolation.reaper import Reaper
+from trainer.machine import cuda_driver
+from trainer.spec import (
+    MAX_MESSAGE_CHARACTERS,
+    Command,
+    CommandOk,
+    Measured,
+    TrialFailed,
+    TrialSpec,
+    parse_result,
+)
+
+TrialFunction: TypeAlias = Callable[..., Measured | TrialFailed | None]
+"""The function that a trial runs, as :func:`trainer.training.child.run_trial`. It writes
+curve.jsonl and returns the result for the line."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial in its own process, not confined yet."""
+
+    spec: TrialSpec
+    trial_dir: Path
+    reach: Reach | None
+    """The files that a command may read; None for the built-in trainer."""
+    run: TrialFunction
+    line: DriverLine
+    """Reports how the GPU's driver starts, and the result or the error."""
+    born: float
+    """The monotonic time at which the process began."""
+    sandbox: Sandbox
+
+    def confine(self, *, heldout: bool = True) -> None:
+        """Give up the rights that the trial does not need."""
+        self.sandbox.confine(self.spec, self.trial_dir, self.reach, heldout=heldout)
+
+    def start_device(self) -> None:
+        """Start a GPU's driver before anything of the config is read.
+
+        A command starts it itself: a fork of a process with a running driver could not use it.
+
+        :raises MachineryError: if it does not start.
+        """
+        if self.spec.device.startswith("cuda") and self.spec.command is None:
+            self.line.starting()
+            started = cuda_driver.start(self.spec.device)
+            self.line.up(is_unified=started.is_unified)
+
+    def measure(self, **how: str) -> int:
+        """Run the trial's function, report its result, and return the exit code."""
+        self.start_device()
+        self.line.no_more()
+        result = self.run(self.spec, self.trial_dir, born=self.born, **how)
+        if result is not None:
+            self.line.result(result.model_dump_json())
+        return 0
+
+
+def run_trial(trial: Trial) -> int:
+    """Run the trial in this process, and its training in another where the trial is scored apart.
+
+    :return: the exit code.
+    """
+    command = trial.spec.command
+    if command is not None and command.checking is not None:
+        return _train_and_check(trial, command.checking)
+    if trial.spec.scored_apart:
+        return _train_and_score(trial)
+    trial.confine()
+    return trial.measure()
+
+
+def _train_and_score(trial: Trial) -> int:
+    """Train the GPT without access to the held-out text, and score it in this process."""
+    trainer = _fork_trainer(trial.line)
+    trial.confine(heldout=bool(trainer))
+    if not trainer:
+        trial.start_device()
+        trial.line.close()  # the half that scores reports
+        trial.run(trial.spec, trial.trial_dir, born=trial.born, phase="train")
+        return 0
+    return _end_of(trainer) or trial.measure(phase="score")
+
+
+def _train_and_check(trial: Trial, command: Command) -> int:
+    """Run the command that trains, and score what it left with its check in this process.
+
+    The check's home and working directory are created only when nothing of the training runs any
+    more. So the training could write nothing that the check runs or finds there: neither files nor
+    a compile cache.
+
+    :raises MachineryError: if a process that the training left cannot be killed.
+    """
+    assert trial.reach is not None, "a command has files that it may read"
+    spec = trial.spec.model_copy(update={"command": command, "compile_cache": None})
+    reach = replace(Reach.of(command, trial.trial_dir), shared_memory=trial.reach.shared_memory)
+    ear = DriverEar()  # no process of the command can write to it
+    become_subreaper()
+    trainer = _fork_trainer(trial.line, ear)
+    if not trainer:
+        trial.confine()
+        return trial.measure()
+    code = _end_of(trainer)
+    if survivors := Reaper().sweep():
+        raise MachineryError(
+            f"processes {list(survivors)} of the training cannot be killed; check for a stuck "
+            "device or file system before running more"
+        )
+    check = replace(trial, spec=spec, reach=reach)
+    check.confine()
+    said = next((one for one in ear.hear() or () if isinstance(one, Said)), None)
+    if said is None:
+        return code or 1
+    if said.is_error:
+        trial.line.error(said.text)
+        return 1
+    result = parse_result(said.text)
+    if isinstance(result, CommandOk):
+        result = _checked(check, result)
+    trial.line.result(result.model_dump_json())
+    return 0
+
+
+def _checked(check: Trial, trained: CommandOk) -> Measured | TrialFailed:
+    """Return the training's result with the score of its check, or the check's failure."""
+    assert check.reach is not None, "a command has files that it may read"
+    home = Path(tempfile.mkdtemp(dir=check.trial_dir / SCRATCH_DIR))
+    move_home(home)
+    furnish(check.reach, home / WORK_DIR)
+    checked = check.run(check.spec, check.trial_dir, born=check.born, work=str(home / WORK_DIR))
+    if isinstance(checked, CommandOk):
+        return trained.model_copy(update={"score": checked.score})
+    assert isinstance(checked, TrialFailed), "a command has a score or fails"
+    message = f"[score.check] {checked.message}"[:MAX_MESSAGE_CHARACTERS]
+    found = {"steps": trained.steps, "peak_mem_gib": trained.peak_mem_gib}
+    return checked.model_copy(update={"message": message, **found})
+
+
+def _fork_trainer(line: DriverLine, ear: DriverEar | None = None) -> int:
+    """Fork the half that trains, which reports to ``ear`` if any; return its process id, or 0 in
+    it."""
+    scorer = os.getpid()
+    trainer = line.fork(ear)
+    if not trainer:
+        die_with_parent(scorer)
+    return trainer
+
+
+def _end_of(trainer: int) -> int:
+    """Wait for the half that trains and return its exit code; die by the signal that killed it."""
+    _, status = os.waitpid(trainer, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+        os.kill(os.getpid(), number)
+    return os.waitstatus_to_exitcode(status)
