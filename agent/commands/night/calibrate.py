@@ -12,7 +12,7 @@ from agent.search.calibration.plan import check_calibratable
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, report
-from agent.workbench.campaign_run import chosen_settings, run_campaign
+from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_campaign
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, default_campaign, latest_campaign
 from agent.workbench.session import Session
@@ -45,7 +45,7 @@ def calibrate(
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     directory = campaign or (default_campaign(menu) if menu else latest_campaign())
     if not fidelity:
-        run_campaign(directory, chosen, goal=Goal(iterations=0), as_json=as_json)
+        run_campaign(directory, chosen, Goal(iterations=0), SessionOptions(as_json=as_json))
         return
     console = Console(stderr=as_json)
     settings, own_menu = chosen_settings(directory, chosen, console)

@@ -13,7 +13,7 @@ from agent.loggers.notices import Notifier
 from agent.search.campaign_settings import set_settings
 from agent.search.goal import Goal
 from agent.settings.campaign import CampaignSettings
-from agent.workbench.campaign_run import run_campaign
+from agent.workbench.campaign_run import SessionOptions, run_campaign
 from agent.workbench.places import CampaignOption, default_campaign
 from funnel.target.architecture import load_target, shipped_targets
 
@@ -138,11 +138,7 @@ def loop(
     The loop stops at the first limit: --iters, --trials or --hours. It resumes a campaign that
     exists, and ends with `confirm`.
     """
-    directory = campaign or default_campaign(asked.get("menu"))
-    run_campaign(
-        directory,
-        asked | set_settings(further or ()),
-        goal=Goal.asked(iters, trials, hours),
+    options = SessionOptions(
         prompts=prompts,
         program=program,
         priors=prior or (),
@@ -153,6 +149,9 @@ def loop(
         confirming=confirm,
         as_json=as_json,
     )
+    directory = campaign or default_campaign(asked.get("menu"))
+    settings = asked | set_settings(further or ())
+    run_campaign(directory, settings, Goal.asked(iters, trials, hours), options)
 
 
 def _target_tokens(menu_name: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.workbench.campaign_run import believed_scores
+from agent.workbench.conclusion import believed_scores
 from tests.support.places import ROOT
 from trainer.spec import BPB, Measure
 from trajectory.evidence import Evidence

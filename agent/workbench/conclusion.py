@@ -1,0 +1,176 @@
+"""Conclude a session: confirm its best config if asked, and print what the search found."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Any, Self
+
+import typer
+
+from agent.loggers.git_branch import GitBranch
+from agent.search.campaign import Campaign
+from agent.search.stopping import Interrupted
+from agent.settings.environment import read_environment
+from agent.workbench.confirming import ConfirmAsked, confirm, report
+from agent.workbench.session import Session
+from autoresearch.errors import AutoresearchError
+from autoresearch.words import counted
+from trainer.spec import Measure
+from trainer.telemetry import TelemetrySummary
+from trajectory.confirmed import NOTHING_YET, Confirmed, finding
+from trajectory.evidence import Evidence
+from trajectory.ranking import Noise, Ranked, ranked_config
+from trajectory.rows import ConfirmedRow
+from trajectory.track_record import credit_text
+
+
+def conclude(
+    session: Session, reached: str, branch: GitBranch | None, *, confirming: bool, as_json: bool
+) -> str:
+    """Print what the session found, and return the finding in one sentence."""
+    confirmation = _Confirmation.of(session) if confirming else _Confirmation()
+    if branch is not None and (line := branch.tag(confirmation.found)) is not None:
+        session.say(line)
+    usage = session.sampler.summary(read_environment().usd_per_kwh)
+    if as_json:
+        summary = _summary(session.campaign, usage) | {"ended": reached}
+        typer.echo(json.dumps(summary | confirmation.as_json()))
+    else:
+        _print(session, usage, reached, confirmation.found)
+    confirmation.say_trouble(session)
+    if confirmation.found is not None:
+        return confirmation.found.headline
+    evidence = session.campaign.evidence
+    best = ranked_config(evidence, evidence.incumbent_hash)
+    if best is None:
+        return NOTHING_YET
+    gain = best.delta_vs_baseline, best.delta_lo, best.delta_hi
+    return finding(session.campaign.menu.measure, None, *gain)
+
+
+@dataclass(frozen=True, slots=True)
+class _Confirmation:
+    """Outcome of the final confirmation. A failed one does not suppress the summary."""
+
+    found: Confirmed | None = None
+    trouble: str = ""
+    """Reason that a confirmation which should have run has no result."""
+    stopped: Interrupted | None = None
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        try:
+            return cls(_confirmed(session))
+        except Interrupted as interrupted:
+            return cls(trouble="it was stopped", stopped=interrupted)
+        except AutoresearchError as error:
+            return cls(trouble=str(error))
+
+    def as_json(self) -> dict[str, Any]:
+        found = self.found.model_dump(mode="json") if self.found else None
+        return {"confirmed": found, "not_confirmed": self.trouble}
+
+    def say_trouble(self, session: Session) -> None:
+        """
+        :raises Interrupted: if the user stopped it.
+        """
+        if self.trouble:
+            session.say(
+                f"not confirmed: {self.trouble}; the search's results are unaffected; retry with: "
+                f"autoresearch confirm --campaign {session.campaign.directory}",
+                "yellow",
+            )
+        if self.stopped is not None:
+            raise self.stopped
+
+
+def _confirmed(session: Session) -> Confirmed | None:
+    """Confirm the incumbent on fresh runs.
+
+    Return None if the baseline is still the incumbent, or if all runs of a command's config are the
+    same, so that fresh runs add nothing.
+    """
+    evidence = session.campaign.evidence
+    if evidence.incumbent_hash == evidence.baseline_hash:
+        return None
+    if session.own is not None and evidence.tally.runs_are_the_same:
+        return None  # the baseline's note already says so
+    usual = ConfirmAsked()
+    latest = next(iter(session.campaign.history.newest(ConfirmedRow, 1)), None)
+    seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
+    return confirm(session, usual.model_copy(update={"seeds": seeds}))
+
+
+def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
+    evidence = campaign.evidence
+    return {
+        "campaign": str(campaign.directory),
+        "iterations": evidence.iterations,
+        "configs": len(evidence.configs),
+        **believed_scores(evidence, campaign.menu.measure),
+        "proposers": {
+            kind: record.model_dump(mode="json")
+            for kind, record in evidence.tally.track_records.items()
+        },
+        "credits": {
+            arm: credit.model_dump(mode="json") for arm, credit in evidence.tally.credits.items()
+        },
+        "telemetry": usage.model_dump(mode="json") if usage.samples else None,
+    }
+
+
+def believed_scores(evidence: Evidence, measure: Measure) -> dict[str, Any]:
+    """Return the estimated scores of the baseline and the incumbent, in the campaign's own unit and
+    direction, and ``gain``, the difference."""
+    noise = Noise.of(evidence.tally)
+    baseline = ranked_config(evidence, evidence.baseline_hash)
+    best = ranked_config(evidence, evidence.incumbent_hash)
+    return {
+        "unit": measure.unit,
+        "direction": measure.direction,
+        "sigma": noise.sigma if noise else None,
+        "sigma_dof": evidence.dof,
+        "baseline": _scores(baseline, measure),
+        "incumbent": _scores(best, measure),
+        "gain": measure.fields(best.delta_vs_baseline, best.delta_lo, best.delta_hi)
+        if best is not None and best.delta_vs_baseline is not None
+        else None,
+    }
+
+
+def _scores(ranked: Ranked | None, measure: Measure) -> dict[str, Any] | None:
+    if ranked is None:
+        return None
+    scores = measure.fields(ranked.objective, ranked.objective_lo, ranked.objective_hi)
+    return {"config_hash": ranked.config_hash, "iter": ranked.iter, "n": ranked.n, **scores}
+
+
+def _print(
+    session: Session, usage: TelemetrySummary, reached: str, found: Confirmed | None
+) -> None:
+    campaign = session.campaign
+    evidence, measure = campaign.evidence, campaign.menu.measure
+    noise = Noise.of(evidence.tally)
+    if noise is not None:
+        session.say(
+            f"noise     sd {measure.size(noise.sigma)} {measure.short} a run, from {evidence.dof} "
+            "degrees of freedom"
+        )
+    records = evidence.tally.track_records
+    if evidence.tally.credits or len(records) > 1:
+        kept = " · ".join(f"{kind} {record}" for kind, record in records.items())
+        session.say(f"proposers {kept}")
+    if credit := credit_text(evidence.tally.credits):
+        session.say(f"credit    {credit}: standard deviations better than the search")
+    if usage.samples:
+        for line in usage.lines():
+            session.say(f"gpu       {line}")
+    for text in report(found) if found else ():
+        session.console.print(text, soft_wrap=True, highlight=False)
+    top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
+    session.say(
+        f"done      {counted(evidence.iterations, 'iteration')}, "
+        f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
+    )
