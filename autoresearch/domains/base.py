@@ -135,21 +135,6 @@ class Domain(Frozen, ABC):
     def distribution(self) -> BaseDistribution:
         """Return Optuna's distribution over the knob's own values."""
 
-    # A search may work better with another parameter than the value itself.
-
-    def search_distribution(self) -> BaseDistribution:
-        """Return Optuna's distribution over the parameter that a search sets in place of the
-        value."""
-        return self.distribution()
-
-    def parameter(self, value: Scalar) -> Scalar | None:
-        """Return the search's parameter for a value; None for one outside the domain."""
-        return value if self.contains(value) else None
-
-    def value(self, parameter: Scalar) -> Scalar:
-        """Return the value to propose for a parameter that a search has set."""
-        return self.rounded(parameter)
-
     # --- as a report counts them ----------------------------------------------------------------
 
     @property

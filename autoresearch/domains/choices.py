@@ -86,11 +86,7 @@ class Choices(Domain):
 
 
 class Ladder(Choices):
-    """Numbers, which have an order.
-
-    A search sets the index among them in ascending order: batch sizes 2, 4 and 8 are neighbors, and
-    a density over unordered categories would not know it.
-    """
+    """Numbers, which have an order: batch sizes 2, 4 and 8 are neighbors."""
 
     choices: tuple[int | float, ...]
 
@@ -102,18 +98,3 @@ class Ladder(Choices):
 
     def normal(self, value: Scalar) -> Scalar:
         return int(value) if self.type == "int" and isinstance(value, float) else value
-
-    def search_distribution(self) -> BaseDistribution:
-        from optuna.distributions import IntDistribution  # noqa: PLC0415 (slow to load)
-
-        return IntDistribution(0, len(self.choices) - 1)
-
-    def parameter(self, value: Scalar) -> Scalar | None:
-        return self._ladder.index(value) if self.contains(value) else None
-
-    def value(self, parameter: Scalar) -> Scalar:
-        return self._ladder[int(parameter)]
-
-    @property
-    def _ladder(self) -> tuple[Scalar, ...]:
-        return tuple(sorted(self.choices))

@@ -11,6 +11,7 @@ import optuna
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, against_reference, offered
+from bench.search.parameters import distribution_of, value_of
 from bench.search.tpe import STARTUP, study_of, whom_to_tell
 
 DRAWS = 20
@@ -32,11 +33,11 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
     if len(observed.measured) < STARTUP:
         return
     study, domains = study_of(memory, observed), memory.menu.domains
-    distributions = {name: domain.search_distribution() for name, domain in domains.items()}
+    distributions = {name: distribution_of(domain) for name, domain in domains.items()}
     while True:
         study.sampler = optuna.samplers.GPSampler(
             seed=rng.getrandbits(31), n_startup_trials=0, deterministic_objective=False
         )
         trial = study.ask(distributions)
-        values = {name: domain.value(trial.params[name]) for name, domain in domains.items()}
+        values = {name: value_of(domain, trial.params[name]) for name, domain in domains.items()}
         yield Draw(against_reference(memory, values), "Optuna's Gaussian process")

@@ -36,6 +36,7 @@ from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, against_reference, offered
 from agent.proposers.surrogate.observed import Observed
 from autoresearch.values import Scalar
+from bench.search.parameters import distribution_of, parameter_of, value_of
 from trainer.spec import AnyConfig
 
 STARTUP = 10
@@ -89,14 +90,14 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
     if len(observed.measured) < STARTUP:
         return
     study, domains = study_of(memory, observed), memory.menu.domains
-    distributions = {name: domain.search_distribution() for name, domain in domains.items()}
+    distributions = {name: distribution_of(domain) for name, domain in domains.items()}
     while True:
         names = _knobs_to_change(rng, memory)
         study.sampler = _SomeKnobs(
             {name: distributions[name] for name in sorted(names)}, rng.getrandbits(32)
         )
         trial = study.ask({name: distributions[name] for name in names})
-        values = {name: domains[name].value(trial.params[name]) for name in names}
+        values = {name: value_of(domains[name], trial.params[name]) for name in names}
         yield Draw(against_reference(memory, values), "TPE's")
 
 
@@ -111,7 +112,7 @@ def _knobs_to_change(rng: Random, memory: Memory) -> list[str]:
 
 def study_of(memory: Memory, observed: Observed) -> optuna.Study:
     """Return an in-memory study with a trial for every observed config and every one in flight."""
-    distributions = {name: d.search_distribution() for name, d in memory.menu.domains.items()}
+    distributions = {name: distribution_of(d) for name, d in memory.menu.domains.items()}
     with _quiet():
         study = optuna.create_study(direction="minimize")
     scored = [(entry.config, TrialState.COMPLETE, entry.mean) for entry in observed.measured]
@@ -163,7 +164,7 @@ def _parameters(memory: Memory, config: AnyConfig) -> dict[str, Scalar] | None:
     """Return the config as Optuna's parameters; None if a knob is outside this menu's domain."""
     parameters: dict[str, Scalar] = {}
     for name, value in memory.menu.knob_values(config).items():
-        parameter = memory.menu.domains[name].parameter(value)
+        parameter = parameter_of(memory.menu.domains[name], value)
         if parameter is None:
             return None
         parameters[name] = parameter
