@@ -17,11 +17,15 @@ from functools import cache
 from pathlib import Path
 from textwrap import wrap
 
+import torch
+
 from bench.gpu_session import gpu_plan
 from bench.reference_accounting import count_reference_scoring, count_reference_step
+from trainer.accounting.counter import Counter
 from trainer.accounting.devices import DEVICES, DeviceDescription
 from trainer.accounting.work import StepCounts
-from trainer.envelope.counted_step import count_scoring, count_step
+from trainer.backends.torch_gpt import TorchGPT
+from trainer.envelope.counted_step import META, count_step
 from trainer.envelope.prediction import Prediction
 from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import Config
@@ -257,10 +261,25 @@ def _predicted(precision: str, batch: int, device: DeviceDescription) -> Predict
     return Prediction.of(_counts(precision, batch), config, VOCAB_SIZE, device)
 
 
+def _count_scoring(config: Config) -> StepCounts:
+    """Count one pass of the evaluation, with the weights' copies already made."""
+    counter = Counter()
+    shape = (max(1, TOKENS_PER_CUDA_PASS // config.seq_len), config.seq_len)
+    with counter.watching(), torch.no_grad():
+        model = TorchGPT(config, VOCAB_SIZE, META)
+        model.eval()
+        counter.head_weight(model.head_VD)
+        tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
+        model(tokens_BT, targets_BT)
+        with counter.phase("forward"):
+            model(tokens_BT, targets_BT).sum(dtype=torch.float64)
+    return counter.counts()
+
+
 @cache
 def _ours(device: DeviceDescription) -> Trial:
     counts = _counts("bf16", 16)
-    one_pass_s = device.seconds(count_scoring(_config("bf16", 16), VOCAB_SIZE))
+    one_pass_s = device.seconds(_count_scoring(_config("bf16", 16)))
     scoring_s = one_pass_s * _heldout_tokens() / TOKENS_PER_CUDA_PASS
     return Trial(device.seconds(counts), counts.peak, scoring_s)
 

@@ -10,7 +10,6 @@ from trainer.backends.float8 import check_shapes
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.spec import Config
-from trainer.training.evaluate import TOKENS_PER_CUDA_PASS
 
 META = torch.device("meta")
 
@@ -43,22 +42,6 @@ def count_step(config: Config, vocab_size: int, *, kernels: bool = True) -> Step
             _backward(loss)
         with counter.phase("update"):
             optimizer.step(loss, config.lr)
-    return counter.counts()
-
-
-def count_scoring(config: Config, vocab_size: int) -> StepCounts:
-    """Count one pass of the evaluation, of :data:`trainer.training.evaluate.TOKENS_PER_CUDA_PASS`
-    tokens, with the weights' copies already made."""
-    counter = Counter()
-    shape = (max(1, TOKENS_PER_CUDA_PASS // config.seq_len), config.seq_len)
-    with counter.watching(), torch.no_grad():
-        model = TorchGPT(config, vocab_size, META)
-        model.eval()
-        counter.head_weight(model.head_VD)
-        tokens_BT, targets_BT = (torch.empty(shape, dtype=torch.int64, device=META) for _ in "ab")
-        model(tokens_BT, targets_BT)
-        with counter.phase("forward"):
-            model(tokens_BT, targets_BT).sum(dtype=torch.float64)
     return counter.counts()
 
 

@@ -45,11 +45,6 @@ class Measure(Frozen):
         return "val_bpb" if self.unit == BITS_PER_BYTE else self.unit
 
     @property
-    def objective_name(self) -> str:
-        """Heading of a column or axis of objectives that are not converted to scores."""
-        return self.name if self.direction == "minimise" else f"minus {self.name}"
-
-    @property
     def parts(self) -> int:
         """Parts per unit in which short texts count differences: thousandths if scores are shown to
         three or four decimals."""
