@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import typer
 from annotated_types import Ge, Gt, Le
@@ -20,6 +20,7 @@ from autoresearch.options import AsOption, set_fields
 from autoresearch.values import Frozen, explain
 
 Command: TypeAlias = Callable[..., None]
+T = TypeVar("T", bound=Frozen)
 Panels: TypeAlias = Mapping[str, Sequence[str]]
 
 JsonAtEndOption = Annotated[bool, typer.Option("--json", help="Print JSON at the end.")]
@@ -30,13 +31,7 @@ def takes(kind: type[Frozen]) -> Callable[[Command], Command]:
     command takes one option for each field that has a description and is not set with
     ``--set``."""
 
-    def filled(options: Mapping[str, Any]) -> Frozen:
-        try:
-            return kind.model_validate(options)
-        except ValidationError as error:
-            raise SettingsError(f"these options cannot be used: {explain(error)}") from error
-
-    return lambda command: _derived(command, kind, filled, partly=False, panels={})
+    return lambda command: _derived(command, kind, partial(fill, kind), partly=False, panels={})
 
 
 def takes_some(kind: type[Frozen], panels: Panels) -> Callable[[Command], Command]:
@@ -46,6 +41,17 @@ def takes_some(kind: type[Frozen], panels: Panels) -> Callable[[Command], Comman
     :param panels: parameters that the help shows together, by title, in order.
     """
     return lambda command: _derived(command, kind, dict, partly=True, panels=panels)
+
+
+def fill(kind: type[T], options: Mapping[str, Any]) -> T:
+    """Return a value of this kind with these options.
+
+    :raises SettingsError: if it refuses them.
+    """
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        raise SettingsError(f"these options cannot be used: {explain(error)}") from error
 
 
 def option_of(kind: type[Frozen], name: str, flag: str, help_: str) -> Any:

@@ -74,22 +74,34 @@ def _choose(
 ) -> Choice:
     sampler = FallbackProposer(SamplerProposer(rails), RandomProposer(rails))
     library = LibraryProposer(rails, sampler)
+    if settings.proposer == "library":
+        return Choice(library, "the library of published ideas, then the sampler")
+    if settings.proposer == "random":
+        return Choice(RandomProposer(rails), "uniformly random")
+    numbers: Proposer = sampler
+    said, writer = "the sampler (near and far edits, a Gaussian process)", None
+    if settings.proposer != "sampler":
+        numbers, said, writer = _with_model(
+            settings, environment, rails, sampler, directory, prompts, program
+        )
+    if not rails.menu.code_knobs:
+        return Choice(numbers, said, writer is not None)
+    coded = "the library of published ideas" + (" and the model" if writer else "")
+    split = CodeSplit(numbers, library, writer)
+    return Choice(split, f"{said}; code from {coded}", writer is not None)
 
-    def with_code(numbers: Proposer, said: str, writer: Writer | None = None) -> Choice:
-        """Return the choice of a proposer of numbers, with turns for code if the menu has any."""
-        if not rails.menu.code_knobs:
-            return Choice(numbers, said, writer is not None)
-        coded = "the library of published ideas" + (" and the model" if writer else "")
-        split = CodeSplit(numbers, library, writer)
-        return Choice(split, f"{said}; code from {coded}", writer is not None)
 
-    searches = {
-        "sampler": with_code(sampler, "the sampler (near and far edits, a Gaussian process)"),
-        "library": Choice(library, "the library of published ideas, then the sampler"),
-        "random": Choice(RandomProposer(rails), "uniformly random"),
-    }
-    if settings.proposer in searches:
-        return searches[settings.proposer]
+def _with_model(
+    settings: CampaignSettings,
+    environment: Environment,
+    rails: Rails,
+    sampler: Proposer,
+    directory: Path,
+    prompts: Path | None,
+    program: Path | None,
+) -> tuple[Proposer, str, Writer | None]:
+    """Return the proposer of the language model and the sampler, its description, and the model if
+    it is asked."""
     prompter = Prompter(
         settings.budget,
         horizon_steps=settings.horizon_steps,
@@ -104,10 +116,8 @@ def _choose(
                 "--proposer llm needs an endpoint, and AUTORESEARCH_LLM_BASE_URL is not set; "
                 "set it, for example to http://localhost:8000/v1"
             )
-        return with_code(
-            HybridProposer(sampler, None, rails),
-            "hybrid, with only the sampler: AUTORESEARCH_LLM_BASE_URL is not set",
-        )
+        said = "hybrid, with only the sampler: AUTORESEARCH_LLM_BASE_URL is not set"
+        return HybridProposer(sampler, None, rails), said, None
     # The client of these two loads more slowly than all the rest of the command.
     from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
@@ -117,18 +127,12 @@ def _choose(
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":
-        said = f"{where}, with the sampler as fallback"
-        return with_code(FallbackProposer(llm, sampler), said, llm)
+        return FallbackProposer(llm, sampler), f"{where}, with the sampler as fallback", llm
     if not settings.llm_share:
-        return with_code(
-            HybridProposer(sampler, None, rails),
-            f"hybrid, with only the sampler: at an llm_share of 0, {where} is never asked",
-        )
-    return with_code(
-        HybridProposer(sampler, llm.choose, rails, share=settings.llm_share),
-        f"hybrid: the sampler draws candidates, and {where} chooses from them while that pays",
-        llm,
-    )
+        said = f"hybrid, with only the sampler: at an llm_share of 0, {where} is never asked"
+        return HybridProposer(sampler, None, rails), said, None
+    said = f"hybrid: the sampler draws candidates, and {where} chooses from them while that pays"
+    return HybridProposer(sampler, llm.choose, rails, share=settings.llm_share), said, llm
 
 
 def program_text(program: Path | None) -> str:

@@ -68,26 +68,7 @@ class Campaign(Closing):
         with ExitStack() as resources:
             _lock(directory, resources)
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
-            row = read_campaign_row(directory)
-            if row is not None:
-                self._refuse_other_evaluation(row)
-            self._train_tokens = (
-                _tokens_without_holdout(self.corpus) if settings.reserve_holdout else None
-            )
-            if row is not None:
-                self._refuse_another_share(row)
-            self.note = self._keep_settings(is_new=row is None)
-            if row is None:
-                row = first_row(
-                    settings,
-                    menu,
-                    None if corpus is None else corpus.info,
-                    script,
-                    train_tokens=self._train_tokens,
-                    sandbox=sandbox,
-                )
-                self.journal.append(row)
-            self.row = row
+            self.row = self._first_row(sandbox)
             self.history = resources.enter_context(
                 History.open(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
             )
@@ -95,6 +76,29 @@ class Campaign(Closing):
             self._to_index: deque[tuple[Row, int]] = deque()
             self._trouble: str | None = None
             self._resources = resources.pop_all()
+
+    def _first_row(self, sandbox: str) -> CampaignRow:
+        """Return the first row, which agrees with the settings; write it for a new campaign."""
+        row = read_campaign_row(self.directory)
+        if row is not None:
+            self._refuse_other_evaluation(row)
+        self._train_tokens = (
+            _tokens_without_holdout(self.corpus) if self.settings.reserve_holdout else None
+        )
+        if row is not None:
+            self._refuse_another_share(row)
+        self.note = self._keep_settings(is_new=row is None)
+        if row is None:
+            row = first_row(
+                self.settings,
+                self.menu,
+                None if self._corpus is None else self._corpus.info,
+                self._script,
+                train_tokens=self._train_tokens,
+                sandbox=sandbox,
+            )
+            self.journal.append(row)
+        return row
 
     def record(self, row: Row) -> str | None:
         """Write one row and index it; return the trouble with the index, if any. See :meth:`write`

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
+from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
+from agent.commands.options import fill, takes_some
 from agent.search.first_row import read_campaign_row
 from agent.settings.rates import Rates, read_rates
 from agent.workbench.console import say
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError
+from autoresearch.values import Frozen, NonNegative, PositiveInt
 from funnel.cost.argument import argument_view
 from funnel.cost.bill import CloudRun, make_bill, planned_run
 from funnel.cost.figures import View
@@ -35,44 +38,47 @@ OPTIONS: dict[CostView, set[str]] = {
     "timeline": {"target", "phase", "units", "campaign"},
 }
 """The options of each view; all views take the rates and ``--json``."""
+ViewArgument = Annotated[CostView, typer.Argument(help="What to compute.", show_default=True)]
+RatesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Set a rate, like --set KWH_USD=0.30. Repeatable."
+    ),
+]
+PhaseOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SEQ:SHARE",
+        help="timeline: context length and share of the tokens. Repeatable. Default: the "
+        "target's length, for all tokens.",
+    ),
+]
 
 
+class Asked(Frozen):
+    """Options of the views that can be given once."""
+
+    campaign: Path | None = Field(
+        None, description="Use this campaign's measured seconds, energy and speed."
+    )
+    handoff: Path | None = Field(
+        None, description="Use the final run of this launch plan's directory."
+    )
+    gpus: Annotated[int, Field(ge=1, le=10**9)] = Field(8, description="cluster: rented GPUs.")
+    gpu: str = Field("h100", description="cluster: h100, h200 or b200.")
+    searches: PositiveInt = Field(4, description="month: searches, on owned units.")
+    runs: NonNegative = Field(1.0, description="month: final runs, rented.")
+    units: PositiveInt = Field(1, description="month, timeline: units owned.")
+    target: str = Field("llama-7b", description="timeline: a shipped target's name or a TOML file.")
+
+
+@takes_some(Asked, {})
 def cost(
-    context: typer.Context,
-    view: Annotated[
-        CostView, typer.Argument(help="What to compute.", show_default=True)
-    ] = "search",
-    campaign: Annotated[
-        Path | None,
-        typer.Option(help="Use this campaign's measured seconds, energy and speed."),
-    ] = None,
-    handoff: Annotated[
-        Path | None, typer.Option(help="Use the final run of this launch plan's directory.")
-    ] = None,
-    rates: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Set a rate, like --set KWH_USD=0.30. Repeatable.",
-        ),
-    ] = None,
-    gpus: Annotated[int, typer.Option(help="cluster: rented GPUs.", min=1, max=10**9)] = 8,
-    gpu: Annotated[str, typer.Option(help="cluster: h100, h200 or b200.")] = "h100",
-    searches: Annotated[int, typer.Option(help="month: searches, on owned units.", min=1)] = 4,
-    runs: Annotated[float, typer.Option(help="month: final runs, rented.", min=0)] = 1.0,
-    units: Annotated[int, typer.Option(help="month, timeline: units owned.", min=1)] = 1,
-    target: Annotated[
-        str, typer.Option(help="timeline: a shipped target's name or a TOML file.")
-    ] = "llama-7b",
-    phase: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SEQ:SHARE",
-            help="timeline: context length and share of the tokens. Repeatable. Default: the "
-            "target's length, for all tokens.",
-        ),
-    ] = None,
+    *,
+    view: ViewArgument = "search",
+    asked: dict[str, Any],
+    rates: RatesOption = None,
+    phase: PhaseOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Compute the cost of a search here and in the cloud, and payoff.
@@ -83,37 +89,28 @@ def cost(
 
     Rates come from the environment or --set; docs/money.md lists them with their defaults.
     """
-    _refuse_other_views_options(context, view)
-    chosen = _rates(rates)
-    directory = existing_campaign(campaign) if campaign else None
+    given = asked if phase is None else {**asked, "phase": phase}
+    for name in set(given) - OPTIONS[view]:
+        takes = ", ".join(f"--{option}" for option in sorted(OPTIONS[view]))
+        raise typer.BadParameter(f"cost {view} has no --{name}; it takes {takes}")
+    chosen, options = _rates(rates), fill(Asked, asked)
+    directory = existing_campaign(options.campaign) if options.campaign else None
     if view == "cluster":
-        _show(cluster_view(chosen, find_gpu(gpu), gpus), [], as_json=as_json)
+        _show(cluster_view(chosen, find_gpu(options.gpu), options.gpus), [], as_json=as_json)
         return
     if view == "timeline":
         phases = [Phase.parse(text) for text in phase or ()]
-        _show_timeline(target, phases, directory, chosen, units, as_json=as_json)
+        _show_timeline(options.target, phases, directory, chosen, options.units, as_json=as_json)
         return
     usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
-    run = _run(handoff, directory)
+    run = _run(options.handoff, directory)
     if view == "month":
-        bill = make_bill(chosen, usage, run)
-        monthly = month_view(chosen, bill, searches=searches, runs=runs, units=units)
-        _show(monthly, [], as_json=as_json)
+        amounts = options.model_dump(include={"searches", "runs", "units"})
+        _show(month_view(chosen, make_bill(chosen, usage, run), **amounts), [], as_json=as_json)
         return
     bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
     before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
     _show(argument_view(chosen, usage, bill), before, as_json=as_json)
-
-
-def _refuse_other_views_options(context: typer.Context, view: CostView) -> None:
-    """
-    :raises BadParameter: if the user gave an option that this view does not take.
-    """
-    for name in set().union(*OPTIONS.values()) - OPTIONS[view]:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            takes = ", ".join(f"--{option}" for option in sorted(OPTIONS[view]))
-            raise typer.BadParameter(f"cost {view} has no --{name}; it takes {takes}")
 
 
 def _show_timeline(
@@ -167,7 +164,7 @@ def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:
     if row is not None and row.id != planned_for:
         raise HandoffError(
             f"{handoff} is the launch plan of the campaign {planned_for}, and {campaign} is "
-            f"{row.id}; choose a plan and a campaign that belong together"
+            f"{row.id}; name the plan and the campaign that belong together"
         )
     return run
 

@@ -17,13 +17,14 @@ from agent.commands.machine.envelope_dry import DryOption, OnOption, dry_envelop
 from agent.commands.machine.envelope_needs import (
     PredictOption,
     SetOption,
+    installed_envelope,
 )
 from agent.commands.machine.envelope_needs import predict as predict_needs
 from agent.commands.machine.envelope_tables import print_envelope
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
-from agent.settings.environment import data_dir, read_environment
+from agent.settings.environment import read_environment
 from agent.workbench.device_choice import device_telemetry
 from autoresearch import screen
 from autoresearch.errors import EnvelopeError
@@ -34,19 +35,16 @@ from trainer.accounting.devices import describe
 from trainer.envelope import (
     ENVELOPE_FILE,
     Cell,
-    DeviceUse,
     Envelope,
     EnvelopePoint,
     EnvelopeSettings,
     Wall,
     cells,
-    envelope_path,
     vocabulary_of,
     watched_sweep,
 )
 from trainer.envelope.chart import write_chart
 from trainer.envelope.grid import Grid, as_csv, what_fits
-from trainer.executors.base import Executor
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import device_limit
 from trainer.spec import gpt
@@ -110,12 +108,6 @@ def envelope(
             grid,
             changes or (),
             directory=directory,
-            installed=envelope_path(
-                data_dir() / "envelopes",
-                menu_sha256=settings.menu_sha256,
-                backend=settings.backend,
-                device=settings.device,
-            ),
             on=on,
             console=Console(),
             as_json=as_json,
@@ -124,20 +116,8 @@ def envelope(
     if dry:
         dry_envelope(settings, grid, describe(on), console, as_json=as_json)
         return
-    reserve_gib = read_environment().memory_reserve_gib
-    limit = device_limit(asked.device, settings.memory_gib, reserve_gib)
-    wall = Wall(settings, limit.gib) if limit.is_shared else None
-    screen.outlive()
-    with (
-        StopRequest().listening(),
-        choose_executor(allow_unsandboxed=True) as executor,
-    ):
-        points, use = _measured(settings, grid, directory, console, executor, reserve_gib, wall)
-    found = Envelope.of(settings, limit, points, use)
-    _tell(found, _save(found, directory), console, as_json=as_json)
-
-
-def _tell(found: Envelope, files: dict[str, str], console: Console, *, as_json: bool) -> None:
+    found = _measured(settings, grid, directory, console)
+    files = _save(found, directory)
     if as_json:
         typer.echo(json.dumps(_as_json(found, files)))
     else:
@@ -197,17 +177,18 @@ def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
 
 
 def _measured(
-    settings: EnvelopeSettings,
-    grid: tuple[Cell, ...],
-    directory: Path,
-    console: Console,
-    executor: Executor,
-    reserve_gib: float,
-    wall: Wall | None,
-) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
+    settings: EnvelopeSettings, grid: tuple[Cell, ...], directory: Path, console: Console
+) -> Envelope:
+    reserve_gib = read_environment().memory_reserve_gib
+    limit = device_limit(settings.device, settings.memory_gib, reserve_gib)
+    screen.outlive()
     try:
-        with console.status("") as status:
-            return watched_sweep(
+        with (
+            StopRequest().listening(),
+            choose_executor(allow_unsandboxed=True) as executor,
+            console.status("") as status,
+        ):
+            points, use = watched_sweep(
                 settings,
                 grid,
                 directory,
@@ -215,12 +196,13 @@ def _measured(
                 _Lines(console, status),
                 device_telemetry(settings.device),
                 reserve_gib=reserve_gib,
-                wall=wall,
+                wall=Wall(settings, limit.gib) if limit.is_shared else None,
                 on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
             )
     except KeyboardInterrupt:
         console.print(f"stopped; the same command resumes in {directory}", highlight=False)
         raise
+    return Envelope.of(settings, limit, points, use)
 
 
 def _save(found: Envelope, directory: Path) -> dict[str, str]:
@@ -232,12 +214,7 @@ def _save(found: Envelope, directory: Path) -> dict[str, str]:
     settings = found.settings
     paths = {"envelope": directory / ENVELOPE_FILE}
     if found.fits:
-        paths["memory_rail"] = envelope_path(
-            data_dir() / "envelopes",
-            menu_sha256=settings.menu_sha256,
-            backend=settings.backend,
-            device=settings.device,
-        )
+        paths["memory_rail"] = installed_envelope(settings)
     for path in paths.values():
         found.save(path)
     paths["csv"] = directory / "envelope.csv"

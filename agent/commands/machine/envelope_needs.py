@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.settings.environment import read_environment
+from agent.settings.environment import data_dir, read_environment
 from autoresearch.errors import SettingsError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
 from trainer.accounting.devices import describe
-from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings
+from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings, envelope_path
 from trainer.envelope.needs import Need, counted_seconds, flops_of, needs
 from trainer.envelope.rail import FittedMemory
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
@@ -41,21 +41,20 @@ def predict(
     changes: Sequence[str],
     *,
     directory: Path,
-    installed: Path,
     on: str,
     console: Console,
     as_json: bool,
 ) -> None:
     """Print what every point of the grid needs, with these fields changed.
 
-    :param directory: folder whose envelope is used, if it holds one.
-    :param installed: the memory rail's envelope, used otherwise.
+    :param directory: folder whose envelope is used, if it holds one; otherwise the memory rail's.
     :raises SpecError: if no trainer could train such a config.
     """
     base = make_config(settings.base.model_dump() | _values(changes))
     configs = [make_config(base.model_dump() | cell._asdict() | _values(changes)) for cell in grid]
     configs = list({config.config_hash: config for config in configs}.values())
-    memory, envelope, how = _models(settings, (directory / ENVELOPE_FILE, installed), on)
+    paths = directory / ENVELOPE_FILE, installed_envelope(settings)
+    memory, envelope, how = _models(settings, paths, on)
     is_gpu = envelope is not None and envelope.settings.device.startswith("cuda")
     computed = counted_seconds(describe(on)) if is_gpu else flops_of
     found = needs(configs, memory, envelope, settings.vocab_size, computed)
@@ -64,6 +63,16 @@ def predict(
         return
     for line in _lines(found, settings, how):
         console.print(line, soft_wrap=True)
+
+
+def installed_envelope(settings: EnvelopeSettings) -> Path:
+    """Return where the memory rail looks for the envelope."""
+    return envelope_path(
+        data_dir() / "envelopes",
+        menu_sha256=settings.menu_sha256,
+        backend=settings.backend,
+        device=settings.device,
+    )
 
 
 def _models(

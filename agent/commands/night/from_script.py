@@ -24,6 +24,12 @@ NOT_STARTED = 3
 """Exit code if the draft was written and its default config failed."""
 
 
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="File to write. Default: standard output."),
+]
+
+
 def from_script(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains.")],
     arguments: Annotated[
@@ -34,10 +40,7 @@ def from_script(
         ),
     ] = None,
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File to write. Default: standard output."),
-    ] = None,
+    out: OutOption = None,
     set_by: Annotated[
         str | None,
         typer.Option(
@@ -61,14 +64,7 @@ def from_script(
     Options, defaults from the environment and module constants become knobs with guessed domains;
     printed lines become the patterns of score and curve. Exit code 3: the default config failed.
     """
-    draft = draft_of(with_arguments(read_script(script, set_by), arguments or []), out)
-    if not draft.knobs:
-        why = f" ({draft.left[0].option.name}: {draft.left[0].why})" if draft.left else ""
-        raise MenuError(
-            f"{script} has {counted(len(draft.places), 'option')} and none whose name and default "
-            f"say how far it could be turned{why}; write the menu's knobs by hand"
-        )
-    parse_menu(text_of(draft), f"drafted from {script}")
+    draft = _drafted(script, set_by, arguments or [], out)
     if out is None and not as_json:
         typer.echo(text_of(draft), nl=False)
         return
@@ -83,6 +79,22 @@ def from_script(
             Console().print(Text(f"tried: {tried[1]}"), soft_wrap=True)
     if tried is not None and not tried[0]:
         raise typer.Exit(NOT_STARTED)
+
+
+def _drafted(script: Path, set_by: str | None, arguments: list[str], out: Path | None) -> Draft:
+    """Return the draft of a menu that can be read.
+
+    :raises MenuError: if no option of the script becomes a knob.
+    """
+    draft = draft_of(with_arguments(read_script(script, set_by), arguments), out)
+    if not draft.knobs:
+        why = f" ({draft.left[0].option.name}: {draft.left[0].why})" if draft.left else ""
+        raise MenuError(
+            f"{script} has {counted(len(draft.places), 'option')} and none whose name and default "
+            f"say how far it could be turned{why}; write the menu's knobs by hand"
+        )
+    parse_menu(text_of(draft), f"drafted from {script}")
+    return draft
 
 
 def _tried(draft: Draft, out: Path) -> tuple[bool, str] | None:

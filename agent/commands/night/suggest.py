@@ -62,13 +62,17 @@ def suggest(
         report = {"reasons": found.reasons, "left_out": found.left_out, "diff": diff}
         typer.echo(json.dumps(report, indent=2))
     else:
-        for line in diff:
-            typer.echo(line)
-        for knob, reason in found.reasons.items():
-            typer.echo(f"{knob}: {plain(reason)}")
-        for each in found.left_out:
-            typer.echo(f"left out: {plain(each)}")
-        if not diff:
-            typer.echo("the directions narrow no knob")
+        _print(found, diff)
     if out is not None:
         write_new(out, found.toml, error=MenuError)
+
+
+def _print(found: SuggestedMenu, diff: list[str]) -> None:
+    for line in diff:
+        typer.echo(line)
+    for knob, reason in found.reasons.items():
+        typer.echo(f"{knob}: {plain(reason)}")
+    for each in found.left_out:
+        typer.echo(f"left out: {plain(each)}")
+    if not diff:
+        typer.echo("the directions narrow no knob")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -104,24 +104,10 @@ def own_board(directory: Path, k: int) -> Board:
         found = [row.found for row in reading.newest(ConfirmedRow)]
         calibrated = next((row.found for row in reading.newest(CalibratedRow, 1)), None)
     measure = row.measured_in if row else BPB
-    of_config = latest_of(found)
-    fresh = [of_config.get(entry.config_hash) for entry in ranked]
+    fresh = [latest_of(found).get(entry.config_hash) for entry in ranked]
     differences = [difference(entry.config, baseline) for entry in ranked]
     before = baseline.said if baseline else {}
     diffs = [code_diffs(entry.config, before) if baseline else {} for entry in ranked]
-    configs = [
-        entry.model_dump(mode="json")
-        | measure.fields(entry.objective, entry.objective_lo, entry.objective_hi)
-        | {
-            "rank": place,
-            "vs_baseline": versus,
-            "code": diff,
-            "confirmed": said.model_dump(mode="json") if said else None,
-        }
-        for place, (entry, versus, said, diff) in enumerate(
-            zip(ranked, differences, fresh, diffs, strict=True), start=1
-        )
-    ]
     return Board(
         entries=ranked,
         described=[changes_text(changed) or "the baseline itself" for changed in differences],
@@ -135,7 +121,7 @@ def own_board(directory: Path, k: int) -> Board:
             "sigma": noise.sigma if noise else None,
             "sigma_dof": noise.dof if noise else None,
             "note": reading.note,
-            "configs": configs,
+            "configs": _configs(ranked, measure, differences, diffs, fresh),
             "unranked": dataclasses.asdict(unranked),
             "incumbent": incumbent,
             "ranking": fidelity_json(tested),
@@ -153,6 +139,29 @@ def own_board(directory: Path, k: int) -> Board:
         confirmed=_confirmed(found[0] if found else None, ranked, baseline),
         fresh=[_fresh(said) for said in fresh],
     )
+
+
+def _configs(
+    ranked: list[Ranked],
+    measure: Measure,
+    differences: Sequence[Mapping[str, Any]],
+    diffs: Sequence[Mapping[str, list[str]]],
+    fresh: Sequence[ConfirmedConfig | None],
+) -> list[dict[str, Any]]:
+    """Return the ranked configs as JSON."""
+    return [
+        entry.model_dump(mode="json")
+        | measure.fields(entry.objective, entry.objective_lo, entry.objective_hi)
+        | {
+            "rank": place,
+            "vs_baseline": versus,
+            "code": diff,
+            "confirmed": said.model_dump(mode="json") if said else None,
+        }
+        for place, (entry, versus, said, diff) in enumerate(
+            zip(ranked, differences, fresh, diffs, strict=True), start=1
+        )
+    ]
 
 
 def _code_lines(diffs: list[dict[str, list[str]]]) -> Iterator[str]:
