@@ -4,16 +4,12 @@ score."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.campaigns import COMMAND
 from tests.support.commands import script
-from tests.support.openai_server import OpenAIServer, says
+from tests.support.hostile_loops import loop_rows
 
 SCRIPT = """
 import json, os, pathlib, select, signal, sys, time
@@ -90,29 +86,7 @@ def test_no_act_of_a_script_ends_the_campaign_or_forges_its_score(tmp_path: Path
     checkout = script(tmp_path / "checkout", SCRIPT)
     script(checkout, MENU, "hostile.toml")
     acts = (*SCORING, *FAILING)
-    turns = [says(json.dumps({"changes": {"act": act}, "reason": "an attack"})) for act in acts]
-    with OpenAIServer(turns) as server:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "AUTORESEARCH_DATA_DIR": str(tmp_path / "data"),
-            "AUTORESEARCH_LLM_BASE_URL": server.url,
-            "AUTORESEARCH_LLM_MODEL": "tiny",
-        }
-        words = ["loop", "--menu=hostile.toml", f"--iters={len(acts)}", "--proposer=llm"]
-        few = ["--baseline-seeds=2", "--set=max_runs=2", "--no-confirm"]
-        done = subprocess.run(
-            [str(COMMAND), *words, *few],
-            cwd=checkout,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "evil.example" not in done.stdout + done.stderr
-    journal = (checkout / "runs" / "hostile" / "trajectory.jsonl").read_text()
-    rows: list[dict[str, Any]] = [json.loads(line) for line in journal.splitlines()]
+    rows = loop_rows(checkout, "hostile", [{"act": act} for act in acts], iters=len(acts))
     tried = {
         row["proposal"]["changes"]["act"]: [trial["result"] for trial in row["trials"]]
         for row in rows

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.campaigns import COMMAND
 from tests.support.commands import script
-from tests.support.openai_server import OpenAIServer, says
+from tests.support.hostile_loops import loop_rows
 
 SCRIPT = """
 import os, sys
@@ -73,28 +68,7 @@ def test_code_in_a_region_cannot_reach_the_score(tmp_path: Path) -> None:
     script(checkout, CHECK, "check.py")
     script(checkout, "FACTOR = 2\n", "scale.py")
     script(checkout, MENU, "checked.toml")
-    turns = [says(json.dumps({"changes": {"code.update": CHEAT}, "reason": "a cheat"}))]
-    with OpenAIServer(turns) as server:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "AUTORESEARCH_DATA_DIR": str(tmp_path / "data"),
-            "AUTORESEARCH_LLM_BASE_URL": server.url,
-            "AUTORESEARCH_LLM_MODEL": "tiny",
-        }
-        words = ["loop", "--menu=checked.toml", "--iters=4", "--proposer=llm"]
-        few = ["--baseline-seeds=2", "--set=max_runs=2", "--no-confirm"]
-        done = subprocess.run(
-            [str(COMMAND), *words, *few],
-            cwd=checkout,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    journal = (checkout / "runs" / "checked" / "trajectory.jsonl").read_text()
-    rows: list[dict[str, Any]] = [json.loads(line) for line in journal.splitlines()]
+    rows = loop_rows(checkout, "checked", [{"code.update": CHEAT}], iters=4)
     assert rows[0]["script"]["check"] == ["{python}", "check.py", "{out}"]
     found = [
         trial["result"]["score"]

@@ -9,7 +9,8 @@ from typing import Any
 from tests.support.commands import PATIENT_S, command, command_spec
 from tests.support.configs import config
 from tests.support.places import ROOT
-from trainer.spec import Limits, TrialOk, TrialSpec
+from trainer.corpus import Corpus
+from trainer.spec import Budget, Limits, TrialOk, TrialSpec
 
 
 def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> TrialSpec:
@@ -22,6 +23,24 @@ def trial_spec(corpus_dir: Path | str = "/nonexistent", **changes: Any) -> Trial
         "corpus_dir": str(corpus_dir),
         "corpus_sha256": "0" * 64,
         "limits": Limits(**{"wall_s": PATIENT_S, **limits}),
+        **changes,
+    }
+    return TrialSpec(**fields)
+
+
+TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
+
+
+def tiny_spec(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialSpec:
+    """Return the spec of five steps of a tiny model on a corpus, with any field changed."""
+    fields = {
+        "trial_id": "1",
+        "config": config(**{**TINY, **(recipe or {})}),
+        "seed": 1,
+        "corpus_dir": str(corpus.directory),
+        "corpus_sha256": corpus.info.sha256,
+        "budget": Budget(amount=5),
+        "threads": 1,
         **changes,
     }
     return TrialSpec(**fields)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.configs import config
 from tests.support.corpora import write_corpus
+from tests.support.trials import tiny_spec
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
-from trainer.spec import Budget, Checkpoint, TrialFailed, TrialOk, TrialSpec
-
-TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
+from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 
 
 @pytest.fixture
@@ -21,19 +19,7 @@ def corpus(tmp_path: Path) -> Corpus:
     return write_corpus(tmp_path / "corpus")
 
 
-def spec_for(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialSpec:
-    fields = {
-        "trial_id": "1",
-        "config": config(**{**TINY, **(recipe or {})}),
-        "seed": 1,
-        "corpus_dir": str(corpus.directory),
-        "corpus_sha256": corpus.info.sha256,
-        "budget": Budget(amount=5),
-        "threads": 1,
-        "scored_apart": True,
-        **changes,
-    }
-    return TrialSpec(**fields)
+spec_for = partial(tiny_spec, scored_apart=True)
 
 
 def run(executor: LocalExecutor, spec: TrialSpec, directory: Path) -> TrialOk | TrialFailed:

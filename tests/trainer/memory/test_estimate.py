@@ -15,14 +15,17 @@ import torch
 from autoresearch.errors import MachineryError, SpecError
 from funnel.target.shape import ParameterCount
 from tests.support.configs import config
+from tests.support.corpora import prose, write_corpus
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_points
 from tests.support.recipes import PARTS
 from tests.support.stub_cuda import set_available
+from tests.support.trials import tiny_spec
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.envelope.counted_step import count_step
+from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import AnalyticMemory, device_limit, parameter_count
 from trainer.memory.parts import BF16, megatron, written_out
-from trainer.spec import BackendName, Config
+from trainer.spec import BackendName, Budget, Config, TrialOk
 
 WIDE: dict[str, object] = {"n_head": 16, "d_model": 1024, "d_ff": 4096, "seq_len": 1024}
 COUNTED: tuple[dict[str, object], ...] = (
@@ -152,14 +155,32 @@ def test_megatron_holds_main_weights_below_fp32(precision: str, each: int) -> No
     assert parts.update_bytes == each * parameter_count(shape, 257)
 
 
-def test_compiled_blocks_on_a_gpu_hold_what_torchs_operators_do() -> None:
+@pytest.mark.parametrize("how", [{"compile": True}, {"kernels": False}], ids=str)
+def test_blocks_on_a_gpu_without_our_kernels_hold_what_torchs_operators_do(
+    how: dict[str, bool],
+) -> None:
     shape = gb10_base().model_copy(update={"precision": "bf16"})
     compiled = AnalyticMemory(
-        vocab_size=GB10_VOCAB, backend="torch", device="cuda", limit_gib=1.0, compile=True
+        vocab_size=GB10_VOCAB, backend="torch", device="cuda", limit_gib=1.0, **how
     )
     without_kernels = count_step(shape, GB10_VOCAB, kernels=False).peak
     assert compiled.predict_gib(shape) * 2**30 == pytest.approx(without_kernels, rel=0.05)
     assert compiled.predict_gib(shape) > 1.3 * model_of(GB10_VOCAB).predict_gib(shape)
+
+
+@pytest.mark.slow
+def test_a_function_of_the_scores_needs_what_a_trial_with_one_takes(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", train=[prose(9000, seed=n) for n in range(8)])
+    wide = {"n_head": 8, "d_model": 32, "n_layer": 2, "seq_len": 1024, "precision": "fp32"}
+    capped = {"code.attention_scores": "return 20.0 * torch.tanh(scores / 20.0)"}
+    spec = tiny_spec(corpus, {**wide, "batch_size": 2, **capped}, budget=Budget(amount=1))
+    with LocalExecutor() as executor:
+        result = executor.submit(spec, tmp_path / "trial").result(240).result
+    assert isinstance(result, TrialOk)
+    predicted = model_of(device="cpu").predict_gib(spec.gpt)
+    assert result.peak_mem_gib == pytest.approx(predicted, rel=0.15)
+    without = model_of(device="cpu").predict_gib(config(**wide, batch_size=2))
+    assert result.peak_mem_gib > 2 * without
 
 
 @pytest.mark.parametrize("n_kv_head", [1, 2, 4])

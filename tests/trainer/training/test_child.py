@@ -9,16 +9,16 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from autoresearch.errors import CorpusError, MachineryError, SpecError
-from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.places import ROOT
+from tests.support.trials import tiny_spec
 from trainer.backends.compilation import is_compiler_failure
 from trainer.corpus import Corpus
 from trainer.spec import (
@@ -27,13 +27,10 @@ from trainer.spec import (
     PruneRule,
     TrialFailed,
     TrialOk,
-    TrialSpec,
     parse_result,
 )
 from trainer.training.child import refused_by_system, run_trial
 from trainer.training.running import _load_kernels
-
-TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
 
 
 @pytest.fixture
@@ -41,18 +38,7 @@ def corpus(tmp_path: Path) -> Corpus:
     return write_corpus(tmp_path / "corpus")
 
 
-def spec_for(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any) -> TrialSpec:
-    fields = {
-        "trial_id": "1",
-        "config": config(**{**TINY, **(recipe or {})}),
-        "seed": 1,
-        "corpus_dir": str(corpus.directory),
-        "corpus_sha256": corpus.info.sha256,
-        "budget": Budget(amount=5),
-        "threads": torch.get_num_threads(),
-        **changes,
-    }
-    return TrialSpec(**fields)
+spec_for = partial(tiny_spec, threads=torch.get_num_threads())
 
 
 def python_m_trainer(*arguments: object) -> subprocess.CompletedProcess[str]:

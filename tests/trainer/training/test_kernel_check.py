@@ -12,12 +12,10 @@ from autoresearch.errors import MachineryError
 from tests.support import faulty_trainer
 from tests.support.configs import config
 from tests.support.corpora import write_corpus
-from tests.support.trials import trial_spec
+from tests.support.trials import TINY, trial_spec
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
 from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
-
-TINY = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ff": 32, "batch_size": 4, "seq_len": 16}
 
 
 @pytest.fixture(scope="module")
