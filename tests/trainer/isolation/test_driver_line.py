@@ -45,7 +45,7 @@ def test_of_the_line_one_report_is_heard_after_the_driver() -> None:
         (b"r{", []),
     ):
         ear = DriverEar()
-        os.write(ear._their_fd, b"su." + after)
+        os.write(ear.their_fd, b"su." + after)
         words = ear.hear()
         assert words is not None
         assert words[:2] == [Driver(phase="starting"), Driver(phase="up")]
@@ -59,7 +59,7 @@ def test_a_report_in_pieces_is_heard_whole_and_one_without_end_no_more() -> None
     ear = DriverEar()
     text = "x" * 100_000
     for piece in ("r" + text, text, "\n"):
-        os.write(ear._their_fd, piece.encode())
+        os.write(ear.their_fd, piece.encode())
         words = ear.hear()
     assert words == [Said(text=2 * text, is_error=False)]
     ear.close()
@@ -67,7 +67,7 @@ def test_a_report_in_pieces_is_heard_whole_and_one_without_end_no_more() -> None
     heard: object = []
     sent = 0
     while heard == []:
-        sent += os.write(ear._their_fd, b"r" * 100_000)
+        sent += os.write(ear.their_fd, b"r" * 100_000)
         heard = ear.hear()
     assert heard is None
     assert sent < 2 << 20
