@@ -164,7 +164,7 @@ def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:
     if row is not None and row.id != planned_for:
         raise HandoffError(
             f"{handoff} is the launch plan of the campaign {planned_for}, and {campaign} is "
-            f"{row.id}; name the plan and the campaign that belong together"
+            f"{row.id}; choose a plan and a campaign that belong together"
         )
     return run
 
