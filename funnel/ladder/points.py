@@ -9,7 +9,8 @@ from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from funnel.forecast.ladder.rung_runs import RungRun
 from funnel.forecast.ladder.schedule_shape import schedule_of
-from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
+from funnel.forecast.scaling_fit import fit_scaling_law
+from funnel.forecast.scaling_law import FinishedRun, ScalingFit
 from funnel.ladder.lead import LeadPoint
 from funnel.ladder.log import LadderLog
 from funnel.ladder.rates import TriedRate

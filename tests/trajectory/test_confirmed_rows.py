@@ -12,7 +12,7 @@ from tests.support.reports import findings, simulated
 from tests.support.rows import write_journal
 from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import import_campaign
+from trajectory.formats.importing import import_campaign
 from trajectory.formats.table import trials_table
 from trajectory.history.store import History, reindex
 from trajectory.live.follower import Follower

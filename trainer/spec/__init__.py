@@ -4,16 +4,13 @@ Nothing here imports torch, so packages that only record or decide can import it
 frozen and validated at construction; unknown fields are refused. JSON is their only wire format.
 """
 
+from trainer.spec.base_config import BaseConfig, CommandConfig, code_diffs, difference
 from trainer.spec.command import Check, Command, CurveRule, ScoreRule, ScriptInfo, SentBy, Take
 from trainer.spec.config import (
     GATED_ACTIVATIONS,
     Activation,
     AnyConfig,
-    BaseConfig,
-    CommandConfig,
     Config,
-    code_diffs,
-    difference,
     gpt,
     make_config,
 )

@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AliasChoices, Field, model_validator
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
+from trainer.spec.base_config import CommandConfig
 from trainer.spec.command import Command
-from trainer.spec.config import AnyConfig, CommandConfig, Config, gpt
+from trainer.spec.config import AnyConfig, Config, gpt
 from trainer.spec.evaluations import Checkpoint
 from trainer.spec.schedule import RunSchedule
 from trainer.spec.text import ScoredText

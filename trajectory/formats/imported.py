@@ -1,17 +1,8 @@
-"""Import another tool's file, or another campaign's journal, as a new campaign.
-
-An imported campaign is a directory with ``imported.jsonl``; no process ever adds to it. For another
-tool's campaign that file holds the measurements (:mod:`trajectory.formats.foreign`). For one of
-this project's campaigns it holds only the provenance. The rows are then copied byte for byte to a
-journal, and the trials' curves to their usual places.
-"""
+"""Read an imported campaign, or any campaign to learn from."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -20,15 +11,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from autoresearch.errors import FormatError
-from autoresearch.layout import CURVE_FILE, IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR, is_trial_id
+from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
 from autoresearch.values import explain
 from trajectory.formats import pi_jsonl, results_tsv, single_knob
 from trajectory.formats.foreign import (
-    ForeignLine,
     ForeignRun,
     FormatName,
     Provenance,
-    dump_foreign,
     parse_foreign,
 )
 from trajectory.formats.own import OwnFile, read_journal
@@ -38,7 +27,7 @@ from trajectory.formats.trackers.folder import Folder
 from trajectory.formats.trackers.recorded import Wanted
 from trajectory.rows import CampaignRow, parse_row
 
-_NO_WISH = Wanted()
+NO_WISH = Wanted()
 _LOOKED_AT = 5
 
 
@@ -63,7 +52,7 @@ def read_imported(path: Path) -> ImportedCampaign:
     :raises FormatError: if there is none, or a line of it is damaged.
     """
     file = path / IMPORTED_FILE if path.is_dir() else path
-    provenance, runs = _read_lines(Source.read(file))
+    provenance, runs = read_lines(Source.read(file))
     return ImportedCampaign(file.parent, provenance, runs)
 
 
@@ -98,60 +87,19 @@ def read_campaign_source(path: Path) -> CampaignSource:
 
     :raises FormatError: if it is not a trajectory.
     """
-    source = _source(path)
-    format_ = _recognise(source)
+    source = open_source(path)
+    format_ = recognised_format(source)
     if format_ == "journal":
         own = read_journal(source)
         lines = tuple(line.raw for line in own.lines)
         return CampaignSource(path, source.sha256, None, lines, len(own.skipped))
     if format_ == "imported":
-        provenance, runs = _read_lines(source)
+        provenance, runs = read_lines(source)
     else:
-        found = _read(source, format_, _NO_WISH)
-        provenance, runs = _provenance(source, found), tuple(found.runs)
+        found = read_foreign(source, format_, NO_WISH)
+        provenance, runs = provenance_of(source, found), tuple(found.runs)
     campaign = ImportedCampaign(source.path.parent, provenance, runs)
     return CampaignSource(path, source.sha256, campaign, (), len(provenance.skipped))
-
-
-def import_campaign(path: Path, directory: Path, wanted: Wanted = _NO_WISH) -> Provenance:
-    """Make ``directory`` a read-only campaign from a file or another campaign's directory.
-
-    It creates the whole campaign or nothing.
-
-    :param wanted: what to read of a tracker's store.
-
-    :raises FormatError: if the directory is not empty, or the source is not a trajectory.
-    """
-    _refuse_unless_new(directory)
-    source = _source(path)
-    recognised = _recognise(source)
-    with _atomic_directory(directory) as folder:
-        if recognised == "imported":
-            provenance, _ = _read_lines(source)
-            (folder / IMPORTED_FILE).write_bytes(source.data)
-        elif recognised == "journal":
-            own = read_journal(source)
-            provenance = _provenance(source, own)
-            (folder / JOURNAL_FILE).write_bytes(b"".join(line.raw + b"\n" for line in own.lines))
-            _copy_curves(source.path.parent, folder, own)
-            _write_lines(folder / IMPORTED_FILE, [provenance])
-        else:
-            found = _read(source, recognised, wanted)
-            if not found.runs:
-                raise FormatError(_nothing_in(source, found))
-            provenance = _provenance(source, found)
-            _write_lines(folder / IMPORTED_FILE, [provenance, *found.runs])
-    return provenance
-
-
-def imported_count(directory: Path) -> tuple[int, str]:
-    """Return the number of items in an imported campaign and their name: ``row`` for a journal,
-    ``run`` for another tool's file."""
-    journal = directory / JOURNAL_FILE
-    if journal.is_file():
-        return journal.read_bytes().count(b"\n"), "row"
-    # The first line is the provenance.
-    return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
 
 
 _READERS: dict[str, Callable[[Source], ForeignFile]] = {
@@ -161,7 +109,11 @@ _READERS: dict[str, Callable[[Source], ForeignFile]] = {
 }
 
 
-def _source(path: Path) -> Source:
+def open_source(path: Path) -> Source:
+    """Read the file to import, or the one that a campaign's directory holds.
+
+    :raises FormatError: if the directory holds none.
+    """
     if not path.is_dir():
         return Source.read(path)
     for name in (JOURNAL_FILE, IMPORTED_FILE):
@@ -176,13 +128,18 @@ def _source(path: Path) -> Source:
     )
 
 
-def _read(source: Source, format_: FormatName | Reader, wanted: Wanted) -> ForeignFile:
+def read_foreign(source: Source, format_: FormatName | Reader, wanted: Wanted) -> ForeignFile:
+    """Read another tool's runs."""
     if callable(format_):
         return format_(source, wanted)
     return _READERS[format_](source)
 
 
-def _recognise(source: Source) -> FormatName | Reader:
+def recognised_format(source: Source) -> FormatName | Reader:
+    """Return the name of the format, or the reader of a tracker's store.
+
+    :raises FormatError: if it is none that can be imported.
+    """
     reader = reader_of(source)
     if reader is not None:
         return reader
@@ -215,7 +172,8 @@ def _kind(line: Line) -> object:
         return None
 
 
-def _provenance(source: Source, found: ForeignFile | OwnFile) -> Provenance:
+def provenance_of(source: Source, found: ForeignFile | OwnFile) -> Provenance:
+    """Return where a campaign came from, and how it measured."""
     return Provenance(
         format=found.format,
         source=str(source.path),
@@ -227,15 +185,11 @@ def _provenance(source: Source, found: ForeignFile | OwnFile) -> Provenance:
     )
 
 
-def _nothing_in(source: Source, found: ForeignFile) -> str:
-    first = f"; line {found.skipped[0].line}: {found.skipped[0].why}" if found.skipped else ""
-    return (
-        f"{source.path} has no line that a {found.format} trajectory would have{first}; choose "
-        "another file"
-    )
+def read_lines(source: Source) -> tuple[Provenance, tuple[ForeignRun, ...]]:
+    """Read the lines of an ``imported.jsonl``.
 
-
-def _read_lines(source: Source) -> tuple[Provenance, tuple[ForeignRun, ...]]:
+    :raises FormatError: if a line is damaged.
+    """
     runs: list[ForeignRun] = []
     provenance: Provenance | None = None
     for line in source.lines(MOST_LINES + 1):
@@ -257,60 +211,4 @@ def _read_lines(source: Source) -> tuple[Provenance, tuple[ForeignRun, ...]]:
 def _damaged(path: Path, line: Line, why: str) -> FormatError:
     return FormatError(
         f"line {line.number} of {path} is damaged ({why}); import the campaign again"
-    )
-
-
-def _write_lines(path: Path, lines: Sequence[ForeignLine]) -> None:
-    path.write_text("".join(dump_foreign(line) + "\n" for line in lines), "utf-8")
-
-
-def _copy_curves(source: Path, folder: Path, own: OwnFile) -> None:
-    """Copy the learning curves of the campaign's trials that exist beside the journal."""
-    for trial_id in own.trial_ids:
-        curve = source / TRIALS_DIR / trial_id / CURVE_FILE
-        if is_trial_id(trial_id) and curve.is_file() and not curve.is_symlink():
-            (folder / TRIALS_DIR / trial_id).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(curve, folder / TRIALS_DIR / trial_id / CURVE_FILE)
-
-
-def _refuse_unless_new(directory: Path) -> None:
-    """Check that a new directory can replace this one: it must be empty or missing.
-
-    :raises FormatError: if it cannot be replaced, or is the current directory.
-    """
-    if directory.is_dir() and directory.samefile(Path.cwd()):
-        why = "is the directory you are in"
-    elif directory.is_symlink() or directory.is_mount():
-        why = "is a link or a mount point"
-    elif directory.exists() and not directory.is_dir():
-        why = "is a file"
-    elif directory.is_dir() and any(directory.iterdir()):
-        why = "is there already and not empty"
-    else:
-        return
-    raise FormatError(f"{directory} {why}; name a new directory with --campaign")
-
-
-@contextmanager
-def _atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed to ``directory`` on success."""
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-    try:
-        yield folder
-        folder.chmod(0o755)
-        folder.replace(directory)
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _unwritable(directory: Path, error: OSError) -> FormatError:
-    return FormatError(
-        f"{directory} cannot be written: {error.strerror or error}; free some space, or choose "
-        "another directory with --campaign"
     )

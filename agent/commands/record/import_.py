@@ -16,11 +16,8 @@ from agent.settings.environment import read_environment
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
-from trajectory.formats.imported import (
-    import_campaign,
-    imported_count,
-    read_imported,
-)
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign, imported_count
 from trajectory.formats.retold import Retold
 from trajectory.formats.trackers.recorded import Wanted
 from trajectory.history.store import reindex

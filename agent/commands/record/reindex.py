@@ -9,7 +9,7 @@ from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.words import counted
 from trajectory.history.store import reindex as rebuild
-from trajectory.history.views import keep_views
+from trajectory.history.view_definitions import keep_views
 
 
 def reindex(campaign: CampaignOption = None) -> None:

@@ -20,7 +20,8 @@ from autoresearch.errors import FormatError
 from autoresearch.plain_text import plain
 from trajectory.formats.csv_file import write_csv
 from trajectory.formats.table import Column, Table
-from trajectory.history.views import EXAMPLE, MOST_ROWS, VIEWS, Answer, Cell, open_views
+from trajectory.history.view_definitions import VIEWS
+from trajectory.history.views import EXAMPLE, MOST_ROWS, Answer, Cell, open_views
 
 WIDEST = 10_000
 """Characters of a printed line at most."""

@@ -35,7 +35,8 @@ from funnel.forecast.ladder.watch import Analyses, Watch
 from funnel.forecast.ladder.windows import planned
 from funnel.forecast.ladder.words import assumptions_of, narrowing
 from funnel.forecast.power_law import Array
-from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_scaling_law
+from funnel.forecast.scaling_fit import fit_scaling_law
+from funnel.forecast.scaling_law import FinishedRun, ScalingFit
 
 POINTS = 161
 """Number of points; ``POINTS - 1`` is a multiple of eight, for the milestones."""

@@ -10,7 +10,8 @@ from funnel.forecast.both_runs import BothRuns, PlannedRuns
 from funnel.forecast.ladder.basis import LadderBasis
 from funnel.forecast.ladder.faults import POWER, Catch
 from funnel.forecast.ladder.rung_runs import RungRun
-from funnel.forecast.scaling_law import FinishedRun, ScalingFit, fit_with_more
+from funnel.forecast.scaling_fit import fit_with_more
+from funnel.forecast.scaling_law import FinishedRun, ScalingFit
 from funnel.target.sizes import size_text
 
 MOST_RUNGS = 3

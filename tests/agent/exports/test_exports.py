@@ -40,7 +40,8 @@ from tests.support.rows import (
 )
 from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.rows import Decision, Row, TrialRecord

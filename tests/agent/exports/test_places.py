@@ -13,7 +13,8 @@ from agent.exports.mlflow_export import export_mlflow
 from agent.exports.optuna_study import export_optuna
 from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
-from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),

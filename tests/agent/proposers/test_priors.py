@@ -30,7 +30,7 @@ from tests.support.rows import (
     trial,
     write_journal,
 )
-from trajectory.formats.imported import import_campaign
+from trajectory.formats.importing import import_campaign
 from trajectory.rows import Row
 
 TOY = parse_menu(MENU.format(corpus="stdlib"), "toy")

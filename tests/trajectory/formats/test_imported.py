@@ -13,11 +13,8 @@ from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.rows import Simulator, write_journal
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import (
-    import_campaign,
-    read_campaign_source,
-    read_imported,
-)
+from trajectory.formats.imported import read_campaign_source, read_imported
+from trajectory.formats.importing import import_campaign
 from trajectory.journal import read_rows
 from trajectory.rows import Row, dump_row
 

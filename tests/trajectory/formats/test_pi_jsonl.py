@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import FormatError
-from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign
 from trajectory.formats.standings import Standings
 
 CONFIG = {"type": "config", "name": "x", "metricName": "best_val_bpb", "bestDirection": "lower"}

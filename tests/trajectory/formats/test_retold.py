@@ -11,7 +11,8 @@ from agent.cli import app
 from agent.menu.files import load_menu
 from tests.support.published_loop import KEPT, write_published_loop
 from trajectory.formats.foreign import ForeignRun
-from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign
 from trajectory.formats.retold import Retold
 
 

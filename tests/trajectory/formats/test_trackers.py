@@ -18,7 +18,8 @@ from autoresearch.errors import FormatError
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
 from trajectory.formats.foreign import ForeignRun
-from trajectory.formats.imported import import_campaign, read_campaign_source, read_imported
+from trajectory.formats.imported import read_campaign_source, read_imported
+from trajectory.formats.importing import import_campaign
 from trajectory.formats.standings import Standings
 from trajectory.formats.trackers.recorded import Wanted
 

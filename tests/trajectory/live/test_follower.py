@@ -14,7 +14,7 @@ from tests.support.configs import config
 from tests.support.rows import Simulator
 from trainer.spec import Budget, CurvePoint, TrialSpec
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import import_campaign
+from trajectory.formats.importing import import_campaign
 from trajectory.live.follower import BATCH_ROWS, Follower
 from trajectory.ranking import top
 from trajectory.rows import EventRow, IterationRow, Row, dump_row

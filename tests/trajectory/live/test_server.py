@@ -26,7 +26,7 @@ from tests.trajectory.live.server import (
     write_campaign,
 )
 from trainer.spec import Measure
-from trajectory.formats.imported import import_campaign
+from trajectory.formats.importing import import_campaign
 from trajectory.rows import CampaignRow, IterationRow
 
 TOKEN = "a-token-of-some-length-0123456789"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.reports import HOSTILE
-from trajectory.formats.imported import import_campaign, read_imported
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign
 from trajectory.report.figures.coverage import Coverage
 from trajectory.report.figures.knob_effects import KnobEffects
 from trajectory.report.figures.progress import Progress

@@ -14,9 +14,10 @@ from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.local import ENTRY
 from trainer.executors.ray.connection import Machine, Remote, connect, disconnect, machines
-from trainer.executors.ray.lane import LEASE_S, OpenLane, RayLane
+from trainer.executors.ray.lane import LEASE_S, RayLane
 from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.parcels import Parcel
+from trainer.executors.ray.remote_trial import OpenLane
 from trainer.executors.ray.seats import Node, Seat, seats, unfit
 from trainer.executors.ray.values import LaneOrder, NodeFacts, Opened, said
 from trainer.spec import Place

@@ -15,7 +15,8 @@ import pytest
 from autoresearch.errors import HistoryError
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
-from trajectory.history.views import VIEWS, keep_views, open_views
+from trajectory.history.view_definitions import VIEWS, keep_views
+from trajectory.history.views import open_views
 from trajectory.journal import read_rows
 from trajectory.rows import ConfirmedRow, IterationRow, trials_of
 

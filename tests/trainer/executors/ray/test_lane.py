@@ -8,8 +8,9 @@ import pytest
 
 from tests.support import hostile
 from tests.support.trials import trial_ok, trial_spec
-from trainer.executors.ray.lane import OpenLane, RayLane
+from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.node import NodeLane
+from trainer.executors.ray.remote_trial import OpenLane
 from trainer.executors.ray.values import LaneOrder, Opened
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import Place, parse_result

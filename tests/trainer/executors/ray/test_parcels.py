@@ -17,8 +17,8 @@ from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import LaneLost
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.executors.ray import parcels as module
-from trainer.executors.ray.lane import _order
 from trainer.executors.ray.parcels import Parcel, Received
+from trainer.executors.ray.remote_trial import _order
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import CommandOk, ScoredText, TextPart, TrialSpec
 
