@@ -50,7 +50,7 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
 ) -> None:
     text = trial_ok(SPEC).model_dump_json()
     if is_large:  # both the curve and the log span several answers
-        for module in ("node", "lane"):
+        for module in ("node", "remote_trial"):
             monkeypatch.setattr(f"trainer.executors.ray.{module}.PIECE_BYTES", 500)
     lines = [POINT.format(step=step) for step in range(1, 31)]
     printed = "x" * 3000
