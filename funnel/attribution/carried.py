@@ -38,7 +38,7 @@ class CarriedChange(Frozen):
     worth_said: str
     is_carried: bool
     how: str
-    """How the change reaches the target, or why it is left behind."""
+    """How the change reaches the target, or why it is dropped."""
 
 
 def shape_of_winner(
@@ -108,8 +108,8 @@ def _fate(
         before, after = scalar_text(ratio.before), scalar_text(ratio.after)
         return True, f"{name} {before} → {after}: {ratio.how}"
     if knob == "seq_len":
-        return False, "left behind: the target has sequences of its own"
+        return False, "dropped: the target has sequences of its own"
     if knob not in rules:
-        return False, "left behind: no rule carries it"
+        return False, "dropped: no rule carries it"
     value, rule = rules[knob]
     return True, f"{scalar_text(value)}: {rule}"

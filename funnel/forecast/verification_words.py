@@ -58,12 +58,12 @@ def _nothing_shown(last: Window, forecast: Forecast) -> str:
     )
     if telling is None:
         return (
-            f"too wide to tell: {what}, and the band shuts it out nowhere; larger proxies and "
+            f"too wide to tell: {what}, and the band excludes it at no step; larger proxies and "
             "longer stress runs make a narrower one"
         )
     return (
         f"too early to tell: {what}; from step {telling.step:,} ({size_text(telling.tokens)} "
-        "tokens) on the band shuts it out"
+        "tokens) on the band excludes it"
     )
 
 

@@ -30,8 +30,8 @@ def fidelity_lines(test: RankingTest) -> Iterator[str]:
         )
     if test.left_out:
         yield (
-            f"          {test.left_out} more ended for want of memory or time, or are no longer "
-            "ranked, and are left out"
+            f"          {test.left_out} more ran out of memory or time, or are no longer ranked, "
+            "and are left out"
         )
 
 

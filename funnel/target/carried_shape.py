@@ -150,15 +150,15 @@ class _Journey:
     def why_left(self, name: RatioName) -> str | None:
         """Return why a change is not carried; None if it is carried."""
         if name in self.target.fixed:
-            return "left behind: the target fixes it"
+            return "dropped: the target fixes it"
         if name in self.left or self._is_paid_for(name):
-            return "left behind: taken back alone it was a gain"
+            return "dropped: undoing it alone improved the score"
         if name in NUMBERS and self.unequal is not None:
-            return f"left behind: the winner has {self.unequal}, and may have won by size"
+            return f"dropped: the winner has {self.unequal}, and may have won by size"
         if name in KINDS and getattr(self.winner, name) == getattr(self.target, name):
             return "the target has it already"
         if name == "positions" and self._phases_forbid(self.winner.positions):
-            return "left behind: the target's phases want rotary positions"
+            return "dropped: the target's phases need rotary positions"
         return None
 
     def _phases_forbid(self, positions: str) -> bool:

@@ -99,7 +99,7 @@ def _decay(leap: Leap, rules: RuleChoice, config: Config) -> str:
     tables = f"; that is the blocks', the tables' {own / wider:.2g}" if wider > 1 else ""
     if rules.weight_decay == "power_lines" and small > FELT:
         return (
-            "the proxy's decay is not felt within its run, so that nothing is known of it: AdamW's "
+            "the proxy's run is too short to show the effect of its decay: AdamW's "
             f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 ({_papers(rules)}){tables}"
         )
     return (

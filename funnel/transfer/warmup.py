@@ -12,7 +12,7 @@ WarmupRule: TypeAlias = Literal["fraction", "untuned"]
 WARMUP_RULES: dict[WarmupRule, Rule] = {
     "fraction": Rule(
         name="share of the schedule",
-        paper="none: the shape of the schedule is kept, whatever its length",
+        paper="none: the shape of the schedule is kept at any length",
         formula="the same share of all steps",
     ),
     "untuned": Rule(

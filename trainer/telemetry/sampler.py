@@ -77,7 +77,9 @@ class Sampler:
         if self._thread.is_alive():
             self._thread.join(_STOP_WAIT_S)
             if self._thread.is_alive():
-                self._on_note("telemetry: the driver still owes an answer; it is left behind")
+                self._on_note(
+                    "telemetry: a query to the driver has not returned; its thread is abandoned"
+                )
 
     def __enter__(self) -> Self:
         return self.start()

@@ -72,7 +72,7 @@ def refused_by_system(error: OSError, trial_dir: Path) -> MachineryError:
     if name is not None and not name.absolute().is_relative_to(trial_dir.absolute()):
         traceback.print_exception(error)
         return MachineryError(
-            f"the trial cannot use {name} ({error.strerror}); put that right and run it again, or"
+            f"the trial cannot use {name} ({error.strerror}); fix that and run it again, or"
             " see in trainer.log what asked for it"
         )
     if name is None and error.errno == errno.ENOENT:

@@ -85,7 +85,7 @@ def probe_cuda(
         return CudaProbe(
             works=False,
             said=f"{answer.device_name}: CUDA starts, but a kernel cannot be compiled"
-            f" ({answer.compiler}); put Triton and its C compiler right",
+            f" ({answer.compiler}); fix Triton or its C compiler",
         )
     kernel = "a compiled kernel" if answer.compiled else f"no compiled kernel ({answer.compiler})"
     return CudaProbe(

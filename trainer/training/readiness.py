@@ -62,8 +62,7 @@ def check_elsewhere(config: Config, backend: BackendName, device: str, *, compil
         answer = ask(Readiness, "trainer.training.readiness", *question, patience_s=PATIENCE_S)
     except NoAnswer as why:
         raise MachineryError(
-            f"whether {backend} can train on {device} cannot be found out ({why});"
-            " see: autoresearch doctor"
+            f"whether {backend} can train on {device} is unknown ({why}); see: autoresearch doctor"
         ) from why
     if answer.refusal is not None:
         error = SpecError if answer.at_fault == "spec" else MachineryError

@@ -28,7 +28,7 @@ def train_split(spec: TrialSpec, corpus: Corpus) -> Tokens:
     if spec.train_tokens > len(corpus.train):
         raise CorpusError(
             f"the spec trains on {spec.train_tokens:,} tokens and {spec.corpus_dir} has "
-            f"{len(corpus.train):,}; point corpus_dir at the corpus that was meant"
+            f"{len(corpus.train):,}; set corpus_dir to the intended corpus"
         )
     return corpus.train[: spec.train_tokens]
 

@@ -69,7 +69,7 @@ def open_trial_corpus(spec: TrialSpec, *, heldout: bool = True) -> Corpus:
     if corpus.info.sha256 != spec.corpus_sha256:
         raise CorpusError(
             f"the corpus in {spec.corpus_dir} is {corpus.info.sha256:.16} and the spec wants"
-            f" {spec.corpus_sha256:.16}; point corpus_dir at the corpus that was meant"
+            f" {spec.corpus_sha256:.16}; set corpus_dir to the intended corpus"
         )
     if not heldout:
         return corpus

@@ -45,7 +45,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and value.bit_length() > _FLOAT_BITS:
         raise ValueError("is a whole number beyond any float")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"is {value}, no number that JSON has")
+        raise ValueError(f"is {value}, which is not a JSON number")
     return value
 
 

@@ -124,7 +124,7 @@ def open_source(path: Path) -> Source:
         return folder
     raise FormatError(
         f"{path} holds no campaign (no {JOURNAL_FILE}), no MLflow store and no TensorBoard events; "
-        "name a campaign's directory, or the file to import"
+        "give a campaign's directory, or the file to import"
     )
 
 

@@ -73,5 +73,5 @@ def _run(line: Line, found: dict[str, Any], file: ForeignFile) -> ForeignRun:
             "metrics": metrics if isinstance(metrics, dict) else {},
         },
         score=float(metric) if is_number else None,  # type: ignore[arg-type]
-        said=f"its metric is {metric!r:.60}, no number",
+        said=f"its metric is {metric!r:.60}, not a number",
     )

@@ -72,7 +72,7 @@ def _run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
             "metrics": {"memory_gb": float(memory)} if _is_number(memory) else {},
         },
         score=float(cell) if _is_number(cell := row[file.measure]) else None,
-        said=f"its {file.measure} is {cell!r:.60}, no number",
+        said=f"its {file.measure} is {cell!r:.60}, not a number",
     )
 
 

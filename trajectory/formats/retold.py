@@ -71,7 +71,7 @@ class Retold(Frozen):
         """Yield the summary as lines of text."""
         found = self.repeats
         if found is None:
-            yield "repeats   unknown: the file has no proposals, its configs are but names"
+            yield "repeats   unknown: the file has no proposals, its configs are only names"
         else:
             yield (
                 f"repeats   {found.repeats} of {counted(found.proposals, 'proposal')} "
@@ -80,7 +80,7 @@ class Retold(Frozen):
             )
             yield f"knobs     {self._knobs()}"
         if self.total_s is None:
-            yield "time      unknown: the file says of no turn how long it took"
+            yield "time      unknown: the file has no durations"
         else:
             parts = ", ".join(
                 f"{_SECONDS[name]} {seconds:.1f} s" for name, seconds in self.mean_s.items()
@@ -93,7 +93,7 @@ class Retold(Frozen):
         said = [f"{plain(name)} {times}" for name, times in list(self.touched.items())[:_SHOWN]]
         never = [plain(name) for name in self.untouched[:_SHOWN]]
         more = f" and {len(self.untouched) - _SHOWN} more" if len(self.untouched) > _SHOWN else ""
-        return f"{len(self.touched)} of {of} {what} ever turned: {', '.join(said)}" + (
+        return f"{len(self.touched)} of {of} {what} ever changed: {', '.join(said)}" + (
             f"; never {', '.join(never)}{more}" if never else ""
         )
 

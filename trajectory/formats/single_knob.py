@@ -170,7 +170,7 @@ _STAGES = {
 def _common(line: Line, found: dict[str, Any]) -> dict[str, Any]:
     metrics = {} if found.get("eval_metrics") is None else found["eval_metrics"]
     if not isinstance(metrics, dict):
-        raise ValueError(f"its eval_metrics are {metrics!r:.60}, no JSON object")  # noqa: TRY004
+        raise ValueError(f"its eval_metrics are {metrics!r:.60}, not a JSON object")  # noqa: TRY004
     about = {name: found[name] for name in _ABOUT_THE_RUN if name in found}
     return {
         "line": line.number,
@@ -185,7 +185,7 @@ def _common(line: Line, found: dict[str, Any]) -> dict[str, Any]:
 def _asked(found: dict[str, Any]) -> dict[str, Any]:
     proposal = found.get("proposal")
     if not isinstance(proposal, dict):
-        raise ValueError(f"its proposal is {proposal!r:.60}, no JSON object")  # noqa: TRY004
+        raise ValueError(f"its proposal is {proposal!r:.60}, not a JSON object")  # noqa: TRY004
     named = {name: proposal[name] for name in _Asked.model_fields if name in proposal}
     asked = _Asked.model_validate(named)
     return {"changes": {asked.knob: asked.new_value}, "reason": asked.reason}

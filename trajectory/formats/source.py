@@ -80,7 +80,7 @@ class Source:
             data = _content(path)
         except OSError as error:
             raise FormatError(
-                f"{path} cannot be imported: {error.strerror or error}; name a file that can be "
+                f"{path} cannot be imported: {error.strerror or error}; give a file that can be "
                 "read, or a campaign's directory"
             ) from error
         if not data.strip():

@@ -135,7 +135,7 @@ class Album:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            return f"drawing the figures took longer than {DRAWING_S:.0f} s and was given up"
+            return f"drawing the figures took longer than {DRAWING_S:.0f} s and was stopped"
         finally:
             with self._lock:
                 self._process = None

@@ -54,7 +54,7 @@ def _turned_away(request: Request, access: Access) -> Response | None:
     # Do not use the path of request.url, which depends on the Host header.
     path = request.scope["path"]
     if _is_from_elsewhere(request, path):
-        return PlainTextResponse("asked for by a page from elsewhere", 403)
+        return PlainTextResponse("cross-site request refused", 403)
     if path in OPEN_PATHS or access.admits(request.headers, request.cookies):
         return None
     if "text/html" in request.headers.get("accept", ""):

@@ -140,7 +140,7 @@ def example_text(memory: Memory, budget: Budget) -> str:
 def slate_example(memory: Memory, names: Sequence[str]) -> str:
     """Return a pick by chance, with a reason that cites a measurement; another each iteration."""
     pick = rng_for("example", memory).choice(names)
-    reason = f"{_cited(memory)}, and {pick} changes the most of what it changed"
+    reason = f"{_cited(memory)}, and {pick} changes most of the same knobs"
     return json.dumps({"reason": reason, "pick": pick, "expected_delta": 0})
 
 

@@ -70,7 +70,7 @@ def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
         missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
         yield (
             f"the forecast is worthless: within its band, ± {basis.end_half_width:.1%} at the end, "
-            f"verify would not tell a run that is sound from one that {_and(missed)}; "
+            f"verify could not distinguish a healthy run from one that {_and(missed)}; "
             + basis.narrowing
         )
         return

@@ -63,9 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("texts", nargs="*", type=Path, help="JSON lines, Parquet or plain text.")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, or a directory with it.")
     parser.add_argument("--output", type=Path, help="The prefix to write.")
-    parser.add_argument("--check", help="A prefix to look at instead.")
+    parser.add_argument("--check", help="Prefix of a corpus to check instead.")
     parser.add_argument("--vocab-size", type=int, required=True, help="The model's vocabulary.")
-    parser.add_argument("--need-tokens", type=float, default=0.0, help="What the run reads of it.")
+    parser.add_argument("--need-tokens", type=float, default=0.0, help="Tokens that the run reads.")
     parser.add_argument("--text-key", default="text", help="The field or column with the text.")
     parser.add_argument("--end", help="The end-of-document token. Default: the usual ones.")
     return parser
@@ -77,7 +77,7 @@ def prepare(asked: argparse.Namespace) -> dict[str, Any]:
     :raises Refused: if the arguments or the texts cannot be used.
     """
     if not (asked.texts and asked.tokenizer and asked.output):
-        raise Refused("name the texts, a --tokenizer and an --output; or a prefix to --check")
+        raise Refused("give the texts, a --tokenizer and an --output; or a prefix to --check")
     tokenizer, digest = _tokenizer(asked.tokenizer)
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     if size > asked.vocab_size:

@@ -137,7 +137,7 @@ def test_what_harms_is_left_behind_and_what_may_have_won_by_size(
 
     assert (blind.target.tie_embeddings, shape.target.tie_embeddings) == (False, True)
     assert list(changes) == [knob for knob in MENU.knobs if knob in WON]
-    assert changes["tie_embeddings"].how == "left behind: taken back alone it was a gain"
+    assert changes["tie_embeddings"].how == "dropped: undoing it alone improved the score"
     assert "may have won by size" in changes["d_model"].how
     assert (changes["lr"].is_carried, changes["lr"].how) == (True, "0.0001: by a rule")
     assert not changes["d_model"].is_carried
@@ -162,5 +162,5 @@ def test_the_plan_shows_the_table(campaign: Path, tmp_path: Path) -> None:
     assert "| tie_embeddings | true | false |" in table.replace("True", "true").replace(
         "False", "false"
     )
-    assert "**not carried** left behind: taken back alone it was a gain" in table
+    assert "**not carried** dropped: undoing it alone improved the score" in table
     assert "on 4 seeds that no other run had" in table

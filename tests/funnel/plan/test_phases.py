@@ -254,12 +254,12 @@ def test_gpus_that_are_kept_are_not_held_against_such_that_are_not(stressed: Pat
     page = handoff_files(kept, Path("handoff"))["README.md"].decode()
     money = page.split("## The money")[1]
     assert "interruptions a day" in money and "pre-emption" not in money
-    assert "nobody takes away" not in money
-    assert f"the forecast speaks: ${kept.money.run.undisturbed_usd:,.0f}." in money
+    assert "uninterrupted GPUs" not in money
+    assert f"the forecast can be compared: ${kept.money.run.undisturbed_usd:,.0f}." in money
     spot = kept.winner.operations.model_copy(update={"spot": True})
     taken = replace(kept, recipes=(kept.winner.model_copy(update={"operations": spot}),))
     page = handoff_files(taken, Path("handoff"))["README.md"].decode()
-    assert "an hour that nobody takes away" in page
+    assert "uninterrupted GPUs at" in page
 
 
 def test_a_target_without_phases_has_none(stressed: Path) -> None:

@@ -150,7 +150,7 @@ def test_what_the_target_fixes_stays_and_is_told() -> None:
 
     assert (shape.target.activation, shape.target.qk_norm) == ("swiglu", True)
     told = {ratio.name: ratio for ratio in shape.ratios}
-    assert told["activation"].how == "left behind: the target fixes it"
+    assert told["activation"].how == "dropped: the target fixes it"
     assert not told["activation"].is_carried
     assert told["qk_norm"].is_carried
 
@@ -190,7 +190,7 @@ def test_learned_positions_are_left_behind_where_the_targets_phases_want_rotary_
     found = carry_shape(winner, asked, baseline=baseline)
     (ratio,) = (ratio for ratio in found.ratios if ratio.name == "positions")
     assert not ratio.is_carried
-    assert ratio.how == "left behind: the target's phases want rotary positions"
+    assert ratio.how == "dropped: the target's phases need rotary positions"
     assert found.target.positions == "rotary"
     # Phases of equal length require no rotary positions.
     even = asked.model_copy(update={"phases": (Phase(name="main", share=1.0),)})

@@ -151,7 +151,8 @@ def test_a_query_that_hangs_holds_up_nobody() -> None:
         assert sampler.mark() >= began_s
         sampler.energy_wh(since_s)
         sampler.stop()
-        assert notes == ["telemetry: the driver still owes an answer; it is left behind"]
+        why = "a query to the driver has not returned; its thread is abandoned"
+        assert notes == [f"telemetry: {why}"]
     finally:
         release.set()
     sampler.stop()

@@ -47,12 +47,12 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
 MALFORMED = {
     "few cells": ("abc\t0.9", "2 cells"),
     "commas": ("abc,0.9,1.0,keep,x", "1 cells"),
-    "a score that is text": ("abc\tlow\t1.0\tkeep\tx", "'low', no number"),
+    "a score that is text": ("abc\tlow\t1.0\tkeep\tx", "'low', not a number"),
     "kept at nothing": ("abc\t0.000000\t0.0\tkeep\tx", "greater than 0"),
-    "infinite": ("abc\tinf\t1.0\tkeep\tx", "'inf', no number"),
-    "beyond any float": ("abc\t1e400\t1.0\tkeep\tx", "'1e400', no number"),
-    "a number to Python alone": ("abc\t1_0.5\t1.0\tkeep\tx", "'1_0.5', no number"),
-    "another script's digits": ("abc\t٣.٥\t1.0\tkeep\tx", "no number"),
+    "infinite": ("abc\tinf\t1.0\tkeep\tx", "'inf', not a number"),
+    "beyond any float": ("abc\t1e400\t1.0\tkeep\tx", "'1e400', not a number"),
+    "a number to Python alone": ("abc\t1_0.5\t1.0\tkeep\tx", "'1_0.5', not a number"),
+    "another script's digits": ("abc\t٣.٥\t1.0\tkeep\tx", "not a number"),
     "neither commit nor description": ("\t0.9\t1.0\tkeep\t", "names no config"),
 }
 

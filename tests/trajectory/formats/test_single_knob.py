@@ -98,7 +98,7 @@ MALFORMED = {
     "metrics that are none": (evaluated(1, "lr", 1e-3, 11) | {"eval_metrics": []}, "eval_metrics"),
     "a metric that is no number": (
         evaluated(1, "lr", 1e-3, 11) | {"eval_metrics": {"loss": float("inf")}},
-        "metrics.loss: is inf, no number that JSON has",
+        "metrics.loss: is inf, which is not a JSON number",
     ),
     "another decision": (evaluated(1, "lr", 1e-3, 11) | {"decision": "maybe"}, "maybe"),
     "no proposal": (evaluated(1, "lr", 1e-3, 11) | {"proposal": None}, "proposal"),

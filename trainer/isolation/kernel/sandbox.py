@@ -3,98 +3,94 @@
 Covered, each with a test that attacks it (tests/trainer/isolation/kernel/test_sandbox*.py,
 test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
 
-* **Secrets.** The environment is built from an allowlist (:mod:`trainer.machine.environment`); of
-  what that lets through, a name that speaks of a key, token, password or the like never passes, nor
-  an address with a user in it. The environment and memory of the processes outside cannot be read
-  through /proc.
-* **Files.** Landlock: reads only what Python, torch, the device and the corpus need, and of the
-  texts that a campaign confirms on those that the trial itself is to score; the user's home, the
-  campaign and other trials are closed (directories of Python itself, where they lie in the home,
-  are opened one by one). Writes only the trial's own directory, whatever links or
-  renames it makes there, and where it makes code the campaign's compile cache. Mode, owner and
-  extended attributes of files cannot be changed at all, and no directory can be watched.
+* **Secrets.** The environment is built from an allowlist (:mod:`trainer.machine.environment`).
+  Names that suggest a key, token or password, and addresses with a user in them, never pass. The
+  environment and memory of outside processes cannot be read through /proc.
+* **Files.** Landlock lets a trial read only what Python, torch, the device and the corpus need,
+  and those texts of a confirmation that it scores itself. The user's home, the campaign and other
+  trials are closed; directories of Python that lie in the home are opened one by one. A trial
+  writes only its own directory, even through links and renames, and the campaign's compile cache
+  if it compiles code. It cannot change the mode, owner or extended attributes of any file, nor
+  watch a directory.
 * **Its own spec.** spec.json lies in the trial's directory; the copy that is trusted later lies
   outside (:mod:`trainer.isolation.sealed_spec`).
-* **Network.** On a CPU no socket at all; on a GPU Unix ones, which can be neither connected nor
-  written to by address, nor lie in a file (:mod:`trainer.isolation.kernel.seccomp`). TCP a second
-  time through Landlock (ABI 4); abstract Unix sockets outside (ABI 6). On a CPU the lists of the
-  machine's connections in /proc are closed.
-* **Other processes.** No signal to any process outside (ABI 6), no ptrace, no process_vm_*; nobody
-  else's limits, priority, scheduler or processors.
-* **Privileges.** no_new_privs; of root's capabilities only those that ignore file modes are kept,
-  so that root's limits hold too; no namespaces, which would bring them back; no mounts, modules,
-  BPF, io_uring, keyrings.
-* **Limits.** Size of a file, its space beyond the end included, open files, no core dump: by the
-  kernel. Wall clock, memory held, number of processes and of threads, size of the log: by the
-  supervisor, which polls ten times a second. Held is what is resident, swapped or in page tables of
-  any process, whichever of its threads live (:mod:`trainer.isolation.weighing`); memory that is in
-  no process cannot be had (System V segments and message queues, pages lent to pipes; on a CPU
-  memfds and shared anonymous mappings) or is weighed too (on a GPU memfds and the buffers of
-  sockets). On a CPU, private memory mapped has a wall at twice the limit and 1 GiB more. Where a
-  cgroup is delegated the kernel counts all of this without looking, and nothing of it goes past
-  its limit (:mod:`trainer.isolation.kernel.cgroup`, tests/trainer/isolation/
-  test_delegated_cgroup.py).
-* **Commands.** A trial that runs a menu's command is confined before it starts it, so all of the
-  above holds for that, too, and is attacked through it. It reads its script's directory
-  (:mod:`trainer.command.open_paths`: nothing hidden and no campaign, however deep, no link out of
-  it, not the entry that holds the campaign), its interpreter's environment and the paths that the
-  menu declares; names of files can be listed below the script's directory, whatever they are. Of a
-  corpus it reads nothing.
-  What /proc says of the processes that it starts is closed to these themselves. It has a /dev/shm
-  of its own where that can be had (:mod:`trainer.isolation.kernel.shared_memory`).
-* **Lifetime.** Whatever a trial leaves running ends with it, and all of it with the supervisor,
-  even one killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
+* **Network.** On a CPU there are no sockets. On a GPU there are Unix sockets, which cannot be
+  connected, written to by address, or bound to a file (:mod:`trainer.isolation.kernel.seccomp`).
+  Landlock refuses TCP once more (ABI 4), and abstract Unix sockets outside (ABI 6). On a CPU the
+  machine's lists of connections in /proc are closed.
+* **Other processes.** No signal to an outside process (ABI 6), no ptrace, no process_vm_*; no
+  change of another process's limits, priority, scheduler or processors.
+* **Privileges.** no_new_privs. Of root's capabilities only those that ignore file modes are kept,
+  so that root's limits hold too. No namespaces, which would bring the capabilities back; no mounts,
+  modules, BPF, io_uring or keyrings.
+* **Limits.** The kernel limits the size of a file, including space beyond its end, open files and
+  core dumps. The supervisor, which polls ten times a second, limits wall clock, memory held, the
+  number of processes and threads, and the size of the log. Memory held is what is resident, swapped
+  or in page tables of any process, also if its main thread has ended
+  (:mod:`trainer.isolation.weighing`). Memory that belongs to no process is refused (System V
+  segments, message queues, pages lent to pipes; on a CPU memfds and shared anonymous mappings) or
+  counted too (on a GPU memfds and socket buffers). On a CPU, mapped private memory is limited to
+  twice the limit and 1 GiB more. If a cgroup is delegated, the kernel itself enforces the limits of
+  memory and processes (:mod:`trainer.isolation.kernel.cgroup`,
+  tests/trainer/isolation/test_delegated_cgroup.py).
+* **Commands.** A trial that runs a menu's command is confined before it starts the command, so all
+  of the above holds for the command and is tested through it. It reads its interpreter's
+  environment, the paths that the menu declares, and its script's directory, except hidden files,
+  campaigns, links that lead out, and the entry that holds the campaign
+  (:mod:`trainer.command.open_paths`). It can list every name below that directory. It reads no
+  corpus. Its processes cannot read what /proc reports about them. It has its own /dev/shm if the
+  machine allows one (:mod:`trainer.isolation.kernel.shared_memory`).
+* **Lifetime.** The processes that a trial leaves end with it, and all end with the supervisor, even
+  if that is killed by SIGKILL (:mod:`trainer.isolation.forkserver`).
 
 Not covered:
 
-* A kernel without Landlock: the run is refused, or says UNSANDBOXED. Below ABI 2 (Linux 5.19) no
-  file can be moved to another directory, which trials that make code do without
-  (:mod:`trainer.backends.kernels.triton_cache`). Below ABI 3, 4, 5 and 6 what those versions
-  brought is missing: truncating files, TCP (seccomp still refuses it), ioctl on devices, and
-  signals and abstract sockets; :meth:`Layers.describe` names it. On processors other than x86_64
-  and AArch64 there is no seccomp filter, so all that rests on it stays open: UDP, Unix sockets,
-  file metadata, other processes' limits, namespaces, memory in no process. The campaign records
-  what it had.
-* Code. execve() of a file in the directories that a trial writes is refused, but that keeps nothing
-  from running there: the dynamic loader maps a program without executing it, and Python calls any
-  machine code. Whatever runs is confined as the trial is.
-* Existence, size and times of files (stat), and setting the times of files the user owns; all of
+* A kernel without Landlock: the run is refused, or marked UNSANDBOXED. Below ABI 2 (Linux 5.19) no
+  file can be moved to another directory; trials that compile code work without that
+  (:mod:`trainer.backends.kernels.triton_cache`). Below ABI 3, 4, 5 and 6 Landlock lacks,
+  respectively, truncation, TCP (seccomp still refuses it), ioctl on devices, and signals and
+  abstract sockets; :meth:`Layers.describe` names what is missing. Processors other than x86_64 and
+  AArch64 have no seccomp filter, which leaves UDP, Unix sockets, file metadata, other processes'
+  limits, namespaces and memory in no process open. The campaign records which layers it had.
+* Code. execve() of a file in a directory that a trial writes is refused, but code there can still
+  run: the dynamic loader maps a program without executing it, and Python calls any machine code.
+  Whatever runs is confined as the trial is.
+* Existence, size and times of files (stat), and setting the times of files the user owns. All of
   /usr and /opt is readable.
-* What is hidden, or a campaign's, below a path that a menu declares under ``reads``; and what comes
-  to be so, below a script's directory, while a trial runs. A hard link to a hidden file is a file.
-* The sum of file sizes: many files below the limit can still fill the disk. Processor time within
-  the wall clock.
+* Hidden files and campaigns below a path that a menu declares under ``reads``, and those created
+  below a script's directory while a trial runs. A hard link to a hidden file is an ordinary file.
+* The sum of file sizes: many files below the limit can fill the disk. Processor time within the
+  wall clock.
 * Kernel memory, without a cgroup: buffers of pipes, 64 KiB each (Linux allows a user 64 MiB and two
-  pages a pipe more; root has no such limit), and epoll watches, about 50 MiB a process with 1,024
-  open files, and 4 % of the machine's memory a user (fs.epoll.max_user_watches).
-* On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that a
-  process outside could call the trial; shared mappings that no process has touched of late; the
-  lists of the machine's connections; and GPU memory: only memory of processes is weighed (on a
-  machine whose GPU shares it, what CUDA allocates does not count as resident, but what is left is
-  watched).
-* Binding of a trial's threads to processors, which the C library would do from another thread:
-  OMP_PROC_BIND and its like are not passed on.
+  pages more per pipe; root has no such limit), and epoll watches, about 50 MiB per process with
+  1,024 open files, and 4 % of the machine's memory per user (fs.epoll.max_user_watches).
+* On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that an
+  outside process could call the trial; shared mappings that no process has touched lately; the
+  machine's lists of connections; GPU memory. Only memory of processes is counted. On a machine
+  whose GPU shares its memory, CUDA's allocations do not count as resident, but the supervisor
+  watches the memory that is left.
+* Binding a trial's threads to processors, which the C library would do from another thread:
+  OMP_PROC_BIND and similar variables are not passed on.
 * Bursts between two polls of the supervisor, a tenth of a second: of the log, and without a cgroup
   of memory, processes and threads. RLIMIT_NPROC, the backstop behind the count of threads, does not
   bind root.
-* The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write what
-  its own threads have in /proc (:mod:`trainer.isolation.kernel.driver_paths`); a user's who is not
-  root may so give up being the first whom the out-of-memory killer takes.
+* The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write its
+  own threads' entries in /proc (:mod:`trainer.isolation.kernel.driver_paths`). So the trial of a
+  user who is not root can stop being the first that the out-of-memory killer takes.
 * A trial that lies about its own score: a result is checked for form, not for truth. A command can
-  lie in what it prints or in its score's file, but it cannot report a result: the trial's own
-  process does that on a line that no command reaches (:mod:`trainer.isolation.driver_line`), and
-  how the trial ended counts first (:mod:`trainer.isolation.outcome`).
-* A trial that makes code and lies about the next ones. The compile cache is the one place that a
-  trial leaves to those after it: machine code and pickles, which they load. It is the user's who
-  runs the campaign, is made by the first trial that needs it, before that is confined, and is one
-  campaign's own. A trial that ran hostile code could leave some there; later trials of that
-  campaign would run it, each inside this same sandbox, without keys, network, or a way to the
-  journal. What they could do is what any trial can: lie about a score, now not their own. Trials
-  of the built-in trainer run no code but this package's, and a config is data. A command's trials
-  share one too, since torch.compile costs a minute without: all of them run one script, whose
-  hash the campaign records, and which can make up its own scores anyway. It is there with
-  ``compile``, for commands, and on CUDA for the torch backend's kernels; deleting the directory
-  costs time alone.
+  print or write a false score, but it cannot report a result: the trial's own process does that on
+  a connection that no command reaches (:mod:`trainer.isolation.driver_line`), and how the trial
+  ended counts first (:mod:`trainer.isolation.outcome`).
+* A trial that leaves false compiled code. The compile cache is the only place that a trial leaves
+  to later ones: machine code and pickles, which they load. It belongs to the user who runs the
+  campaign and to one campaign; the first trial that needs it creates it before it is confined. A
+  trial that ran hostile code could leave code there. Later trials of the campaign would run it
+  inside this same sandbox, without keys, network or access to the journal, so it could falsify
+  their scores. Trials of the built-in trainer run no code but this package's and the functions of
+  code knobs. A command's trials share a cache too, since torch.compile costs a minute without one:
+  all of them run one script, whose hash the campaign records, and which can print any score anyway.
+  The cache exists with ``compile``, for commands, and on CUDA for the torch backend's kernels;
+  deleting the directory costs only time.
 * Without a cgroup, descendants that fled the session when the fork server itself is killed by
   SIGKILL: the supervisor ends those it had seen at its last poll.
 """

@@ -1,31 +1,33 @@
 """A system call filter for what Landlock leaves open: sockets, kernel interfaces, other processes.
 
-Landlock before ABI 10 knows TCP and nothing else of the network, and no version of it guards the
-mode of a file or the limits of another process. So a classic BPF program
-(:mod:`trainer.isolation.kernel.bpf`), installed with seccomp(2), answers
+Landlock before ABI 10 restricts only TCP of the network, and no version of it protects the mode of
+a file or the limits of another process. So a classic BPF program
+(:mod:`trainer.isolation.kernel.bpf`), installed with seccomp(2), refuses:
 
-* ``socket()`` of any family but AF_UNIX (IPv4, IPv6, packet, vsock, netlink, …) with EACCES, and on
-  a CPU those too, since nothing there needs them and their buffers are memory that nobody weighs;
-  ``connect()`` with ECONNREFUSED, as if nobody listened: else a trial could talk to the user's
-  session bus or to a container daemon through its socket file (CUDA's multi-process service, which
-  needs it, is not available to trials); datagrams with an address, or as a message, whose address a
-  filter cannot see, with EACCES: ``send()`` on a socket pair is left. So are names in the abstract
-  on a GPU, where CUDA's driver takes one when it starts; Landlock keeps sockets out of files;
-* limits, priorities, schedulers and processors of any but the calling thread with EPERM: they go
-  by user, not by ancestry. The C library sets another thread's processors by that thread's id, so
-  OpenMP could not bind its threads (:mod:`trainer.isolation.kernel.sandbox` does not tell it to);
+* ``socket()`` with EACCES: every family but AF_UNIX (IPv4, IPv6, packet, vsock, netlink, …), and on
+  a CPU that too, since nothing there needs it and the supervisor does not count its buffers;
+* ``connect()`` with ECONNREFUSED, as if nothing listened. Otherwise a trial could reach the user's
+  session bus or a container daemon through its socket file. (CUDA's multi-process service, which
+  needs ``connect()``, is not available to trials.);
+* datagrams with an address, and messages, whose address a filter cannot see, with EACCES;
+  ``send()`` on a socket pair stays allowed. Abstract names stay allowed on a GPU, because CUDA's
+  driver takes one when it starts; Landlock keeps sockets out of files;
+* limits, priorities, schedulers and processors of any but the calling thread with EPERM, since the
+  kernel grants these by user, not by ancestry. The C library sets another thread's processors by
+  that thread's id, so OpenMP cannot bind its threads
+  (:mod:`trainer.isolation.kernel.sandbox` does not ask it to);
 * new namespaces, which would bring every capability with them, with EPERM; ``clone3``, whose flags
   a filter cannot see, with ENOSYS, after which the C library uses ``clone``;
 * space beyond the end of a file, which the limit on a file's size does not count, with EOPNOTSUPP;
 * pipes that hold more than the usual 64 KiB, which no process shows as its memory, with EPERM;
 * changes of mode, owner and extended attributes with EPERM, since they need no open file;
-* memory that is resident in no process, and what outlives the process that made it, with EPERM:
-  System V objects, message queues, pages lent to a pipe, and on a CPU memfds and shared anonymous
-  mappings, which CUDA needs;
+* memory that is resident in no process, and memory that outlives the process that made it, with
+  EPERM: System V objects, message queues, pages lent to a pipe, and on a CPU memfds and shared
+  anonymous mappings, which CUDA needs;
 * other interfaces to the kernel and to other processes with EPERM.
 
 Linux checks the filter's constant answers once and caches them in a bitmap, so the allowed calls of
-a training run pay nothing measurable.
+a training run cost nothing measurable.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Folder(Source):
                     raise FormatError(f"{path} has more than {MOST_FILES:,} files; import a part")
         except OSError as error:
             raise FormatError(
-                f"{error.filename or path} cannot be imported: {error.strerror or error}; name a "
+                f"{error.filename or path} cannot be imported: {error.strerror or error}; give a "
                 "folder of at most 1 GiB that can be read"
             ) from error
         lines = (f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())

@@ -91,12 +91,12 @@ def _caution(row: CampaignRow) -> str:
     """Return a warning about scores that a command reported; empty for the built-in trainer."""
     if row.script is None:
         return ""
-    who, whose = "the campaign's command", "that script's"
+    who, whose = "the campaign's command", "that script"
     if row.script.check:
-        who, whose = "the menu's check", "that check's"
+        who, whose = "the menu's check", "that check"
     return (
-        f"The score is what {who} printed, in {row.measured_in.unit}. How it was measured is "
-        f"{whose} own affair."
+        f"The score is what {who} printed, in {row.measured_in.unit}. This page does not know how "
+        f"{whose} measured it."
     )
 
 
