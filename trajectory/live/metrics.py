@@ -27,13 +27,14 @@ _FAMILIES: tuple[
         GaugeMetricFamily,
         ["campaign"],
         {
-            "incumbent_bpb": "Believed bits per byte of the incumbent, where that is the unit.",
-            "baseline_bpb": "Believed bits per byte of the baseline, where that is the unit.",
-            "noise_sd_bpb": "Of one run within a config, where bits per byte is the unit.",
+            "incumbent_bpb": "Estimated bits per byte of the incumbent, if that is the unit.",
+            "baseline_bpb": "Estimated bits per byte of the baseline, if that is the unit.",
+            "noise_sd_bpb": "Standard deviation of one run within a config, if bits per byte is "
+            "the unit.",
             "iteration_seconds": "Mean wall time of the latest iterations.",
-            "silent_seconds": "Since any of the campaign's files changed.",
-            "paused": "1 while the pause file is there.",
-            "energy_watt_hours": "Of all finished iterations.",
+            "silent_seconds": "Seconds since any of the campaign's files changed.",
+            "paused": "1 while the pause file exists.",
+            "energy_watt_hours": "Energy of all finished iterations.",
             "gpu_power_watts": "Of the latest sample.",
             "gpu_utilisation_percent": "Of the latest sample.",
             "gpu_temperature_celsius": "Of the latest sample.",
@@ -43,9 +44,10 @@ _FAMILIES: tuple[
         GaugeMetricFamily,
         ["campaign", "unit"],
         {
-            "incumbent_score": "Believed score of the incumbent, in the campaign's unit.",
-            "baseline_score": "Believed score of the baseline, in the campaign's unit.",
-            "noise_sd_score": "Standard deviation of one run within a config, likewise.",
+            "incumbent_score": "Estimated score of the incumbent, in the campaign's unit.",
+            "baseline_score": "Estimated score of the baseline, in the campaign's unit.",
+            "noise_sd_score": "Standard deviation of one run within a config, in the campaign's "
+            "unit.",
         },
     ),
     (

@@ -62,8 +62,8 @@ class Coverage(Figure):
     section = COVERED
     caption = (
         "Configs trained at each value, or in each sixth of a knob's range on its own scale; "
-        "the number under the value is how many. Empty cells were never tried. Right of a "
-        "knob's name: values touched of all."
+        "the number under a value counts them. Empty cells were never tried. Right of a knob's "
+        "name: values tried, of all."
     )
 
     knobs: tuple[KnobCoverage, ...]

@@ -79,8 +79,8 @@ class KnobEffects(Figure):
     caption = (
         "Mean score over the configs that have a value, each config counted once by its own "
         "mean; bars are 95 % t intervals of that mean from the spread over configs, and the "
-        "number on the right is how many configs there are. A bar that ends at the panel's "
-        "edge goes on. Green: the incumbent's value. A dot after a value (·): the baseline's. "
+        "number on the right counts the configs. A bar that ends at the panel's edge is cut off. "
+        "Green: the incumbent's value. A dot after a value (·): the baseline's. "
         "The dashed line is the baseline. A search lingers where it is good, so this shows "
         "what goes with a value, not what comes from it."
     )

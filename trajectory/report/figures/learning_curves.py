@@ -32,10 +32,11 @@ class LearningCurves(Figure):
     def caption(self) -> str:
         """Description of the curves, and of the score that decides."""
         what = (
-            "It is the training text, in nats per token; what decides is val_bpb on held-out text."
+            "The loss is on the training text, in nats per token; decisions use val_bpb on "
+            "held-out text."
         )
         if self.of_command:
-            what = "It is what the command printed as its curve; what decides is its score."
+            what = "The loss is the curve that the command printed; decisions use its score."
         return (
             "Training loss of the best configs and the baseline, mean over n seeds and over a "
             f"trailing window of a twentieth of the curve. {what}"

@@ -62,7 +62,7 @@ class LongRunCurves(Figure):
     section = LONG
     caption = (
         "Training loss of the stress test's runs, mean over seeds and over a trailing window "
-        "of a twentieth of the curve; dashed what did not survive."
+        "of a twentieth of the curve; dashed lines did not survive."
     )
 
     runs: tuple[LongRun, ...]

@@ -100,13 +100,14 @@ class Progress(Figure):
             else "Each dot is one run"
         )
         steps = (
-            " The steps show each incumbent's estimated score now, from all its runs. The "
-            "score it was kept with is better, because luck helped to choose it. Marks at the foot "
-            "are refused proposals and trials without a score."
+            " The steps show each incumbent's estimated score now, from all its runs. The score "
+            "with which it was kept is better, because it was chosen partly by luck. Marks at the "
+            "bottom are refused proposals and trials without a score."
         )
         if self.sigma is None:
             return (
-                f"{dots}. There are no bars: nothing was run twice, so the noise is unknown.{steps}"
+                f"{dots}. There are no bars, because no config ran twice and the noise is "
+                f"unknown.{steps}"
             )
         bars = (
             "; its bar is the 95 % interval of that mean, from the noise of all configs "

@@ -68,9 +68,9 @@ class Proposers(Figure):
     name = "proposers"
     section = WHO
     caption = (
-        "Hit rate: proposals kept, of all a proposer made; bars are Wilson's 95 % intervals. A "
-        "suggestion that a model repeated and that was kept is nobody's. "
-        "Proposers whose bars overlap widely are not told apart by this campaign."
+        "Hit rate: kept proposals as a share of all that a proposer made; bars are Wilson's 95 % "
+        "intervals. A kept suggestion that a model only repeated counts for no proposer. This "
+        "campaign cannot distinguish proposers whose bars overlap widely."
     )
 
     kinds: tuple[Kind, ...]

@@ -63,8 +63,8 @@ class RankFidelity(Figure):
     def caption(self) -> str:
         return (
             "Configs spread evenly over the ranking: posterior mean of the short runs against the "
-            f"mean of {self.test.steps:,} steps, each with its rank at the time. On a rising line "
-            "the short runs order the long ones."
+            f"mean of {self.test.steps:,} steps, each with its rank at the time. If the points "
+            "lie on a rising line, short runs order configs as long ones do."
         )
 
     @property

@@ -51,7 +51,7 @@ class RefusalsAndFailures(Figure):
         )
         theirs = ", in the source's words. Right: trials that ended without a measurement."
         return (
-            "Left: what the rails refused before it cost anything"
+            "Left: proposals that the rails refused before training"
             f"{ours if self.paired else theirs} Neither is ever counted as a score."
         )
 

@@ -147,7 +147,7 @@ class TimeAndEnergy(Figure):
         mean = "; each bar is the mean of several iterations" if averaged else ""
         below = " Below: the watt-hours that the device's meter counted."
         return (
-            f"Seconds of each iteration by what they went into, stacked{mean}. "
+            f"Seconds of each iteration by use, stacked{mean}. "
             "The rest: starting and reaping processes, and the record."
             f"{below if self.energy_wh is not None else ''}"
         )
@@ -157,7 +157,7 @@ class TimeAndEnergy(Figure):
         work = self.total
         if self.active_s < work.total:
             return (
-                f"{self.active_s:.0f} s of work by the clock, in which trials side by side took "
+                f"{self.active_s:.0f} s of work by the clock; concurrent trials took "
                 f"{work.total:.0f} s, of which training {work.training:.0f} s."
             )
         return f"{work.total:.0f} s of work, of which training {work.training:.0f} s."
