@@ -65,7 +65,7 @@ class TrainerTable(Frozen):
     """Further constants of an edited script, and their values: ``{ SEED = "{seed}" }``."""
     reads: tuple[str, ...] = ()
     shared_memory: bool = False
-    """Let trials use the machine's /dev/shm where they cannot have one of their own."""
+    """Let trials use the machine's /dev/shm if they cannot have their own."""
     env: Mapping[str, str] = {}
     oom: tuple[Pattern, ...] = ()
     preload: tuple[Module, ...] = ()

@@ -43,11 +43,11 @@ class Wanted:
     role: Role
     prune: PruneRule | None = None
     then: tuple[Wanted, ...] = ()
-    """Trials that it would want afterwards, in this order, if it stays undecided."""
+    """Trials that it would request afterwards, in this order, if it stays undecided."""
 
     @property
     def key(self) -> TrialKey:
-        """Key of the trial; two races that want the same one share it."""
+        """Key of the trial; two races that request the same one share it."""
         return self.config.config_hash, self.seed, self.prune
 
 

@@ -83,7 +83,8 @@ def counted_seconds(device: DeviceDescription) -> Computed:
     was measured."""
 
     def seconds(config: Config, vocab_size: int) -> float:
-        # torch, seconds to import, is loaded where something is counted and for no --help
+        # torch takes seconds to import, so it is loaded only if something is counted, not for
+        # --help
         from trainer.envelope.counted_step import count_step  # noqa: PLC0415
 
         return device.seconds(count_step(config, vocab_size))

@@ -2,7 +2,7 @@
 
 torchrun starts its workers in their own sessions, so killing its process group misses them. Its
 descendants are listed while it lives, and ended with it. A worker also dies with its torchrun, and
-each has a timer of its own in case nobody is left to end it.
+each has a timer of its own in case no process is left to end it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evaluate an expression in a script's text where that needs no run."""
+"""Evaluate an expression in a script's text if that needs no run."""
 
 from __future__ import annotations
 

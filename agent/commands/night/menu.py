@@ -72,7 +72,7 @@ def validate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a menu; exit 1 with one sentence where it cannot be used."""
+    """Check a menu; exit 1 with one sentence if it cannot be used."""
     chosen = load_menu(menu)
     stands_for = load_target(target) if target is not None else None
     budget = chosen.campaign.budget

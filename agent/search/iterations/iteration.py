@@ -21,7 +21,7 @@ class Iteration:
     outcome: Outcome | None = None
     """Set once its race is over."""
     then: tuple[Wanted, ...] = ()
-    """Trials its race may want after the one that it waits for."""
+    """Trials its race may request after the one that it waits for."""
 
 
 def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> TrialSchedule:

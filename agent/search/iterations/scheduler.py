@@ -1,11 +1,11 @@
 """Schedule the trials of several iterations on the executor's lanes.
 
 One thread decides everything. It gives each iteration's trial to the executor, waits for the first
-one to end, and resumes the iteration that wanted it with the result.
+one to end, and resumes the iteration that requested it with the result.
 
-An idle lane runs a speculative trial, which a race may want next. A race decides on its seeds in
-order, so no decision depends on which trial ended first. A speculative trial that no race wants is
-not counted; an event records it. A wanted trial takes its lane at once.
+An idle lane runs a speculative trial, which a race may request next. A race decides on its seeds in
+order, so no decision depends on which trial ended first. A speculative trial that no race requests
+is not counted; an event records it. A requested trial takes its lane at once.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class InFlightTrial:
     key: TrialKey
     trial: Trial
     wanted_by: list[Iteration] = field(default_factory=list)
-    """Iterations whose races want it. Two may want the same trial of their reference."""
+    """Iterations whose races requested it. Two may request the same trial of their reference."""
     speculative_for: Iteration | None = None
-    """Iteration whose race may want it; None once a race does."""
+    """Iteration whose race may request it; None once a race does."""
     record: TrialRecord | None = None
     """Set once it has ended."""
 
@@ -50,7 +50,7 @@ class InFlightTrial:
 
     @property
     def is_speculative(self) -> bool:
-        """Whether no race wants it yet."""
+        """Whether no race has requested it yet."""
         return self.speculative_for is not None
 
 
@@ -93,7 +93,7 @@ class Scheduler:
 
     @property
     def speculative(self) -> list[InFlightTrial]:
-        """Running trials that no race wants yet, in the order of their starts."""
+        """Running trials that no race has requested yet, in the order of their starts."""
         return [each for each in self._trials.values() if each.runs and each.is_speculative]
 
     @property
@@ -165,8 +165,8 @@ class Scheduler:
         return self._advance_measured()
 
     def own_trials(self, outcome: Outcome) -> tuple[TrialRecord, ...]:
-        """Return an outcome's trials that no other row holds. A trial that two races want belongs
-        to the row of the first that ends."""
+        """Return an outcome's trials that no other row holds. A trial that two races requested
+        belongs to the row of the first that ends."""
         mine = tuple(trial for trial in outcome.trials if trial.trial_id not in self._recorded)
         self._recorded.update(trial.trial_id for trial in mine)
         self._trials = {
@@ -248,7 +248,7 @@ class Scheduler:
             self._cancel_surplus()
 
     def _begin_speculative(self, places: int) -> None:
-        """Start as many trials: first what each race wants next, then what follows."""
+        """Start as many trials: first the next one of each race, then those after it."""
         by_depth = zip_longest(*([(one, wanted) for wanted in one.then] for one in self.iterations))
         for iteration, wanted in filter(None, chain.from_iterable(by_depth)):
             if wanted.key in self._trials:

@@ -170,7 +170,7 @@ class Layers:
 
     def describe(self) -> str:
         """Return ``landlock abi 7, seccomp``; it names what the kernel leaves open, and begins with
-        UNSANDBOXED where nothing is confined."""
+        UNSANDBOXED if nothing is confined."""
         first = "UNSANDBOXED"
         if self.confine:
             first = f"landlock abi {self.landlock_abi}"
