@@ -163,4 +163,4 @@ def test_the_plan_shows_the_table(campaign: Path, tmp_path: Path) -> None:
         "False", "false"
     )
     assert "**not carried** dropped: undoing it alone improved the score" in table
-    assert "on 4 seeds that no other run had" in table
+    assert "on 4 fresh seeds" in table

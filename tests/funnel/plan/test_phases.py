@@ -235,7 +235,7 @@ def test_the_page_and_the_json_have_the_table(bundle: Path, plan: Handoff) -> No
     text = (bundle / "README.md").read_text()
     assert "## Phases" in text
     total = sum(phase.hours for phase in plan.phases)
-    assert f"In all {total:,.0f} hours" in text
+    assert f"In total {total:,.0f} hours" in text
     assert plan.money.run.hours == pytest.approx(total)
     launch = next(line for line in text.splitlines() if ". Launch |" in line)
     scripts = [phase.recipe.script for phase in plan.phases]
