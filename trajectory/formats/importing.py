@@ -111,7 +111,7 @@ def _refuse_unless_new(directory: Path) -> None:
         why = "is there already and not empty"
     else:
         return
-    raise FormatError(f"{directory} {why}; name a new directory with --campaign")
+    raise FormatError(f"{directory} {why}; choose a new directory with --campaign")
 
 
 @contextmanager
