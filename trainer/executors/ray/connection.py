@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,8 @@ from trainer.executors.base import LaneLost
 from trainer.executors.ray.node import NodeLane
 from trainer.machine.environment import as_it_is, tell
 
+_POLL_S = 0.5
+"""How often a caller is heard while an answer is awaited, which costs no request."""
 _KNOCK_S = 5.0
 """Time limit to reach the address at all; Ray itself would try for minutes."""
 _PROBE_S = 120.0
@@ -182,15 +185,27 @@ class Remote:
         )
         self._actor = actor.remote(order)
 
-    def ask(self, method: str, *arguments: object, within_s: float) -> bytes:
+    def ask(
+        self,
+        method: str,
+        *arguments: object,
+        within_s: float,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> bytes:
         """Call a method of the NodeLane and return its answer.
 
+        :param meanwhile: called every half second until the answer comes.
         :raises LaneLost: if no answer comes in time, or none can come any more.
         """
         ray = self._ray
+        ends = time.monotonic() + within_s
         try:
             asked = getattr(self._actor, method).remote(*arguments)
-            answer: bytes = ray.get(asked, timeout=within_s)
+            while (left_s := ends - time.monotonic()) > _POLL_S:
+                if ray.wait([asked], timeout=_POLL_S)[0]:
+                    break
+                meanwhile()
+            answer: bytes = ray.get(asked, timeout=max(left_s, 0))
         except ray.exceptions.GetTimeoutError as error:
             raise LaneLost(
                 f"lane {self._name} has not answered for {within_s:g} s; see `ray status`, and the"

@@ -28,15 +28,21 @@ from trainer.spec import Measured, Place, TrialFailed, TrialSpec, parse_result
 SILENCE_S = 20.0
 """Time without an answer after which a lane is lost."""
 _HASHING_S = 600.0
-_WATCH_S = 0.5
+_WATCH_S = 2.0
 """How long one request waits for a trial's end, and so the longest delay of a curve's points. 64
-lanes make 130 requests a second."""
+lanes make 32 requests a second."""
 
 
 class Asked(Protocol):
     """A lane on its node: :class:`trainer.executors.ray.connection.Remote` is one."""
 
-    def ask(self, method: str, *arguments: object, within_s: float) -> bytes: ...
+    def ask(
+        self,
+        method: str,
+        *arguments: object,
+        within_s: float,
+        meanwhile: Callable[[], None] = ...,
+    ) -> bytes: ...
     def end(self) -> None: ...
 
 
@@ -70,6 +76,7 @@ class RemoteTrial:
         self._files = files
         self._job = job
         self._cancelled = cancelled
+        self._has_cancelled = False
         self._seen_bytes = 0
         """Bytes of the curve that have arrived."""
 
@@ -108,18 +115,26 @@ class RemoteTrial:
 
     def _until_end(self) -> tuple[Progress, tuple[bytes, bytes, bytes] | None]:
         """Return how the trial ended; also the rest of its curve, its log and result, if sent."""
-        asked = False
         while True:
-            if self._cancelled() and not asked:
-                self._ask("cancel")
-                asked = True
-            head, behind = apart(self._ask("watch", self._seen_bytes, _WATCH_S))
+            answer = self._lane.remote.ask(
+                "watch",
+                self._seen_bytes,
+                _WATCH_S,
+                within_s=SILENCE_S,
+                meanwhile=self._cancel_if_asked,
+            )
+            head, behind = apart(answer)
             progress = said(Progress, head, "the lane")
             if progress.lengths is not None:
                 return progress, _parts(behind, progress.lengths)
             self._take_curve(behind)
             if progress.ended:
                 return progress, None
+
+    def _cancel_if_asked(self) -> None:
+        if self._cancelled() and not self._has_cancelled:
+            self._has_cancelled = True
+            self._ask("cancel")
 
     def _take(self, curve: bytes, log: bytes, result: bytes) -> bytes:
         """Keep curve and log; return the result."""

@@ -35,7 +35,7 @@ class Direct:
         self.opened = Opened.model_validate_json(self._lane.open())
         self.asked: list[str] = []
 
-    def ask(self, method: str, *arguments: object, within_s: float) -> bytes:
+    def ask(self, method: str, *arguments: object, **_: object) -> bytes:
         self.asked.append(method)
         answer: bytes = getattr(self._lane, method)(*arguments)
         return answer
