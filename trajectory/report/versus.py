@@ -8,43 +8,18 @@ by seed; otherwise the two means vary independently. It holds for the scored tex
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
-from autoresearch.errors import CampaignError
-from autoresearch.given_file import read_given
-from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.plain_text import plain
-from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
-from autoresearch.words import changes_text
-from trainer.spec import Measured, TrialFailed, TrialOk, difference
-from trajectory import ranking
+from autoresearch.values import Finite, Frozen, PositiveInt
 from trajectory.confirmation import FEWEST_SEEDS, LEVEL
-from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT, Confirmed
-from trajectory.evidence import Evidence
-from trajectory.journal import read_rows
-from trajectory.rows import (
-    CampaignRow,
-    ConfirmedRow,
-    ConfirmRow,
-    EvaluationProtocol,
-    IterationRow,
-)
+from trajectory.confirmed import OWN_SCORE, SEARCH_TEXT
+from trajectory.report.compared_campaign import ComparedCampaign, Found
 from trajectory.statistics.population import Posterior
 
-_SEARCH_ONLY = {"reference", "seed"}
-"""Fields of the evaluation protocol that decide what is searched, not what a score means."""
-_PROTOCOL = (
-    *(name for name in EvaluationProtocol.model_fields if name not in _SEARCH_ONLY),
-    "train_tokens",
-)
-"""Fields of the first row that decide what a score means, beside the text, script and measure."""
-_ABOUT_ITSELF = {"kind", "schema_", "id", "created_at", "sandbox", "corpus", "script", "measure"}
-_APART = {"menu_name", "menu_sha256", "menu_toml", "versions", "hardware"}
 _LONGEST = 120
 
 
@@ -54,22 +29,6 @@ class Differs(Frozen):
     name: str
     a: str | None
     b: str | None
-
-
-class Found(Frozen):
-    """Hold the findings of one campaign."""
-
-    directory: str
-    campaign_id: str
-    menu: str
-    iterations: NonNegativeInt
-    kept: NonNegativeInt
-    best: str
-    """Changes of its best config from its baseline."""
-    claimed: str
-    """Estimated difference of the best config from the baseline, by the search's own runs."""
-    confirmed: str
-    """Result of its latest confirmation."""
 
 
 class Gap(Frozen):
@@ -115,97 +74,13 @@ class Versus(Frozen):
         yield "compare", self.conclusion
 
 
-@dataclass(slots=True)
-class _Campaign:
-    """A campaign's rows, as far as a comparison needs them."""
-
-    directory: Path
-    row: CampaignRow
-    evidence: Evidence = field(default_factory=Evidence)
-    kept: int = 0
-    fresh: list[ConfirmRow] = field(default_factory=list)
-    confirmed: Confirmed | None = None
-
-    @classmethod
-    def read(cls, directory: Path) -> _Campaign:
-        rows = read_rows(directory / JOURNAL_FILE)
-        first = next(rows, None)
-        if not isinstance(first, CampaignRow):
-            raise CampaignError(f"{directory} has no first row yet; compare it once it has begun")
-        campaign = cls(directory, first)
-        campaign.evidence.add(first)
-        for row in rows:
-            campaign.evidence.add(row)
-            campaign.kept += isinstance(row, IterationRow) and row.decision.action == "keep"
-            if isinstance(row, ConfirmRow):
-                campaign.fresh.append(row)
-            elif isinstance(row, ConfirmedRow):
-                campaign.confirmed = row.found
-        return campaign
-
-    def found(self) -> Found:
-        baseline = self.evidence.configs.get(self.evidence.baseline_hash or "")
-        measure, best = self.row.measured_in, next(iter(ranking.top(self.evidence, 1)), None)
-        claimed = "nothing"
-        if best is not None and best.delta_vs_baseline is not None:
-            claimed = f"{measure.signed(best.delta_vs_baseline)} {measure.short}"
-            if best.delta_lo is not None and best.delta_hi is not None:
-                claimed += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
-        changed = difference(best.config, baseline.config) if best and baseline else {}
-        return Found(
-            directory=str(self.directory),
-            campaign_id=self.row.id,
-            menu=self.row.menu_name,
-            iterations=self.evidence.tally.iterations,
-            kept=self.kept,
-            best=plain(changes_text(changed)) or "the baseline",
-            claimed=claimed,
-            confirmed=self.confirmed.headline if self.confirmed else "nothing is confirmed yet",
-        )
-
-    def protocol(self) -> dict[str, Any]:
-        row = self.row
-        facts = {"measure": f"{row.measured_in.unit}, {row.measured_in.better}"}
-        if row.corpus:
-            facts |= {"held-out text": row.corpus.heldout_sha256, "corpus": row.corpus.sha256}
-            facts |= {"tokenizer": row.corpus.tokenizer}
-        if row.script:
-            facts |= {"script": row.script.sha256, "command": " ".join(row.script.command)}
-            facts |= {"check": " ".join(row.script.check)} if row.script.check else {}
-        return facts | {name: getattr(row, name) for name in _PROTOCOL}
-
-    def settings(self) -> dict[str, Any]:
-        left_out = {*_ABOUT_ITSELF, *_APART, *_PROTOCOL}
-        own = {name: value for name, value in self.row if name not in left_out}
-        path = self.directory / SETTINGS_FILE
-        try:
-            kept = tomllib.loads(read_given(path).decode()) if path.exists() else {}
-        except (OSError, ValueError) as error:
-            raise CampaignError(f"{path} cannot be read ({error}); restore or remove it") from error
-        known = {*_PROTOCOL, "menu", "corpus", "tokenizer", *own}
-        return own | {name: value for name, value in kept.items() if name not in known}
-
-    def fresh_scores(self, text: str) -> dict[int, float]:
-        """Return the objective of the confirmed winner by seed, on the text with this SHA-256, or
-        on the search's own text if it is empty."""
-        found = self.confirmed
-        if found is None:
-            return {}
-        scores = {
-            row.trial.seed: _score(row.trial.result, text)
-            for row in self.fresh
-            if row.config_hash == found.chosen.config_hash and row.trial.seed in found.seeds
-        }
-        return {seed: score for seed, score in scores.items() if score is not None}
-
-
 def compare_campaigns(a: Path, b: Path) -> Versus:
     """Compare two campaigns by their journals.
 
     :raises JournalError: if a journal is damaged.
     :raises CampaignError: if a campaign has no first row.
     """
-    left, right = _Campaign.read(a), _Campaign.read(b)
+    left, right = ComparedCampaign.read(a), ComparedCampaign.read(b)
     protocol = _differences(left.protocol(), right.protocol())
     machine = _differences(
         {**left.row.hardware, **left.row.versions}, {**right.row.hardware, **right.row.versions}
@@ -219,34 +94,13 @@ def compare_campaigns(a: Path, b: Path) -> Versus:
         b=right.found(),
         protocol=protocol,
         settings=_differences(left.settings(), right.settings()),
-        menu=_differences(_menu(left.row), _menu(right.row)),
+        menu=_differences(left.menu(), right.menu()),
         machine=machine,
         comparable=not why_not,
         why_not=why_not,
         gap=gap,
         conclusion=_conclusion(left, right, why_not, gap),
     )
-
-
-def _menu(row: CampaignRow) -> dict[str, Any]:
-    """Return the parts of a menu by name, such as ``knobs.lr`` or ``constants.d_model``."""
-    try:
-        menu = tomllib.loads(row.menu_toml)
-    except ValueError as error:
-        raise CampaignError(f"the menu of campaign {row.id} is not TOML ({error})") from error
-    parts: dict[str, Any] = {}
-    for name, value in menu.items():
-        if isinstance(value, dict) and name not in {"trainer", "campaign"}:
-            parts |= {f"{name}.{inner}": _without_doc(one) for inner, one in value.items()}
-        elif name == "constraints" and isinstance(value, list):
-            parts[name] = [_without_doc(one) for one in value]
-        elif name not in {"name", "doc", "campaign"}:
-            parts[name] = value
-    return parts
-
-
-def _without_doc(value: Any) -> Any:
-    return {k: v for k, v in value.items() if k != "doc"} if isinstance(value, dict) else value
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Differs, ...]:
@@ -268,16 +122,7 @@ def _shown(value: Any) -> str | None:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _score(result: Measured | TrialFailed, text: str) -> float | None:
-    if isinstance(result, TrialFailed):
-        return None
-    if not text:
-        return result.objective
-    texts = result.texts if isinstance(result, TrialOk) else ()
-    return next((one.val_bpb for one in texts if one.sha256 == text), None)
-
-
-def _gap(a: _Campaign, b: _Campaign) -> Gap | None:
+def _gap(a: ComparedCampaign, b: ComparedCampaign) -> Gap | None:
     """Return the difference of the confirmed winners; None without fresh runs of both."""
     if a.confirmed is None or b.confirmed is None:
         return None
@@ -308,7 +153,9 @@ def _gap(a: _Campaign, b: _Campaign) -> Gap | None:
     )
 
 
-def _conclusion(a: _Campaign, b: _Campaign, why_not: tuple[str, ...], gap: Gap | None) -> str:
+def _conclusion(
+    a: ComparedCampaign, b: ComparedCampaign, why_not: tuple[str, ...], gap: Gap | None
+) -> str:
     if why_not:
         return f"their numbers may not be compared: {', '.join(why_not)}"
     if gap is None:
