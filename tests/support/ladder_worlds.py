@@ -10,7 +10,7 @@ rung better than another.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,10 +57,6 @@ class World:
     """Sd of the noise that all runs of a seed share."""
     fault: float = 0.003
     """Sd of the error of one recipe's size and length."""
-
-    def melting(self, share: float) -> World:
-        """Return the world with this share of the lead lost for every tenfold of compute."""
-        return replace(self, per_tenfold=-share * self.lead)
 
 
 def plan(rungs: int = 5, hours: float = 0.5, *, rates: int = 0) -> LadderPlanRow:

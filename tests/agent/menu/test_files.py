@@ -313,21 +313,6 @@ def test_a_value_in_the_domain_trains_and_no_other_passes(value: object) -> None
             assert menu.knob_values(config)[knob.name] == value
 
 
-@given(seed=st.integers(0, 2**32))
-def test_what_a_knob_draws_is_in_its_domain(seed: int) -> None:
-    for name in shipped_menus():
-        for knob in load_menu(name).knobs.values():
-            assert knob.why_not(knob.domain.draw(Random(seed))) is None
-
-
-def test_a_log_knob_draws_uniformly_on_its_scale() -> None:
-    knob = parse_menu(MENU, "small.toml").knobs["lr"]
-    rng = Random(0)
-    draws = [float(knob.domain.draw(rng)) for _ in range(2000)]
-
-    assert sum(draw < 10**-2.5 for draw in draws) / 2000 == pytest.approx(0.5, abs=0.04)
-
-
 # --- invalid menus --------------------------------------------------------------------------------
 
 

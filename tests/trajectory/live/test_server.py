@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import socket
 import subprocess
@@ -194,15 +193,6 @@ def test_the_policy_goes_with_every_answer(server: Server, path: str) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
-
-
-def test_the_page_has_no_inline_script_or_style(server: Server) -> None:
-    with server.client() as client:
-        for path in ("/", "/login"):
-            page = client.get(path).text
-            assert not re.search(r"<script(?![^>]*\bsrc=)", page)
-            assert not re.search(r"<style|\sstyle=|\son\w+=", page)
-            assert "://" not in page
 
 
 def test_other_sites_pages_get_nothing(server: Server, runs: Path) -> None:

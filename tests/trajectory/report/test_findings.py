@@ -170,12 +170,12 @@ def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a
 
 
 def test_many_iterations_are_averaged_into_a_limited_number_of_bars(tmp_path: Path) -> None:
-    found = findings(tmp_path, simulated(500))
+    found = findings(tmp_path, simulated(150))
     spending = TimeAndEnergy.of(found)
     assert spending is not None
     bars = spending.bars
     assert len(bars) <= 120
-    assert (bars[0].first, bars[-1].last) == (1, 500)
+    assert (bars[0].first, bars[-1].last) == (1, 150)
     assert sum((b.last - b.first + 1) * b.spent.total for b in bars) == pytest.approx(
         sum(iteration.spent.total for iteration in found.iterations)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,15 @@ def test_the_page_and_the_files_follow_the_registry(tmp_path: Path) -> None:
     report = write_report(found, tmp_path / "report")
     page = report.page.read_text("utf-8")
     assert re.findall('<figure id="(.*?)">', page) == NAMES
-    assert [path.stem for path in report.figures if path.suffix == ".png"] == NAMES
+    for suffix in (".png", ".svg"):
+        assert [path.stem for path in report.figures if path.suffix == suffix] == NAMES
+    for path in report.figures:
+        if path.suffix == ".svg":
+            assert ET.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        else:
+            assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    left = {path.name for path in (tmp_path / "report").rglob("*") if path.is_file()}
+    assert left == {"report.html", *(path.name for path in report.figures)}
     sections = re.findall('<section id="(.*?)">', page)
     assert sections == [section.id for section in SECTIONS]
     assert re.findall('<a href="#([a-z]+)">', page)[: len(sections)] == sections

@@ -502,9 +502,3 @@ def test_the_fingerprint_is_of_what_is_said() -> None:
     assert prompt_of(memory).sha256 == prompt_of(memory).sha256
     assert prompt_of(memory).sha256 != prompt_of(memory_of(21)).sha256
     assert len(prompt_of(memory).sha256) == 64
-
-
-def test_another_menus_prompt() -> None:
-    menu = load_menu("spark-354m")
-    text = prompt_of(fresh_memory(menu)).messages[0].content
-    assert all(name in text for name in menu.knobs)
