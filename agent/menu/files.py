@@ -92,7 +92,10 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     code = _table(document, "code")
     trainer = _trainer(document, tuple(code))
     if trainer is None:
-        codes = [_code_knob(name, table) for name, table in code.items()]
+        codes = [
+            _part(f"[code.{name}]", table, CODE_KEYS, partial(CodeKnob.read, name))
+            for name, table in code.items()
+        ]
     else:
         set_there = [*knobs, *_table(document, "constants"), *trainer.edits]
         codes = [_region_knob(name, table, set_there) for name, table in code.items()]
@@ -122,10 +125,6 @@ def _name(name: object) -> str:
 
 def _knob(name: str, table: object) -> Knob:
     return _part(f"knob {name}", table, Knob.keys(), partial(Knob.read, name))
-
-
-def _code_knob(name: str, table: object) -> CodeKnob:
-    return _part(f"[code.{name}]", table, CODE_KEYS, partial(CodeKnob.read, name))
 
 
 def _region_knob(name: str, table: object, reserved: list[str]) -> CodeKnob:

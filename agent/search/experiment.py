@@ -111,7 +111,8 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
     def __post_init__(self) -> None:
         for row in self.campaign.history.newest(self.row_type):
             if self.serves(row):
-                self.rows.setdefault(self._key_of(row), row)
+                key = row.config_hash, row.trial.seed, self.variant_of(row)
+                self.rows.setdefault(key, row)
         failed = {key for key, row in self.rows.items() if self.has_failed(row)}
         self.again = failed if self.retry_failed else set()
 
@@ -264,9 +265,6 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         self.rows = {run.key: row, **self.rows}
         self.again.discard(run.key)
         self.watcher.run_ended(run, row)
-
-    def _key_of(self, row: RunRow) -> Key:
-        return row.config_hash, row.trial.seed, self.variant_of(row)
 
 
 def fresh_seeds(campaign: Campaign, experiment: Block, count: int) -> tuple[int, ...]:

@@ -170,7 +170,7 @@ class Planner:
             shapes = self._shapes(round(size))
             for tokens in map(self._tokens, sizes[rung - 1 : rung + 1]):
                 runs += (self._run(name, rung, shape, tokens) for name, shape in shapes)
-            if self._is_swept(rung):
+            if self.asked.rates > 0 and self._is_small(rung):
                 _, winner = shapes[0]
                 runs += self._sweep(rung, winner, self._tokens(size))
         return runs
@@ -185,9 +185,6 @@ class Planner:
 
     def _tokens(self, params: float) -> int:
         return round(self.asked.tokens_per_param * params)
-
-    def _is_swept(self, rung: int) -> bool:
-        return self.asked.rates > 0 and self._is_small(rung)
 
     def _is_small(self, rung: int) -> bool:
         return rung <= self.asked.rungs - SINGLE_SEED_RUNGS

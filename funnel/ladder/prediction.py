@@ -73,7 +73,8 @@ def make_prediction(
     """
     if any(row.rung == plan.largest for row in log.done(plan).values()):
         return "the largest rung was trained before, for another plan, and cannot be predicted now"
-    points = _below_largest(points_of(log, plan, vocab_size)[0], plan)
+    known, _ = points_of(log, plan, vocab_size)
+    points = [point for point in known if point.rung < plan.largest]
     predicted: list[PredictedLoss] = []
     for run in largest_runs(plan):
         law = law_of(of_recipe(points, run.recipe), seed)
@@ -119,10 +120,6 @@ def _refuse_second_prediction(log: LadderLog, plan: LadderPlanRow) -> None:
                 f"{run.prediction_sha256[:12]}, which is not in the journal; restore "
                 "trajectory.jsonl from a copy, or do not believe this ladder"
             )
-
-
-def _below_largest(points: Sequence[LadderPoint], plan: LadderPlanRow) -> list[LadderPoint]:
-    return [point for point in points if point.rung < plan.largest]
 
 
 def _predicted(run: LadderRun, law: ScalingFit) -> PredictedLoss:

@@ -20,9 +20,10 @@ FORMAT: Final = "pi-jsonl"
 def recognises(lines: list[Line]) -> bool:
     """Return whether a file that begins with these lines has this format."""
     try:
-        return bool(lines) and _is_config(lines[0].json_object())
+        first = lines[0].json_object() if lines else {}
     except ValueError:
         return False
+    return first.get("type") == "config" and "metricName" in first
 
 
 def read(source: Source) -> ForeignFile:
@@ -54,10 +55,6 @@ def read(source: Source) -> ForeignFile:
                 "takes scores of which the lower is the better"
             )
     return file
-
-
-def _is_config(found: dict[str, Any]) -> bool:
-    return found.get("type") == "config" and "metricName" in found
 
 
 def _run(line: Line, found: dict[str, Any], file: ForeignFile) -> ForeignRun:

@@ -211,16 +211,12 @@ def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:
         "kind": row.kind,
         "iter": iteration.iter if iteration else None,
         "action": iteration.decision.action if iteration else None,
-        "config_hash": _config_hash_of(row),
+        "config_hash": row.config_hash if isinstance(row, _OF_ONE_CONFIG) else None,
         "json": record.raw.decode().rstrip("\n"),
     }
 
 
 _OF_ONE_CONFIG = IterationRow | BaselineRow | RowOfOneRun
-
-
-def _config_hash_of(row: Row) -> str | None:
-    return row.config_hash if isinstance(row, _OF_ONE_CONFIG) else None
 
 
 def _trial_values(campaign_id: str, line: int, number: int, trial: TrialRecord) -> dict[str, Any]:

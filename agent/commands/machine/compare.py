@@ -78,7 +78,8 @@ def compare(
         console=console,
     )
     path = directory / "comparison.json"
-    _save(found, path)
+    with writing(path, instead="run it in another folder"):
+        replace_file(path, found.model_dump_json(indent=2) + "\n")
     if as_json:
         typer.echo(json.dumps(_as_json(found, path)))
     else:
@@ -155,11 +156,6 @@ def _measured(
             ceiling,
             on_start=lambda backend: line.update(f"measuring {backend}"),
         )
-
-
-def _save(found: Comparison, path: Path) -> None:
-    with writing(path, instead="run it in another folder"):
-        replace_file(path, found.model_dump_json(indent=2) + "\n")
 
 
 # --- what was found -----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Sequence
 from concurrent import futures
+from functools import partial
 from pathlib import Path
 
 from autoresearch.closing import Closing
@@ -145,12 +146,10 @@ class RayCluster(Closing):
 
         def opened(seat: Seat) -> RayLane:
             with limits[seat.node]:
-                return self._lane(seat, order, kind)
+                reopen = partial(self._open, seat, order, kind)
+                return RayLane(reopen(), reopen)
 
         return _all(opened, wanted), refused
-
-    def _lane(self, seat: Seat, order: LaneOrder, kind: str) -> RayLane:
-        return RayLane(self._open(seat, order, kind), lambda: self._open(seat, order, kind))
 
     def _open(self, seat: Seat, order: LaneOrder, kind: str) -> OpenLane:
         """

@@ -24,7 +24,7 @@ from trainer.corpus.store import HELDOUT, META, TOKENIZER, TRAIN, is_intact, ope
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.needs import command_here
 from trainer.executors.ray.values import TrialOrder
-from trainer.spec import Command, ScoredText, TrialSpec
+from trainer.spec import Command, TrialSpec
 
 MOST_CORPUS_BYTES = 256 << 20
 """Size limit of a corpus that is sent, since Ray's head keeps it in memory meanwhile."""
@@ -137,7 +137,10 @@ class Received:
         else:
             if order.has_corpus:
                 changes["corpus_dir"] = str(self._corpus(spec))
-            changes["texts"] = tuple(map(self._text_here, spec.texts))
+            changes["texts"] = tuple(
+                text.model_copy(update={"path": str(self._text(text.sha256))})
+                for text in spec.texts
+            )
         if spec.device.startswith("cuda"):
             changes["device"] = "cuda"  # a lane sees only its own GPU
         if spec.code_cache is not None:
@@ -167,9 +170,6 @@ class Received:
 
     def _text(self, sha256: str) -> Path:
         return self._home / f".text-{Path(sha256).name}"
-
-    def _text_here(self, text: ScoredText) -> ScoredText:
-        return text.model_copy(update={"path": str(self._text(text.sha256))})
 
 
 def script_of(home: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from trajectory.report.drawing.canvas import (
@@ -187,11 +188,7 @@ def _bar(iterations: Sequence[Iteration]) -> Bar:
     for iteration in iterations:
         spent.add(iteration.spent, weight=1 / len(iterations))
     metered = [iteration.energy_wh for iteration in iterations if iteration.energy_wh is not None]
-    return Bar(iterations[0].iter, iterations[-1].iter, spent, _mean(metered))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return Bar(iterations[0].iter, iterations[-1].iter, spent, fmean(metered) if metered else None)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from agent.menu.scripts.printed.texts import Hole, Template, labelled, templates
@@ -163,7 +162,7 @@ def _score(
     best = _BEST_BEFORE.search(label, 0, begin)
     is_best = best is not None or bool(_BEST_SAID.search(label[:begin] + hole.expression))
     is_best = is_best or _BEST_SAID.match(opening.strip(" *=>#-[")) is not None
-    pattern = _regex(label[best.start() if best else begin :])
+    pattern = f"{_literal(label[best.start() if best else begin :])}{NUMBER}"
     pattern = pattern if best else _NO_BEST_BEFORE[more] + pattern
     trains = re.search("(?i)train", label) is not None
     if not held_out and not trains:
@@ -217,20 +216,13 @@ def _last_clause(label: str) -> int:
     return marks[-1].end() if marks else len(label) - len(label.lstrip())
 
 
-def _regex(text: str) -> str:
-    """Return a pattern of a label and the number after it, with any white space."""
-    return f"{_literal(text)}{NUMBER}"
-
-
 def _literal(text: str) -> str:
+    """Return a pattern of a label, with any white space."""
     words = [re.escape(word).replace(r"\-", "-").replace(r"\=", "=") for word in text.split()]
     lead = r"\s+" if text[:1].isspace() and words else ""
     tail = r"\s*" if text[-1:].isspace() else ""
-    return f"{lead}{_spaced(words)}{tail}" if words else tail
-
-
-def _spaced(words: Iterable[str]) -> str:
-    return r"\s+".join(words)
+    spaced = r"\s+".join(words)
+    return f"{lead}{spaced}{tail}" if words else tail
 
 
 def _curve(template: Template, line: int) -> Printed | None:
