@@ -26,6 +26,7 @@ from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
 from tests.support.executors import InstantExecutor
 from tests.support.rows import campaign_row
+from tests.support.simulated.night import NoMeter
 from tests.support.trials import trial_ok
 from trainer.corpus import Corpus
 from trainer.envelope.rail import MemoryModel
@@ -98,14 +99,6 @@ class World(InstantExecutor):
         misled = 0.002 * config.d_model * 60 / steps * (0.5 if averaged else 1)
         noise = Random(f"{config.config_hash}:{spec.seed}").gauss(0, 0.01)
         return truth + misled + noise
-
-
-class NoMeter:
-    def mark(self) -> float:
-        return 0.0
-
-    def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None:
-        return None
 
 
 @contextmanager

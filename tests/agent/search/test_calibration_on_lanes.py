@@ -14,7 +14,8 @@ from agent.search.calibration.experiment import Calibration
 from agent.search.calibration.plan import CalibrationPlan
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
-from tests.agent.search.test_calibration import NO_TEXT, NoMeter, World, campaign
+from tests.agent.search.test_calibration import NO_TEXT, World, campaign
+from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from trainer.spec import TrialFailed, TrialOk, TrialSpec
 from trajectory.calibrated import Calibrated

@@ -23,9 +23,10 @@ from funnel.attribution.result import AttributionResult
 from funnel.stress import long_runs
 from funnel.stress.experiment import StressTest
 from funnel.stress.plan import StressConfig, StressPlan
-from tests.agent.search.test_calibration import NoMeter, campaign
+from tests.agent.search.test_calibration import campaign
 from tests.support.memories import MENU
 from tests.support.rows import trial as trial_record
+from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok, trial_spec
 from trainer.spec import Budget, CurvePoint, TrialFailed, TrialOk, TrialSpec, gpt

@@ -38,10 +38,8 @@ class Scored:
         return trial(self._number, of, seed, self._score(of, seed), role)
 
 
-def decide(score: Score) -> Decision:
-    evidence = Evidence([campaign_row(), baseline_row(1, 4.2, 7), baseline_row(2, 4.3, 8)])
-    runner = Scored(score)
-    race = Race(
+def race_of(evidence: Evidence, runner: Scored) -> Race:
+    return Race(
         curve=runner.curve,
         evidence=evidence,
         noise=lambda: Noise(sigma=0.05, dof=4, sigma_d=0.05),
@@ -51,7 +49,12 @@ def decide(score: Score) -> Decision:
         first_seed=0,
         prune=None,
     )
-    return run_race(race, runner.run).decision
+
+
+def decide(score: Score) -> Decision:
+    evidence = Evidence([campaign_row(), baseline_row(1, 4.2, 7), baseline_row(2, 4.3, 8)])
+    runner = Scored(score)
+    return run_race(race_of(evidence, runner), runner.run).decision
 
 
 @pytest.mark.parametrize(
@@ -106,17 +109,7 @@ def test_a_change_without_effect_ends_after_one_run(
     evidence = Evidence(rows)
     runner = Scored(lambda of, seed: ok(4.2))
     runner.curves = {"t000001": [point(5.25)]} | ({"t000101": [point(ours)]} if ours else {})
-    race = Race(
-        curve=runner.curve,
-        evidence=evidence,
-        noise=lambda: Noise(sigma=0.05, dof=4, sigma_d=0.05),
-        rules=RULES,
-        reference=REFERENCE,
-        candidate=CANDIDATE,
-        first_seed=0,
-        prune=None,
-    )
-    outcome = run_race(race, runner.run)
+    outcome = run_race(race_of(evidence, runner), runner.run)
     assert len(outcome.trials) == runs
     assert says in outcome.decision.explanation
     assert outcome.decision.no_effect is (runs == 1)

@@ -14,8 +14,9 @@ from funnel.ladder.experiment import Ladder
 from funnel.ladder.log import LadderLog
 from funnel.ladder.result import LadderResult
 from funnel.stress import long_runs
-from tests.agent.search.test_calibration import NoMeter, campaign
+from tests.agent.search.test_calibration import campaign
 from tests.support.ladder_worlds import PACE, plan
+from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from tests.support.trials import trial_ok
 from trainer.spec import TrialFailed, TrialOk, TrialSpec, gpt

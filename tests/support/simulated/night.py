@@ -152,7 +152,7 @@ def put_together(
         ),
         watcher=watcher,
         stop=stop,
-        meter=_NoMeter(),
+        meter=NoMeter(),
         asks_early=asks_early,
         # proposing takes no simulated time either
         asking=None if asks_early else AskedNow(),
@@ -201,7 +201,7 @@ def no_corpus(directory: Path) -> Corpus:
     return Corpus(info=info, train=tokens, heldout=tokens, directory=directory)
 
 
-class _NoMeter:
+class NoMeter:
     """Report no energy: simulated trials use none."""
 
     def mark(self) -> float:

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -73,18 +75,23 @@ def test_a_compiling_trial_finds_the_compiler_imported_and_nothing_of_it_running
         assert (each["threads"], each["cuda_untouched"]) == (1, True)
 
 
-def test_the_supervisors_death_ends_everything(tmp_path: Path) -> None:
-    """The signal is kill -9, so the supervisor cannot clean up."""
-    trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True, deaf=True)
-    supervisor = subprocess.Popen(
+@contextmanager
+def lone_supervisor(trial_dir: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Run a supervisor in a process of its own; yield it and its server's process id."""
+    with subprocess.Popen(
         [sys.executable, "-m", "tests.support.lone_supervisor", str(trial_dir)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    with supervisor:
+    ) as supervisor:
         assert supervisor.stdout is not None
-        server = int(supervisor.stdout.readline())
+        yield supervisor, int(supervisor.stdout.readline())
+
+
+def test_the_supervisors_death_ends_everything(tmp_path: Path) -> None:
+    """The signal is kill -9, so the supervisor cannot clean up."""
+    trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True, deaf=True)
+    with lone_supervisor(trial_dir) as (supervisor, server):
         wait_until(lambda: spread_out(trial_dir))
         supervisor.kill()
         wait_until(lambda: not any(map(alive, [server, *pids(trial_dir, 4)])))
@@ -92,15 +99,7 @@ def test_the_supervisors_death_ends_everything(tmp_path: Path) -> None:
 
 def test_a_supervisor_that_is_killed_while_the_server_starts(tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
-    supervisor = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.lone_supervisor", str(trial_dir)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with supervisor:
-        assert supervisor.stdout is not None
-        server = int(supervisor.stdout.readline())
+    with lone_supervisor(trial_dir) as (supervisor, server):
         supervisor.kill()
         wait_until(lambda: not alive(server))
 
