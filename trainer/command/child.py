@@ -83,7 +83,7 @@ class _Run:
         self._command = command
         self._trial_dir = trial_dir
         self._born = born
-        self._out = work_dir(trial_dir)
+        self._out = work_dir(trial_dir, command)
         self._work = work or self._out
         self._printed = Printed(command)
         self._pruner = Pruner(spec.prune)

@@ -1,4 +1,4 @@
-"""Suggest a fix for a command that was refused a file, from its last output.
+"""Suggest a fix for a command that was refused a file or did not find it, from its last output.
 
 The lines are untrusted: a name in them is looked up and, if shown, made plain and cut.
 """
@@ -29,11 +29,13 @@ _WRITES = (
     "trials write below {out}, or by a relative path where the script's directory has nothing of "
     "that name; what a run by hand left there they only read: move it away, or write below {out}"
 )
+_MISSING = re.compile(r"No such file or directory: (['\"])(.{1,400}?)\1")
 _SHOWN_CHARACTERS = 80
 
 
 def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
-    """Return a fix if one of these lines shows a refused file, the last one first; else empty.
+    """Return a fix if one of these lines shows a refused file, the last one first, or one that only
+    a run by hand finds; else empty.
 
     :param directory: the script's directory.
     :param work: where the command ran.
@@ -41,7 +43,7 @@ def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
     lines = list(lines)
     found = [match for line in lines if (match := _DENIED.search(line)) is not None]
     if not found:
-        return ""
+        return _outside_hint(lines, directory, work)
     name = found[-1]["after"] or found[-1]["before"]
     is_shared = any(_SHARED.search(line) for line in lines)
     if name is None or is_shared:
@@ -64,6 +66,20 @@ def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
         f"{_shown(within)} lies in the script's directory, which trials only read; move it away if "
         "a run by hand left it, or have it written below {out}"
     )
+
+
+def _outside_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
+    """Return a fix for a missing file that a run by hand finds, outside the script's directory."""
+    for line in lines:
+        for match in _MISSING.finditer(line):
+            from_work = os.path.relpath(work / match[2], work)
+            path = Path(os.path.normpath(directory / from_work))
+            if path.exists() and not path.is_relative_to(directory):
+                return (
+                    f"{_shown(path)} is outside the script's directory: name it, or the folder "
+                    "with all that the script reads there, under [trainer] reads"
+                )
+    return ""
 
 
 def _shown(name: object) -> str:

@@ -10,7 +10,7 @@ them;
 * the entry that holds the campaign, if a checkout holds its own runs: trials do not see others;
 
 * links out of the directory: a checkout could link to the user's home. The menu declares other
-needed paths under ``reads``, and links to those are allowed;
+needed paths under ``reads``; links to those are allowed, and one to each is made;
 
 * a file with the name of the score file: an earlier run's result is not this one's.
 """
@@ -34,9 +34,21 @@ from trainer.spec import Command
 WORK_DIR = "work"
 
 
-def work_dir(trial_dir: Path) -> Path:
+def work_dir(trial_dir: Path, command: Command) -> Path:
     """Return where the command runs and writes: among the trial's temporary files."""
-    return trial_dir / SCRATCH_DIR / WORK_DIR
+    return work_below(trial_dir / SCRATCH_DIR, command)
+
+
+def work_below(home: Path, command: Command) -> Path:
+    """Return the working directory below a home.
+
+    If the menu declares paths outside the script's directory, it lies below ``work`` as the
+    script's directory lies below the root, and so do links to those paths. A script that reads
+    ``../data``, or goes up from ``__file__``, then finds them.
+    """
+    directory = Path(command.directory).resolve()
+    outside = any(not Path(one).resolve().is_relative_to(directory) for one in command.reads)
+    return home / WORK_DIR / (directory.relative_to("/") if outside else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +117,16 @@ def furnish(reach: Reach, work: Path) -> None:
 
     :raises MachineryError: if it cannot be created.
     """
+    root = str(work).removesuffix(str(reach.listed))
     try:
-        work.mkdir()
+        work.mkdir(parents=True)
         for entry in reach.entries:
             (work / entry.name).symlink_to(entry)
+        for path in sorted(reach.declared) if root != str(work) else ():
+            link = Path(f"{root}{path}")
+            if not link.exists():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(path)
     except OSError as error:
         raise MachineryError(
             f"the trial's working directory {work} cannot be made ({error.strerror}); free some "

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from autoresearch.errors import MachineryError
 from autoresearch.layout import SCRATCH_DIR
-from trainer.command.workspace import WORK_DIR, Reach, furnish
+from trainer.command.workspace import Reach, furnish, work_below
 from trainer.isolation.driver_line import DriverEar, DriverLine
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.messages import Said
@@ -147,10 +147,12 @@ def _train_and_check(trial: Trial, command: Command) -> int:
 def _checked(check: Trial, trained: CommandOk) -> Measured | TrialFailed:
     """Return the training's result with the score of its check, or the check's failure."""
     assert check.reach is not None, "a command has files that it may read"
+    assert check.spec.command is not None
     home = Path(tempfile.mkdtemp(dir=check.trial_dir / SCRATCH_DIR))
     move_home(home)
-    furnish(check.reach, home / WORK_DIR)
-    checked = check.run(check.spec, check.trial_dir, born=check.born, work=str(home / WORK_DIR))
+    work = work_below(home, check.spec.command)
+    furnish(check.reach, work)
+    checked = check.run(check.spec, check.trial_dir, born=check.born, work=str(work))
     if isinstance(checked, CommandOk):
         return trained.model_copy(update={"score": checked.score})
     assert isinstance(checked, TrialFailed), "a command has a score or fails"

@@ -83,7 +83,7 @@ def _reach(spec: TrialSpec, trial_dir: Path) -> Reach | None:
     if spec.command is None:
         return None
     reach = Reach.of(spec.command, trial_dir)
-    furnish(reach, work_dir(trial_dir))
+    furnish(reach, work_dir(trial_dir, spec.command))
     has_own = shared_memory.mount_own(spec.limits.memory_gib)
     if has_own or spec.command.shared_memory:
         return replace(reach, shared_memory=shared_memory.SHARED_MEMORY)

@@ -69,6 +69,23 @@ def run(executor: LocalExecutor, tmp_path: Path) -> Runs:
     return Runs(executor, tmp_path)
 
 
+def test_declared_paths_lie_where_the_script_looks_for_them(run: Runs, tmp_path: Path) -> None:
+    data = tmp_path / "data" / "scores"
+    script(data, "0.25", "own.txt")
+    text = """
+import os, pathlib
+above = pathlib.Path(__file__).parents[2] / os.environ["NAME"] / "data" / "scores" / "own.txt"
+assert above.read_text() == "0.25"
+pathlib.Path("made.txt").write_text("1")
+print("val loss", pathlib.Path("../data/scores/own.txt").read_text())
+"""
+    given = {"env": (("NAME", tmp_path.name),)}
+    result = run(text, reads=(str(data.parent), str(data)), **given)
+    assert isinstance(result, CommandOk), result
+    assert result.score == 0.25
+    assert not (tmp_path / "script" / "made.txt").exists()
+
+
 def test_a_score_and_a_curve_are_those_it_prints(run: Runs) -> None:
     text = """
 import sys
@@ -517,7 +534,7 @@ def test_a_disk_that_a_script_filled_is_its_own_failure(tmp_path: Path) -> None:
     directory = script(tmp_path / "script", "print('iter 1: loss 2.0')")
     (tmp_path / "curve.jsonl").symlink_to("/dev/full")
     told = command(argv=(sys.executable, str(directory / "train.py")), directory=str(directory))
-    work_dir(tmp_path).mkdir(parents=True, exist_ok=True)
+    work_dir(tmp_path, told).mkdir(parents=True, exist_ok=True)
     result = run_command(command_spec(command=told), tmp_path, born=time.monotonic())
     assert isinstance(result, TrialFailed)
     assert result.status == "crash"
