@@ -7,11 +7,14 @@ assigns again: no loop, no branch, no ``global`` in a function. A name that is a
 state (``step = 0``), and setting its start would not mean what it says;
 
 - a field of a dataclass, or of a class that only lists values (``class Config: lr = 1e-3``), unless
-a caller passes that field: then its default is unused.
+a caller passes that field: then its default is unused;
+
+- an entry of a module-level dictionary of settings (``params = {"eta": 0.3}``), unless the script
+changes the dictionary.
 
 Its value is a literal, or arithmetic over literals. Each number of a sequence such as ``ADAM_BETAS
-= (0.8, 0.95)`` is a constant of its own: ``ADAM_BETAS_0``, ``ADAM_BETAS_1``. A field name that
-occurs twice is qualified by its class: ``OptimizerConfig_lr``.
+= (0.8, 0.95)`` is a constant of its own: ``ADAM_BETAS_0``, ``ADAM_BETAS_1``. A name of a
+field or an entry that occurs twice is qualified by its class or dictionary: ``OptimizerConfig_lr``.
 
 With ``state=True``, names that are assigned again later count with their first assignment. Scripts
 that let a command line overwrite their globals at a certain line are read this way up to that line.
@@ -20,6 +23,7 @@ that let a command line overwrite their globals at a certain line are read this 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +42,7 @@ class Constant:
     node: ast.expr
     """Expression of the value; it holds the location in the text."""
     owner: str | None = None
-    """Class whose field it is."""
+    """Class whose field it is, or dictionary whose entry."""
     target: str = ""
     """Assigned name, without the class and the index in a sequence."""
 
@@ -96,6 +100,27 @@ def _of_module(tree: ast.Module, *, state: bool) -> Iterator[Constant]:
                 continue
             seen.add(name)
             yield from _values(name, value)
+            if isinstance(value, ast.Dict) and _SETTINGS.search(name):
+                yield from _entries(name, value, tree)
+
+
+_SETTINGS = re.compile(
+    r"(?i)(param|arg|opt|option|setting|default)s?(_|\d|$)|conf|cfg|params?$", re.ASCII
+)
+"""Names of dictionaries whose entries set how a script trains; others map labels, colors, …"""
+
+
+def _entries(name: str, node: ast.Dict, tree: ast.Module) -> Iterator[Constant]:
+    changed = {
+        ast.unparse(one.value)
+        for one in ast.walk(tree)
+        if (isinstance(one, ast.Subscript) and not isinstance(one.ctx, ast.Load))
+        or (isinstance(one, ast.Attribute) and one.attr in {"update", "setdefault", "pop"})
+    }
+    for key, value in zip(node.keys, node.values, strict=True):
+        match key:
+            case ast.Constant(value=str() as word) if word.isidentifier() and name not in changed:
+                yield from _values(word, value, owner=name)
 
 
 def assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:

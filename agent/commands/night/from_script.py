@@ -86,7 +86,7 @@ def _drafted(script: Path, set_by: str | None, arguments: list[str], out: Path |
 
     :raises MenuError: if no option of the script becomes a knob.
     """
-    draft = draft_of(with_arguments(read_script(script, set_by), arguments), out)
+    draft = draft_of(with_arguments(read_script(script, set_by, arguments), arguments), out)
     if not draft.knobs:
         why = f" ({draft.left[0].option.name}: {draft.left[0].why})" if draft.left else ""
         raise MenuError(

@@ -20,6 +20,7 @@ from trainer.spec import BITS_PER_BYTE, BPB
 USUAL_HORIZON = 1000
 MOST_DIGITS = 12
 MOST_DOC = 160
+_COMMAND = "  # the command that trains"
 
 
 def text_of(draft: Draft) -> str:
@@ -85,8 +86,10 @@ class _Text:
                 else [f"    {_toml(self._draft.script.path.name)},"]
             ),
         ]
-        lines += [f"    {_toml(_braced(word))}," for word in self._draft.script.words]
-        lines += [f"    {_toml(word)},{note}" for word, note in self._words()]
+        valued = list(self._words())
+        rest = [word for word in self._draft.script.words if (word, _COMMAND) not in valued]
+        lines += [f"    {_toml(_braced(word))}," for word in rest]
+        lines += [f"    {_toml(word)},{note}" for word, note in valued]
         lines += ["]", f"directory = {_toml(self._draft.directory)}"]
         if called:
             lines.append(f"main = {_toml(called)}  # called in a fork of a server that has loaded:")
@@ -128,7 +131,7 @@ class _Text:
                 continue
             if option.command != command:
                 command = option.command
-                yield command, "  # the command that trains"
+                yield command, _COMMAND
             word = option.argument
             if isinstance(place, Given):
                 word = word.replace(f"{{{option.name}}}", place.template)

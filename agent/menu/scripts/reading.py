@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -47,10 +47,11 @@ class Script:
     """Options whose default comes from a manual start rather than the script."""
 
 
-def read_script(path: Path, means: str | None = None) -> Script:
+def read_script(path: Path, means: str | None = None, words: Sequence[str] = ()) -> Script:
     """Parse a script and find the options that one of the means can set.
 
     :param means: None takes the first of arguments, environment and editing that has options.
+    :param words: arguments of a manual start, which may name one of several commands.
     :raises MenuError: if the script cannot be read, or has no option for the means.
     """
     if means is not None and means not in _MEANS:
@@ -63,7 +64,7 @@ def read_script(path: Path, means: str | None = None) -> Script:
         raise MenuError(f"{path}: {error}") from error
     left: list[Option] = []
     for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
-        options = options_by(one, source, tree, modules_beside(path, tree).values())
+        options = options_by(one, source, tree, modules_beside(path, tree).values(), words)
         if any(not option.left for option in options):
             return Script(path, tree, source, one, _seen_beside(options, tree))
         left += options
@@ -77,7 +78,10 @@ def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module
         "environment and no constants were found in it"
     )
     by = f" by {means}" if means else ""
-    return f"{path} has no options to set{by} ({reasons}); write the menu's knobs by hand"
+    return (
+        f"{path} has no options to set{by} ({reasons}); name each value to search at the top of "
+        "the script, such as LR = 1e-3, and draft again, or write the menu by hand"
+    )
 
 
 MAX_MODULES = 20
@@ -127,21 +131,27 @@ def source_of(path: Path) -> str:
 
 
 def options_by(
-    means: Means, source: str, tree: ast.Module, beside: Iterable[ast.Module] = ()
+    means: Means,
+    source: str,
+    tree: ast.Module,
+    beside: Iterable[ast.Module] = (),
+    words: Sequence[str] = (),
 ) -> list[Option]:
     """Return the options that one of the means could set, each name once in the order of the text.
     Options that need a person are among them."""
-    return _each_once(_of_one_command(list(_options(means, source, tree, beside))))
+    return _each_once(_of_one_command(list(_options(means, source, tree, beside)), words))
 
 
 _TRAINS = re.compile(r"(pre|fine-?)?_?(train|tune|fit)|run|main")
 
 
-def _of_one_command(options: list[Option]) -> Iterator[Option]:
-    """Yield the options, marking those of subcommands other than the training one."""
+def _of_one_command(options: list[Option], words: Sequence[str]) -> Iterator[Option]:
+    """Yield the options, marking those of subcommands other than the one among the words, or else
+    the training one."""
     commands = [option.command for option in options if option.command]
     usual = commands[0] if commands and all(one.command for one in options) else ""
-    trains = next((one for one in commands if _TRAINS.match(one)), usual)
+    given = [one for one in words if one in commands]
+    trains = next(iter([*given, *filter(_TRAINS.match, commands)]), usual)
     for option in options:
         is_other = option.command not in {"", trains}
         why = f"it belongs to the command {option.command}"

@@ -22,7 +22,7 @@ _IRRELEVANT = (
     r"checkpoints?|ckpt|save|resume|load|init from|export|upload|push|hf|url|host|port|rank|dry|"
     r"version|video|tensorboard|tb|notes?|tags?|user|progress|quiet|backend|world size|n?gpus?|"
     r"nproc|num proc(esses)?|evaluate|inference|dummy|workers|n ?jobs|pin mem(ory)?|distributed|"
-    r"dist|ddp|fsdp|download|deterministic|peak|flops|prefetch(er)?|timeout|display|plot|visuali[sz]e|"
+    r"dist|ddp|fsdp|download|deterministic|peak|flops|prefetch(er)?|timeout|display|plot|viz|visuali[sz]e|"
     r"interactive|exp|experiment|(sample|generate) only|overfit( \w+)? batch|write tensors|"
     r"(sample|sampling|generate|gc collect|\w+ metric) (every|interval|freq|frequency)"
 )

@@ -126,6 +126,28 @@ def test_rows_of_numbers_are_a_constant_each() -> None:
     }
 
 
+def test_entries_of_a_dictionary_of_settings_that_stays_as_it_is() -> None:
+    source = """
+eta = 1
+params = {"eta": 0.3, "depth": 4, "metric": {"l1"}, "betas": (0.9, 0.99), "seed": eta, 1: 2}
+xgb_config = {"depth": 5}
+other_args = {"alpha": 0.1}
+other_args["alpha"] = 0.2
+more_params = {"beta": 0.1}
+more_params.update(params)
+labels = {"cat": 7}
+"""
+    found = constants(ast.parse(source))
+    assert {name: one.value for name, one in found.items()} == {
+        "eta": 1,
+        "params_eta": 0.3,
+        "params_depth": 4,
+        "betas_0": 0.9,
+        "betas_1": 0.99,
+        "xgb_config_depth": 5,
+    }
+
+
 def test_fields_of_dataclasses_and_of_classes_that_only_list() -> None:
     source = '''
 from dataclasses import dataclass, field

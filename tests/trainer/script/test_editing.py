@@ -115,3 +115,9 @@ def test_code_and_constants_are_set_together() -> None:
         edited(source, {"code.other": "x = 2"})
     with pytest.raises(SpecError):  # which of the two assignments is meant?
         edited(source, {"code.act": "LR = 2", "LR": 3})
+
+
+def test_an_entry_of_a_dictionary_is_set_in_its_place() -> None:
+    source = 'params = {"eta": 0.3, "depth": 4}\nother_params = dict(params, depth=5)\n'
+    text = edited(source, {"depth": 8, "eta": 0.1})
+    assert text == source.replace("0.3", "0.1").replace('"depth": 4', '"depth": 8')

@@ -410,6 +410,23 @@ def test_what_a_command_can_be_given_is_in_its_words(
 
 
 @pytest.mark.parametrize(
+    ("text", "given", "words"),
+    [
+        (_CLICK, "train", ("train", "--lr={lr}")),
+        (_CLICK.replace("train(", "learn("), "learn", ("learn", "--lr={lr}")),
+        (_CLICK, "evaluate", ("evaluate", "--beam={beam}")),
+    ],
+)
+def test_a_command_given_by_hand_is_the_drafted_one_and_stands_once(
+    tmp_path: Path, text: str, given: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "train.py").write_text(text.replace('@click.argument("checkpoint")\n', ""), "utf-8")
+    menu, _ = drafted(tmp_path / "train.py", "--no-dry-start", "--", given)
+    assert menu.trainer is not None
+    assert menu.trainer.command[2:] == words
+
+
+@pytest.mark.parametrize(
     ("place", "imports", "words", "directory"),
     [
         ("pkg/t.py", "from .core import x", ("-m", "pkg.t"), "."),
