@@ -36,6 +36,7 @@ _FIGURES = (
     "return|reward",
 )
 _ANY_FIGURE = "|".join(_FIGURES)
+_OF = r"(?: (?:of|for|using|with)(?: \w+){1,3}?(?= is| was|:| ?=))?"
 _MEASURED_ON = (
     rf"(?i)\b({_ANY_FIGURE})(?: \w+)? (?:of|on|over|@) .*{_HELD_OUT}.*(?:[:=]|\bis|\bwas)\s*$"
 )
@@ -184,9 +185,10 @@ def _score(
 
 
 def _figure(label: str, hole: Hole) -> re.Match[str] | None:
-    """Return the name of a figure: at the end of its label, before what it is measured on
-    (``Accuracy on 10000 test images:``), or in its code (``Val: {val_acc}``)."""
-    if found := re.search(rf"(?i)({_ANY_FIGURE})\w*(?: is| was)?[^\w%]*$", label):
+    """Return the name of a figure: at the end of its label, before what it is of (``The RMSE of
+    prediction is:``) or measured on (``Accuracy on 10000 test images:``), or in its code (``Val:
+    {val_acc}``)."""
+    if found := re.search(rf"(?i)({_ANY_FIGURE})\w*{_OF}(?: is| was)?[^\w%]*$", label):
         return found
     if found := re.search(_MEASURED_ON, label):
         return found

@@ -48,6 +48,8 @@ def printed(source: str) -> str:
         ),
         ("""print("epoch %d, val loss %.3f (100%%)" % (epoch, val_loss))""", 2.5),
         ("""print("test loss:", val_loss)""", 2.5),
+        ("""print(f"The RMSE of prediction is: {val_loss}")""", 2.5),
+        ("""print("Test error using softmax = {}".format(val_loss))""", 2.5),
         ("""print(f"acc_val: {acc:.2f} loss_val: {val_loss:.2f} acc_train: {loss}")""", 2.5),
         ("""print("val loss " + str(val_loss))""", 2.5),
         ("""print(f"epoch {epoch} | loss: {val_loss:.3f}")""", 2.5),
