@@ -42,7 +42,7 @@ def told(unit: str, more: str, reference: float, other: float) -> tuple[str, str
 
 def test_what_is_to_grow_is_told_as_it_was_printed() -> None:
     system, user = told("accuracy", "digits = 3", 0.75, 0.8)
-    assert "its accuracy (higher is better), shown to 3 decimals" in system
+    assert "accuracy that the script reports (higher is better), shown to 3 decimals" in system
     assert "in units of 0.001: above zero is better" in user
     assert "Measured 0.750 accuracy (n=1)" in user
     assert "#1 +50: lr=0.25" in user
@@ -50,7 +50,7 @@ def test_what_is_to_grow_is_told_as_it_was_printed() -> None:
 
 def test_small_differences_are_told_as_fine_as_they_are_printed() -> None:
     system, user = told("squared error", "digits = 7", 0.0000512, 0.0000498)
-    assert "its squared error (lower is better), shown to 7 decimals" in system
+    assert "squared error that the script reports (lower is better), shown to 7 decimals" in system
     assert "in units of 1e-06: below zero is better" in user
     assert "Measured 0.0000512 squared error" in user
     assert "#1 -1: lr=0.25" in user
