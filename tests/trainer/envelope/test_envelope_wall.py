@@ -23,7 +23,7 @@ def test_a_sweep_stops_at_the_last_point_before_the_wall(tmp_path: Path) -> None
     points = sweep(unified_settings(), grid, tmp_path, machine, Watched(), wall=wall)
     assert [p.status for p in points] == ["ok", "ok", "ok", "beyond"]
     assert len(machine.specs) == 3, "the last was not run"
-    assert "GiB are predicted and 30.0 can be had" in points[-1].message
+    assert "GiB are predicted and 30.0 are available" in points[-1].message
     # Without a wall it runs past the limit.
     points = sweep(unified_settings(), grid, tmp_path, machine, Watched())
     assert [p.status for p in points] == ["ok", "ok", "ok", "ok"]
