@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -97,6 +98,9 @@ class _OurModules:
     def hide(self) -> None:
         """Make the next import of each find another module of its name, or none."""
         self.find()
+        # The server's finalizers are not this process's to run: torch's alone write 35 MB.
+        self._finalizers = weakref.finalize._registry  # type: ignore[attr-defined]
+        weakref.finalize._registry = {}  # type: ignore[attr-defined]
         self._hidden = [sys.modules.pop(name) for name in self._names if name in sys.modules]
 
 

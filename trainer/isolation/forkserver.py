@@ -31,6 +31,7 @@ from types import FrameType
 from trainer.isolation import trial_startup
 from trainer.isolation.driver_line import DriverEar
 from trainer.isolation.halves import TrialFunction
+from trainer.isolation.kernel.libc import use_huge_pages
 from trainer.isolation.kernel.sandbox import Layers, Sandbox
 from trainer.isolation.messages import (
     Channel,
@@ -237,9 +238,10 @@ def _preload(names: list[str]) -> None:
 
 def _freeze_heap() -> None:
     """Collect and freeze the heap: children inherit it copy-on-write, and a collection there would
-    copy all of it."""
+    copy all of it. On huge pages forks of torch take a third of the time."""
     gc.collect()
     gc.freeze()
+    use_huge_pages()
 
 
 def main() -> None:

@@ -302,7 +302,8 @@ def test_a_function_is_called_in_a_fork_that_has_its_imports_loaded(run: Runs) -
 
 
 WHOLE = """
-import atexit, sys, threading
+import atexit, sys, threading, weakref
+weakref.finalize(threading, print, "the finalizer ran")
 atexit.register(lambda: print("val loss", float(sys.argv[1])))
 print("iter 1: loss 2.0")
 if __name__ == "__main__":
@@ -311,12 +312,13 @@ if __name__ == "__main__":
 
 
 def test_a_whole_script_is_run_in_a_fork_as_a_program_is(run: Runs) -> None:
-    """This includes its guarded part, its threads and its exit handlers."""
+    """This includes its guarded part, threads, exit handlers and finalizers, not the server's."""
     result = run(WHOLE, "{lr}", values={"lr": 0.5}, main="__main__", preload=("email.mime.text",))
     log = (run.trial / "trainer.log").read_text()
     assert isinstance(result, CommandOk), log
     assert result.score == 0.5
     assert "the thread ended" in log
+    assert "the finalizer ran" in log
 
 
 def test_a_script_has_its_own_modules_where_this_product_has_some_called_like(

@@ -22,6 +22,7 @@ import contextlib
 import os
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 from trainer.isolation.kernel.capabilities import drop_capabilities
@@ -37,19 +38,25 @@ _MAPPED = re.compile(rf"{SHARED_MEMORY}/([^/\n]+)\n")
 
 def mount_own(memory_gib: float | None) -> bool:
     """Mount one for this single-threaded process; False if this machine refuses."""
+    if can_mount():
+        _mount(memory_gib)
+    return can_mount()
+
+
+@cache
+def can_mount() -> bool:
+    """Return whether a process forked from here can mount one; a partial mount would be worse than
+    none. The fork server finds out, since a fork of a trial costs 10 ms."""
     if sys.platform != "linux" or not SHARED_MEMORY.is_dir():
         return False
     trying = os.fork()
-    if trying == 0:  # a partial mount would be worse than none
+    if trying == 0:
         try:
-            _mount(memory_gib)
+            _mount(None)
             os._exit(0)
         except BaseException:  # noqa: BLE001 (the edge of a process)
             os._exit(1)
-    if os.waitpid(trying, 0)[1] != 0:
-        return False
-    _mount(memory_gib)
-    return True
+    return os.waitpid(trying, 0)[1] == 0
 
 
 def held_bytes(pid: int) -> int:
