@@ -19,6 +19,7 @@ from agent.search.first_row import hardware, versions
 from bench import (
     confirm_honesty,
     confirm_interim,
+    growth,
     judge_honesty,
     loop_overhead,
     own_script,
@@ -42,6 +43,7 @@ def main(
     """Measure the figures, print them, and append them to the results with --write."""
     parts: dict[str, Callable[[], list[Figure]]] = {
         "startup": startup.run,
+        "growth": growth.run,
         "loop": loop_overhead.run,
         "trial": trial_overhead.run,
         "own": own_script.run,
