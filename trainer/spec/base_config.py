@@ -84,7 +84,7 @@ def code_diffs(config: BaseConfig, before: Mapping[str, Scalar | None]) -> dict[
     pairs = {
         name: (config.function(name, str(before.get(name) or "")), config.function(name, str(now)))
         for name, now in config.said.items()
-        if name.startswith(CODE)
+        if name.startswith(CODE) and now != (before.get(name) or "")
     }
     return {name: code_diff(*pair) for name, pair in pairs.items() if pair[0] != pair[1]}
 
