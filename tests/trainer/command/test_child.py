@@ -104,6 +104,13 @@ print("step 20: train loss 0.9, val loss", sys.argv[1])
     assert finished[1] == result
 
 
+@pytest.mark.parametrize(("given", "score"), [({}, 8), ({"env": (("WANDB_MODE", "off"),)}, 3)])
+def test_wandb_is_off_unless_the_menu_sets_it(run: Runs, given: Any, score: int) -> None:
+    result = run("import os\nprint('val loss', len(os.environ['WANDB_MODE']))\n", **given)
+    assert isinstance(result, CommandOk), result
+    assert result.score == score
+
+
 def test_threads_are_as_many_as_are_asked_for(run: Runs) -> None:
     text = "import sys\nprint('val loss', sys.argv[1])\n"
     asked = run(text, "{threads}", threads=7)
