@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,7 +14,10 @@ from tests.support.ray_facts import node_facts
 from trainer.executors.ray import cluster as module
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.connection import Machine
+from trainer.executors.ray.lane import RayLane
+from trainer.executors.ray.remote_trial import OpenLane
 from trainer.executors.ray.seats import Node, Seat
+from trainer.spec import Place
 
 
 class Slow(RayCluster):
@@ -38,7 +43,7 @@ class Slow(RayCluster):
         facts = [node_facts(cores=2, cpu=cpu) for cpu in self._cpus.values()]
         return [Node(one.name, one, of) for one, of in zip(machines, facts, strict=True)], {}
 
-    def _lane(self, seat: Seat, *_order: object) -> str:  # type: ignore[override]
+    def _open(self, seat: Seat, *_order: object) -> OpenLane:
         with self._counting:
             self.opening[seat.node] += 1
             self.most[seat.node] = max(self.most[seat.node], self.opening[seat.node])
@@ -46,7 +51,11 @@ class Slow(RayCluster):
         with self._counting:
             self.opening[seat.node] -= 1
             self.opened.append(seat.name)
-        return seat.name
+        return OpenLane(Mock(), "", Path(), Place(lane=seat.name))
+
+
+def names(lanes: list[RayLane]) -> list[str]:
+    return [lane.place.lane for lane in lanes]
 
 
 @pytest.fixture(autouse=True)
@@ -60,16 +69,16 @@ def test_no_more_at_once_than_a_node_has_cores() -> None:
     cluster = Slow(together=2)
     lanes, refused = cluster.open_lanes(16)
     assert refused == {}
-    assert len(set(map(str, lanes))) == len(cluster.opened) == 16
+    assert len(set(names(lanes))) == len(cluster.opened) == 16
     assert cluster.most == {"a": 2, "b": 2}
 
 
 def test_nodes_of_another_kind_are_left_out() -> None:
     lanes, refused = Slow(c="another").open_lanes()
-    assert lanes == ["a:cpu0", "b:cpu0"]
+    assert names(lanes) == ["a:cpu0", "b:cpu0"]
     assert set(refused) == {"c"}
     lanes, refused = Slow(c="another").open_lanes(kind="another")
-    assert lanes == ["c:cpu0"]
+    assert names(lanes) == ["c:cpu0"]
     assert set(refused) == {"a", "b"}
     with pytest.raises(SettingsError):
         Slow().open_lanes(kind="another")
