@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support import hostile
 from tests.support.trials import trial_ok, trial_spec
+from trainer.executors.base import TrialAborted
+from trainer.executors.local import LocalJob
 from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.node import NodeLane
 from trainer.executors.ray.remote_trial import OpenLane
-from trainer.executors.ray.values import LaneOrder, Opened
+from trainer.executors.ray.values import LaneOrder, Opened, Progress, with_bytes
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import Place, parse_result
 
@@ -67,3 +71,37 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
         assert not (home / "t1").exists()
         asked = set(remote.asked)
     assert asked == {"start", "watch"} | ({"more", "hand_over"} if is_large else set())
+
+
+class Cancelled:
+    """Lane whose trial is cancelled while a request waits for its end."""
+
+    def __init__(self) -> None:
+        self.job: LocalJob | None = None
+        self.asked: list[str] = []
+
+    def ask(
+        self, method: str, *_: object, meanwhile: Callable[[], None] = lambda: None, within_s: float
+    ) -> bytes:
+        self.asked.append(method)
+        if method != "watch":
+            return Progress().model_dump_json().encode()
+        while self.job is None:
+            time.sleep(0.01)
+        self.job.cancelled.set()
+        meanwhile()
+        meanwhile()
+        return with_bytes(Progress(ended=True, aborted=True, lengths=(0, 0, 0)), b"")
+
+    def end(self) -> None:
+        pass
+
+
+def test_a_cancel_does_not_wait_for_the_request_that_waits_for_the_end(tmp_path: Path) -> None:
+    remote = Cancelled()
+    first = OpenLane(remote, "", tmp_path, Place(lane="here"))
+    with RayLane(first, lambda: first) as lane:
+        remote.job = lane.submit(SPEC, tmp_path / "t1")
+        with pytest.raises(TrialAborted):
+            remote.job.result()
+        assert remote.asked == ["start", "watch", "cancel"]
