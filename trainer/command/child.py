@@ -43,9 +43,8 @@ _POLL_S = 0.05
 """Seconds between checks whether a silent command has ended."""
 _CHUNK_BYTES = 1 << 16
 _ANY_NUMBER = "([-+0-9.eE]+)"
+_DEFAULTS = {"PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled"}  # W&B fails without a key
 _STARTUP = str(Path(__file__).with_name("startup"))
-_NO_TRACKER = {"WANDB_MODE": "disabled"}
-"""Weights & Biases fails without a key, and no trial has one."""
 _LEFT_CHUNKS = 64
 """Most chunks to read after its end: 4 MiB, more than a pipe holds."""
 
@@ -176,7 +175,7 @@ class _Run:
         return Forked(script, command.main, filling.argv[1:], env, self._work, output)
 
     def _environment(self, filling: Filled) -> dict[str, str]:
-        env = {**as_it_is(), "PYTHONUNBUFFERED": "1", **_NO_TRACKER, **filling.env}
+        env = as_it_is() | _DEFAULTS | filling.env
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (_STARTUP, env.get("PYTHONPATH"))))
         if self._spec.threads is not None:
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
