@@ -86,10 +86,10 @@ def connect(address: str | None = None, sent: Path | None = None) -> None:
     :raises MachineryError: if no cluster there takes this machine.
     """
     ray = load_ray()
-    if ray.is_initialized():
-        raise MachineryError("this process is connected to a Ray cluster already; close that first")
     if address is not None:
         _knock(address)
+    if ray.is_initialized():
+        raise MachineryError("this process is connected to a Ray cluster already; close that first")
     files = {} if sent is None else {"working_dir": str(sent)}
     try:
         with _signals_kept(), contextlib.chdir(_CODE):

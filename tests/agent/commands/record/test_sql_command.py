@@ -23,11 +23,10 @@ from trajectory.rows import ConfirmedRow, IterationRow, trials_of
 ENDLESS = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT "
 
 
-@pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("night")
-    shutil.copy(ROOT / "docs" / "night" / "trajectory.jsonl", directory)
-    return directory
+@pytest.fixture
+def campaign(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / "docs" / "night" / "trajectory.jsonl", tmp_path)
+    return tmp_path
 
 
 def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
@@ -127,6 +126,7 @@ def test_the_command_prints_a_table_csv_and_json(campaign: Path) -> None:
     assert len(wide.stdout.splitlines()) == 4  # no value is folded
     shown = installed("sql", "SELECT 7 AS \"[/x]\", x'00' AS b", f"--campaign={campaign}")
     assert shown.stdout.split() == ["[/x]", "b", "7", "00"]
+    keep_views(campaign / "history.sqlite", campaign / "trajectory.jsonl")  # else it says so
     refused = installed("sql", "DROP TABLE t", f"--campaign={campaign}")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     views = json.loads(installed("sql", f"--campaign={campaign}", "--json").stdout)
