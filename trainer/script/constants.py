@@ -2,9 +2,10 @@
 
 A constant is
 
-- a module-level name that one statement assigns, outside any block, and that nothing in the script
-assigns again: no loop, no branch, no ``global`` in a function. A name that is assigned again is
-state (``step = 0``), and setting its start would not mean what it says;
+- a module-level name that one statement assigns, outside any block except that of ``if __name__ ==
+"__main__":``, and that nothing in the script assigns again: no loop, no branch, no ``global`` in a
+function. A name that is assigned again is state (``step = 0``), and setting its start would not
+mean what it says;
 
 - a field of a dataclass, or of a class that only lists values (``class Config: lr = 1e-3``), unless
 a caller passes that field: then its default is unused;
@@ -94,17 +95,17 @@ def assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
 def _of_module(tree: ast.Module, *, state: bool) -> Iterator[Constant]:
     times = Counter(name for name, _ in _stores(tree))
     seen: set[str] = set()
-    for statement in tree.body:
+    for statement in top_statements(tree):
         for name, value in assignments(statement):
             if name in seen or name.startswith("_") or (times[name] > 1 and not state):
                 continue
             seen.add(name)
-            yield from _values(name, value)
-            if isinstance(value, ast.Dict) and _SETTINGS.search(name):
+            yield from constants_in(name, value)
+            if isinstance(value, ast.Dict) and SETTINGS.search(name):
                 yield from _entries(name, value, tree)
 
 
-_SETTINGS = re.compile(
+SETTINGS = re.compile(
     r"(?i)(param|arg|opt|option|setting|default)s?(_|\d|$)|conf|cfg|params?$", re.ASCII
 )
 """Names of dictionaries whose entries set how a script trains; others map labels, colors, …"""
@@ -120,7 +121,19 @@ def _entries(name: str, node: ast.Dict, tree: ast.Module) -> Iterator[Constant]:
     for key, value in zip(node.keys, node.values, strict=True):
         match key:
             case ast.Constant(value=str() as word) if word.isidentifier() and name not in changed:
-                yield from _values(word, value, owner=name)
+                yield from constants_in(word, value, owner=name)
+
+
+def top_statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements of a module outside any block, and those of its ``__main__`` block."""
+    for statement in tree.body:
+        match statement:
+            case ast.If(
+                test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), body=body, orelse=[]
+            ):
+                yield from body
+            case _:
+                yield statement
 
 
 def assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
@@ -139,8 +152,10 @@ def assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
                         yield target.id, value
 
 
-def _values(name: str, node: ast.expr, owner: str | None = None) -> Iterator[Constant]:
+def constants_in(name: str, node: ast.expr, owner: str | None = None) -> Iterator[Constant]:
     """Yield the constant that an expression is, or those of a sequence of numbers.
+
+    :param name: the name that it is assigned to.
 
     An expression over other names is none: replacing it by a number would cut its connection to
     them.
@@ -247,7 +262,7 @@ def _of_class(node: ast.ClassDef, tree: ast.Module) -> Iterator[Constant]:
     for statement in node.body:
         for name, value in assignments(statement):
             if name not in passed and not name.startswith("_"):
-                yield from _values(name, field_default(value) or value, owner=node.name)
+                yield from constants_in(name, field_default(value) or value, owner=node.name)
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:

@@ -12,7 +12,8 @@ from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, did_you_mean, json_text
 from trainer.script.constants import Constant, assigned_lines, constants
-from trainer.script.regions import replaced
+from trainer.script.nested import nested
+from trainer.script.regions import regions, replaced
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 """A line as Python's parser counts lines, which ``str.splitlines`` does not."""
@@ -21,8 +22,8 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 def edited(source: str, values: Mapping[str, Scalar]) -> str:
     """Return the script with these constants and slots set, and every other character unchanged.
 
-    :param values: by the names that :func:`trainer.script.constants.constants` gives; code by the
-        name of its slot, as in ``code.activation``.
+    :param values: by the names that :func:`settings` gives; code by the name of its slot, as in
+        ``code.activation``.
     :raises SpecError: if the script is not Python, if it has no such constant, or if a value cannot
         be written down.
     """
@@ -30,13 +31,13 @@ def edited(source: str, values: Mapping[str, Scalar]) -> str:
     codes = {name: str(code) for name, code in values.items() if name.startswith(CODE)}
     text = replaced(source, {name.removeprefix(CODE): code for name, code in codes.items()})
     values = {name: value for name, value in values.items() if name not in codes}
-    known = constants(script_tree(text))
+    known = settings(text)
     places = [(_known(text, known, name), value) for name, value in values.items()]
     # From the end, so that replacements do not move what is still to be found.
     places.sort(key=lambda one: (one[0].node.lineno, one[0].node.col_offset), reverse=True)
     for constant, value in places:
         text = _replaced(text, constant.node, _written(constant.name, value))
-    found = constants(script_tree(text))
+    found = settings(text)
     wrong = [name for name, value in values.items() if not _same(found.get(name), value)]
     if wrong or list(found) != list(known):
         raise SpecError(
@@ -44,6 +45,21 @@ def edited(source: str, values: Mapping[str, Scalar]) -> str:
             "give the values as arguments instead"
         )
     return text
+
+
+def settings(source: str) -> dict[str, Constant]:
+    """Return everything outside the script's slots that can be set, by its name in a menu.
+
+    :raises SpecError: if the script or its slots cannot be read.
+    """
+    tree = script_tree(source)
+    slots = [range(one.begin, one.end) for one in regions(source).values()]
+    own = {
+        name: one
+        for name, one in constants(tree).items()
+        if not any(one.line in lines for lines in slots)
+    }
+    return own | nested(tree, own, slots)
 
 
 def script_tree(source: str) -> ast.Module:

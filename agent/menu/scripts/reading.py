@@ -20,7 +20,7 @@ from autoresearch.errors import MenuError, SpecError
 from autoresearch.given_file import read_given
 from autoresearch.words import did_you_mean
 from trainer.script.constants import assignments, constants
-from trainer.script.editing import script_tree
+from trainer.script.editing import script_tree, settings
 from trainer.script.regions import regions
 
 Means: TypeAlias = Literal["args", "env", "edit"]
@@ -75,7 +75,7 @@ def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module
     found = [f"{one.name}: {one.left}" for one in left[:1]] + unread_libraries(tree)[:1]
     reasons = " and ".join(found) or (
         "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
-        "environment and no constants were found in it"
+        "environment, no constants and no numbers for a named argument such as lr=0.1 were found"
     )
     by = f" by {means}" if means else ""
     return (
@@ -173,10 +173,7 @@ def _options(
             yield from environment_options(tree, names)
         case "edit":
             said = comments(source)
-            code = [range(one.begin, one.end) for one in regions(source).values()]
-            for one in constants(tree).values():
-                if any(one.line in lines for lines in code):
-                    continue
+            for one in settings(source).values():
                 yield Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
 
 

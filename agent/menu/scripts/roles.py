@@ -32,10 +32,10 @@ _MACHINE = (
 _EVALUATION = (
     r"eval|evaluation|val|valid|validate|validation|test|held ?out|vocab|vocabulary|"
     r"block size|seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|"
-    r"resolution|n? ?classes|label smoothing|data|datasets?|corpus|tokenizer|task|env|files?|path|"
-    r"dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|labels?|"
-    r"(n|k)? ?folds?|nfold|image shape|(in|input|out|output) (dim|size|shape|features|channels)|"
-    r"d (in|out)"
+    r"resolution|(n|num)? ?class(es)?|label smoothing|data|datasets?|corpus|tokenizer|task|env|"
+    r"files?|path|dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|"
+    r"labels?|(n|k)? ?folds?|nfold|image shape|(in|input|out|output) "
+    r"(dim|size|shape|features|channels)|d (in|out)"
 )
 _LENGTH = (
     r"epochs?|time budget|iterations|timesteps|episodes|horizon|decay (iters|steps)|niter|nepochs?|"
@@ -52,7 +52,12 @@ _ROLES: tuple[tuple[Role, str], ...] = (
 )
 
 _GIVEN = (
-    (r"(random |manual |global |torch |init )?seed|random state", True, "{seed}"),
+    (
+        r"((np|numpy|torch|cuda|tf|random|jax|prngkey|manual|global|init|set) )*seed"
+        r"( all| everything)?|random state",
+        True,
+        "{seed}",
+    ),
     (r"(n |num |torch |n)?threads", True, "{threads}"),
     (r"device( type| name)?", False, "{device}"),
     (

@@ -16,7 +16,10 @@ from agent.menu.scripts.printed.texts import Hole, Template, labelled, templates
 NUMBER = r"([-+0-9.eE]+)"
 """Pattern of a number."""
 
-_HELD_OUT = r"(?<![A-Za-z])(?:val|valid|validation|test|eval|evaluation|dev|held[ -]?out)(?![a-z])"
+_HELD_OUT = (
+    r"(?<![A-Za-z])(?:val|valid|validation|test|eval|evaluation|dev|held[ -]?out)"
+    r"(?!(?-i:[a-z]|(?<=[A-Z])[A-Z]))"  # a word ends before the capital of TestAcc
+)
 _EVALUATES = r"(?i)^(?:\w+ )?(test|val|validate|validation|eval|evaluate|evaluation)\b(?!.*train)"
 """Name of a function, in words, whose figures are those of an evaluation."""
 _OPENING = rf"{_HELD_OUT}(?!\w)"

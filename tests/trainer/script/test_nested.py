@@ -1,0 +1,74 @@
+"""Settings that are no constants of the module: where they are found, and what they are called."""
+
+from __future__ import annotations
+
+import ast
+
+from autoresearch.values import Scalar
+from trainer.script.editing import edited, settings
+
+SCRIPT = """\
+lr = 0.5
+params = {}
+params["eta"] = 0.1
+params["eta_min"] = 0.0
+params["eta_min"] = 0.01
+labels["cat"] = 7
+def main():
+    global width
+    hidden, best = 32, 0.0
+    width = 3
+    for epoch in range(3):
+        best = max(best, epoch)
+        inside = 1
+    torch.manual_seed(1)
+    x = torch.Generator().manual_seed(2)
+    train, test = random_split(data, [8, 2], seed=4)
+    train_loader = DataLoader(train, batch_size=128, shuffle=True)
+    test_loader = DataLoader(test, batch_size=1000)
+    model = Sequential(Dropout(p=0.1), Conv(8, width=3), Conv(8, width=5))
+    opt = Adam(model, lr=1e-3, betas=(0.9, 0.99), weight_decay=hidden)
+    plt.plot(x, alpha=0.5, linewidth=2)
+    sgd, head = SGD(model, lr=-1e-2, momentum=0.9), SGD(model, momentum=0.8, tol=10**400)
+if __name__ == "__main__":
+    rounds = 5
+    main()
+"""
+
+
+def found(source: str) -> dict[str, Scalar]:
+    return {name: one.value for name, one in settings(source).items()}
+
+
+def test_each_is_found_once_and_the_names_of_constants_stay() -> None:
+    assert found(SCRIPT) == {
+        "lr": 0.5,
+        "rounds": 5,
+        "eta": 0.1,
+        "hidden": 32,
+        "torch_manual_seed": 1,
+        "batch_size": 128,
+        "p": 0.1,
+        "Adam_lr": 1e-3,
+        "betas_0": 0.9,
+        "betas_1": 0.99,
+        "SGD_lr": -1e-2,
+    }
+
+
+def test_each_is_set_in_its_place() -> None:
+    old = {"eta": "0.1", "hidden": "32", "SGD_lr": "-1e-2", "rounds": "5", "betas_1": "0.99"}
+    for name, text in old.items():
+        copy = edited(SCRIPT, {name: 7 if "." not in text else 0.7})
+        value = found(copy)[name]
+        assert value == (7 if "." not in text else 0.7)
+        assert {**found(copy), name: None} == {**found(SCRIPT), name: None}
+        assert len(copy) - len(SCRIPT) == len(str(value)) - len(text)
+        ast.parse(copy)
+
+
+def test_code_in_a_slot_neither_has_settings_nor_takes_their_names() -> None:
+    source = "drop(x, p=0.1)\n# autoresearch: slot act\ny = drop(x, p=0.2)\n# autoresearch: end\n"
+    assert found(source) == {"p": 0.1}
+    code = "y = drop(x, p=0.3)\nz = keep(y, p=0.4)"
+    assert found(edited(source, {"p": 0.6, "code.act": code})) == {"p": 0.6}
