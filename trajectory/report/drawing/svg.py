@@ -76,9 +76,12 @@ def _rule(ink: Ink) -> str:
 
 
 def _tree(picture: Picture) -> ET.Element:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 (slow to load)
+
     ET.register_namespace("", SVG)
     buffer = BytesIO()
-    picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    # savefig would draw twice, first for a layout, which a picture already has.
+    FigureCanvasSVG(picture.figure).print_svg(buffer, metadata={"Date": None})
     root = ET.fromstring(buffer.getvalue())
     _drop(root, {f"{{{SVG}}}metadata", f"{{{SVG}}}style"})
     _drop_backdrop(root)
@@ -201,6 +204,9 @@ def _title_links(root: ET.Element, titles: Mapping[str, str]) -> None:
 
 def png(picture: Picture, dpi: int) -> bytes:
     """Return the picture as a PNG image in the light palette."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 (slow to load)
+
     buffer = BytesIO()
-    picture.figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    picture.figure.dpi = dpi
+    FigureCanvasAgg(picture.figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()
