@@ -29,7 +29,10 @@ _WRITES = (
     "trials write below {out}, or by a relative path where the script's directory has nothing of "
     "that name; what a run by hand left there they only read: move it away, or write below {out}"
 )
-_MISSING = re.compile(r"No such file or directory: (['\"])(.{1,400}?)\1")
+_MISSING = re.compile(
+    r"""No such file or directory: (['"])(?P<python>.{1,400}?)\1"""
+    r"|FileNotFoundError: (?P<numpy>.{1,400}?) not found\."
+)
 _SHOWN_CHARACTERS = 80
 
 
@@ -72,7 +75,7 @@ def _outside_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
     """Return a fix for a missing file that a run by hand finds, outside the script's directory."""
     for line in lines:
         for match in _MISSING.finditer(line):
-            from_work = os.path.relpath(work / match[2], work)
+            from_work = os.path.relpath(work / (match["python"] or match["numpy"]), work)
             path = Path(os.path.normpath(directory / from_work))
             if path.exists() and not path.is_relative_to(directory):
                 return (

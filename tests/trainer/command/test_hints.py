@@ -48,12 +48,15 @@ def test_a_file_that_the_script_itself_closed_is_its_own_affair(place: tuple[Pat
     assert refusal_hint(["Permission denied: 'made.txt'"], *place) == ""
 
 
+@pytest.mark.parametrize(
+    "line", ["No such file or directory: '{}'", "FileNotFoundError: {} not found."]
+)
 @pytest.mark.parametrize("name", ["../data/x", "{work}/../data/x", "../../nowhere/x"])
 def test_a_file_that_only_a_run_by_hand_finds_is_to_be_declared(
-    place: tuple[Path, Path], name: str
+    place: tuple[Path, Path], name: str, line: str
 ) -> None:
     directory, work = place
     script(directory.parent / "data", "1", "x")
     shown = str(directory.parent / "data" / "x")
-    hint = refusal_hint([f"No such file or directory: '{name.format(work=work)}'"], *place)
+    hint = refusal_hint([line.format(name.format(work=work))], *place)
     assert (shown[:80] in hint) == (hint != "") == ("nowhere" not in name)
