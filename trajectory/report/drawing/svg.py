@@ -81,7 +81,9 @@ def _tree(picture: Picture) -> ET.Element:
     ET.register_namespace("", SVG)
     buffer = BytesIO()
     # savefig would draw twice, first for a layout, which a picture already has.
-    FigureCanvasSVG(picture.figure).print_svg(buffer, metadata={"Date": None})
+    FigureCanvasSVG(picture.figure).print_svg(  # type: ignore[no-untyped-call]
+        buffer, metadata={"Date": None}
+    )
     root = ET.fromstring(buffer.getvalue())
     _drop(root, {f"{{{SVG}}}metadata", f"{{{SVG}}}style"})
     _drop_backdrop(root)
@@ -208,5 +210,7 @@ def png(picture: Picture, dpi: int) -> bytes:
 
     buffer = BytesIO()
     picture.figure.dpi = dpi
-    FigureCanvasAgg(picture.figure).print_png(buffer, metadata={"Software": None})
+    FigureCanvasAgg(picture.figure).print_png(  # type: ignore[no-untyped-call]
+        buffer, metadata={"Software": None}
+    )
     return buffer.getvalue()
