@@ -20,6 +20,8 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif
 
 _NAMES = {ink.light: ink.name for ink in PALETTE}
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_DOT = re.compile(r"M (\S+ \S+) +L \1 *(?=M|$)")
+"""A stroke to its own beginning, of which its round ends show."""
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _DROPPED = {"font-family", "font", "stroke-linejoin"}
 
@@ -93,7 +95,8 @@ def _tree(picture: Picture) -> ET.Element:
         _settle_style(element)
         for name in ("d", "points", "transform"):
             if name in element.attrib:
-                element.set(name, _NUMBER.sub(_rounded, element.attrib[name]).replace("\n", ""))
+                text = _NUMBER.sub(_rounded, element.attrib[name]).replace("\n", "")
+                element.set(name, _DOT.sub(r"M\1h0", text))
         for name in ("x", "y"):
             if name in element.attrib:
                 element.set(name, _NUMBER.sub(_rounded, element.attrib[name]))

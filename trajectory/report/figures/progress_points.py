@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -88,8 +89,13 @@ def _bars(axes: Axes, points: Sequence[Point], colour: str, alpha: float) -> Non
 
 
 def _cloud(axes: Axes, points: Sequence[Point], colour: str, name: str) -> None:
-    """Draw dots as zero-length strokes with round ends, which take a tenth of the markup."""
+    """Draw dots as zero-length strokes with round ends, which take a tenth of the markup, and of
+    dots that would cover each other one."""
     at = np.array([(p.iter, p.score.value) for p in points if p.score], dtype=float)
+    if len(at) > MAX_LINKED:
+        pixel = np.ptp(at, axis=0) / axes.bbox.size  # a dot is three wide
+        cells = np.floor((at - at.min(axis=0)) / np.where(pixel > 0, pixel, 1.0))
+        at = at[np.sort(np.unique(cells, axis=0, return_index=True)[1])]
     _strokes(axes, np.stack([at, at + np.array([1e-6, 0.0])], axis=1), colour, 2.2, 0.6)
     axes.scatter([], [], s=13, color=colour, linewidths=0, label=name)
 
@@ -125,9 +131,10 @@ def draw_off_scale(axes: Axes, points: Sequence[Point], high: float, scoring: Me
     up = scoring.direction == "minimise"
     above = [p.iter for p in points if p.score and p.score.value > high]
     if above:
+        marks = _apart(axes, above, points)
         axes.plot(
-            above,
-            [0.965 if up else 0.075] * len(above),
+            marks,
+            [0.965 if up else 0.075] * len(marks),
             linestyle="none",
             marker="^" if up else "v",
             markersize=4,
@@ -144,9 +151,10 @@ def draw_unmeasured(axes: Axes, points: Sequence[Point]) -> None:
     for row, (outcome, name) in enumerate(names.items()):
         at = [p.iter for p in points if p.outcome == outcome]
         if at:
+            marks = _apart(axes, at, points)
             axes.plot(
-                at,
-                [0.012 + 0.022 * row] * len(at),
+                marks,
+                [0.012 + 0.022 * row] * len(marks),
                 linestyle="none",
                 marker="|",
                 markersize=5,
@@ -155,3 +163,9 @@ def draw_unmeasured(axes: Axes, points: Sequence[Point]) -> None:
                 transform=axes.get_xaxis_transform(),
                 label=f"{name} ({len(at):,})",
             )
+
+
+def _apart(axes: Axes, at: Sequence[int], points: Sequence[Point]) -> list[int]:
+    """Return the iterations whose marks do not cover each other, the first of each pixel."""
+    pixel = max(1.0, (points[-1].iter - points[0].iter) / axes.bbox.width)
+    return list({math.floor(iteration / pixel): iteration for iteration in reversed(at)}.values())

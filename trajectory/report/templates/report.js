@@ -51,14 +51,14 @@
     button.setAttribute("aria-expanded", "false");
     button.setAttribute("aria-label", `iteration ${data.iter[i]}`);
     first.append(button);
-    const outcome = data.outcome[i];
+    const outcome = data.outcomes[data.outcome[i]];
     const outcomeCell = element("td");
     outcomeCell.append(element("span", outcomeNames[outcome], `outcome ${outcome}`));
     const cells = {
       iter: first,
       kind: element("td", data.kinds[data.kind[i]]),
       outcome: outcomeCell,
-      bpb: measured(number(data.bpb[i], digits), data.half[i]),
+      bpb: measured(number(data.bpb[i], digits), data.half[data.n[i]]),
       n: element("td", data.n[i] ?? "–", "n"),
       delta: measured(data.delta[i] === null ? "–" : signed(data.delta[i]), data.stderr[i]),
       changes: element("td", data.changes[i], "code"),
@@ -95,6 +95,7 @@
 
   function key(i) {
     if (sorting.column === "kind") return data.kinds[data.kind[i]];
+    if (sorting.column === "outcome") return data.outcomes[data.outcome[i]];
     return data[sorting.column][i];
   }
 
@@ -111,7 +112,7 @@
     const words = document.getElementById("words").value.toLowerCase().split(/\s+/).filter(Boolean);
     order = data.iter
       .map((_, i) => i)
-      .filter((i) => !outcome || data.outcome[i] === outcome)
+      .filter((i) => !outcome || data.outcomes[data.outcome[i]] === outcome)
       .filter((i) => {
         const text = `${data.changes[i]} ${data.kinds[data.kind[i]]}`.toLowerCase();
         return words.every((word) => text.includes(word));
@@ -167,7 +168,7 @@
     const origin = joined(detail.proposer, detail.at);
     part(made, detail.proposer ? "Proposer" : "Record", said(origin), ...detail.notes.map(said));
     detail.replies.forEach((one, i) => part(made, `Reply ${i + 1}, raw`, ...reply(one)));
-    if (detail.config) part(made, "Config's hash, or its name", element("p", detail.config, "code"));
+    if (detail.config) part(made, "Config's hash (its beginning), or its name", element("p", detail.config, "code"));
     return made;
   }
 

@@ -24,6 +24,9 @@ from trajectory.rows import IterationRow, TrialRecord
 
 CHUNK = 100
 """Iterations packed together: opening one of them unpacks them all."""
+HASH_SHOWN = 12
+"""Digits of a config's hash, of which ten thousand configs share none in one of 10 million nights;
+whole hashes would be a third of the page."""
 _LEVEL = 6
 
 
@@ -80,7 +83,7 @@ class Details:
     trials: tuple[TrialLine, ...] = ()
     replies: tuple[Reply, ...] = ()
     config: str = ""
-    """Hash, or another name of the config."""
+    """Beginning of its hash, or another name of the config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def details_of(
         changes=changes(row, reference),
         trials=tuple(_trial(trial, measure) for trial in row.trials),
         replies=tuple(_reply(attempt) for attempt in proposer.attempts),
-        config=row.config_hash or "",
+        config=(row.config_hash or "")[:HASH_SHOWN],
     )
 
 

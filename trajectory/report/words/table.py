@@ -8,7 +8,6 @@ from typing import Any
 
 from trainer.spec import BPB, Measure
 from trajectory.report.reading.iterations import Iteration
-from trajectory.report.statistics import of_runs
 from trajectory.report.words.text import cut, label
 from trajectory.report.words.wording import value_text
 from trajectory.statistics.run_noise import RunNoise
@@ -22,17 +21,13 @@ def columns(
 ) -> dict[str, Any]:
     """Return a list for each column, with one entry for each iteration.
 
-    ``kind`` holds indices into ``kinds``. Scores have one decimal more than the page shows.
-    ``digits`` says how many it shows if these are not four.
+    ``kind`` and ``outcome`` hold indices into ``kinds`` and ``outcomes``, and ``half`` the half
+    interval of a mean by its number of runs. Scores have one decimal more than the page shows.
+    ``digits`` says how many it shows if these are not four. A column without any value is empty.
     """
     kinds = sorted({iteration.kind for iteration in iterations})
-    place = {kind: i for i, kind in enumerate(kinds)}
-
-    def half(iteration: Iteration) -> float | None:
-        if iteration.mean is None:
-            return None
-        estimate = of_runs(0.0, iteration.runs, noise)
-        return estimate.hi
+    outcomes = sorted({iteration.outcome for iteration in iterations})
+    runs = sorted({iteration.runs for iteration in iterations if iteration.mean is not None})
 
     def turned(objective: float | None) -> float | None:
         return None if objective is None else measure.score(objective)
@@ -42,10 +37,11 @@ def columns(
         **({} if measure.digits == BPB.digits else {"digits": measure.digits}),
         "kinds": [label(kind, 20) for kind in kinds],
         "iter": [iteration.iter for iteration in iterations],
-        "kind": [place[iteration.kind] for iteration in iterations],
-        "outcome": [iteration.outcome for iteration in iterations],
+        "kind": [kinds.index(iteration.kind) for iteration in iterations],
+        "outcomes": outcomes,
+        "outcome": [outcomes.index(iteration.outcome) for iteration in iterations],
         "bpb": _rounded(iterations, lambda iteration: turned(iteration.mean), decimals),
-        "half": _rounded(iterations, half, decimals),
+        "half": {n: round(noise.half_interval(n), decimals) for n in runs} if noise else {},
         "n": [iteration.runs if iteration.mean is not None else None for iteration in iterations],
         "delta": _rounded(iterations, lambda iteration: turned(iteration.delta), decimals),
         "stderr": _rounded(iterations, lambda iteration: iteration.stderr, decimals),
@@ -67,7 +63,8 @@ def changed_text(iteration: Iteration, limit: int = MOST_CHARACTERS) -> str:
 def _rounded(
     iterations: Sequence[Iteration], of: Callable[[Iteration], float | None], digits: int
 ) -> list[float | None]:
-    return [
+    found = [
         None if (value := of(iteration)) is None else round(value, digits)
         for iteration in iterations
     ]
+    return [] if all(value is None for value in found) else found
