@@ -34,11 +34,11 @@ class EvaluationProtocol(RunSchedule):
         False, strict=True, description="Compile the model with torch.compile."
     )
     """Compilation changes the last digits of sums, so a campaign uses it always or never."""
-    cudnn_attention: Annotated[bool, AsOption(built_in=True)] = Field(
+    cudnn_attention: Annotated[bool, AsOption(by_set=True, built_in=True)] = Field(
         False,
         strict=True,
         exclude_if=not_,
-        description="Let torch use cuDNN's attention on a GPU. Default: no.",
+        description="Let torch use cuDNN's attention on a GPU.",
     )
     """This changes the last digits too."""
     reserve_holdout: Annotated[bool, AsOption(by_set=True, built_in=True)] = Field(

@@ -102,7 +102,7 @@ PANELS = {
     "Options": ("iters", "hours", "campaign", "menu", "corpus"),
     "How long": ("trials", "confirm"),
     "What is searched": ("prior", "seed"),
-    "Evaluation": ("tokenizer", "budget", "backend", "compile", "cudnn_attention"),
+    "Evaluation": ("tokenizer", "budget", "backend", "compile"),
     "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens", "prompts"),),
     "Judge and other settings": ("baseline_seeds", "further"),
     "Machine": (

@@ -123,7 +123,7 @@ def test_what_a_measurement_of_lanes_found_is_not_measured_again(tmp_path: Path)
     ("name", "value", "flag"),
     [
         ("reserve_holdout", True, "--set reserve_holdout"),
-        ("cudnn_attention", True, "--cudnn-attention"),
+        ("cudnn_attention", True, "--set cudnn_attention"),
         ("cooldown_steps", 5, "--set cooldown_steps"),
         ("average", "lawa:20", "--set average"),
         ("average", "ema:20", "--set average"),
