@@ -13,6 +13,7 @@ from agent.menu.scripts.argparse_options import argparse_options
 from agent.menu.scripts.click_options import click_options
 from agent.menu.scripts.environment import absl_options, environment_options
 from agent.menu.scripts.option import Option
+from agent.menu.scripts.roles import given_by
 from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
 from agent.menu.scripts.unread import unread_libraries
@@ -29,6 +30,12 @@ Means: TypeAlias = Literal["args", "env", "edit"]
 _MEANS: tuple[Means, ...] = get_args(Means)
 
 MAX_BYTES = 4 << 20
+ENOUGH = 6
+"""Constants of a script's own from which on nothing else is drafted as a knob: whoever names what
+to search at the top of a script means that."""
+_BESIDE = (
+    "it is in a call or a function, and others are named at the top; a knob of this name sets it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +180,11 @@ def _options(
             yield from environment_options(tree, names)
         case "edit":
             said = comments(source)
+            own = constants(tree)
             for one in settings(source).values():
-                yield Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
+                option = Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
+                is_beside = one.name not in own and len(own) >= ENOUGH and not given_by(option)
+                yield replace(option, left=_BESIDE) if is_beside else option
 
 
 def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:

@@ -218,6 +218,23 @@ def test_constants_are_edited(tmp_path: Path) -> None:
     assert (menu.trainer.tells_seed, menu.trainer.unit) == (True, "val_bpb")
 
 
+@pytest.mark.parametrize(("constants", "knobs"), [(5, ["lr"]), (6, [])])
+def test_numbers_in_calls_are_knobs_where_a_script_names_few(
+    tmp_path: Path, constants: int, knobs: list[str]
+) -> None:
+    script = tmp_path / "train.py"
+    named = [f"rate_{i}" for i in range(constants)]
+    script.write_text(
+        "".join(f"{name} = 0.3\n" for name in named)
+        + "torch.manual_seed(1)\nAdam(model, lr=1e-3)\nprint(f'val loss {rate_0}')\n",
+        encoding="utf-8",
+    )
+    menu, _ = drafted(script)
+    assert list(menu.knobs) == named + knobs
+    assert menu.trainer is not None
+    assert menu.trainer.edits == {"torch_manual_seed": "{seed}"}
+
+
 @pytest.mark.parametrize(
     ("last", "edits"),
     [("", {}), (" or step == steps - 1", {"steps": "{steps}", "eval_interval": "{steps}"})],

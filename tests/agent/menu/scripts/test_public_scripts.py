@@ -39,6 +39,7 @@ def test_karpathys_autoresearch_has_its_constants_drafted() -> None:
     ]
     assert menu.trainer is not None
     assert menu.trainer.score.pattern is not None
-    assert menu.trainer.score.pattern.startswith("val_bpb")
-    assert (str(menu.campaign.budget), menu.trainer.tells_seed) == ("1 run", False)
-    assert any("takes no seed" in one for one in found.notes)
+    assert "val_bpb:" in menu.trainer.score.pattern
+    assert (str(menu.campaign.budget), menu.trainer.tells_seed) == ("1 run", True)
+    assert menu.trainer.edits.keys() == {"torch_manual_seed", "torch_cuda_manual_seed"}
+    assert {"momentum", "beta2"} <= {one.option.name for one in found.left}
