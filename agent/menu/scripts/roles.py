@@ -31,6 +31,7 @@ _MACHINE = (
 )
 _EVALUATION = (
     r"eval|evaluation|val|valid|validate|validation|test|held ?out|vocab|vocabulary|"
+    r"seeds?|random states?|"
     r"block size|seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|"
     r"resolution|(n|num)? ?class(es)?|label smoothing|data|datasets?|corpus|tokenizer|task|env|"
     r"files?|path|dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|"

@@ -235,6 +235,19 @@ def test_numbers_in_calls_are_knobs_where_a_script_names_few(
     assert menu.trainer.edits == {"torch_manual_seed": "{seed}"}
 
 
+def test_no_seed_is_a_knob(tmp_path: Path) -> None:
+    """A search over seeds would keep luck."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "lr = 1e-3\ndata_seed = 4\nrng.seed(5)\nForest(random_state=7)\nTree(random_state=8)\n"
+        "print(f'val loss {lr}')\n",
+        encoding="utf-8",
+    )
+    menu, _ = drafted(script)
+    assert list(menu.knobs) == ["lr"]
+    assert len(menu.constants) == 4
+
+
 @pytest.mark.parametrize(
     ("last", "edits"),
     [("", {}), (" or step == steps - 1", {"steps": "{steps}", "eval_interval": "{steps}"})],
