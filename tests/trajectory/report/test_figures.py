@@ -18,6 +18,7 @@ from trajectory.report.drawing.canvas import (
     SERIES,
     style,
 )
+from trajectory.report.drawing.svg import draw
 from trajectory.report.figures.progress import Progress
 from trajectory.report.figures.progress_points import Point
 from trajectory.report.statistics import Estimate
@@ -66,6 +67,20 @@ def test_an_iteration_that_ended_before_a_lower_one_is_not_cut_off() -> None:
     points = tuple(Point(i, "failed", None) for i in (1, 2, 40, 3))
     (axes,) = visible(Progress(points, (), baseline, 0.05).draw().figure)
     assert axes.get_xlim()[1] > 40
+
+
+def dots(scores: list[float]) -> int:
+    points = tuple(Point(i, "discard", one(score)) for i, score in enumerate(scores))
+    return draw(Progress(points, (), None, 0.05).draw()).inline.count("h0")
+
+
+def test_of_many_dots_those_that_can_be_seen_are_drawn() -> None:
+    spread = [3.0 + i * 617 % 1000 / 1000 for i in range(5_000)]
+    alone = dots(spread)
+    assert alone > 4_000
+    # A score far off the scale hides no dot, and dots on each other take no markup.
+    assert dots([*spread, 1e9]) == pytest.approx(alone, rel=0.02)
+    assert dots([3.0 + i % 7 / 7 for i in range(100_000)]) < 7_000
 
 
 def test_the_band_is_the_interval_of_the_baseline_s_mean(tmp_path: Path) -> None:

@@ -146,11 +146,11 @@ class Progress(Figure):
 
     def _drawn(self, name: str, figure: Sheet, most_columns: int) -> Picture:
         axes = figure.subplots()
+        low, high = self.limits
+        axes.set_ylim(low, high)
         _baseline(axes, self.baseline)
         titles = draw_scores(axes, self.points, self.scoring)
         _steps(axes, self)
-        low, high = self.limits
-        axes.set_ylim(low, high)
         show_scores(axes.yaxis, self.scoring)
         draw_off_scale(axes, self.points, high, self.scoring)
         draw_unmeasured(axes, self.points)

@@ -93,8 +93,10 @@ def _cloud(axes: Axes, points: Sequence[Point], colour: str, name: str) -> None:
     dots that would cover each other one."""
     at = np.array([(p.iter, p.score.value) for p in points if p.score], dtype=float)
     if len(at) > MAX_LINKED:
-        pixel = np.ptp(at, axis=0) / axes.bbox.size  # a dot is three wide
-        cells = np.floor((at - at.min(axis=0)) / np.where(pixel > 0, pixel, 1.0))
+        low, high = axes.get_ylim()
+        pixel = np.array([max(1.0, np.ptp(at[:, 0])), high - low]) / axes.bbox.size
+        at = at[(at[:, 1] >= low) & (at[:, 1] <= high)]
+        cells = np.floor(at / pixel)  # a dot is three wide
         at = at[np.sort(np.unique(cells, axis=0, return_index=True)[1])]
     _strokes(axes, np.stack([at, at + np.array([1e-6, 0.0])], axis=1), colour, 2.2, 0.6)
     axes.scatter([], [], s=13, color=colour, linewidths=0, label=name)

@@ -25,8 +25,8 @@ from trajectory.rows import IterationRow, TrialRecord
 CHUNK = 100
 """Iterations packed together: opening one of them unpacks them all."""
 HASH_SHOWN = 12
-"""Digits of a config's hash, of which ten thousand configs share none in one of 10 million nights;
-whole hashes would be a third of the page."""
+"""Digits of a config's hash that the page has, since hashes do not compress. In 99.99998 % of
+campaigns no two of ten thousand configs begin alike."""
 _LEVEL = 6
 
 
