@@ -8,7 +8,8 @@ else;
 - an entry that a script sets once: ``params["eta"] = 0.1``;
 
 - a number that a call receives under a name that trainers use: ``SGD(weights, lr=0.1)``. Calls
-that draw, or that split or load data, keep theirs, since those are part of the evaluation;
+that draw, measure a loss, or split or load data keep theirs, since those may be part of the
+evaluation;
 
 - the seed of a generator: ``torch.manual_seed(1)``.
 
@@ -43,9 +44,9 @@ _ARGUMENT = re.compile(
     r"|seed|random_(seed|state)"
 )
 _KEPT = re.compile(
-    r"(?i)split|fold|^make_|^load_|^read_|^fetch_|score|metric|dataset|sample$|choice"
+    r"(?i)split|fold|^make_|^load_|^read_|^fetch_|score|metric|dataset|sample$|choice|loss|criterion"
 )
-"""Names of calls that make, divide or weigh data."""
+"""Names of calls that make, divide or weigh data, or measure on it."""
 _SCORES = re.compile(
     r"(?i)(^|_)(test|val|valid|validation|eval|dev)(_|$)|(test|val)_?(loader|dl|ds)"
 )

@@ -29,6 +29,7 @@ def main():
     model = Sequential(Dropout(p=0.1), Conv(8, width=3), Conv(8, width=5))
     opt = Adam(model, lr=1e-3, betas=(0.9, 0.99), weight_decay=hidden)
     plt.plot(x, alpha=0.5, linewidth=2)
+    criterion = FocalLoss(gamma=2.0)
     sgd, head = SGD(model, lr=-1e-2, momentum=0.9), SGD(model, momentum=0.8, tol=10**400)
 if __name__ == "__main__":
     rounds = 5
