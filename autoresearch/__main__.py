@@ -10,7 +10,7 @@ import os
 import sys
 
 from autoresearch import screen
-from autoresearch.garbage_collection import gc_paused
+from autoresearch.closing import gc_paused
 
 
 def main() -> None:

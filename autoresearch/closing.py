@@ -1,7 +1,10 @@
-"""Base of what its opener closes, by name or at the end of a ``with``."""
+"""Provide context managers: values that close themselves, and a pause of garbage collection."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -23,3 +26,16 @@ class Closing(Protocol):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause cyclic garbage collection while many values without cycles are created. Scanning them
+    repeatedly would take most of the time. Reference counting still frees values."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -9,8 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError, SpecError
-from autoresearch.files import replace_file
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given, replace_file
 from autoresearch.layout import RESULT_FILE
 from autoresearch.values import explain
 from trainer.spec import TrialSpec

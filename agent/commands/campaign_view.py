@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from agent.commands.night.board import interval_text
-from agent.commands.night.glance import Glance, glance
+from agent.commands.night.status import Glance, glance
 from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
 from agent.workbench.places import existing_campaign, refuse_imported

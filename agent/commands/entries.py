@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from autoresearch.garbage_collection import gc_paused
+from autoresearch.closing import gc_paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ _ENTRIES = (
     Entry(
         "Examine",
         "diff",
-        "record.diff:diff",
+        "record.report:diff",
         "Compare two campaigns: protocol, settings, menu and result.",
     ),
     Entry(
@@ -198,7 +198,7 @@ _ENTRIES = (
     Entry(
         "Set up",
         "reindex",
-        "record.reindex:reindex",
+        "record.sql:reindex",
         "Rebuild the history index from trajectory.jsonl.",
     ),
     Entry(

@@ -1,4 +1,4 @@
-"""Run a logger in its own thread, behind a queue that never blocks the loop.
+"""Send the loop's events to loggers, each in its own thread behind a queue that never blocks.
 
 The queue is bounded. A logger that raises, hangs or cannot keep up until the queue is full is
 abandoned. The loop continues, and :attr:`BackgroundLogger.trouble` says what happened.
@@ -8,12 +8,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from queue import Empty, Full, Queue
 
-from agent.loggers.base import RunEvent, RunLogger
-from autoresearch.errors import AutoresearchError
+from agent.judge import Assessment
+from agent.loggers.base import (
+    CampaignFacts,
+    RunEvent,
+    RunLogger,
+    TrialBegan,
+    TrialEnded,
+    TrialPoint,
+)
+from agent.search.trial import Watcher
+from agent.settings.environment import check_tracker_secrets
+from autoresearch.errors import AutoresearchError, SettingsError
+from autoresearch.words import did_you_mean, json_text
+from trainer.spec import CurvePoint, Place, TrialSpec
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 QUEUE_EVENTS = 20_000
 """Some minutes of events on the fastest machine, and a few megabytes."""
@@ -99,3 +115,142 @@ class BackgroundLogger:
             plain = isinstance(error, AutoresearchError)
             said = str(error) if plain else f"{type(error).__name__}: {error}"
             self._give_up(" ".join(said.split())[:MESSAGE_CHARACTERS])
+
+
+class LoggingWatcher(Watcher):
+    """Passes every event to another watcher, and those that can be logged to the loggers.
+
+    A logger's failure is reported between iterations, when the loop's own thread has the journal.
+    """
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        loggers: Sequence[BackgroundLogger],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        """Wrap a watcher.
+
+        :param on_trouble: called once for each abandoned logger.
+        """
+        self._watcher = watcher
+        self._loggers = list(loggers)
+        self._on_trouble = on_trouble
+
+    def note(self, text: str) -> None:
+        self._watcher.note(text)
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        self._watcher.baseline_measured(row)
+        self._log(row)
+        self._report_trouble()
+
+    def proposing(self, iteration: int) -> None:
+        self._watcher.proposing(iteration)
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        self._watcher.trial_started(spec, role)
+        self._log(TrialBegan(spec, role))
+
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        self._watcher.trial_placed(trial_id, place)
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
+        self._watcher.trial_point(trial_id, point)
+        self._log(TrialPoint(trial_id, point))
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._watcher.trial_ended(record)
+        self._log(TrialEnded(record))
+
+    def trial_given_up(self, trial_id: str) -> None:
+        self._watcher.trial_given_up(trial_id)
+
+    def assessed(self, assessment: Assessment) -> None:
+        self._watcher.assessed(assessment)
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        self._watcher.iteration_ended(row)
+        self._log(row)
+        self._report_trouble()
+
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Let the loggers finish within ``wait_s`` seconds in all, and report their failures."""
+        until = time.monotonic() + wait_s
+        for logger in self._loggers:
+            logger.end()
+        for logger in self._loggers:
+            logger.close(max(0.0, until - time.monotonic()))
+        self._report_trouble()
+
+    def _log(self, event: RunEvent) -> None:
+        for logger in self._loggers:
+            logger.log(event)
+
+    def _report_trouble(self) -> None:
+        for logger in [one for one in self._loggers if one.trouble is not None]:
+            self._loggers.remove(logger)
+            self._on_trouble(logger.trouble or "")
+
+
+DEFAULT_PROJECT = "autoresearch"
+TRACKERS = ("mlflow", "wandb", "tensorboard")
+
+
+@dataclass(frozen=True, slots=True)
+class LogTarget:
+    """One ``--log`` option whose library is installed."""
+
+    tracker: str
+    where: str
+    """A URI, a project or a directory; empty: the default."""
+
+    @classmethod
+    def parse(cls, text: str) -> LogTarget:
+        """Parse ``mlflow[:URI]``, ``wandb[:PROJECT]`` or ``tensorboard[:DIR]``.
+
+        :raises SettingsError: on anything else, if the library is not installed, or if its key
+            cannot be sent.
+        """
+        tracker, _, where = text.partition(":")
+        if tracker not in TRACKERS:
+            raise SettingsError(
+                f"--log {json_text(text)} names no known tracker{did_you_mean(tracker, TRACKERS)}; "
+                "write mlflow[:URI], wandb[:PROJECT] or tensorboard[:DIR]"
+            )
+        if find_spec(tracker) is None:
+            raise SettingsError(
+                f"--log {tracker} needs {tracker}, which is not installed; run: "
+                f"pip install 'autoresearch[{tracker}]'"
+            )
+        check_tracker_secrets(tracker)
+        return cls(tracker, where)
+
+    def started(self, facts: CampaignFacts) -> BackgroundLogger:
+        """Start its logger in a thread of its own."""
+        return BackgroundLogger(self.tracker, self._opener(facts))
+
+    def _opener(self, facts: CampaignFacts) -> Callable[[], RunLogger]:
+        def opened() -> RunLogger:
+            # Each library is slow to load: import it in the thread, and only if asked for.
+            if self.tracker == "mlflow":
+                from agent.loggers.trackers import MlflowLogger  # noqa: PLC0415
+
+                return MlflowLogger(self.where or str(facts.directory / "mlflow.sqlite"), facts)
+            if self.tracker == "wandb":
+                from agent.loggers.trackers import WandbLogger  # noqa: PLC0415
+
+                return WandbLogger(self.where or DEFAULT_PROJECT, facts)
+            from agent.loggers.trackers import TensorboardLogger  # noqa: PLC0415
+
+            return TensorboardLogger(Path(self.where or facts.directory / "tensorboard"))
+
+        return opened
+
+
+def log_targets(texts: Sequence[str]) -> tuple[LogTarget, ...]:
+    """Return each distinct ``--log`` option.
+
+    :raises SettingsError: see :meth:`LogTarget.parse`.
+    """
+    return tuple(dict.fromkeys(LogTarget.parse(text) for text in texts))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.errors import AutoresearchError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.words import did_you_mean, json_text
 
 MAX_FILE_BYTES = 1 << 20

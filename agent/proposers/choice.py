@@ -19,7 +19,7 @@ from agent.proposers.uniform import RandomProposer
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.layout import ENDPOINT_FILE, PROMPTS_DIR
 
 

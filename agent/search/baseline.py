@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from agent.search.campaign import Campaign
 from agent.search.race import FEWEST_PRINTED
-from agent.search.scribe import Scribe, timestamp
+from agent.search.scribe import Scribe
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
+from autoresearch.words import timestamp
 from trainer.spec import TrialFailed, TrialSpec
 from trajectory.evidence import SAME_RUNS
 from trajectory.rows import BaselineRow, EventRow, Role

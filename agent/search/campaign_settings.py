@@ -13,8 +13,7 @@ from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.trainer_table import TrainerTable
 from agent.settings.campaign import CampaignSettings, Sources
 from autoresearch.errors import CampaignError, SettingsError
-from autoresearch.files import replace_file, writing_to
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given, replace_file, writing_to
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIALS_DIR
 from autoresearch.options import built_in_flags, set_fields
 from autoresearch.values import explain

@@ -27,8 +27,8 @@ from pydantic import Field
 
 from agent.search.campaign import Campaign
 from agent.search.scribe import Scribe
+from agent.search.trial import TrialWatcher
 from agent.search.trials import TrialRunner
-from agent.search.watcher import TrialWatcher
 from agent.settings.campaign import Block, seeds_of
 from autoresearch.errors import CampaignError
 from autoresearch.options import AsOption

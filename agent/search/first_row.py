@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import platform
 import secrets
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from agent.menu.files import ProxyMenu
 from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
+from autoresearch.words import timestamp
 from trainer.machine.name import cpu_name
 from trainer.spec import CorpusInfo, ScriptInfo
 from trajectory.journal import read_rows
@@ -56,7 +56,7 @@ def first_row(
     """
     row = {
         "id": secrets.token_hex(8),
-        "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "created_at": timestamp(),
         "menu_name": menu.name,
         "menu_sha256": menu.sha256,
         "menu_toml": menu.toml,

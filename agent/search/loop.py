@@ -2,7 +2,7 @@
 
 :class:`Loop` reads as that sentence. All its parts are passed in; it decides nothing about how a
     proposer thinks, a trial runs or a row is stored. The number of iterations in flight follows
-    from the executor's lanes (:mod:`agent.search.iterations`). With one lane, an iteration ends
+    from the executor's lanes (:mod:`agent.search.scheduler`). With one lane, an iteration ends
     before the next is proposed.
 """
 
@@ -16,17 +16,25 @@ from agent.proposers.base import Memory, Proposer
 from agent.proposers.queued import QueuedProposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
-from agent.search.goal import Goal, Work
-from agent.search.iterations.asking import Answer, AskedInThread, AskedNow, Question
-from agent.search.iterations.iteration import Iteration, judged
-from agent.search.iterations.pending import PendingFiles, PendingIteration
-from agent.search.iterations.resuming import Numbers, Resuming
-from agent.search.iterations.scheduler import Scheduler
+from agent.search.iterations import (
+    Answer,
+    AskedInThread,
+    AskedNow,
+    Iteration,
+    Numbers,
+    PendingFiles,
+    PendingIteration,
+    Question,
+    Resuming,
+    judged,
+)
 from agent.search.race import Race, known_noise, no_trials, not_raced
-from agent.search.scribe import Afterwards, Scribe, timestamp
-from agent.search.stopping import StopRequest, pause_requested
+from agent.search.scheduler import Scheduler
+from agent.search.scribe import Afterwards, Scribe
+from agent.search.stopping import Goal, StopRequest, Work, pause_requested
+from agent.search.trial import Watcher
 from agent.search.trials import TrialRunner
-from agent.search.watcher import Watcher
+from autoresearch.words import timestamp
 from trainer.telemetry import Meter
 from trajectory.queue import ProposalQueue
 from trajectory.rows import EventRow, IterationRow
@@ -102,7 +110,8 @@ class Loop:
                     self._afterwards.catch_up()
                     self._scheduler.raise_trouble()
                     return reached
-                self._speculate()
+                if self.runner.places > 1 and not pause_requested(self.campaign.directory):
+                    self._scheduler.speculate(more_comes=self._asking.busy)
                 over = self._scheduler.finished(
                     more_comes=self._asking.busy, meanwhile=self._afterwards.catch_up
                 )
@@ -149,11 +158,6 @@ class Loop:
         if self._scheduler.is_held or len(in_flight) >= most + more:
             return False
         return self._goal.leaves_room(self._work, len(in_flight))
-
-    def _speculate(self) -> None:
-        """Let races use idle lanes once everything else has started."""
-        if self.runner.places > 1 and not pause_requested(self.campaign.directory):
-            self._scheduler.speculate(more_comes=self._asking.busy)
 
     def _next_iteration(self) -> Iteration | None:
         """Return an iteration to resume, else that of a queued proposal, else the next proposal's;

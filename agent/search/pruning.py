@@ -9,10 +9,11 @@ apart. A wrongly pruned idea is lost, while a spared one costs two thirds of a t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 
 from trainer.spec import AnyConfig, Budget, CurvePoint, PruneRule
+from trajectory.evidence import Evidence
 
 FRACTION = 1 / 3
 MARGIN_SDS = 8.0
@@ -58,3 +59,16 @@ def _place(steps: int) -> tuple[int, int]:
     """Return the step to check, and the number of steps before it to average."""
     at_step = round(steps * FRACTION)
     return at_step, max(1, min(at_step, steps // 12))
+
+
+def race_prune_rule(
+    curve: Callable[[str], list[CurvePoint]],
+    evidence: Evidence,
+    reference: AnyConfig,
+    candidate: AnyConfig,
+    budget: Budget,
+) -> PruneRule | None:
+    """Return the rule that stops a trial of the candidate, from the reference's present curves."""
+    trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
+    curves = [curve(trial) for trial in trials]
+    return prune_rule(curves, reference, candidate, budget)

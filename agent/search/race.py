@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
 from agent.judge import Assessment, Undecided, assess, no_effect
-from agent.search.pruning import prune_rule
 from autoresearch.errors import CampaignError
 from trainer.spec import (
     BPB,
     AnyConfig,
-    Budget,
     Config,
     CurvePoint,
     Measure,
@@ -251,16 +249,3 @@ class Race:
             rules=self.rules,
             explanation=f"failed on seed {seed}: {why}",
         )
-
-
-def race_prune_rule(
-    curve: Callable[[str], list[CurvePoint]],
-    evidence: Evidence,
-    reference: AnyConfig,
-    candidate: AnyConfig,
-    budget: Budget,
-) -> PruneRule | None:
-    """Return the rule that stops a trial of the candidate, from the reference's present curves."""
-    trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
-    curves = [curve(trial) for trial in trials]
-    return prune_rule(curves, reference, candidate, budget)

@@ -7,16 +7,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from agent.search.campaign import Campaign
-from agent.search.iterations.pending import PendingFiles
-from agent.search.orphaned_trials import OrphanedTrials
+from agent.search.iterations import PendingFiles
 from agent.search.stopping import StopRequest, pause_requested
-from agent.search.watcher import Watcher
+from agent.search.trial import OrphanedTrials, Watcher
 from autoresearch import screen
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import PAUSE_FILE
+from autoresearch.words import timestamp
 from trajectory.queue import ProposalQueue
 from trajectory.rows import SCHEMA, EventRow, IterationRow, Row
 
@@ -126,11 +125,6 @@ class Scribe:
             time.sleep(PAUSE_POLL_S)
         self.record(EventRow(at=timestamp(), event="resumed", why="the pause file is gone"))
         self.note("resumed")
-
-
-def timestamp() -> str:
-    """Return the time as ISO 8601, UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(slots=True)

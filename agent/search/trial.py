@@ -1,16 +1,47 @@
-"""One trial that was started or resumed, and the hooks that its runner calls."""
+"""One trial: started, reused or orphaned, and the hooks and watchers that follow it.
+
+Each method of a watcher does nothing by default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from agent.search.scribe import timestamp
+from agent.judge import Assessment
 from autoresearch.errors import AutoresearchError
+from autoresearch.layout import trial_number
+from autoresearch.words import timestamp
 from trainer.executors.base import Finished, Job
-from trainer.spec import CurvePoint, Place, TrialSpec
-from trajectory.rows import Role
+from trainer.isolation.trial_files import finished_trial
+from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+
+
+class TrialWatcher:
+    """Follows running trials."""
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        """Report where a trial runs, if it waited for a lane or several lanes are busy."""
+
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+    def trial_given_up(self, trial_id: str) -> None:
+        """Report that an unwanted trial was cancelled and has ended."""
+
+
+class Watcher(TrialWatcher):
+    """Follows the loop."""
+
+    def note(self, text: str) -> None: ...
+    def baseline_measured(self, row: BaselineRow) -> None: ...
+    def proposing(self, iteration: int) -> None: ...
+    def assessed(self, assessment: Assessment) -> None: ...
+    def iteration_ended(self, row: IterationRow) -> None: ...
+
 
 EndHook: TypeAlias = Callable[[Finished], Finished]
 """Takes how a trial ended and returns the record of it."""
@@ -86,3 +117,40 @@ class Trial:
         """Wait until it has ended, for at most ``timeout_s``."""
         if not isinstance(self._work, Finished):
             self._work.wait(timeout_s)
+
+
+@dataclass(slots=True)
+class OrphanedTrials:
+    """Trials with a directory that no row names.
+
+    A finished one is resumed where its spec is asked for. The others are reported as interrupted,
+    and so is a finished one that nothing will ask for any more.
+    """
+
+    finished: dict[TrialSpec, tuple[str, Measured | TrialFailed]] = field(default_factory=dict)
+    """Id and result of each orphaned trial, by its spec without the id."""
+    unfinished: list[str] = field(default_factory=list)
+
+    def give_up(self, those: Callable[[TrialSpec], bool]) -> list[str]:
+        """Forget the finished trials of some kind, and return their ids for a row to name."""
+        given_up = [spec for spec in self.finished if those(spec)]
+        return [self.finished.pop(spec)[0] for spec in given_up]
+
+
+def read_orphaned_trials(directory: Path, unnamed: Collection[str]) -> OrphanedTrials:
+    """Return the orphaned trials of a campaign.
+
+    :param directory: the campaign's ``trials`` folder.
+    :param unnamed: ids of the trials there that no row names.
+    """
+    orphaned = OrphanedTrials()
+    for name in sorted(unnamed, key=trial_number):
+        finished = finished_trial(directory / name)
+        if finished is None:
+            orphaned.unfinished.append(name)
+            continue
+        spec, result = finished
+        without_id = spec.model_copy(update={"trial_id": ""})
+        if orphaned.finished.setdefault(without_id, (name, result))[0] != name:
+            orphaned.unfinished.append(name)  # the same spec twice: one is enough
+    return orphaned

@@ -22,13 +22,11 @@ from collections.abc import (
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from agent.search.orphaned_trials import read_orphaned_trials
-from agent.search.scribe import timestamp
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trial import StartHook, Trial
-from agent.search.watcher import TrialWatcher
+from agent.search.trial import StartHook, Trial, TrialWatcher, read_orphaned_trials
 from autoresearch.files import writing_to
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
+from autoresearch.words import timestamp
 from trainer.executors.base import CANCEL_S, POLL_S, Executor, Finished, TrialAborted
 from trainer.isolation.trial_files import read_curve, wall_s
 from trainer.spec import AnyConfig, CurvePoint, PruneRule, TrialSpec

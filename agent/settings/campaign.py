@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from autoresearch.errors import SettingsError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.options import AsOption, toml_values
 from autoresearch.values import Frozen, PositiveInt, explain
 from autoresearch.words import is_utf8, toml_text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,17 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from agent.loggers.background import CLOSE_S, HURRIED_CLOSE_S, BackgroundLogger
+from agent.loggers.background import (
+    CLOSE_S,
+    HURRIED_CLOSE_S,
+    BackgroundLogger,
+    LoggingWatcher,
+    LogTarget,
+    log_targets,
+)
 from agent.loggers.base import CampaignFacts
-from agent.loggers.choice import LogTarget, log_targets
 from agent.loggers.git_branch import GitBranch
 from agent.loggers.notices import KeepNotices, Notifier
-from agent.loggers.watching import LoggingWatcher
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.rails import Rails
 from agent.proposers.choice import Choice, choose_proposer
@@ -25,22 +30,28 @@ from agent.proposers.priors import NOTE, Prior, note_on, read_priors
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import begun_settings, new_settings, resumed_settings
 from agent.search.first_row import read_campaign_row
-from agent.search.goal import Goal
 from agent.search.loop import Loop
-from agent.search.scribe import Scribe, timestamp
+from agent.search.scribe import Scribe
+from agent.search.stopping import Goal, Interrupted, StopRequest
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.conclusion import conclude
 from agent.workbench.console import say
 from agent.workbench.device_choice import AUTO, choose_device
-from agent.workbench.display import Progress, display_for
+from agent.workbench.display import display_for
 from agent.workbench.greeting import greet
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
+from agent.workbench.progress import Progress
 from agent.workbench.session import Session
-from agent.workbench.warm_up import warm_up
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.files import writing_to
+from autoresearch.layout import LOG_FILE, RESULT_FILE, TRIALS_DIR, WARM_UP_DIR
+from autoresearch.words import timestamp
 from trainer.code_check import CodeRunner
+from trainer.executors.base import Executor, TrialAborted
 from trainer.executors.lanes import Lanes
-from trainer.spec import gpt
+from trainer.isolation.scratch import clear
+from trainer.spec import AnyConfig, Budget, RunSchedule, TrialFailed, gpt
 from trajectory.rows import EventRow
 
 
@@ -224,3 +235,55 @@ def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
     from trainer.training.readiness import check_trainable  # noqa: PLC0415 (torch; only a new campaign asks)
 
     check_trainable(gpt(menu.baseline), settings.backend, settings.device, compile=settings.compile)
+
+
+STEPS = 2
+
+
+def warm_up(campaign: Campaign, executor: Executor, stop: StopRequest) -> str | None:
+    """Run two steps of the menu's defaults in a directory that no row names, and two in each other
+    number format that the menu offers.
+
+    Return a line for the user, or None if nothing ran: on a CPU, with a command, or if the baseline
+    was already measured, which compiled everything.
+
+    :raises Interrupted: once a second stop was requested.
+    :raises MachineryError: if a trial ends without a measurement, for whatever reason.
+    """
+    menu, on_cpu = campaign.menu, campaign.settings.device == "cpu"
+    if on_cpu or campaign.command is not None or campaign.evidence.configs:
+        return None
+    wall_s = _run(campaign, executor, stop, menu.baseline, "the menu's defaults")
+    knob = menu.knobs.get("precision")
+    for value in [] if knob is None else knob.domain.table().get("choices", []):
+        if value != menu.defaults["precision"]:
+            # Where the GPU or the shape has no such format, each such config is refused by itself.
+            with suppress(SpecError):
+                config = menu.apply(menu.baseline, {"precision": value})
+                wall_s += _run(campaign, executor, stop, config, f"the menu's precision {value}")
+    return f"warm-up   {wall_s:.0f} s of trials compiled the kernels; they are not counted"
+
+
+def _run(
+    campaign: Campaign, executor: Executor, stop: StopRequest, config: AnyConfig, what: str
+) -> float:
+    """Run a few steps of a config and return the seconds; ``what`` names it in an error."""
+    trial_dir = campaign.directory / TRIALS_DIR / WARM_UP_DIR
+    horizon = campaign.settings.horizon_steps
+    schedule = RunSchedule(budget=Budget(amount=STEPS), horizon_steps=horizon)
+    spec = campaign.trial_spec(config, campaign.baseline_seeds[0]).model_copy(
+        update={"trial_id": WARM_UP_DIR, **dict(schedule)}
+    )
+    with stop.deferred():
+        with writing_to(campaign.directory):
+            clear(trial_dir / RESULT_FILE)
+        try:
+            ended = executor.run(spec, trial_dir, should_stop=stop.at_once)
+        except TrialAborted as aborted:
+            raise Interrupted("stopped at once, before the first trial") from aborted
+    if isinstance(ended.result, TrialFailed):
+        raise MachineryError(
+            f"the warm-up trial of {what} ended as {ended.result.status} ({ended.result.message});"
+            f" see {trial_dir / LOG_FILE} and run `autoresearch doctor`"
+        )
+    return ended.wall_s

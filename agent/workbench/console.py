@@ -1,11 +1,20 @@
-"""Print messages to the user's terminal, one line at a time."""
+"""Print lines and tables to the user's terminal."""
 
 from __future__ import annotations
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 
 def say(console: Console, text: str, style: str = "") -> None:
     """Print one line unchanged, even if a path or a model's name contains brackets."""
     console.print(Text(text, style=style), soft_wrap=True)
+
+
+def plain_table(*columns: str) -> Table:
+    """Return a table without lines, whose long cells wrap."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

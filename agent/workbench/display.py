@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
-from statistics import fmean
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,94 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.judge import Assessment
-from agent.search.campaign import Campaign
-from agent.search.goal import Goal
-from agent.search.pace import Pace
-from agent.search.watcher import Watcher
-from agent.workbench.lanes.board import LaneBoard
+from agent.search.trial import Watcher
+from agent.workbench.lane_board import LaneBoard
+from agent.workbench.progress import Progress
 from autoresearch.words import changes_text, duration_text
-from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
-from trajectory.busy_time import BusyTime
-from trajectory.confirmed import latest_of
-from trajectory.evidence import Evidence
-from trajectory.ranking import ranked_config
-from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, TrialRecord
+from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 SHOWN_ITERATIONS = 10
-PACE_ITERATIONS = 30
-"""Number of iterations over which the pace is averaged."""
 ACTION_STYLE = {"keep": "bold green", "discard": "dim", "none": "yellow"}
-
-
-class Progress:
-    """The campaign's progress, pace and estimated end."""
-
-    def __init__(self, campaign: Campaign, goal: Goal) -> None:
-        self.campaign = campaign
-        self.goal = goal
-        self.pace = Pace()
-        self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
-        self._busy = BusyTime()
-        self._measured: tuple[str | None, int, int] | None = None
-        """The state of the evidence when :attr:`_best` was computed."""
-        self._best = ""
-
-    @property
-    def measure(self) -> Measure:
-        """The unit of the campaign's scores."""
-        return self.campaign.menu.measure
-
-    def ended(self, row: IterationRow) -> None:
-        """Count one more iteration. The pace is that of the latest ones, without the baseline and
-        pauses."""
-        self._walls_s.append(self._busy.added_s(row))
-
-    def line(self) -> str:
-        """Return counts, pace and estimated end."""
-        done = self.campaign.evidence.iterations
-        until = self.goal.iterations if self.goal.is_iterations_alone else None
-        text = f"{done} iterations, until {self.goal}"
-        if until is not None:
-            text = f"{done} of {until} iterations"
-        seconds = fmean(self._walls_s) if self._walls_s else 0.0
-        if seconds > 0:
-            text += f" · {3600 / seconds:.0f} an hour"
-            if until is not None and done < until:
-                left_s = seconds * (until - done)
-                end = datetime.now() + timedelta(seconds=left_s)
-                text += f" · {duration_text(left_s)} left (about {end:%a %H:%M})"
-        return text
-
-    def best(self) -> str:
-        """Return the incumbent and its gain over the baseline, both as shrunk estimates, not means
-        of the runs that chose it. The text is cached until something new is measured, because a
-        screen asks often."""
-        evidence = self.campaign.evidence
-        measured = (evidence.incumbent_hash, evidence.iterations, evidence.dof)
-        if measured != self._measured:
-            self._measured, self._best = measured, _best(evidence, self.measure) + self._confirmed()
-        return self._best
-
-    def _confirmed(self) -> str:
-        """Return the confirmation of the incumbent by an earlier session, if there is one."""
-        found = [row.found for row in self.campaign.history.newest(ConfirmedRow)]
-        said = latest_of(found).get(self.campaign.evidence.incumbent_hash or "")
-        return f"; confirmed {said.headline}" if said is not None and said.stands else ""
-
-
-def _best(evidence: Evidence, measure: Measure) -> str:
-    best = ranked_config(evidence, evidence.incumbent_hash)
-    baseline = evidence.configs.get(evidence.baseline_hash or "")
-    if best is None or baseline is None or not baseline.n:
-        return "no baseline yet"
-    text = f"believed to score {measure.text(best.objective)} {measure.short} (n={best.n})"
-    if best.config_hash == baseline.config_hash:
-        return f"the baseline, {text}"
-    gain = "" if best.delta_vs_baseline is None else measure.signed(best.delta_vs_baseline)
-    if best.delta_lo is not None and best.delta_hi is not None:
-        gain += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
-    changed = changes_text(difference(best.config, baseline.config))
-    return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}"
 
 
 def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:

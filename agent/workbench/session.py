@@ -17,15 +17,14 @@ from agent.search.campaign import Campaign
 from agent.search.campaign_settings import resumed_settings
 from agent.search.first_row import read_campaign_row
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trial import StartHook
+from agent.search.trial import StartHook, TrialWatcher
 from agent.search.trials import TrialRunner
-from agent.search.watcher import TrialWatcher
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
-from agent.workbench.lanes.lanes_file import LanesFileWriter, remove_lanes_file
-from agent.workbench.lanes.opening import LaneOpening, OpenLanes
+from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
+from agent.workbench.lane_opening import LaneOpening, OpenLanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
 from autoresearch import screen

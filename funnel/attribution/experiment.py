@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.search.experiment import Experiment, PlannedRun
-from agent.search.scribe import timestamp
+from autoresearch.words import timestamp
 from funnel.attribution.plan import AttributionPlan
 from funnel.attribution.result import AttributionResult
 from funnel.stress.long_runs import LongRunSpec

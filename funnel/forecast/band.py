@@ -34,7 +34,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from autoresearch.errors import HandoffError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
 from funnel.forecast.assumptions import NO_LADDER, SIZE_EXPONENT, assumptions
 from funnel.forecast.both_runs import BothRuns, PlannedRuns

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from autoresearch.errors import HandoffError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from funnel.forecast.cloud_rows import (
     BPB_NAMES,
     LOSS_NAMES,

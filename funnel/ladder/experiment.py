@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.search.experiment import Experiment, PlannedRun
-from agent.search.scribe import timestamp
+from autoresearch.words import timestamp
 from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import Pace
 from funnel.ladder.prediction import make_prediction, read_prediction

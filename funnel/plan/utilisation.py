@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import ValidationError
 
 from autoresearch.errors import HandoffError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
 from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use, suggest
 from funnel.plan.speed.machines import Machine, machine_of

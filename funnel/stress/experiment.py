@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agent.search.experiment import Experiment, PlannedRun
-from agent.search.scribe import timestamp
-from autoresearch.words import changes_text
+from autoresearch.words import changes_text, timestamp
 from funnel.stress.long_runs import LongRunSpec, verdict_on
 from funnel.stress.plan import StressConfig, StressPlan
 from trainer.spec import difference

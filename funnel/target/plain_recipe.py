@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.errors import SpecError, TargetError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from funnel.target.architecture import TargetArchitecture
 from trainer.spec import Config, make_config
 

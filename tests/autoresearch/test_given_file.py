@@ -20,7 +20,7 @@ from autoresearch.errors import (
     SettingsError,
     TargetError,
 )
-from autoresearch.given_file import open_regular, read_given
+from autoresearch.files import open_regular, read_given
 from funnel.forecast.band import read_forecast
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
 from funnel.target.plain_recipe import recipe_config

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from agent.loggers.background import BackgroundLogger
+from agent.loggers.background import BackgroundLogger, LogTarget
 from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, TrialEnded, TrialPoint
-from agent.loggers.choice import LogTarget
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
 from trainer.spec import CurvePoint, TrialSpec

@@ -12,8 +12,7 @@ from agent.proposers.base import Proposer
 from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
-from agent.search.goal import Goal
-from agent.search.stopping import StopRequest
+from agent.search.stopping import Goal, StopRequest
 from tests.support.simulated.account import Account
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.night import no_corpus, put_together

@@ -9,8 +9,8 @@ from typing import Any
 
 from agent.search.campaign import Campaign
 from agent.search.stopping import Interrupted, StopRequest
+from agent.search.trial import Watcher
 from agent.search.trials import TrialRunner
-from agent.search.watcher import Watcher
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
 from trainer.spec import TrialFailed, TrialOk, TrialSpec

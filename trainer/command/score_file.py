@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from autoresearch.given_file import open_regular
+from autoresearch.files import open_regular
 from trainer.command.printed import number_in
 from trainer.spec import ScoreRule
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from autoresearch.errors import CorpusError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 
 Tokens = npt.NDArray[np.unsignedinteger]
 

@@ -9,8 +9,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from autoresearch.errors import EnvelopeError
-from autoresearch.files import replace_file, writing
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given, replace_file, writing
 from autoresearch.values import Finite, Frozen, NonNegative, explain
 from trainer.envelope.fit import MemoryFit, fit
 from trainer.envelope.points import EnvelopePoint, EnvelopeSettings

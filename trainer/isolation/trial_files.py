@@ -24,8 +24,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from autoresearch import errors
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.files import replace_file, sync_directory
-from autoresearch.given_file import open_regular
+from autoresearch.files import open_regular, replace_file, sync_directory
 from autoresearch.layout import (
     CURVE_FILE,
     LOG_FILE,

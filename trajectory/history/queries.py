@@ -7,7 +7,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
-from autoresearch.garbage_collection import gc_paused
+from autoresearch.closing import gc_paused
 from autoresearch.values import Frozen
 from trajectory import ranking
 from trajectory.evidence import ConfigEvidence, Evidence, Unranked

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, ValidationError
 
-from autoresearch.given_file import open_regular
+from autoresearch.files import open_regular
 from autoresearch.layout import LANES_FILE, in_flight_files
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
 from trainer.spec import AnyConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from autoresearch.given_file import open_regular
+from autoresearch.files import open_regular
 from autoresearch.layout import CURVE_FILE, RESULT_FILE, SPEC_FILE, is_trial_id, trial_number
 from autoresearch.values import Frozen
 from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec

@@ -21,8 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from autoresearch.errors import CampaignError
-from autoresearch.files import replace_file, sync_directory, writing_to
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given, replace_file, sync_directory, writing_to
 from autoresearch.layout import QUEUE_DIR, TAKEN_DIR
 from autoresearch.values import Frozen, PlainText
 from trajectory.proposals import Proposal

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch.errors import CampaignError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.layout import JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.plain_text import plain
 from autoresearch.values import Frozen, NonNegativeInt

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agent.commands.options import takes
 from agent.settings.rates import read_rates
-from agent.workbench.epochs import epochs_text
+from agent.workbench.greeting import epochs_text
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.values import Frozen, PositiveInt
 from funnel.cost.gpus import find_gpu

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from agent.commands.options import JsonAtEndOption, takes
 from agent.search.experiment import RetryFailed, fresh_seeds
-from agent.search.scribe import timestamp
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import Session, resumed
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
+from autoresearch.words import timestamp
 from funnel.ladder.candidates import candidates_of
 from funnel.ladder.experiment import Ladder
 from funnel.ladder.log import LadderLog

@@ -12,11 +12,11 @@ from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
-from agent.commands.new_file import write_new
 from agent.commands.options import takes
-from agent.commands.tables import plain_table
 from agent.menu.files import load_menu, parse_menu
+from agent.workbench.console import plain_table
 from autoresearch.errors import TargetError
+from autoresearch.files import write_new
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean, json_text

@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from agent.commands.machine.envelope_dry import DryOption, OnOption, dry_envelope
 from agent.commands.machine.envelope_needs import (
+    DryOption,
+    OnOption,
     PredictOption,
     SetOption,
+    dry_envelope,
     installed_envelope,
 )
 from agent.commands.machine.envelope_needs import predict as predict_needs

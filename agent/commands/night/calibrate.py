@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 from rich.console import Console
+from rich.text import Text
 
 from agent.commands.options import JsonAtEndOption, option_of, takes
-from agent.search.calibration.plan import check_calibratable
-from agent.search.goal import Goal
+from agent.search.calibration.experiment import Calibration
+from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan, check_calibratable
+from agent.search.confirm.texts import FreshTexts
+from agent.search.experiment import RetryFailed
+from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
-from agent.workbench.calibrating import FidelityAsked, calibrate_fidelity, report
 from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_campaign
+from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, default_campaign, latest_campaign
 from agent.workbench.session import Session
+from autoresearch.values import Frozen
+from autoresearch.words import counted
+from trajectory.calibrated import Calibrated, Correlation, ProxyMetric
+from trajectory.calibration import FEWEST, times_to_gain
+
+
+class FidelityAsked(Frozen):
+    """The options of a calibration."""
+
+    configs: int = Field(
+        40, ge=FEWEST, le=10_000, description="With --fidelity: configs to train short and long."
+    )
+    steps: int = Field(1000, ge=50, le=10**7, description="With --fidelity: steps of a long run.")
+    long_seeds: int = Field(
+        1,
+        ge=1,
+        le=MOST_LONG_SEEDS,
+        description="With --fidelity: long runs of each config; two show how noisy one is.",
+    )
+    retry_failed: RetryFailed = False
 
 
 @takes(FidelityAsked)
@@ -58,3 +84,95 @@ def calibrate(
         return
     for line in report(found):
         console.print(line, soft_wrap=True, highlight=False)
+
+
+def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
+    """Run the runs of the calibration that the journal lacks, and print the progress.
+
+    :raises Interrupted: if the user stopped it; everything finished is on disk.
+    :raises AutoresearchError: if nothing can be calibrated.
+    """
+    campaign = session.campaign
+    with session.console.status("preparing the holdout text"):
+        texts = FreshTexts.of(campaign, ())
+    means = CalibrationPlan.means(campaign.settings)
+    plan = CalibrationPlan(
+        campaign,
+        texts,
+        configs=asked.configs,
+        long_steps=asked.steps,
+        long_seeds=asked.long_seeds,
+        memory=session.memory.with_average(campaign.corpus.info.vocab_size, means).model,
+    )
+    work = experiment(session, Calibration, retry_failed=asked.retry_failed, plan=plan)
+    for line in work.announcement():
+        session.say(line)
+    return work.run()
+
+
+def report(found: Calibrated) -> Iterator[Text]:
+    """Yield the result for a terminal, the headline first."""
+    yield Text(found.headline, style="bold")
+    yield Text(
+        "rank correlations with the score of long runs on other seeds, with 95 % intervals; gain "
+        "is Spearman less the campaign's own; cost is training and scoring over its own; forgone "
+        "is what the config that a metric ranks first loses to the best in the long run, in bpb",
+        style="dim",
+    )
+    yield Text(
+        f"{'proxy metric':<36} {'cost':>5}  {'Spearman':<20} {'Kendall':>7}  {'gain':<22} "
+        f"{f'best {found.best_n}':<21} {'forgone':>7}",
+        style="bold",
+    )
+    for metric in found.proxy_metrics:
+        yield _line(metric)
+    for text in (*_left_out(found), *_length(found)):
+        yield Text(text, style="dim")
+    yield Text(_advice(found), style="green" if found.advised else "")
+
+
+def _line(metric: ProxyMetric) -> Text:
+    gain = "" if metric.gain is None else f"{metric.gain.value:+.2f} ({_span(metric.gain)})"
+    best = "" if metric.best is None else str(metric.best)
+    return Text(
+        f"{metric.name:<36} {metric.cost:>5.2f}  {metric.spearman!s:<20} "
+        f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
+    )
+
+
+def _span(interval: Correlation) -> str:
+    return f"{interval.lo:+.2f} … {interval.hi:+.2f}"
+
+
+def _left_out(found: Calibrated) -> Iterator[str]:
+    if found.nonfinite:
+        yield f"{counted(found.nonfinite, 'config')} became non-finite in a long run and ranks last"
+    if found.left_out:
+        yield (
+            f"{counted(found.left_out, 'config')} more ran out of memory or time, or crashed, and "
+            "is left out"
+        )
+    if found.long_runs:
+        yield f"one long run ranks as the mean of the others does: Spearman {found.long_runs}"
+
+
+def _length(found: Calibrated) -> Iterator[str]:
+    curve = ", ".join(f"{times:g} × {rho}" for times, rho in found.steps_curve)
+    yield f"by length of the short run, over {found.budget}: {curve}"
+    gains = times_to_gain(found.steps_curve)
+    if gains:
+        costs = ", ".join(f"{rho:.2f} at {times:.1f} ×" for rho, times in gains)
+        yield f"what each further 0.05 takes, between those: {costs}"
+
+
+def _advice(found: Calibrated) -> str:
+    advised = found.advised
+    if advised is None:
+        return (
+            "no proxy metric of equal cost ranks surely better than the campaign's own (by an "
+            f"interval that holds for all {len(found.proxy_metrics) - 1} at once)"
+        )
+    return (
+        f"ranks surely better at equal cost: {advised.name}; a new campaign may measure so "
+        "(loop --set horizon_steps=…, average=… or cooldown_steps=…)"
+    )

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from agent.commands.options import JsonAtEndOption, takes
-from agent.workbench.confirming import ConfirmAsked, report
-from agent.workbench.confirming import confirm as confirmed
+from agent.workbench.conclusion import ConfirmAsked, report
+from agent.workbench.conclusion import confirm as confirmed
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed

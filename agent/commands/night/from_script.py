@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agent.commands.new_file import write_new
 from agent.menu.files import parse_menu
 from agent.menu.scripts.by_hand import with_arguments
 from agent.menu.scripts.draft import Draft, draft_of
 from agent.menu.scripts.draft_text import text_of
 from agent.menu.scripts.reading import read_script
 from autoresearch.errors import MenuError
+from autoresearch.files import write_new
 from autoresearch.words import counted
 
 NOT_STARTED = 3

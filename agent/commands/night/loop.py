@@ -11,7 +11,7 @@ import typer
 from agent.commands.options import JsonAtEndOption, takes_some
 from agent.loggers.notices import Notifier
 from agent.search.campaign_settings import set_settings
-from agent.search.goal import Goal
+from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import SessionOptions, run_campaign
 from agent.workbench.places import CampaignOption, default_campaign

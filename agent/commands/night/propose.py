@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
-from agent.commands.tables import plain_table
+from agent.workbench.console import plain_table
 from agent.workbench.places import CampaignOption, existing_campaign
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text, counted

@@ -1,20 +1,134 @@
-"""``autoresearch status``: one line per campaign."""
+"""``autoresearch status``: one line per campaign; programs get the same numbers."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from agent.commands.night.glance import Glance, campaigns_below, glance
-from autoresearch.errors import CampaignError
-from trajectory.live.follower import Follower
+from autoresearch.errors import AutoresearchError, CampaignError
+from autoresearch.layout import JOURNAL_FILE
+from autoresearch.plain_text import plain
+from autoresearch.values import Frozen
+from autoresearch.words import counted, duration_text
+from trainer.spec import BPB, Measure
+from trajectory.live.follower import SILENT_S, Follower
+from trajectory.lock import lock_state
+from trajectory.proposals import MODEL
+
+
+class Glance(Frozen):
+    """A campaign at one moment, in few numbers."""
+
+    name: str
+    directory: str
+    state: Literal["running", "paused", "at rest", "in trouble"]
+    """``in trouble``: an error or a kill ended its last session, or it cannot be read."""
+    trouble: str | None = None
+    iterations: int = 0
+    until: int | None = None
+    """Number of iterations that the loop is to reach; None if unknown."""
+    keeps: int = 0
+    unit: str = BPB.unit
+    gain: float | None = None
+    """The best config's difference from the baseline, in scores; None before any."""
+    confirmed: bool = False
+    """Whether the gain was measured on fresh runs and held; otherwise the search claims it."""
+    iterations_per_h: float | None = None
+    model_iterations: int = 0
+    model_keeps: int = 0
+    silent_s: float = 0.0
+    """Seconds since a file of the campaign changed."""
+    ends_at: str | None = None
+    """Expected end, ISO 8601, UTC; None if it does not run or its end is unknown."""
+    measure: Measure = BPB
+
+    def __str__(self) -> str:
+        """Return ``cpu-tiny  57/100 · 5 kept · -0.4123 bpb claimed · 976/h · running``."""
+        of = "" if self.until is None else f"/{self.until}"
+        parts = [f"{self.name}  {self.iterations}{of}", f"{self.keeps} kept"]
+        if self.gain is not None:
+            word = "confirmed" if self.confirmed else "claimed"
+            gain = f"{self.gain:+.{self.measure.digits}f} {self.measure.short}"
+            parts.append(f"{gain} {word}")
+        if self.iterations_per_h is not None:
+            parts.append(f"{self.iterations_per_h:.3g}/h")
+        if self.model_iterations:
+            parts.append(f"model {counted(self.model_iterations, 'turn')}, {self.model_keeps} kept")
+        if self.ends_at is not None:
+            end = datetime.fromisoformat(self.ends_at).astimezone()
+            is_today = end.date() == datetime.now().astimezone().date()
+            parts.append(f"ends {end:%H:%M}" if is_today else f"ends {end:%a %H:%M}")
+        elif self.state == "running" and self.silent_s >= SILENT_S:
+            parts.append(f"running, silent for {duration_text(self.silent_s)}")
+        else:
+            parts.append(self.state)
+        return plain(" · ".join(parts) + (f": {self.trouble}" if self.trouble else ""))
+
+
+def campaigns_below(places: list[Path]) -> Iterator[Path]:
+    """Yield every campaign's directory in or below these folders, in order of name."""
+    for place in places:
+        for here, folders, files in os.walk(place):
+            folders.sort()
+            if JOURNAL_FILE in files:
+                folders.clear()
+                yield Path(here)
+
+
+def glance(follower: Follower) -> Glance:
+    """Read on, and return the campaign as it is now."""
+    directory, trouble = follower.directory, None
+    try:
+        follower.poll()
+        while not follower.caught_up:
+            follower.poll()
+    except AutoresearchError as error:
+        trouble = str(error)
+    trouble = trouble or follower.trouble
+    status, evidence = follower.status(), follower.evidence
+    state: Literal["running", "paused", "at rest", "in trouble"] = "at rest"
+    if trouble is not None:
+        state = "in trouble"
+    elif lock_state(directory) == "held":
+        state = "paused" if follower.paused else "running"
+    measure = follower.campaign.measured_in if follower.campaign else BPB
+    fresh = status.confirmed.headline if status.confirmed else None
+    gain = status.gain if fresh is None else fresh.delta
+    model = evidence.track_record(MODEL)
+    ends_at = None
+    if state == "running" and status.eta_s:
+        ends_at = (datetime.now(UTC) + timedelta(seconds=status.eta_s)).isoformat(
+            timespec="minutes"
+        )
+    return Glance(
+        name=directory.resolve().name,
+        directory=str(directory),
+        state=state,
+        trouble=trouble,
+        iterations=status.iterations,
+        until=status.until if state != "at rest" else None,
+        keeps=status.keeps,
+        unit=measure.unit,
+        gain=None if gain is None else measure.score(gain),
+        confirmed=status.confirmed is not None and status.confirmed.stands,
+        iterations_per_h=3600 / status.pace_s if status.pace_s else None,
+        model_iterations=model.assigned,
+        model_keeps=model.kept,
+        silent_s=status.silent_s,
+        ends_at=ends_at,
+        measure=measure,
+    )
+
 
 RUNNING, TROUBLE, AT_REST = 0, 1, 3
 WATCH_S = 2.0

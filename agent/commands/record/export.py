@@ -101,7 +101,7 @@ def _export(subject: Subject, asked: Asked, where: str) -> Exported:
 
         return export_optuna(subject, where)
     if asked.to == "mlflow":
-        from agent.exports.mlflow_export import export_mlflow  # noqa: PLC0415
+        from agent.exports.base import export_mlflow  # noqa: PLC0415
 
         return export_mlflow(subject, where)
     if asked.to == "chat-jsonl":
@@ -110,7 +110,7 @@ def _export(subject: Subject, asked: Asked, where: str) -> Exported:
         return export_chat(
             subject, Path(where), overwrite=asked.overwrite, accepted_only=asked.accepted_only
         )
-    from agent.exports.files import export_csv, export_jsonl, export_parquet  # noqa: PLC0415
+    from agent.exports.base import export_csv, export_jsonl, export_parquet  # noqa: PLC0415
 
     writers = {"csv": export_csv, "parquet": export_parquet, "jsonl": export_jsonl}
     return writers[asked.to](subject, Path(where), overwrite=asked.overwrite)

@@ -1,4 +1,4 @@
-"""``autoresearch report``: the campaign as one page and its figures."""
+"""``autoresearch report`` and ``diff``: the campaign as one page, and compared with another."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from agent.workbench.places import (
     foreign_campaign,
     latest_campaign,
 )
+from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
-from autoresearch.garbage_collection import gc_paused
 from autoresearch.layout import REPORT_DIR
 from trainer.spec import Measure
 from trajectory.report.figures.rank_fidelity import RankFidelity
@@ -149,3 +149,22 @@ def summary(found: Findings) -> dict[str, Any]:
         "importance": asdict(found.importances),
         "fidelity": fidelity.model_dump(mode="json") if fidelity else None,
     }
+
+
+def diff(
+    a: Annotated[Path, typer.Argument(help="A campaign's directory.", metavar="A")],
+    b: Annotated[Path, typer.Argument(help="Another campaign's directory.", metavar="B")],
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Compare two campaigns: protocol, settings, menu and result.
+
+    It says whether their numbers may be compared, and estimates the difference of the confirmed
+    winners.
+    """
+    found = compare_campaigns(existing_campaign(a), existing_campaign(b))
+    if as_json:
+        typer.echo(found.model_dump_json())
+        return
+    console = Console()
+    for label, text in found.facts():
+        console.print(Text.assemble((f"{label:<10}", "bold"), text), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``autoresearch sql``: query a campaign in SQL, read-only."""
+"""``autoresearch sql`` and ``reindex``: query a campaign in SQL, and rebuild its index."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from rich.markup import escape
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
-from agent.commands.tables import plain_table
+from agent.settings.environment import read_environment
+from agent.workbench.console import plain_table
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
+from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.plain_text import plain
+from autoresearch.words import counted
 from trajectory.formats.csv_file import write_csv
 from trajectory.formats.table import Column, Table
-from trajectory.history.view_definitions import VIEWS
+from trajectory.history.store import reindex as rebuild
+from trajectory.history.view_definitions import VIEWS, keep_views
 from trajectory.history.views import EXAMPLE, MOST_ROWS, Answer, Cell, open_views
 
 WIDEST = 10_000
@@ -124,3 +128,20 @@ def _shown(cell: Cell) -> str:
 def _is_hash(value: object) -> TypeGuard[str]:
     """Return whether this is a SHA-256, whose first digits are enough to tell configs apart."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def reindex(campaign: CampaignOption = None) -> None:
+    """Rebuild the history index from trajectory.jsonl.
+
+    The file gets the views of `autoresearch sql` too, for other programs that read SQLite.
+    """
+    directory = existing_campaign(campaign)
+    url = read_environment().history_url
+    history, journal = directory / HISTORY_FILE, directory / JOURNAL_FILE
+    rebuilt = rebuild(url or history, journal)
+    if url is None:
+        keep_views(history, journal)
+    typer.echo(
+        f"{counted(rebuilt.rows, 'row')} indexed: {counted(rebuilt.iterations, 'iteration')}, "
+        f"{counted(rebuilt.configs, 'config')}"
+    )

@@ -18,7 +18,7 @@ from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
 from agent.menu.scripts.unread import unread_libraries
 from autoresearch.errors import MenuError, SpecError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.words import did_you_mean
 from trainer.script.constants import assignments, constants
 from trainer.script.editing import script_tree, settings

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent.proposers.base import ProposerError
 from autoresearch.errors import SettingsError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from autoresearch.plain_text import plain
 from autoresearch.words import scalar_text
 

@@ -9,9 +9,8 @@ from statistics import fmean
 from agent.search.calibration.metrics import ConfigRuns, conclude, is_uninformative
 from agent.search.calibration.plan import CalibrationPlan, Planned
 from agent.search.experiment import Experiment, PlannedRun
-from agent.search.scribe import timestamp
 from autoresearch.errors import CampaignError
-from autoresearch.words import counted, duration_text
+from autoresearch.words import counted, duration_text, timestamp
 from trainer.spec import AnyConfig, CommandOk, TrialFailed, TrialOk
 from trajectory.calibrated import Calibrated, CalibrationRun
 from trajectory.calibration import FEWEST

@@ -10,9 +10,8 @@ from agent.search.campaign import Campaign
 from agent.search.confirm.interim import Question, earlier_analyses
 from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import Experiment, PlannedRun, fresh_seeds
-from agent.search.scribe import timestamp
 from autoresearch.errors import CampaignError
-from autoresearch.words import counted
+from autoresearch.words import counted, timestamp
 from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialSpec, difference
 from trajectory import ranking
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains

@@ -16,10 +16,8 @@ from urllib.request import urlopen
 import optuna
 import pytest
 
-from agent.exports.base import Subject
+from agent.exports.base import Subject, export_csv, export_jsonl, export_mlflow
 from agent.exports.chat import export_chat
-from agent.exports.files import export_csv, export_jsonl
-from agent.exports.mlflow_export import export_mlflow
 from agent.exports.optuna_study import export_optuna
 from agent.menu.files import load_menu
 from agent.proposers.llm.completions import Message

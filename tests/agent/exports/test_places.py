@@ -7,9 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from agent.exports.base import Exported, Subject
-from agent.exports.files import export_csv
-from agent.exports.mlflow_export import export_mlflow
+from agent.exports.base import Exported, Subject, export_csv, export_mlflow
 from agent.exports.optuna_study import export_optuna
 from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV

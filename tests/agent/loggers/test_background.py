@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.judge import Assessment
-from agent.loggers.background import BackgroundLogger
+from agent.loggers.background import BackgroundLogger, LoggingWatcher, LogTarget, log_targets
 from agent.loggers.base import RunEvent, RunLogger, TrialBegan, TrialEnded, TrialPoint
-from agent.loggers.choice import LogTarget, log_targets
-from agent.loggers.watching import LoggingWatcher
-from agent.search.watcher import Watcher
+from agent.search.trial import Watcher
 from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial

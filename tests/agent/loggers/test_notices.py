@@ -16,7 +16,7 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from agent.loggers.notices import Notifier
-from agent.search.goal import Goal
+from agent.search.stopping import Goal
 from agent.workbench.campaign_run import SessionOptions, run_campaign
 from autoresearch import files
 from autoresearch.errors import MachineryError, SettingsError

@@ -14,7 +14,7 @@ import os, sys, time
 from pathlib import Path
 import psutil
 from agent.loggers.base import CampaignFacts
-from agent.loggers.choice import LogTarget
+from agent.loggers.background import LogTarget
 from tests.support.rows import Simulator
 from trajectory.rows import IterationRow
 

@@ -16,9 +16,8 @@ from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
-from agent.search.goal import Goal
-from agent.search.iterations.asking import AskedInThread, AskedNow, Question
-from agent.search.iterations.resuming import Numbers
+from agent.search.iterations import AskedInThread, AskedNow, Numbers, Question
+from agent.search.stopping import Goal
 from tests.support.memories import MENU, fresh_memory
 from tests.support.nights import work, written
 from tests.support.openai_server import Handler, OpenAIServer, says

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.search.goal import Goal
+from agent.search.stopping import Goal
 from tests.support import nights
 from tests.support.simulated.executor import SimulatedExecutor
 from trajectory.evidence import Evidence

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.search.goal import DEFAULT_ITERATIONS, Goal, Work
+from agent.search.stopping import DEFAULT_ITERATIONS, Goal, Work
 from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial

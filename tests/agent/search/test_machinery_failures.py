@@ -9,8 +9,7 @@ import pytest
 from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
-from agent.search.goal import Goal
-from agent.search.stopping import StopRequest
+from agent.search.stopping import Goal, StopRequest
 from autoresearch.errors import MachineryError
 from tests.support import faulty_trainer
 from tests.support.corpora import write_corpus

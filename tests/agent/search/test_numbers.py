@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from agent.search.goal import Goal
+from agent.search.stopping import Goal
 from tests.support.nights import rows_of, work, written
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.search.pace import Pace
+from agent.workbench.progress import Pace
 from tests.support.configs import config
 from tests.support.rows import failed, ok, trial
 from trajectory.rows import TrialRecord

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.search.iterations.pending import PendingFiles, PendingIteration
+from agent.search.iterations import PendingFiles, PendingIteration
 from tests.support.configs import config
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
 

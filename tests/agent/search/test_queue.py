@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.search.goal import Goal
+from agent.search.stopping import Goal
 from autoresearch.errors import CampaignError
 from tests.support.nights import work
 from trajectory.proposals import Proposal

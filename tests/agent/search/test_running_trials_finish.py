@@ -12,11 +12,10 @@ from agent.judge import Assessment
 from agent.proposers.base import Memory, Offer
 from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
-from agent.search.goal import Goal
-from agent.search.iterations.pending import PendingFiles, PendingIteration
-from agent.search.stopping import Interrupted, StopRequest
+from agent.search.iterations import PendingFiles, PendingIteration
+from agent.search.stopping import Goal, Interrupted, StopRequest
+from agent.search.trial import TrialWatcher
 from agent.search.trials import TrialRunner
-from agent.search.watcher import TrialWatcher
 from autoresearch.errors import CampaignError, MachineryError
 from tests.agent.search.test_several_lanes import check_campaign_complete, cut_short, iterations
 from tests.agent.search.test_trials import short

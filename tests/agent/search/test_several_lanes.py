@@ -18,8 +18,7 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.uniform import RandomProposer
 from agent.search.campaign import Campaign
-from agent.search.goal import Goal
-from agent.search.stopping import Interrupted, StopRequest
+from agent.search.stopping import Goal, Interrupted, StopRequest
 from tests.support.nights import rows_of, work, written
 from trajectory.evidence import Evidence
 from trajectory.history.store import History

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent.search.goal import Goal
-from agent.search.iterations.iteration import Iteration
-from agent.search.iterations.scheduler import Scheduler
+from agent.search.iterations import Iteration
+from agent.search.scheduler import Scheduler
 from agent.search.scribe import Afterwards
-from agent.workbench.lanes.board import LaneBoard
+from agent.search.stopping import Goal
+from agent.workbench.lane_board import LaneBoard
 from tests.agent.search.test_several_lanes import Killed, check_campaign_complete
 from tests.support import nights
 from tests.support.nights import work, written

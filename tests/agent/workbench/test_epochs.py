@@ -9,7 +9,7 @@ import pytest
 from agent.menu.files import load_menu
 from agent.search.campaign_settings import new_settings
 from agent.settings.campaign import CampaignSettings
-from agent.workbench.epochs import Phase, epochs_of, epochs_text, phases_of, warnings
+from agent.workbench.greeting import Phase, epochs_of, epochs_text, phases_of, warnings
 from tests.support.campaigns import Toy
 from tests.support.rows import campaign_row
 from trainer.memory.estimate import parameter_count

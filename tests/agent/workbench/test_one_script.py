@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.search.stopping import StopRequest
+from agent.search.trial import TrialWatcher
 from agent.search.trials import TrialRunner
-from agent.search.watcher import TrialWatcher
 from agent.workbench.own_trainer import one_script
 from autoresearch.errors import CampaignError
 from tests.agent.search.test_trials import Instant, short

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from agent.search.goal import Goal
-from agent.workbench.display import Progress
+from agent.search.stopping import Goal
+from agent.workbench.progress import Progress
 from tests.support.configs import config
 from tests.support.rows import iteration_row
 

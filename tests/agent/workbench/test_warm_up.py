@@ -12,9 +12,8 @@ import pytest
 from agent.menu.files import load_menu
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
-from agent.search.goal import Goal
-from agent.search.stopping import StopRequest
-from agent.workbench.warm_up import warm_up
+from agent.search.stopping import Goal, StopRequest
+from agent.workbench.campaign_run import warm_up
 from autoresearch.errors import MachineryError
 from tests.support.executors import InstantExecutor
 from tests.support.nights import WORLD, work

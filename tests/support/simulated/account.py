@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.search.campaign import Campaign
-from agent.search.watcher import Watcher
+from agent.search.trial import Watcher
 from autoresearch.values import Frozen
 from tests.support.simulated.world import World
 from trainer.spec import Config, TrialFailed, gpt

@@ -21,10 +21,9 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
-from agent.search.goal import Goal
-from agent.search.iterations.asking import AskedNow
+from agent.search.iterations import AskedNow
 from agent.search.loop import Loop
-from agent.search.stopping import StopRequest
+from agent.search.stopping import Goal, StopRequest
 from agent.search.trials import TrialRunner
 from autoresearch.layout import TRIALS_DIR
 from autoresearch.values import Frozen

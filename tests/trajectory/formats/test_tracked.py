@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.search.goal import Goal
+from agent.search.stopping import Goal
 from tests.support.configs import config
 from tests.support.nights import work
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.workbench.lanes.lanes_file import LanesFileWriter, remove_lanes_file
+from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
 from tests.support.configs import config
 from tests.support.rows import trial
 from tests.support.timed import Onlooker

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from agent.search.goal import Work
+from agent.search.stopping import Work
 from agent.settings.rates import Rates
 from autoresearch.errors import JournalError
 from tests.support.configs import config

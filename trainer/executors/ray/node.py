@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from autoresearch.errors import AutoresearchError
-from autoresearch.given_file import open_regular
+from autoresearch.files import open_regular
 from autoresearch.layout import CURVE_FILE, LOG_FILE, RESULT_FILE
 from trainer.executors.base import Job, LaneLost, TrialAborted
 from trainer.executors.local import LocalExecutor

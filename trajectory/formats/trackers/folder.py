@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from autoresearch.errors import FormatError
-from autoresearch.given_file import read_given
+from autoresearch.files import read_given
 from trajectory.formats.source import MOST_BYTES, Source
 
 MOST_FILES = 200_000

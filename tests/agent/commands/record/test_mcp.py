@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import Implementation
 
-from agent.search.goal import Goal
+from agent.search.stopping import Goal
 from tests.support.campaigns import COMMAND
 from tests.support.nights import work
 

@@ -1,8 +1,10 @@
-"""Log to MLflow: one run for the campaign, with a step per iteration, and one run per trial."""
+"""Log to MLflow, TensorBoard or Weights & Biases; a resumed loop continues the same run."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from agent.loggers.base import (
@@ -13,6 +15,7 @@ from agent.loggers.base import (
     TrialPoint,
     iteration_metrics,
 )
+from autoresearch.errors import SettingsError
 from trainer.spec import TrialSpec
 from trajectory.formats.mlflow_runs import mlflow_client, translated
 from trajectory.formats.tracked import curve_metrics, metrics_of
@@ -125,3 +128,120 @@ class MlflowLogger:
         metrics = self._pending.pop(run, [])
         if metrics:
             self._client.log_batch(run, metrics=metrics)
+
+
+class TensorboardLogger:
+    """Event files in a directory; a resumed loop adds to them."""
+
+    def __init__(self, directory: Path) -> None:
+        from tensorboard.summary import Writer  # noqa: PLC0415 (an extra)
+
+        self._writer_of = Writer
+        self._directory = directory
+        self._campaign: Any = Writer(str(directory / "campaign"))
+        self._trial: Any = None
+        self._trial_id = ""
+
+    def log(self, event: RunEvent) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+        if isinstance(event, TrialPoint):
+            writer = self._writer(event.trial_id)
+            _add(writer, "trial", curve_metrics(event.point), event.point.step)
+        elif isinstance(event, TrialEnded):
+            writer = self._writer(event.trial.trial_id)
+            _add(writer, "result", metrics_of(event.trial.result), 0)
+            writer.flush()
+        elif isinstance(event, IterationRow):
+            _add(self._campaign, "iteration", iteration_metrics(event), event.iter)
+            self._campaign.flush()
+        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
+            scores = {"objective": event.trial.objective}
+            _add(self._campaign, "baseline", scores, event.trial.seed)
+
+    def close(self) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+        for writer in (self._trial, self._campaign):
+            if writer is not None:
+                writer.close()
+
+    def _writer(self, trial_id: str) -> Any:
+        """Return the running trial's writer; trials run one at a time."""
+        if trial_id != self._trial_id:
+            if self._trial is not None:
+                self._trial.close()
+            self._trial = self._writer_of(str(self._directory / "trials" / trial_id))
+            self._trial_id = trial_id
+        return self._trial
+
+
+def _add(writer: Any, prefix: str, metrics: dict[str, float], step: int) -> None:
+    for name, value in metrics.items():
+        writer.add_scalar(f"{prefix}/{name}", value, step)
+
+
+class WandbLogger:
+    """One W&B run with the campaign's id."""
+
+    def __init__(self, project: str, facts: CampaignFacts) -> None:
+        """Open the run.
+
+        :raises SettingsError: if nobody is logged in and W&B is not set to work offline.
+        """
+        import wandb  # noqa: PLC0415 (an extra, slow to load)
+
+        quiet = wandb.Settings(silent=True, console="off")
+        if wandb.setup(settings=quiet).settings.mode == "online" and not wandb.login(prompt=False):
+            raise SettingsError(
+                "Weights & Biases has no key; run wandb login first, or set WANDB_MODE=offline"
+            )
+        self._wandb: Any = wandb
+        try:
+            self._run = wandb.init(
+                project=project,
+                id=facts.id,
+                name=facts.directory.resolve().name,
+                dir=str(facts.directory),
+                config=dict(facts.config),
+                resume="allow",
+                settings=quiet,
+            )
+            self._run.define_metric("iter")
+            self._run.define_metric("iteration/*", step_metric="iter")
+            self._run.define_metric("trial/step")
+            self._run.define_metric("trial/*", step_metric="trial/step")
+        except BaseException:
+            self._end()
+            raise
+
+    def log(self, event: RunEvent) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+        if isinstance(event, TrialPoint):
+            named = {f"trial/{name}": v for name, v in curve_metrics(event.point).items()}
+            number = _number(event.trial_id)
+            self._run.log({**named, "trial/step": event.point.step, "trial/number": number})
+        elif isinstance(event, TrialEnded):
+            named = {f"result/{name}": v for name, v in metrics_of(event.trial.result).items()}
+            self._run.log({**named, "result/trial": _number(event.trial.trial_id)})
+        elif isinstance(event, IterationRow):
+            named = {f"iteration/{name}": v for name, v in iteration_metrics(event).items()}
+            self._run.log({**named, "iter": event.iter})
+        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
+            self._run.log({"baseline/objective": event.trial.objective})
+
+    def close(self) -> None:
+        """See :class:`~agent.loggers.base.RunLogger`."""
+        try:
+            self._run.finish()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Stop W&B's service process. At exit it would stop with a traceback if the service is
+        gone, and its library would end this process if the service ended badly."""
+        with suppress(Exception, SystemExit):
+            self._wandb.teardown()
+
+
+def _number(trial_id: str) -> int:
+    """Return the number in a trial's id: 12 for ``t000012``."""
+    return int(trial_id[1:])

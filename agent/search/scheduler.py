@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
-from agent.search.iterations.iteration import Iteration
+from agent.search.iterations import Iteration
 from agent.search.race import Outcome, TrialKey, Wanted
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import Trial

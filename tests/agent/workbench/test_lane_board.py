@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.workbench.lanes.board import LaneBoard
-from agent.workbench.lanes.choice import candidates
+from agent.workbench.lane_board import LaneBoard
+from agent.workbench.lane_opening import candidates
 from tests.support.configs import config
 from tests.support.rows import ok, trial
 from tests.support.trials import trial_spec
