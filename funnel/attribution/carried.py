@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from agent.menu.proxy_menu import ProxyMenu
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
-from funnel.attribution.report import worth_words
-from funnel.attribution.result import AttributionResult
+from funnel.attribution.result import AttributionResult, worth_words
 from funnel.attribution.worth import Estimate
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.carried_shape import CarriedRatio, CarriedShape, carry_shape

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.words import timestamp
-from funnel.attribution.plan import AttributionPlan
-from funnel.attribution.result import AttributionResult
+from funnel.attribution.result import AttributionPlan, AttributionResult
 from funnel.stress.long_runs import LongRunSpec
 from trajectory.rows import AttributionRow, TrialRecord
 

@@ -1,19 +1,100 @@
-"""The result of an attribution: each of the winner's changes, and what it was worth."""
+"""Plan an attribution, and read and format its result: the worth of each of the winner's changes.
+
+Its configs are the winner, the baseline, and for each change the winner without it. A change is a
+knob of the menu in which the two differ. A change that cannot be undone alone, because the rest is
+no config of the menu, is listed with the reason; its worth is then part of the remainder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.menu.files import menu_of
-from autoresearch.errors import CampaignError
+from agent.menu.proxy_menu import ProxyMenu
+from autoresearch.errors import CampaignError, SpecError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, PositiveInt, Scalar
-from funnel.attribution.plan import AttributionPlan, TakenBack
+from autoresearch.words import scalar_text
 from funnel.attribution.worth import Estimate, worths
-from trainer.spec import Config
+from trainer.spec import BPB, AnyConfig, Budget, Config, Measure
 from trajectory.journal import read_rows
 from trajectory.rows import AttributionRow, CampaignRow
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """The winner with one knob at the baseline's value."""
+
+    knob: str
+    baseline: Scalar
+    """The knob's value in the baseline, and in this config."""
+    winner: Scalar
+    config: AnyConfig | None
+    """None if the change cannot be undone alone."""
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionPlan:
+    """An attribution's configs, seeds and length."""
+
+    winner: AnyConfig
+    baseline: AnyConfig
+    changes: tuple[TakenBack, ...]
+    """Changes in the menu's order; at least one."""
+    steps: int
+    """Steps of a run, and of its whole schedule."""
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        menu: ProxyMenu,
+        winner: AnyConfig,
+        *,
+        budget: Budget,
+        steps: int,
+        seeds: Sequence[int],
+    ) -> AttributionPlan:
+        """
+        :param budget: the campaign's budget, which some constraints of the menu use.
+        :raises CampaignError: if the winner is the baseline.
+        """
+        changes = tuple(_changes(menu, winner, budget))
+        if not changes:
+            raise CampaignError(
+                "the best config is the baseline itself, so there is no change whose worth could "
+                "be measured; run autoresearch loop first"
+            )
+        return cls(winner, menu.baseline, changes, steps, tuple(seeds))
+
+    @property
+    def configs(self) -> tuple[AnyConfig, ...]:
+        """Every config to run, each once."""
+        without = (change.config for change in self.changes if change.config is not None)
+        return tuple(dict.fromkeys((self.winner, self.baseline, *without)))
+
+    def knob_of(self, config: AnyConfig) -> str | None:
+        """Return the knob that this config undoes; None for the winner and the baseline."""
+        if config in (self.winner, self.baseline):
+            return None
+        return next(change.knob for change in self.changes if change.config == config)
+
+
+def _changes(menu: ProxyMenu, winner: AnyConfig, budget: Budget) -> Iterator[TakenBack]:
+    theirs, own = menu.knob_values(menu.baseline), menu.knob_values(winner)
+    for knob, value in own.items():
+        if value == theirs[knob]:
+            continue
+        config, why_not = None, ""
+        try:
+            config = menu.apply(winner, {knob: theirs[knob]})
+            why_not = menu.why_broken(config, budget) or ""
+        except SpecError as error:
+            why_not = str(error)
+        yield TakenBack(knob, theirs[knob], value, None if why_not else config, why_not)
 
 
 class ChangeWorth(Frozen):
@@ -127,3 +208,44 @@ def read_attribution(directory: Path, winner: Config) -> AttributionResult | Non
     except CampaignError:
         return None
     return AttributionResult.of(plan, rows)
+
+
+def lines(result: AttributionResult, measure: Measure = BPB) -> Iterator[str]:
+    """Yield the table, and how to read it."""
+    yield f"gain      {estimate_text(result.gain)} against the baseline"
+    width = max(len(_change_text(change)) for change in result.changes)
+    for change in result.changes:
+        said = worth_words(change)
+        yield f"          {_change_text(change):<{width}}  {said}"
+    yield f"remainder {estimate_text(result.remainder)}: interactions, and what was not measured"
+    yield (
+        f"          {measure.unit} after {result.steps} steps, 95 % intervals over "
+        f"{len(result.seeds)} seeds that chose nothing; above zero helps"
+    )
+
+
+def worth_words(change: ChangeWorth) -> str:
+    """Return an estimate and its verdict."""
+    if change.worth is None:
+        return f"not measured: {change.why_not}"
+    if change.worth.is_exact:
+        return "0: it trains alike to the last bit"
+    verdict = (
+        "helps" if change.worth.helps else "harms" if change.worth.harms else "not told from zero"
+    )
+    return f"{estimate_text(change.worth)}: {verdict}"
+
+
+def estimate_text(estimate: Estimate | None) -> str:
+    """Format an estimate: ``+0.0123 (+0.0041 … +0.0205)``."""
+    if estimate is None:
+        return "not measured"
+    if estimate.is_exact:
+        return "0, exactly"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:+.4f} (one seed: no interval)"
+    return f"{estimate.value:+.4f} ({estimate.low:+.4f} … {estimate.high:+.4f})"
+
+
+def _change_text(change: ChangeWorth) -> str:
+    return f"{change.knob} {scalar_text(change.baseline)} → {scalar_text(change.winner)}"

@@ -14,7 +14,7 @@ from typing import Any
 from agent.settings.rates import GPUS_PER_NODE, Rates
 from funnel.cost.bill import SUPPOSED_RUN, Bill, CloudRun
 from funnel.cost.figures import Figure, Section, Unit, View, Words, ratio
-from funnel.cost.usage import SUPPOSED, Usage
+from funnel.cost.measured import SUPPOSED, Usage
 
 PUBLISHED_FINAL_HOURS = 168
 PUBLISHED_TARGET_SCALE = 60

@@ -28,8 +28,7 @@ from pydantic import Field, ValidationError
 from agent.settings.rates import GPUS_PER_NODE, Rates
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
-from funnel.cost.measured import Measured
-from funnel.cost.usage import Usage, UsageCount
+from funnel.cost.measured import Measured, Usage, UsageCount
 from trajectory.rows import Row
 from trajectory.search_bill import SearchBill
 

@@ -1,4 +1,8 @@
-"""List the GPUs that can be rented, from their data sheets."""
+"""Describe the GPUs that can be rented, their nodes and their links.
+
+Peaks are from data sheets. The reachable share of a peak is one number per generation of GPUs. No
+data sheet states it, so it is fitted to published training runs.
+"""
 
 from __future__ import annotations
 
@@ -69,3 +73,81 @@ def hourly_usd(gpu: Gpu, rates: Rates) -> float:
     """Return the price of one GPU per hour."""
     usd: float = getattr(rates, f"{gpu.name}_hourly_usd")
     return usd
+
+
+class Machine(Frozen):
+    """A GPU in its node, with the figures that a step's time depends on."""
+
+    gpu: Gpu
+    hbm_gb_s: Positive
+    """Bandwidth of its memory, in 10^9 bytes per second."""
+    fabric_gb_s: Positive
+    """One-way bandwidth of its network adapter, in 10^9 bytes per second."""
+    product_share: Positive
+    """Share of the peak that large dense products reach within a training step."""
+    fitted_to: str
+    """Runs that :attr:`product_share` was fitted to."""
+    source: str
+
+
+A100 = Gpu(
+    name="a100",
+    memory_gb=80,
+    bf16_tflops=312,
+    nvlink_gb_s=600,
+    source="NVIDIA A100 80GB Tensor Core GPU data sheet, SXM",
+)
+"""The GPU of the older published table that the arithmetic is tested against; it is not offered."""
+
+_H100_TABLE = "the weak-scaling table of Megatron-LM's README, H100"
+
+MACHINES: Mapping[str, Machine] = {
+    machine.gpu.name: machine
+    for machine in (
+        Machine(
+            gpu=A100,
+            hbm_gb_s=2039,
+            fabric_gb_s=25,
+            product_share=0.74,
+            fitted_to="table 1 of Narayanan et al. 2021 (arXiv 2104.04473)",
+            source="A100 data sheet; DGX A100: eight HDR adapters of 200 Gb/s for eight GPUs",
+        ),
+        Machine(
+            gpu=GPUS["h100"],
+            hbm_gb_s=3350,
+            fabric_gb_s=50,
+            product_share=0.55,
+            fitted_to=_H100_TABLE,
+            source="H100 data sheet; DGX H100: eight NDR adapters of 400 Gb/s for eight GPUs",
+        ),
+        Machine(
+            gpu=GPUS["h200"],
+            hbm_gb_s=4800,
+            fabric_gb_s=50,
+            product_share=0.55,
+            fitted_to=f"{_H100_TABLE}: the same chip with more memory",
+            source="H200 data sheet; DGX H200: eight NDR adapters of 400 Gb/s for eight GPUs",
+        ),
+        Machine(
+            gpu=GPUS["b200"],
+            hbm_gb_s=8000,
+            fabric_gb_s=50,
+            product_share=0.46,
+            fitted_to="one run of NVIDIA's Megatron-Bridge summary: 8 B in fp8 on eight B200",
+            source="DGX B200 data sheet, an eighth of the system; eight adapters of 400 Gb/s",
+        ),
+    )
+}
+
+
+def machine_of(gpu: Gpu) -> Machine:
+    """Return the description of this GPU.
+
+    :raises HandoffError: if its memory and links are unknown.
+    """
+    if gpu.name not in MACHINES:
+        raise HandoffError(
+            f"the memory bandwidth and links of the GPU {gpu.name} are not known, so its speed "
+            "cannot be computed; state a utilisation with --mfu"
+        )
+    return MACHINES[gpu.name].model_copy(update={"gpu": gpu})

@@ -1,21 +1,161 @@
-"""Collect measured evidence on the search's worth, beside the wrong-pick rates, which are
-assumptions."""
+"""Count the time and energy of a search, and collect measured evidence on its worth.
+
+The wrong-pick rates beside that evidence are assumptions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.settings.rates import Rates
+from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
-from autoresearch.values import Finite, Frozen, PositiveInt
-from funnel.ladder.candidates import best_finalist
+from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
 from funnel.ladder.lead import Lead
+from funnel.ladder.plan import best_finalist
 from funnel.ladder.result import LadderResult, read_ladder, read_ladder_of
+from trainer.spec import TrialOk
 from trajectory import ranking
+from trajectory.busy_time import BusyTime
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.longruns import RankingTest, ranking_test
-from trajectory.rows import FinalistsRow, StressRow
+from trajectory.rows import BaselineRow, FinalistsRow, IterationRow, Row, RowOfOneRun, StressRow
+
+WH_PER_KWH = 1000
+SECONDS_PER_HOUR = 3600
+SUPPOSED = "rates"
+_KINDS = ("baseline", "iterations", "stress")
+
+
+class Usage(Frozen):
+    """Seconds and energy of a search. Long runs (the stress test, the ladder) are counted
+    separately."""
+
+    source: str
+    """:data:`SUPPOSED`, or the campaign's directory."""
+    machine: str | None = None
+    """Name of the device that trained."""
+    iterations: NonNegativeInt
+    iterations_s: NonNegative
+    """Seconds of the iterations, from proposal to decision."""
+    iterations_kwh: NonNegative
+    baseline_s: NonNegative = 0
+    baseline_kwh: NonNegative = 0
+    stress_runs: NonNegativeInt = 0
+    stress_s: NonNegative = 0
+    stress_kwh: NonNegative = 0
+    metered_s: NonNegative = 0
+    """Seconds of all of these whose energy was measured; in the rest the machine is assumed to draw
+    SPARK_KW."""
+
+    @property
+    def iter_s(self) -> float:
+        """Mean seconds of an iteration; 0 without iterations."""
+        return self.iterations_s / self.iterations if self.iterations else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """All seconds, including the long runs'."""
+        return self.baseline_s + self.iterations_s + self.stress_s
+
+    @property
+    def kwh(self) -> float:
+        return self.baseline_kwh + self.iterations_kwh + self.stress_kwh
+
+    def lines(self) -> tuple[str, ...]:
+        """Return lines for the user on the source of these seconds and this energy."""
+        if self.source == SUPPOSED:
+            return ("source    the rates: no campaign was measured (see --campaign)",)
+        runs = (
+            f", long runs ({self.stress_runs}) {self.stress_s:,.1f} s" if self.stress_runs else ""
+        )
+        return (
+            f"source    {self.source} · {self.machine or 'unknown machine'}",
+            f"measured  {self.seconds:,.1f} s: {self.iterations} iterations "
+            f"{self.iterations_s:,.1f} s, baseline {self.baseline_s:,.1f} s{runs}",
+            f"energy    {self.kwh:.4g} kWh, of it metered {self.metered_s:,.0f} of "
+            f"{self.seconds:,.0f} s",
+        )
+
+    @classmethod
+    def supposed(cls, rates: Rates) -> Usage:
+        """Assume ``CAMPAIGN_ITERS`` iterations of ``ITER_SECONDS`` at ``SPARK_KW``."""
+        seconds = rates.campaign_iters * rates.iter_seconds
+        return cls(
+            source=SUPPOSED,
+            iterations=rates.campaign_iters,
+            iterations_s=seconds,
+            iterations_kwh=seconds / SECONDS_PER_HOUR * rates.spark_kw,
+        )
+
+
+def measured_usage(directory: Path, rates: Rates) -> Usage:
+    """Return the usage of the campaign in this directory so far, from its own rows.
+
+    :raises CampaignError: if it has no complete iteration.
+    """
+    count = UsageCount(rates.spark_kw)
+    for row in read_rows(directory / JOURNAL_FILE):
+        count.add(row)
+    if count.iterations == 0:
+        raise CampaignError(
+            f"{directory} has no finished iteration to take seconds from; resume it with: "
+            f"autoresearch loop --campaign {directory}"
+        )
+    return count.usage(str(directory))
+
+
+class UsageCount:
+    """Sums the time and energy of rows."""
+
+    def __init__(self, spark_kw: float) -> None:
+        self._spark_kw = spark_kw
+        self._busy = BusyTime()
+        self._runs = dict.fromkeys(_KINDS, 0)
+        self._seconds = dict.fromkeys(_KINDS, 0.0)
+        self._kwh = dict.fromkeys(_KINDS, 0.0)
+        self._metered_s = 0.0
+        self._machine: str | None = None
+
+    @property
+    def iterations(self) -> int:
+        return self._runs["iterations"]
+
+    def add(self, row: Row) -> None:
+        """Count a row; ignore one that took no machine time."""
+        if isinstance(row, BaselineRow):
+            result = row.trial.result if isinstance(row.trial.result, TrialOk) else None
+            self._machine = result.device if result else self._machine
+            what, energy_wh = "baseline", result.energy_wh if result else None
+        elif isinstance(row, IterationRow):
+            what, energy_wh = "iterations", row.energy_wh
+        elif isinstance(row, RowOfOneRun):
+            # All of these are runs outside the search, and are counted together.
+            what, energy_wh = "stress", row.energy_wh
+        else:
+            return
+        wall_s = self._busy.added_s(row)
+        self._runs[what] += 1
+        self._seconds[what] += wall_s
+        if energy_wh is None:
+            self._kwh[what] += wall_s / SECONDS_PER_HOUR * self._spark_kw
+        else:
+            self._kwh[what] += energy_wh / WH_PER_KWH
+            self._metered_s += wall_s
+
+    def usage(self, source: str) -> Usage:
+        """Return the sums of the rows so far."""
+        return Usage(
+            source=source,
+            machine=self._machine,
+            iterations=self.iterations,
+            stress_runs=self._runs["stress"],
+            metered_s=self._metered_s,
+            **{f"{what}_s": self._seconds[what] for what in _KINDS},
+            **{f"{what}_kwh": self._kwh[what] for what in _KINDS},
+        )
 
 
 class Concordance(Frozen):

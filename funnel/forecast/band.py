@@ -36,12 +36,11 @@ from pydantic import Field, ValidationError
 from autoresearch.errors import HandoffError
 from autoresearch.files import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
-from funnel.forecast.assumptions import NO_LADDER, SIZE_EXPONENT, assumptions
-from funnel.forecast.both_runs import BothRuns, PlannedRuns
+from funnel.forecast.both_runs import NO_LADDER, SIZE_EXPONENT, BothRuns, PlannedRuns, assumptions
 from funnel.forecast.ladder.basis import LadderBasis
 from funnel.forecast.loss_law import LawBand, LossLaw
 from funnel.forecast.power_law import Array
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 
 POINTS = 97
 MILESTONES = 9

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from funnel.forecast.band import Forecast
-from funnel.stress.pictures import DPI
-from funnel.target.sizes import size_text
+from funnel.stress.plot import DPI
+from funnel.target.shape import size_text
 from trainer.spec import CurvePoint
 
 if TYPE_CHECKING:

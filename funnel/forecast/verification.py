@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias, TypedDict
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt
 from funnel.forecast.band import Forecast, ForecastPoint
-from funnel.forecast.band_width import telling_point, tells
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.departures import (
     LASTING,
@@ -21,10 +20,11 @@ from funnel.forecast.departures import (
     earliest_departure,
     lost,
     make_windows,
+    telling_point,
+    tells,
 )
-from funnel.forecast.ladder.basis import LadderBasis
+from funnel.forecast.ladder.basis import Catch, LadderBasis
 from funnel.forecast.ladder.comparison import FEWEST_WINDOWS, LadderComparison
-from funnel.forecast.ladder.faults import Catch
 from funnel.forecast.verification_words import ladder_sentence, verdict_sentence
 
 ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
@@ -32,7 +32,7 @@ ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"
 
 ``within`` confirms the run; ``broken``: it departs from the forecast. ``too_early``: there are too
 few losses, or the log does not yet reach tokens at which the band confirms a run
-(:mod:`funnel.forecast.band_width`). ``too_wide``: the band confirms no run anywhere.
+(:mod:`funnel.forecast.departures`). ``too_wide``: the band confirms no run anywhere.
 """
 
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from funnel.forecast.band import Forecast
-from funnel.forecast.band_width import stalled_bpb, telling_point, tells
 from funnel.forecast.cloud_log import CloudLog
-from funnel.forecast.departures import LASTING, LEAST_POINTS, RISE, TOLERANCE, Departure, Window
+from funnel.forecast.departures import (
+    LASTING,
+    LEAST_POINTS,
+    RISE,
+    TOLERANCE,
+    Departure,
+    Window,
+    stalled_bpb,
+    telling_point,
+    tells,
+)
 from funnel.forecast.ladder.comparison import LadderComparison
 from funnel.forecast.ladder.words import power_lines
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 
 WIDE_BAND = 2.0
 """Ratio of the high edge to the low edge above which the sentence calls the evidence weak."""

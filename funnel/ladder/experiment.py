@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.words import timestamp
-from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import Pace
+from funnel.ladder.points import LadderLog
 from funnel.ladder.prediction import make_prediction, read_prediction
 from funnel.ladder.report import amount, plan_lines, prediction_lines, shape_text
 from funnel.ladder.result import LadderResult, ladder_result

@@ -12,8 +12,8 @@ from funnel.forecast.power_law import Array
 from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.points import LadderPoint, of_recipe
 from funnel.ladder.result import LadderResult
-from funnel.stress.pictures import save_figure
-from funnel.target.sizes import size_text
+from funnel.stress.plot import save_figure
+from funnel.target.shape import size_text
 from trajectory.ladder_plan import Recipe
 
 if TYPE_CHECKING:

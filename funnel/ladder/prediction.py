@@ -15,8 +15,7 @@ import numpy as np
 from autoresearch.errors import JournalError
 from autoresearch.values import Finite, Frozen, Positive, PositiveInt
 from funnel.forecast.scaling_law import ScalingFit
-from funnel.ladder.log import LadderLog, key_of
-from funnel.ladder.points import LadderPoint, law_of, of_recipe, points_of
+from funnel.ladder.points import LadderLog, LadderPoint, key_of, law_of, of_recipe, points_of
 from trainer.spec import gpt
 from trajectory.ladder_plan import (
     LadderPlanRow,

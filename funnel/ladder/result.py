@@ -7,15 +7,16 @@ from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegativeInt
-from funnel.forecast.assumptions import NO_LADDER
+from funnel.forecast.both_runs import NO_LADDER
 from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.lead import Lead, fit_lead
-from funnel.ladder.log import LadderLog, pending
 from funnel.ladder.points import (
+    LadderLog,
     LadderPoint,
     law_of,
     lead_points,
     of_recipe,
+    pending,
     points_of,
     tried_rates,
 )

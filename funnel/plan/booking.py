@@ -14,8 +14,8 @@ import math
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from funnel.plan.layout import OPTIMIZER_BYTES, WEIGHT_BYTES, Cluster, Layout
+from funnel.plan.operations import Terms, save_interval_h
 from funnel.plan.projection import Projection
-from funnel.plan.running.operations import Terms, save_interval_h
 from funnel.plan.utilisation import MeasuredSpeed, Utilisation
 from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import FORMULA, TrainingFlops

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoresearch.values import Frozen, NonNegative, PositiveInt
+from funnel.cost.gpus import MACHINES
 from funnel.forecast.band import Forecast
-from funnel.forecast.band_width import telling_point
+from funnel.forecast.departures import telling_point
 from funnel.plan.booking import Booking
 from funnel.plan.layout import Cluster, Layout, MemoryUse
 from funnel.plan.megatron_flags import flag_words, layout_flags
 from funnel.plan.recipe import Recipe
-from funnel.plan.speed.machines import MACHINES
-from funnel.plan.speed.step_time import FABRIC_SHARE
+from funnel.plan.step_time import FABRIC_SHARE
 from funnel.plan.utilisation import ERROR
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 
 NCCL_SHARE = 0.7
 """Share of NVLink's one-way data-sheet bandwidth that an all-reduce of gigabytes must reach."""

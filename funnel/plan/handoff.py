@@ -13,12 +13,11 @@ from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_
 from funnel.attribution.result import AttributionResult, read_attribution
 from funnel.cost.bill import Bill, CloudRun, make_bill
 from funnel.cost.gpus import hourly_usd
-from funnel.cost.measured import Measured
-from funnel.cost.usage import measured_usage
+from funnel.cost.measured import Measured, measured_usage
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.ladder.forecast import make_ladder_forecast
-from funnel.forecast.ladder.schedule_shape import schedule_of
+from funnel.forecast.ladder.rung_runs import schedule_of
 from funnel.forecast.loss_law import fit_loss_law
 from funnel.ladder.plan import RULES
 from funnel.ladder.points import of_recipe, rung_runs
@@ -28,16 +27,15 @@ from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
+from funnel.plan.operations import Terms
 from funnel.plan.phases import PhasePlan, plan_phases
 from funnel.plan.projection import LrRule
 from funnel.plan.recipe import Carrying, Recipe, carried_recipe, departures_from, make_recipes
 from funnel.plan.risks import risks
-from funnel.plan.running.operations import Terms
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
-from funnel.transfer.batch import BatchRule
-from funnel.transfer.horizon import HorizonRule
+from funnel.transfer.rates import BatchRule, HorizonRule
 from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import RateRule
 

@@ -12,8 +12,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
-from funnel.attribution.report import estimate_text
-from funnel.forecast.band_width import telling_point
+from funnel.attribution.result import estimate_text
+from funnel.forecast.departures import telling_point
 from funnel.forecast.ladder.words import power_lines
 from funnel.forecast.plot import draw_forecast
 from funnel.plan.bundle import json_bytes
@@ -25,16 +25,21 @@ from funnel.plan.checks import (
     SHORT_WARMUP,
     PreflightLimits,
 )
-from funnel.plan.code_patch import CODE_FILE, code_patch
 from funnel.plan.handoff import Handoff
-from funnel.plan.megatron_flags import CHECKED_AGAINST, MUP_SINCE, flag_words, precision_flags
+from funnel.plan.megatron_flags import (
+    ASYNC_FLAGS,
+    CHECKED_AGAINST,
+    MUP_SINCE,
+    flag_words,
+    precision_flags,
+)
+from funnel.plan.projection import CODE_FILE, code_patch
 from funnel.plan.recipe import Recipe
-from funnel.plan.running.operator_flags import ASYNC_FLAGS
-from funnel.plan.speed.step_time import FABRIC_SHARE
+from funnel.plan.step_time import FABRIC_SHARE
 from funnel.plan.utilisation import ERROR
 from funnel.stress.fidelity_words import fidelity_lines
 from funnel.stress.plot import Panel, Run, save_plot
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 from trainer.spec import difference
 
 FORECAST_FILE = "forecast.json"

@@ -16,6 +16,7 @@ from autoresearch.errors import TargetError
 from autoresearch.values import Frozen
 from funnel.plan.booking import Checkpoints, Schedule
 from funnel.plan.layout import Layout
+from funnel.plan.operations import Operations
 from funnel.plan.projection import LrRule, Projection
 from trainer.spec import Config, Fp8Recipe
 
@@ -305,4 +306,25 @@ def layout_flags(layout: Layout) -> tuple[Flag, ...]:
         sequence_parallel=layout.tensor > 1,
         micro_batch_size=layout.micro_batch,
         use_distributed_optimizer=layout.is_sharded,
+    )
+
+
+ASYNC_FLAGS = ("--async-save", "--use-persistent-ckpt-worker")
+"""Flags of an asynchronous save.
+
+Megatron-LM ignores either without the other, and both together need another package.
+"""
+
+
+def operator_flags(operations: Operations) -> tuple[Flag, ...]:
+    """Return the flags that save at SIGTERM, end hanging collectives, and omit an unused mask.
+
+    TransformerEngine's attention is causal and reads no mask (``attn_mask_type`` in
+    megatron/core/models/gpt/gpt_layer_specs.py, core_v0.19.0). The data loader would build a mask
+    of the square of each sequence's length and move it for nothing.
+    """
+    return (
+        Flag(name="--exit-signal-handler"),
+        Flag(name="--distributed-timeout-seconds-after-init", value=str(operations.timeout_s)),
+        Flag(name="--no-create-attention-mask-in-dataloader"),
     )

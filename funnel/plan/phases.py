@@ -17,13 +17,11 @@ from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
 from funnel.plan.booking import Booking, make_booking, make_schedule, plan_checkpoints
 from funnel.plan.layout import MemoryUse, layouts
-from funnel.plan.megatron_flags import Flag, FlagGroup, megatron_flags, save_flags
+from funnel.plan.megatron_flags import Flag, FlagGroup, megatron_flags, operator_flags, save_flags
+from funnel.plan.operations import plan_operations
 from funnel.plan.recipe import Recipe
-from funnel.plan.running.operations import plan_operations
-from funnel.plan.running.operator_flags import operator_flags
 from funnel.plan.utilisation import Utilisation, fastest, memory_factor, utilisation
-from funnel.target.architecture import TargetArchitecture
-from funnel.target.phases import Phase
+from funnel.target.architecture import Phase, TargetArchitecture
 from trainer.spec import Config
 
 WARMUP_STEPS = 100

@@ -28,16 +28,16 @@ from funnel.plan.megatron_flags import (
     FlagGroup,
     launch_precision,
     megatron_flags,
+    operator_flags,
     precision_flags,
     save_flags,
 )
+from funnel.plan.operations import Operations, plan_operations
 from funnel.plan.projection import Projection, project
-from funnel.plan.running.operations import Operations, plan_operations
-from funnel.plan.running.operator_flags import operator_flags
 from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
 from funnel.target.architecture import TargetArchitecture
-from funnel.transfer.batch import tokens_a_step
 from funnel.transfer.leap import NEAR
+from funnel.transfer.rates import tokens_a_step
 from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from funnel.forecast.band import Forecast
-from funnel.forecast.band_width import stalled_bpb, telling_point
-from funnel.forecast.departures import TOLERANCE
+from funnel.forecast.departures import TOLERANCE, stalled_bpb, telling_point
 from funnel.forecast.ladder.words import power_lines
 from funnel.ladder.plan import RULES
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
-from funnel.plan.code_patch import CODE_FILE
 from funnel.plan.layout import USABLE
 from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
-from funnel.plan.projection import Projection
+from funnel.plan.projection import CODE_FILE, Projection
 from funnel.plan.recipe import Recipe, batch_words, departures_from
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 from trajectory.rows import Finalist
 
 USUAL_WARMUP = 0.01

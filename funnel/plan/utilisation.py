@@ -1,6 +1,6 @@
 """Determine the share of the GPUs' peak that a layout reaches: computed, stated or measured.
 
-:mod:`funnel.plan.speed.step_time` computes it. On Megatron-LM's published tables the mean error is
+:mod:`funnel.plan.step_time` computes it. On Megatron-LM's published tables the mean error is
 3 %. The error of every row is less than 10 %, also for rows outside the fit (docs/plan.md). A
 measurement by the preflight replaces the computed value.
 """
@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from autoresearch.errors import HandoffError
 from autoresearch.files import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
+from funnel.cost.gpus import Machine, machine_of
 from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use, suggest
-from funnel.plan.speed.machines import Machine, machine_of
-from funnel.plan.speed.step_time import FABRIC_SHARE, Practice, StepTime, step_time
+from funnel.plan.step_time import FABRIC_SHARE, Practice, StepTime, step_time
 from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import TrainingFlops
 

@@ -8,7 +8,7 @@ from agent.menu.trainer_table import TrainerTable
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
-from funnel.stress.verdicts import judge_run
+from funnel.stress.detectors import judge_run
 from trainer.spec import (
     AnyConfig,
     Budget,

@@ -10,9 +10,8 @@ from rich.text import Text
 
 from agent.workbench.experiments import OUTCOME_STYLE
 from autoresearch.words import changes_text
-from funnel.stress.experiment import StressTest
+from funnel.stress.experiment import StressConfig, StressTest
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
-from funnel.stress.plan import StressConfig
 from funnel.stress.plot import Panel, Run
 from trainer.spec import Measure, difference
 from trajectory import ranking

@@ -22,7 +22,7 @@ from typing import Any
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
-from funnel.target.architecture import TargetArchitecture
+from funnel.target.architecture import TargetArchitecture, phases_problem
 from funnel.target.equal_size import (
     RATIO_TOLERANCE,
     EqualSize,
@@ -30,7 +30,6 @@ from funnel.target.equal_size import (
     matrices,
     unequal_sizes,
 )
-from funnel.target.phases import phases_problem
 from funnel.target.ratios import RATIOS, RatioName
 from trainer.machine.flops import DecoderShape
 from trainer.spec import Config

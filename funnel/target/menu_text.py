@@ -1,4 +1,4 @@
-"""Write a proxy family as the text of a menu.
+"""Write a proxy family as the text of a menu, and check how far any menu keeps a target's shape.
 
 The width is a knob and formulas tie the rest of the shape to it, so every proposal keeps the shape.
 The hyperparameter knobs, their domains and the campaign's settings are those of the shipped menu of
@@ -10,17 +10,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from random import Random
 
 from agent.menu.constraints import Constraint
 from agent.menu.files import ProxyMenu, load_menu
 from agent.menu.knob import Knob
 from autoresearch.domains.choices import Ladder
+from autoresearch.errors import SpecError
 from autoresearch.options import toml_values
 from autoresearch.values import Scalar
-from funnel.target.proxy_family import Proxy, ProxyFamily, Scale
-from funnel.target.sizes import size_text
-from trainer.spec import Config
+from funnel.target.architecture import TargetArchitecture
+from funnel.target.proxies import Proxy, ProxyFamily, Scale
+from funnel.target.shape import Shape, size_text
+from trainer.spec import Config, gpt
 
 SHAPE_FIELDS = frozenset(
     "n_layer n_head n_kv_head d_model d_ff activation norm positions tie_embeddings".split()
@@ -208,3 +212,48 @@ def constraint_lines(constraint: Constraint) -> list[str]:
 def text_lines(text: str) -> str:
     """Return a multi-line TOML string; the text must not need escapes."""
     return f'"""\n{text}"""'
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCheck:
+    """Differences between a menu's shapes and the target's."""
+
+    at_defaults: tuple[str, ...]
+    """Differences between the shape of the menu's baseline and the target's, in words."""
+    departing_share: float
+    """Share of trainable random configs whose shape differs from the target's."""
+
+    @classmethod
+    def of(cls, menu: ProxyMenu, target: TargetArchitecture, *, draws: int = 500) -> ShapeCheck:
+        """Check the menu's baseline and random configs, which are the same on every call.
+
+        :param draws: number of random configs.
+        """
+        wanted = Shape.of(target)
+        rng = Random(0)
+        departing = trainable = 0
+        for _ in range(draws):
+            changes = {name: domain.draw(rng) for name, domain in menu.domains.items()}
+            try:
+                config = gpt(menu.apply(menu.baseline, changes))
+            except SpecError:
+                continue
+            trainable += 1
+            departing += any(Shape.of(config).departures(wanted))
+        return cls(
+            at_defaults=tuple(Shape.of(gpt(menu.baseline)).departures(wanted)),
+            departing_share=departing / trainable if trainable else 1.0,
+        )
+
+    def warnings(self, name: str) -> list[str]:
+        """Return one sentence per difference of the baseline, and one about random configs.
+
+        :param name: the target's name.
+        """
+        said = [f"the defaults leave the shape of {name}: {clause}" for clause in self.at_defaults]
+        if self.departing_share:
+            said.append(
+                f"{self.departing_share:.1%} of random configs leave the shape of {name}; see: "
+                f"autoresearch menu from-target {name} --keep-shape"
+            )
+        return said

@@ -1,6 +1,6 @@
 """Find proxies of one size and many shapes: which values of each ratio a search may try.
 
-The baseline is the proxy that keeps the target's shape (:mod:`funnel.target.proxy_search`), and all
+The baseline is the proxy that keeps the target's shape (:mod:`funnel.target.proxies`), and all
 other shapes have its size. Layers, heads and widths are whole numbers, which limits the possible
 ratios. A width is allowed if some whole number of layers leaves the feed-forward block its ratio
 within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`. Whole numbers must be able to distinguish
@@ -17,7 +17,7 @@ from typing import Self
 from autoresearch.errors import TargetError
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.equal_size import RATIO_TOLERANCE, Equal, EqualSize
-from funnel.target.proxy_family import Proxy, ProxyFamily
+from funnel.target.proxies import Proxy, ProxyFamily
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import ParameterCount
 

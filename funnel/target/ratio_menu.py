@@ -31,7 +31,7 @@ from funnel.target.menu_text import (
 )
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratios import RATIOS, RatioName
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 from trainer.spec import gpt
 
 KINDS: Mapping[RatioName, tuple[Scalar, ...]] = {

@@ -3,17 +3,49 @@
 A proxy must share them with its target. They are the width of a head, the heads of queries per head
 of keys and values, and the kinds of the architecture's parts. The ratios of the feed-forward
 block's width and of the depth to the model's width belong to them too.
+
+This module also parses and formats counts of parameters and tokens such as ``200M`` or ``1.24B``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from autoresearch.errors import AutoresearchError
 from autoresearch.words import scalar_text
 from trainer.machine.flops import DecoderShape, block_gains, block_weights
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMBT]?)", re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """Return the positive whole number that a text such as ``200M`` or ``1.5B`` denotes.
+
+    :raises AutoresearchError: if the text is not such a size.
+    """
+    match = _SIZE.fullmatch(text.strip().upper().replace(",", "").replace("_", ""))
+    size = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if size < 1:
+        raise AutoresearchError(
+            f"a size of {text[:40]!r} cannot be read; write it like 200M, 1.5B or 200000000"
+        )
+    return size
+
+
+def size_text(count: int) -> str:
+    """Return a count with three significant digits and a unit, such as ``212M``."""
+    digits, exponent = f"{count:.2e}".split("e")
+    unit, power = max(
+        ((unit, power) for unit, power in _UNITS.items() if power <= 10 ** int(exponent)),
+        key=lambda pair: pair[1],
+    )
+    return f"{float(digits) * 10 ** int(exponent) / power:.15g}{unit}"
+
 
 DEPTH_TOLERANCE = 0.10
 """Largest relative difference of n_layer / d_model from the target's, since layers are whole."""

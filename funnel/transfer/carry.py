@@ -19,17 +19,17 @@ from typing import Any
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, Scalar
 from funnel.target.shape import Architecture
-from funnel.transfer.batch import BATCH_RULES, tokens_a_step
-from funnel.transfer.depth import DEPTH_RULES
-from funnel.transfer.horizon import HORIZON_RULES
-from funnel.transfer.leap import Leap
-from funnel.transfer.reasons import beyond_range, reasons
-from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
-from funnel.transfer.step_law import step_law_lr
+from funnel.transfer.leap import Leap, beyond_range, reasons
+from funnel.transfer.rates import (
+    BATCH_RULES,
+    DEPTH_RULES,
+    HORIZON_RULES,
+    WIDTH_RULES,
+    step_law_lr,
+    tokens_a_step,
+)
+from funnel.transfer.rules import DECAY_RULES, DEFAULT_RULES, WARMUP_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport, Verdict
-from funnel.transfer.warmup import WARMUP_RULES
-from funnel.transfer.weight_decay import DECAY_RULES
-from funnel.transfer.width import WIDTH_RULES
 from trainer.code import SLOTS
 from trainer.spec import Config
 

@@ -15,10 +15,19 @@ from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Frozen, Positive, PositiveInt
-from funnel.transfer.batch import batch_factor
-from funnel.transfer.depth import DEPTH_RULES, DepthRule, depth_factor
-from funnel.transfer.horizon import HORIZON_RULES, HorizonRule, horizon_factor
-from funnel.transfer.width import COVER_DEPTH, WIDTH_RULES, WidthRule, width_factor
+from funnel.transfer.rates import (
+    COVER_DEPTH,
+    DEPTH_RULES,
+    HORIZON_RULES,
+    WIDTH_RULES,
+    DepthRule,
+    HorizonRule,
+    WidthRule,
+    batch_factor,
+    depth_factor,
+    horizon_factor,
+    width_factor,
+)
 
 DECISIVE = 4.0
 FITS = 3.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from funnel.stress.verdicts import judge_run
+from funnel.stress.detectors import judge_run
 from tests.support.rows import ok
 from trainer.spec import CurvePoint, TrialFailed, TrialOk
 from trajectory.rows import StressVerdict

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from funnel.forecast.scaling_law import ScalingLaw
-from funnel.ladder.candidates import Candidates
-from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import Pace
-from funnel.ladder.plan import Planner
+from funnel.ladder.plan import Candidates, Planner
+from funnel.ladder.points import LadderLog
 from funnel.ladder.shapes import training_flops
 from tests.support.configs import config
 from trainer.spec import TrialOk

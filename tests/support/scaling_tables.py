@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from funnel.cost.gpus import MACHINES, Machine
 from funnel.plan.layout import Cluster, Layout, memory_use
-from funnel.plan.speed.machines import MACHINES, Machine
-from funnel.plan.speed.step_time import Practice, StepTime, step_time
+from funnel.plan.step_time import Practice, StepTime, step_time
 from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.shape import ParameterCount
 from trainer.machine.flops import TrainingFlops

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.ladder.rung_runs import RungRun
-from funnel.forecast.ladder.schedule_shape import GRID, ScheduleShape
+from funnel.forecast.ladder.rung_runs import GRID, RungRun, ScheduleShape
 from trainer.spec import CurvePoint
 
 Array = NDArray[np.float64]

@@ -18,8 +18,7 @@ from agent.workbench.session import resumed
 from autoresearch.errors import CampaignError
 from autoresearch.values import Frozen, PositiveInt
 from funnel.attribution.experiment import Attribution
-from funnel.attribution.plan import AttributionPlan
-from funnel.attribution.report import lines
+from funnel.attribution.result import AttributionPlan, lines
 from trainer.spec import AnyConfig
 from trajectory import ranking
 from trajectory.rows import FinalistsRow

@@ -22,11 +22,16 @@ from funnel.cost.argument import argument_view
 from funnel.cost.bill import CloudRun, make_bill, planned_run
 from funnel.cost.figures import View
 from funnel.cost.gpus import find_gpu
-from funnel.cost.measured import measured_of
+from funnel.cost.measured import Usage, measured_of, measured_usage
 from funnel.cost.ownership import cluster_view, month_view
-from funnel.cost.speed import PUBLISHED_SPEED, measured_speed
-from funnel.cost.timeline import Phase, Timeline, TrainedModel, plan_timeline
-from funnel.cost.usage import Usage, measured_usage
+from funnel.cost.timeline import (
+    PUBLISHED_SPEED,
+    Phase,
+    Timeline,
+    TrainedModel,
+    measured_speed,
+    plan_timeline,
+)
 from funnel.plan.handoff_files import PLAN_FILE
 from funnel.target.architecture import load_target
 

@@ -23,10 +23,10 @@ from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files, plan_json
 from funnel.plan.layout import Cluster
-from funnel.plan.running.operations import USUAL_PREEMPTIONS, Terms
+from funnel.plan.operations import USUAL_PREEMPTIONS, Terms
 from funnel.plan.utilisation import read_measured
 from funnel.target.architecture import load_target
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 
 
 class Asked(Frozen):

@@ -15,12 +15,11 @@ from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import Session, resumed
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import timestamp
-from funnel.ladder.candidates import candidates_of
 from funnel.ladder.experiment import Ladder
-from funnel.ladder.log import LadderLog
 from funnel.ladder.pace import measured_pace
-from funnel.ladder.plan import Planner
+from funnel.ladder.plan import Planner, candidates_of
 from funnel.ladder.plot import save_ladder_plot
+from funnel.ladder.points import LadderLog
 from funnel.ladder.report import lines, result_json
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow

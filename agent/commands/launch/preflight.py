@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from autoresearch.errors import MachineryError, SettingsError
-from funnel.hosts.preflight import HostsCame, hosts_preflight
 from funnel.plan.preflight import (
     NORM_TOLERANCE,
     TOLERANCE,
     TOY_VOCAB,
+    HostsCame,
     Sameness,
+    hosts_preflight,
     layouts_for,
     toy_config,
 )

@@ -17,8 +17,7 @@ from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
-from funnel.stress.experiment import StressTest
-from funnel.stress.plan import StressPlan
+from funnel.stress.experiment import StressPlan, StressTest
 from funnel.stress.plot import save_plot
 from funnel.stress.report import StressReport
 from trajectory import ranking

@@ -23,12 +23,11 @@ from autoresearch.words import did_you_mean, json_text
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from funnel.target.equal_size import Equal
 from funnel.target.menu_text import longest_seq_len, menu_text
-from funnel.target.proxy_family import CPU, GPU, ProxyFamily
-from funnel.target.proxy_search import find_proxies
+from funnel.target.proxies import CPU, GPU, ProxyFamily, find_proxies
 from funnel.target.ratio_family import RatioFamily, find_ratio_family
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS, RatioName
-from funnel.target.sizes import parse_size, size_text
+from funnel.target.shape import parse_size, size_text
 from trainer.spec import gpt
 
 TargetArgument = Annotated[

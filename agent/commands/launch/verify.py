@@ -17,7 +17,7 @@ from funnel.forecast.cloud_log import TokenCount, read_cloud_log
 from funnel.forecast.verification import ForecastVerdict, Verification
 from funnel.forecast.verification import verify as compare
 from funnel.plan.handoff_files import FORECAST_FILE
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 
 CANNOT_TELL = 3
 """Exit code for a run that is neither within the forecast nor broken."""

@@ -25,14 +25,12 @@ import numpy as np
 from autoresearch.errors import HandoffError
 from funnel.forecast.band import Forecast, ForecastPoint
 from funnel.forecast.both_runs import BothRuns, PlannedRuns
-from funnel.forecast.ladder.basis import LadderBasis
+from funnel.forecast.ladder.basis import LadderBasis, catches, is_usable, listed_faults
+from funnel.forecast.ladder.comparison import planned
 from funnel.forecast.ladder.curve_shape import CurveShape, fit_curve_shape
-from funnel.forecast.ladder.faults import catches, is_usable, listed_faults
-from funnel.forecast.ladder.rung_runs import BinnedCurve, RungRun, first_share
-from funnel.forecast.ladder.schedule_shape import ScheduleShape
+from funnel.forecast.ladder.rung_runs import BinnedCurve, RungRun, ScheduleShape, first_share
 from funnel.forecast.ladder.sound_runs import LEAST_WIGGLE, SoundRuns, noise_of, principal_modes
 from funnel.forecast.ladder.watch import Analyses, Watch
-from funnel.forecast.ladder.windows import planned
 from funnel.forecast.ladder.words import assumptions_of, narrowing
 from funnel.forecast.power_law import Array
 from funnel.forecast.scaling_fit import fit_scaling_law

@@ -1,18 +1,124 @@
-"""Describe a ladder's runs for a forecast: size, schedule, and the loss curve in bins."""
+"""Describe a ladder's runs for a forecast: size, schedule, and the loss curve in bins.
+
+The multi-power law (Luo et al. 2025, arXiv 2503.12811, equations 1 and 2) and the law of Tissue et
+al. (2024, arXiv 2408.11029) agree on two points. Progress depends on the sum of learning rates, and
+each decrease of the rate lowers the loss further, though not at once. They differ in how this gain
+settles: by a power of the sum of subsequent rates, ``1 - (x + 1)^-beta``, or exponentially in
+steps, as with momentum. This module implements both. The rate is in units of its peak and the run
+in units of its length, so runs of any size and length are comparable.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoresearch.errors import HandoffError
-from funnel.forecast.ladder.schedule_shape import ScheduleShape
+from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
 from funnel.forecast.power_law import Array
-from trainer.spec import CurvePoint
+from trainer.spec import Config, CurvePoint
+
+SETTLING_EXPONENT = 0.59
+"""``beta`` of Luo et al.: 0.583, 0.598 and 0.594 for Llama-2 models of 25, 100 and 400 M."""
+SETTLING_RATE_EXPONENT = 0.64
+"""``gamma`` of Luo et al.: 0.641, 0.655 and 0.635 for the same models."""
+GRID = 256
+"""Number of equal parts into which a run is divided."""
+
+
+class ScheduleShape(Frozen):
+    """A learning rate schedule, relative to its peak."""
+
+    steps: PositiveInt
+    warmup_steps: NonNegativeInt
+    kind: Literal["cosine", "linear", "wsd"] = "cosine"
+    decay_share: NonNegative = 0.2
+    """Share of the steps, at the end, in which the rate of ``wsd`` falls."""
+    lr_min_ratio: NonNegative = 0.0
+
+    def rates(self) -> Array:
+        """Return the rates at the GRID + 1 boundaries of the parts, in units of the peak."""
+        done = np.linspace(0.0, 1.0, GRID + 1)
+        warmup = self.warmup_steps / self.steps
+        after = np.clip((done - warmup) / max(1 - warmup, 1e-9), 0.0, 1.0)
+        if self.kind == "cosine":
+            fall = 0.5 * (1 + np.cos(math.pi * after))
+        elif self.kind == "linear":
+            fall = 1 - after
+        else:
+            fall = np.clip((1 - done) / max(self.decay_share, 1e-9), 0.0, 1.0)
+        rates: Array = self.lr_min_ratio + (1 - self.lr_min_ratio) * fall
+        if warmup > 0:
+            rates = np.where(done < warmup, done / warmup, rates)
+        return rates
+
+    def sums(self) -> Array:
+        """Return the sum of rates up to each boundary, in units of a whole run at the peak."""
+        rates = self.rates()
+        steps = (rates[1:] + rates[:-1]) / 2 / GRID
+        return np.concatenate([[0.0], np.cumsum(steps)])
+
+    def progress(self) -> Array:
+        """Return the sum of rates up to each boundary, relative to the whole run's."""
+        sums = self.sums()
+        progress: Array = sums / sums[-1]
+        return progress
+
+    def annealed(self, speed: float, *, by_sums: bool = True) -> Array:
+        """Return the gain from decreases of the rate up to each boundary.
+
+        A decrease from the peak to zero has a gain of 1 once settled.
+
+        :param speed: how fast a gain settles. It multiplies sums of rates, in units of a whole run
+            at the peak, or steps, in units of the run.
+        :param by_sums: settle by a power of sums of rates (Luo et al.); else exponentially in
+            steps.
+        """
+        return _annealed(self, speed, by_sums)
+
+    def at(self, share: Array, of_grid: Array) -> Array:
+        """Interpolate one of the above at these shares of the run.
+
+        :param of_grid: values at the GRID + 1 boundaries.
+        """
+        return np.interp(share, np.linspace(0.0, 1.0, GRID + 1), of_grid)
+
+
+@lru_cache(maxsize=1024)
+def _annealed(schedule: ScheduleShape, speed: float, by_sums: bool) -> Array:
+    rates, sums = schedule.rates(), schedule.sums()
+    done = np.linspace(0.0, 1.0, GRID + 1)
+    fall_K = np.maximum(rates[:-1] - rates[1:], 0.0)
+    fall_K[done[1:] * schedule.steps <= schedule.warmup_steps] = 0.0
+    if by_sums:
+        rate_K = np.maximum(rates[1:], 1e-3)
+        since_XK = np.maximum(sums[:, None] - sums[None, 1:], 0.0)
+        # Computing the power by logarithms is many times faster.
+        left_XK = np.log1p(speed * since_XK * rate_K**-SETTLING_RATE_EXPONENT)
+        left_XK *= SETTLING_EXPONENT
+    else:
+        left_XK = speed * np.maximum(done[:, None] - done[None, 1:], 0.0)
+    gained: Array = -np.expm1(-left_XK) @ fall_K
+    gained.setflags(write=False)
+    return gained
+
+
+def schedule_of(config: Config, steps: int, warmup_steps: int) -> ScheduleShape:
+    """Return the config's schedule over this many steps."""
+    return ScheduleShape(
+        steps=steps,
+        warmup_steps=min(warmup_steps, steps),
+        kind=config.schedule,
+        decay_share=config.decay_share,
+        lr_min_ratio=config.lr_min_ratio,
+    )
+
 
 FIRST_SHARE = 0.02
 """Share of a run before which the loss falls steeply and follows no known form."""

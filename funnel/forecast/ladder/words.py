@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from funnel.forecast.both_runs import BothRuns, PlannedRuns
-from funnel.forecast.ladder.basis import LadderBasis
-from funnel.forecast.ladder.faults import POWER, Catch
+from funnel.forecast.ladder.basis import POWER, Catch, LadderBasis
 from funnel.forecast.ladder.rung_runs import RungRun
 from funnel.forecast.scaling_fit import fit_with_more
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 
 MOST_RUNGS = 3
 """Largest number of additional rungs whose effect is estimated."""

@@ -18,11 +18,9 @@ from agent.search.trials import TrialRunner
 from agent.workbench.experiments import ExperimentDisplay
 from autoresearch.errors import CampaignError
 from funnel.attribution.experiment import Attribution
-from funnel.attribution.plan import AttributionPlan
-from funnel.attribution.result import AttributionResult
+from funnel.attribution.result import AttributionPlan, AttributionResult
 from funnel.stress import long_runs
-from funnel.stress.experiment import StressTest
-from funnel.stress.plan import StressConfig, StressPlan
+from funnel.stress.experiment import StressConfig, StressPlan, StressTest
 from tests.agent.search.test_calibration import campaign
 from tests.support.memories import MENU
 from tests.support.rows import trial as trial_record

@@ -14,9 +14,7 @@ from agent.menu.files import load_menu
 from autoresearch.errors import CampaignError
 from autoresearch.values import Scalar
 from funnel.attribution.carried import carried_changes, shape_of_winner
-from funnel.attribution.plan import AttributionPlan
-from funnel.attribution.report import lines
-from funnel.attribution.result import read_attribution
+from funnel.attribution.result import AttributionPlan, lines, read_attribution
 from funnel.target.architecture import load_target
 from tests.support.attributions import simulated
 from tests.support.campaigns import COMMAND

@@ -10,7 +10,7 @@ from autoresearch.errors import CampaignError
 from funnel.cost.argument import argument_view
 from funnel.cost.bill import make_bill
 from funnel.cost.figures import View, rounded_usd, usd_text
-from funnel.cost.usage import Usage, measured_usage
+from funnel.cost.measured import Usage, measured_usage
 from tests.support.configs import config
 from tests.support.rows import (
     at,

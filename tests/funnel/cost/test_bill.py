@@ -12,8 +12,7 @@ import pytest
 from agent.settings.rates import Rates
 from autoresearch.errors import HandoffError, SettingsError
 from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
-from funnel.cost.measured import Concordance, Measured, lead_sentence
-from funnel.cost.usage import Usage
+from funnel.cost.measured import Concordance, Measured, Usage, lead_sentence
 from tests.support.campaigns import installed
 
 ODD = {

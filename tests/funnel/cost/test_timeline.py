@@ -5,8 +5,16 @@ import pytest
 from agent.settings.rates import Rates
 from autoresearch.errors import CampaignError, SettingsError
 from funnel.cost.gpus import GPUS
-from funnel.cost.speed import PUBLISHED_SPEED, UnitSpeed, measured_speed
-from funnel.cost.timeline import Phase, PhasePlan, TrainedModel, fewest_devices, plan_timeline
+from funnel.cost.timeline import (
+    PUBLISHED_SPEED,
+    Phase,
+    PhasePlan,
+    TrainedModel,
+    UnitSpeed,
+    fewest_devices,
+    measured_speed,
+    plan_timeline,
+)
 from funnel.plan.booking import make_booking
 from funnel.plan.layout import Cluster
 from funnel.target.architecture import load_target

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from funnel.forecast.band import Forecast
-from funnel.forecast.band_width import telling_point
 from funnel.forecast.cloud_log import CloudLog
+from funnel.forecast.departures import telling_point
 from funnel.forecast.ladder.forecast import make_ladder_forecast
-from funnel.forecast.ladder.schedule_shape import ScheduleShape
+from funnel.forecast.ladder.rung_runs import ScheduleShape
 from funnel.forecast.ladder.words import power_lines
 from funnel.forecast.verification import verify
 from tests.support.verify_worlds import World

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import HandoffError
 from funnel.forecast.band import Forecast, make_forecast
-from funnel.forecast.band_width import telling_point
 from funnel.forecast.both_runs import Text
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.departures import LASTING, TOLERANCE
+from funnel.forecast.departures import LASTING, TOLERANCE, telling_point
 from funnel.forecast.loss_law import fit_loss_law
 from funnel.forecast.verification import verify
 from tests.funnel.forecast.test_band import BAND, OF, both

@@ -11,7 +11,7 @@ import pytest
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
 from funnel.ladder.experiment import Ladder
-from funnel.ladder.log import LadderLog
+from funnel.ladder.points import LadderLog
 from funnel.ladder.result import LadderResult
 from funnel.stress import long_runs
 from tests.agent.search.test_calibration import campaign

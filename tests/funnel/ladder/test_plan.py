@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoresearch.errors import CampaignError
-from funnel.ladder.candidates import Candidates
-from funnel.ladder.plan import EPOCHS, SPAN, Planner
+from funnel.ladder.plan import EPOCHS, SPAN, Candidates, Planner
 from funnel.ladder.shapes import EVEN, own_params
 from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow

@@ -9,8 +9,8 @@ import pytest
 
 from autoresearch.errors import JournalError
 from funnel.cost.measured import measured_of
-from funnel.ladder.log import LadderLog, pending
 from funnel.ladder.plot import save_ladder_plot
+from funnel.ladder.points import LadderLog, pending
 from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
 from funnel.ladder.result import LadderResult, ladder_result, read_ladder, read_ladder_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from funnel.plan.code_patch import code_patch
+from funnel.plan.projection import code_patch
 from tests.support.configs import config
 
 

@@ -20,7 +20,7 @@ from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster
-from funnel.plan.running.operations import Terms
+from funnel.plan.operations import Terms
 from funnel.plan.utilisation import read_measured
 from funnel.target.architecture import load_target
 from funnel.target.plain_recipe import recipe_config

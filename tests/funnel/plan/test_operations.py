@@ -4,7 +4,7 @@ import pytest
 
 from funnel.cost.gpus import GPUS
 from funnel.plan.layout import Cluster
-from funnel.plan.running.operations import (
+from funnel.plan.operations import (
     Terms,
     interruptions_per_day,
     plan_operations,

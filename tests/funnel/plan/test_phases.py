@@ -21,8 +21,7 @@ from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster, memory_use
 from funnel.plan.phases import plan_phases
 from funnel.plan.recipe import Recipe
-from funnel.target.architecture import TargetArchitecture, load_target, parse_target
-from funnel.target.phases import Phase
+from funnel.target.architecture import Phase, TargetArchitecture, load_target, parse_target
 from tests.funnel.plan.test_handoff_files import Node
 from tests.funnel.plan.test_megatron_flags import known_options, options
 

@@ -11,7 +11,7 @@ import pytest
 from agent.commands.launch.handoff import epochs_of
 from agent.settings.rates import Rates
 from funnel.cost.gpus import GPUS
-from funnel.forecast.band_width import telling_point
+from funnel.forecast.departures import telling_point
 from funnel.forecast.ladder.words import assumptions_of
 from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
@@ -23,7 +23,7 @@ from funnel.plan.layout import Cluster
 from funnel.plan.recipe import departures_from
 from funnel.plan.risks import risks
 from funnel.target.architecture import load_target
-from funnel.target.sizes import size_text
+from funnel.target.shape import size_text
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
 from tests.support.ladder_worlds import Trainer, World
 from tests.support.ladder_worlds import plan as ladder_plan

@@ -12,8 +12,7 @@ from funnel.plan.case import read_case
 from funnel.plan.layout import Cluster
 from funnel.plan.recipe import Carrying, Recipe, batch_words, make_recipes
 from funnel.target.architecture import load_target
-from funnel.transfer.rules import RuleChoice
-from funnel.transfer.weight_decay import timescale
+from funnel.transfer.rules import RuleChoice, timescale
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ from statistics import fmean
 import pytest
 
 from autoresearch.errors import HandoffError
-from funnel.cost.gpus import GPUS, Gpu
+from funnel.cost.gpus import GPUS, MACHINES, Gpu
 from funnel.plan.layout import Cluster, Layout, layouts
-from funnel.plan.speed.machines import MACHINES
-from funnel.plan.speed.step_time import Practice, step_time
+from funnel.plan.step_time import Practice, step_time
 from funnel.plan.utilisation import ERROR, MeasuredSpeed, fastest, read_measured, utilisation
 from funnel.target.architecture import load_target
 from tests.support.scaling_tables import a100_rows, h100_rows, held_out

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from autoresearch.errors import CampaignError
-from funnel.stress.plan import StressPlan
+from funnel.stress.experiment import StressPlan
 from tests.support.rows import Simulator
 from trajectory import ranking
 from trajectory.evidence import Evidence

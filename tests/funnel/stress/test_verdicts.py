@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from funnel.stress.verdicts import judge_run
+from funnel.stress.detectors import judge_run
 from trainer.spec import CommandOk, CurvePoint
 
 

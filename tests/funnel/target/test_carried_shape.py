@@ -12,12 +12,10 @@ from agent.menu.files import load_menu, parse_menu
 from agent.menu.proxy_menu import ProxyMenu
 from autoresearch.errors import SpecError, TargetError
 from autoresearch.values import Scalar
-from funnel.target.architecture import TargetArchitecture, load_target
+from funnel.target.architecture import Phase, TargetArchitecture, load_target
 from funnel.target.carried_shape import ASPECT_LIMIT, CarriedShape, carry_shape
 from funnel.target.menu_text import longest_seq_len
-from funnel.target.phases import Phase
-from funnel.target.proxy_family import CPU, GPU, Scale
-from funnel.target.proxy_search import find_proxies
+from funnel.target.proxies import CPU, GPU, Scale, find_proxies
 from funnel.target.ratio_family import find_ratio_family
 from funnel.target.ratio_menu import ratio_menu_text
 from trainer.spec import Config

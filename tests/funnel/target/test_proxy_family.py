@@ -20,8 +20,7 @@ from funnel.target.architecture import (
     shipped_targets,
 )
 from funnel.target.menu_text import longest_seq_len, menu_text
-from funnel.target.proxy_family import CPU, GPU, ProxyFamily, Scale
-from funnel.target.proxy_search import find_proxies
+from funnel.target.proxies import CPU, GPU, ProxyFamily, Scale, find_proxies
 from funnel.target.shape import ParameterCount, Shape
 from tests.support.places import ROOT
 

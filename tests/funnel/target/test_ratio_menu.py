@@ -18,8 +18,7 @@ from autoresearch.errors import SpecError, TargetError
 from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.equal_size import RATIO_TOLERANCE, Equal
 from funnel.target.menu_text import longest_seq_len
-from funnel.target.proxy_family import CPU, GPU, Scale
-from funnel.target.proxy_search import find_proxies
+from funnel.target.proxies import CPU, GPU, Scale, find_proxies
 from funnel.target.ratio_family import RatioFamily, find_ratio_family
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoresearch.errors import AutoresearchError
-from funnel.target.sizes import parse_size, size_text
+from funnel.target.shape import parse_size, size_text
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,10 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import TargetError
 from funnel.target.architecture import load_target
-from funnel.transfer.batch import BatchRule
 from funnel.transfer.carry import Carried, carry
-from funnel.transfer.depth import DepthRule
-from funnel.transfer.horizon import HorizonRule
-from funnel.transfer.rules import RuleChoice
+from funnel.transfer.rates import BatchRule, DepthRule, HorizonRule, WidthRule
+from funnel.transfer.rules import DecayRule, RuleChoice, best_timescale, timescale
 from funnel.transfer.support import BestRate, LadderSupport
-from funnel.transfer.weight_decay import DecayRule, best_timescale, timescale
-from funnel.transfer.width import WidthRule
 from tests.support.configs import config
 from trainer.spec import Config
 

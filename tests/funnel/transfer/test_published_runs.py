@@ -11,8 +11,8 @@ from statistics import median
 
 import pytest
 
-from funnel.transfer.batch import tokens_a_step
 from funnel.transfer.carry import carry
+from funnel.transfer.rates import tokens_a_step
 from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from tests.support.published_runs import RUNS, STEP_LAW_GRID, Cell, PublishedRun
 from trainer.spec import Config

@@ -6,20 +6,21 @@ import math
 
 import pytest
 
-from funnel.transfer.batch import (
+from funnel.transfer.rates import (
+    EXPONENTS,
+    Rule,
+    Seen,
     batch_factor,
     critical_batch,
+    depth_factor,
+    horizon_factor,
     power_lines_batch,
     step_law_batch,
+    step_law_lr,
     tokens_a_step,
+    width_factor,
 )
-from funnel.transfer.depth import depth_factor
-from funnel.transfer.horizon import EXPONENTS, horizon_factor
-from funnel.transfer.source import Rule, Seen
-from funnel.transfer.step_law import step_law_lr
-from funnel.transfer.warmup import warmup_steps
-from funnel.transfer.weight_decay import best_timescale, carried_timescale, timescale
-from funnel.transfer.width import width_factor
+from funnel.transfer.rules import best_timescale, carried_timescale, timescale, warmup_steps
 from tests.support.published_runs import STEP_LAW_GRID
 
 

@@ -8,10 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from funnel.transfer.depth import DEPTH_RULES, depth_factor
-from funnel.transfer.horizon import horizon_factor
+from funnel.transfer.rates import (
+    DEPTH_RULES,
+    WIDTH_RULES,
+    depth_factor,
+    horizon_factor,
+    width_factor,
+)
 from funnel.transfer.support import BestRate, LadderSupport, RateRules
-from funnel.transfer.width import WIDTH_RULES, width_factor
 
 SIZES = ((64, 2, 1e6), (96, 3, 4e6), (128, 4, 8e6), (192, 6, 4e7), (256, 8, 3e8))
 """Width, depth and tokens of each rung."""

@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
+from funnel.cost.gpus import Machine
 from funnel.plan.layout import Cluster, Layout, padded_vocab, stage_params
-from funnel.plan.speed.machines import Machine
 from funnel.target.architecture import TargetArchitecture
 
 NVLINK_SHARE = 0.8

@@ -1,1 +1,0 @@
-"""Compare one recipe on several of the user's own hosts, and measure the link between them."""

@@ -1,1 +1,0 @@
-"""Plan for interruptions of a run: checkpoints, timeouts, and their flags."""

@@ -1,1 +1,0 @@
-"""Compute the time of a training step on rented GPUs from published figures."""
