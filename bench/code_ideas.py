@@ -18,7 +18,7 @@ import typer
 
 from agent.menu.files import load_menu
 from agent.proposers.base import Memory
-from agent.proposers.library import changes_for, ideas
+from agent.proposers.code import changes_for, ideas
 from agent.settings.environment import data_dir
 from trainer.corpus import prepare
 from trainer.executors.local import LocalExecutor

@@ -17,7 +17,7 @@ import typer
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.proposers.hybrid import HybridProposer
-from agent.proposers.llm.conversations import Conversations
+from agent.proposers.llm.completions import Conversations
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer

@@ -139,7 +139,7 @@ class CampaignView:
 
         :raises JournalError: if the journal is damaged or empty.
         """
-        from agent.settings.rates import read_rates  # noqa: PLC0415 (of use to the report alone)
+        from agent.settings.environment import read_rates  # noqa: PLC0415 (of use to the report alone)
         from funnel.cost.bill import RatedMeter  # noqa: PLC0415
         from trainer.isolation.trial_files import read_curve  # noqa: PLC0415
         from trajectory.report.reading import own_campaign  # noqa: PLC0415

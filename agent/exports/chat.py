@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.exports.base import Exported, Subject, whole_file
-from agent.proposers.llm.completions import Message
-from agent.proposers.llm.conversations import Conversations
+from agent.proposers.llm.completions import Conversations, Message
 from autoresearch.errors import FormatError
 from autoresearch.layout import PROMPTS_DIR
 from trajectory.proposals import Attempt

@@ -92,7 +92,17 @@ class Expression:
                 f"it is {len(source)} characters long; write at most {MAX_CHARACTERS}, and split "
                 "a long condition into several"
             )
-        root = _tree(source)
+        try:
+            with warnings.catch_warnings():
+                # What Python only warns about, such as "1or x", is refused.
+                warnings.simplefilter("error")
+                root = ast.parse(source.strip(), mode="eval").body
+        except SyntaxError as error:
+            raise ExpressionError(f"it cannot be read: {error.msg}") from error
+        except (ValueError, MemoryError, RecursionError) as error:
+            raise ExpressionError(
+                "it cannot be read: it is malformed or nested too deeply"
+            ) from error
         reader = _Reader(names)
         reader.expect(kind, root, 0)
         return cls(source, frozenset(reader.used), root)
@@ -109,20 +119,7 @@ class Expression:
 
         :raises ExpressionError: if arithmetic gives it no value.
         """
-        number: int | float = _value(self.root, values)
-        return number
-
-
-def _tree(source: str) -> ast.expr:
-    try:
-        with warnings.catch_warnings():
-            # What Python only warns about, such as "1or x", is refused.
-            warnings.simplefilter("error")
-            return ast.parse(source.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise ExpressionError(f"it cannot be read: {error.msg}") from error
-    except (ValueError, MemoryError, RecursionError) as error:
-        raise ExpressionError("it cannot be read: it is malformed or nested too deeply") from error
+        return _value(self.root, values)  # type: ignore[no-any-return]
 
 
 _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -134,21 +131,16 @@ _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] 
     ast.Mod: ("%", operator.mod),
     ast.Pow: ("**", operator.pow),
 }
-_EQUALITY: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-}
-_ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-}
-_MEMBERSHIP: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda item, items: item in items,
     ast.NotIn: lambda item, items: item not in items,
 }
-_COMPARISONS = {**_EQUALITY, **_ORDER, **_MEMBERSHIP}
 
 
 class _Reader:
@@ -172,8 +164,13 @@ class _Reader:
         match node:
             case ast.Constant(value=value):
                 return kind_of(value)
+            case ast.Name(id=name) if name in self.names:
+                self.used.add(name)
+                return self.names[name].kind
             case ast.Name(id=name):
-                return self._name(name)
+                raise ExpressionError(
+                    f"{json_text(name)} is not a known name{did_you_mean(name, self.names)}"
+                )
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self.expect("truth", operand, depth + 1)
                 return "truth"
@@ -201,25 +198,17 @@ class _Reader:
             "arithmetic, comparisons, and, or, not, if … else"
         )
 
-    def _name(self, name: str) -> Kind:
-        if name not in self.names:
-            raise ExpressionError(
-                f"{json_text(name)} is not a known name{did_you_mean(name, self.names)}"
-            )
-        self.used.add(name)
-        return self.names[name].kind
-
     def _compare(self, node: ast.Compare, depth: int) -> None:
         left = node.left
         for position, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
-            if type(op) in _MEMBERSHIP:
+            if isinstance(op, ast.In | ast.NotIn):
                 if position != len(node.ops) - 1:
                     raise ExpressionError("nothing may follow 'in' in a chain; use 'and'")
                 self._membership(left, right, depth)
-            elif type(op) in _ORDER:
+            elif isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
                 self.expect("number", left, depth)
                 self.expect("number", right, depth)
-            elif type(op) in _EQUALITY:
+            elif isinstance(op, ast.Eq | ast.NotEq):
                 self.expect(self.kind(left, depth), right, depth)
                 self._check_text(left, right)
                 self._check_text(right, left)

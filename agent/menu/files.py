@@ -2,7 +2,7 @@
 
 ``[knobs.NAME]`` tables hold a domain and a default, ``[code.NAME]`` tables the slots of the built-
 in GPT that a function may fill (:mod:`agent.menu.code_knob`), or the marked regions of a script
-(:mod:`agent.menu.region_knob`), ``[tied]`` formulas of fields that
+(:mod:`agent.menu.code_knob`), ``[tied]`` formulas of fields that
 follow the knobs. ``[constants]`` holds every other field of Config, ``[[constraints]]`` conditions
 over all of them in the language of :mod:`agent.menu.expressions`. ``[campaign]`` holds the budget
 and corpus that the menu was made for. With a ``[trainer]`` the menu is for a command, and its
@@ -18,14 +18,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from agent.menu.code_knob import CODE_KEYS, CodeKnob
-from agent.menu.constraints import Constraint
+from agent.menu.code_knob import CODE_KEYS, REGION_KEYS, CodeKnob, RegionKnob
+from agent.menu.formulas import Constraint
 from agent.menu.knob import Knob
 from agent.menu.proxy_menu import CampaignDefaults, ProxyMenu
-from agent.menu.region_knob import REGION_KEYS, RegionKnob
-from agent.menu.score_check import CheckTable
 from agent.menu.toml_files import TomlFiles, refuse_unknown
-from agent.menu.trainer_table import TrainerTable
+from agent.menu.trainer_table import CheckTable, TrainerTable
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.options import built_in_flags
 from autoresearch.values import Frozen, explain

@@ -43,7 +43,7 @@ class Knob(Frozen):
     default: MenuScalar
     reads: PlainText | None = None
     """For a knob that is not a field of Config: formula of the knob's value over a config's fields;
-    see :mod:`agent.menu.readings`."""
+    see :mod:`agent.menu.formulas`."""
     doc: PlainText = ""
 
     @classmethod

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agent.menu.formulas import Reading
 from agent.menu.knob import Knob
-from agent.menu.readings import Reading
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, did_you_mean, json_text

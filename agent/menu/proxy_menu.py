@@ -19,12 +19,18 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, InstanceOf, model_validator
 
 from agent.menu.code_knob import CodeKnob, check_stated
-from agent.menu.constraints import BUDGET_STEPS, Broken, Constraint, ParsedConstraint, first_broken
 from agent.menu.expressions import ExpressionError, Name, kind_of
+from agent.menu.formulas import (
+    BUDGET_STEPS,
+    Broken,
+    Constraint,
+    ParsedConstraint,
+    Reading,
+    Tie,
+    first_broken,
+)
 from agent.menu.knob import Knob, MenuScalar
 from agent.menu.promises import check_command, check_names, check_readings, check_values
-from agent.menu.readings import Reading
-from agent.menu.ties import Tie
 from agent.menu.trainer_table import TrainerTable
 from autoresearch.domains.base import Domain
 from autoresearch.errors import SpecError

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.menu.files import ProxyMenu
-from agent.menu.reply.forms import Form, ParsedReply, read_reply
-from agent.menu.reply.objects import ReplyError
+from agent.menu.replies import Form, ParsedReply, read_reply
+from agent.menu.reply_objects import ReplyError
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import did_you_mean, json_text

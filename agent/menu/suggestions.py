@@ -12,7 +12,7 @@ from typing import Any, Self
 import tomlkit
 
 from agent.menu.files import ProxyMenu, parse_menu
-from agent.menu.reply.objects import ReplyError, reply_document
+from agent.menu.reply_objects import ReplyError, reply_document
 from autoresearch.domains.ranges import Range
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar

@@ -9,6 +9,9 @@
 A name in braces is a knob, a tied field, a constant, or one of :data:`BUILT_IN`. For a boolean
 the braces may hold both words: ``{bias:--bias|--no-bias}``, or ``{amp:--amp}`` for a switch, and a
 word of the command that becomes empty is omitted. Nothing here passes through a shell.
+
+``[score.check]`` holds a second command, which scores what the first left behind. It has the keys
+of a score, and its command the same placeholders.
 """
 
 from __future__ import annotations
@@ -20,12 +23,51 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from agent.menu.score_check import CheckTable, check_rule
 from autoresearch.values import Frozen, PlainText, Positive
 from autoresearch.words import did_you_mean, json_text
 from trainer.machine.environment import may_be_secret
 from trainer.spec import BITS_PER_BYTE, CurveRule, Direction, Measure, ScoreRule, SentBy
 from trainer.spec.command import Module, Pattern
+
+
+def check_rule(score: ScoreRule) -> None:
+    """Check that a rule has one location for the score, with one number.
+
+    :raises ValueError: one clause that names the fault and the fix.
+    """
+    if (score.pattern is None) == (score.file is None):
+        raise ValueError(
+            'score is either { pattern = \'…\' } or { file = "…", key = "…" }; give one of the two'
+        )
+    if (score.file is None) != (score.key is None):
+        raise ValueError("score has a file and a key, both or none; give both")
+    if score.file is not None and (score.file.startswith("/") or ".." in score.file.split("/")):
+        raise ValueError(
+            f"score file {json_text(score.file)} is not in the trial's directory; name it "
+            "relative to {out}"
+        )
+    if score.pattern is not None and (groups := re.compile(score.pattern).groups) != 1:
+        raise ValueError(
+            f"score pattern {json_text(score.pattern)} has {groups} groups in ( ); use "
+            "one group, the number"
+        )
+
+
+class CheckTable(ScoreRule):
+    """``[score.check]``: a second command, which is never edited, and how its score is found."""
+
+    command: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)]
+
+    @property
+    def rule(self) -> ScoreRule:
+        """Location of the score."""
+        return ScoreRule(**self.model_dump(exclude={"command"}))
+
+    @model_validator(mode="after")
+    def _has_a_score(self) -> Self:
+        check_rule(self)
+        return self
+
 
 BUILT_IN = {
     "out": "the trial's directory",
@@ -41,7 +83,6 @@ BUILT_IN = {
 }
 """Placeholders of a command besides the menu's own names."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NOT_FOR_MENUS = frozenset("HOME TMPDIR".split())
 
 
 class TrainerTable(Frozen):
@@ -80,7 +121,12 @@ class TrainerTable(Frozen):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        self._check_score()
+        check_rule(self.score)
+        if self.curve is not None and (groups := re.compile(self.curve.pattern).groups) != 2:
+            raise ValueError(
+                f"curve pattern {json_text(self.curve.pattern)} has {groups} groups in ( ); use "
+                "two, the step and the loss"
+            )
         self._check_environment()
         if self.edits and self.set_by != "edit":
             raise ValueError('edits are for set_by = "edit"; add it, or remove edits')
@@ -98,7 +144,9 @@ class TrainerTable(Frozen):
             raise ValueError(
                 "main, set_by and [code] need a script of Python in the command, such as train.py"
             )
-        if self.main and not self._calls_python:
+        first = self.command[0].rsplit("/", 1)[-1]
+        is_python = first == "{python}" or first.startswith("python")
+        if self.main and not (is_python and self.command[1:2] == (self.script,)):
             raise ValueError(
                 'main needs a command that begins ["python", "SCRIPT.py", …]; write it so, or '
                 "remove main"
@@ -149,23 +197,21 @@ class TrainerTable(Frozen):
                 )
             if name in BUILT_IN or name == "budget_steps":
                 raise ValueError(f"{name} is a built-in placeholder; give it another name")
-        for name in sorted(self.asked | _names_in(self._of_check)):
+        asked = _names_in(self._texts)
+        for name in sorted(asked):
             if name not in (*knobs, *others, *BUILT_IN):
                 near = did_you_mean(name, [*knobs, *others, *BUILT_IN])
                 raise ValueError(f"the command uses {{{name}}}, which is not defined{near}")
-        takes_values = "values" in self.asked | _names_in(self._of_check)
-        if takes_values and self.values not in {"json", "toml"}:
+        if "values" in asked and self.values not in {"json", "toml"}:
             raise ValueError('{values} is a file; add values = "json" or "toml"')
         if self.set_by == "edit" or self.values == "env":
             return
-        if self.values != "args":
-            if "values" not in self.asked:
-                raise ValueError(
-                    f"values are written to a file of {self.values} that the command does not "
-                    "take; add {values} to it"
-                )
-            return
-        for name in knobs:
+        if self.values != "args" and "values" not in self.asked:
+            raise ValueError(
+                f"values are written to a file of {self.values} that the command does not "
+                "take; add {values} to it"
+            )
+        for name in knobs if self.values == "args" else ():
             if name not in self.asked:
                 raise ValueError(
                     f"knob {name} does not reach the command; add {{{name}}} to it, or remove the "
@@ -179,7 +225,7 @@ class TrainerTable(Frozen):
         :raises ValueError: one clause that names the fault and the fix.
         """
         truths = list(truths)
-        for text in (*self._templates, *self._of_check):
+        for text in self._texts:
             for name, words in _placeholders(text):
                 if words and name not in truths:
                     raise ValueError(
@@ -188,38 +234,23 @@ class TrainerTable(Frozen):
                     )
 
     @property
-    def _calls_python(self) -> bool:
-        first = self.command[0].rsplit("/", 1)[-1]
-        is_python = first == "{python}" or first.startswith("python")
-        return is_python and len(self.command) > 1 and self.command[1] == self.script
-
-    @property
     def _templates(self) -> tuple[str, ...]:
         return (*self.command, *self.env.values(), *self.edits.values())
 
     @property
-    def _of_check(self) -> tuple[str, ...]:
-        return () if self.check is None else self.check.command
-
-    def _check_score(self) -> None:
-        check_rule(self.score)
-        if self.curve is not None and (groups := re.compile(self.curve.pattern).groups) != 2:
-            raise ValueError(
-                f"curve pattern {json_text(self.curve.pattern)} has {groups} groups in ( ); use "
-                "two, the step and the loss"
-            )
+    def _texts(self) -> tuple[str, ...]:
+        return self._templates if self.check is None else (*self._templates, *self.check.command)
 
     def _check_environment(self) -> None:
         for name, value in self.env.items():
-            if not _NAME.fullmatch(name) or name in _NOT_FOR_MENUS:
+            if not _NAME.fullmatch(name) or name in {"HOME", "TMPDIR"}:
                 raise ValueError(f"env {json_text(name)} cannot be set for a trial; remove it")
             if may_be_secret(name, value):
                 raise ValueError(
                     f"env {name} looks like a key, and a menu is written into every journal; "
                     "remove it"
                 )
-        for word in (*self._templates, *self._of_check):
-            list(_placeholders(word))
+        _names_in(self._texts)  # refuses what is no placeholder
 
 
 def evaluation_text(table: TrainerTable) -> str:
@@ -228,7 +259,7 @@ def evaluation_text(table: TrainerTable) -> str:
     found = f"'{rule.pattern}'" if rule.pattern else f"{rule.key} in {rule.file}"
     reached = ", and code in its slots could reach the score" if table.slots else ""
     who, how = "the command", f"the script itself evaluates{reached}"
-    if table.check is not None:
+    if table.check:
         who = f"[score.check] ({' '.join(table.check.command)})"
         how = "it scores what the training left, in a process of its own"
     return (

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Proposer
-from agent.proposers.code_split import CodeSplit, Writer
+from agent.proposers.base import Memory, Offer, Proposer
+from agent.proposers.code import CodeSplit, LibraryProposer, Writer
+from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
-from agent.proposers.informed import InformedProposer
-from agent.proposers.library import LibraryProposer
-from agent.proposers.llm.conversations import Conversations
+from agent.proposers.llm.completions import Conversations
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.priors import Prior
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.uniform import RandomProposer
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
@@ -149,3 +147,18 @@ def program_text(program: Path | None) -> str:
         raise SettingsError(
             f"the program file {program} cannot be read: {why}; give a UTF-8 text file"
         ) from error
+
+
+class InformedProposer:
+    """Passes earlier campaigns to another proposer in its memory."""
+
+    def __init__(self, proposer: Proposer, priors: tuple[Prior, ...]) -> None:
+        self._proposer = proposer
+        self._priors = priors
+
+    def propose(self, memory: Memory) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`.
+
+        :raises ProposerError: if the other proposer has none.
+        """
+        return self._proposer.propose(replace(memory, priors=self._priors))

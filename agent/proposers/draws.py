@@ -12,7 +12,7 @@ from typing import Self, TypeAlias
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, ProposerError
-from agent.proposers.surrogate.scales import anywhere
+from agent.proposers.surrogate.space import anywhere
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
 from trajectory.proposals import MODEL, ProposerRecord
@@ -160,3 +160,29 @@ def exhausted(memory: Memory, draws: int) -> ProposerError:
         f"({len(memory.evidence.configs)} were tried): the menu seems exhausted; "
         f"widen its knobs{more}"
     )
+
+
+MAX_DRAWS = 500
+
+
+class RandomProposer:
+    """Changes one to ``few_changes`` knobs of the reference, each uniformly over its scale.
+
+    Draws that the rails refuse or that were tried before are drawn again.
+    """
+
+    def __init__(self, rails: Rails) -> None:
+        self._rails = rails
+
+    def propose(self, memory: Memory) -> Offer:
+        """See :class:`~agent.proposers.base.Proposer`.
+
+        :raises ProposerError: if the menu seems exhausted.
+        """
+        return offered(
+            "random",
+            self._rails,
+            memory,
+            lambda rng: uniform_draws(rng, memory, "drawn uniformly"),
+            MAX_DRAWS,
+        )

@@ -12,8 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from agent.menu.rails import Rails
-from agent.proposers.base import Memory, Proposer
-from agent.proposers.queued import QueuedProposer
+from agent.proposers.base import Memory, Proposer, QueuedProposer
 from agent.search.baseline import measure_baseline
 from agent.search.campaign import Campaign
 from agent.search.iterations import (

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from agent.menu.files import ProxyMenu
-from agent.menu.score_check import CheckTable
-from agent.menu.trainer_table import TrainerTable, evaluation_text
+from agent.menu.trainer_table import CheckTable, TrainerTable, evaluation_text
 from agent.search.first_row import read_campaign_row
 from agent.search.trial import EndHook, StartHook
 from agent.settings.campaign import CampaignSettings

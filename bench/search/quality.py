@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
+from agent.proposers.draws import RandomProposer
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.uniform import RandomProposer
 from bench.figure import Figure
 from bench.search import ask_time
 from bench.search.gaussian_process import GaussianProcessProposer

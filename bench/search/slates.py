@@ -21,9 +21,8 @@ import typer
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, first_allowed, gate, rng_for, uniform_draws
-from agent.proposers.hybrid import SHARE, HybridProposer
+from agent.proposers.hybrid import SHARE, SIZE, HybridProposer, Slate
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.slates import SIZE, Slate
 from autoresearch.values import Scalar
 from bench.search.quality import stderr
 from tests.support.simulated.night import MakeProposer, night

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from agent.settings.rates import GPUS_PER_NODE, Rates
+from agent.settings.environment import GPUS_PER_NODE, Rates
 from funnel.cost.bill import SUPPOSED_RUN, Bill, CloudRun
 from funnel.cost.figures import Figure, Section, Unit, View, Words, ratio
 from funnel.cost.measured import SUPPOSED, Usage

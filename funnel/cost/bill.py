@@ -25,7 +25,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from agent.settings.rates import GPUS_PER_NODE, Rates
+from agent.settings.environment import GPUS_PER_NODE, Rates
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from funnel.cost.measured import Measured, Usage, UsageCount

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, Positive
 from autoresearch.words import did_you_mean

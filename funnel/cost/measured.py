@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import SettingsError
 from funnel.cost.bill import Bill
 from funnel.cost.figures import Section, View, Words, ratio

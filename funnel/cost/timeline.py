@@ -35,7 +35,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import JOURNAL_FILE
 from funnel.target.architecture import TargetArchitecture

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.menu.files import menu_of
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen
 from funnel.attribution.carried import CarriedChange, carried_changes, shape_of_winner

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 
-from agent.menu.constraints import Constraint
 from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.formulas import Constraint
 from agent.menu.knob import Knob
 from autoresearch.domains.choices import Ladder
 from autoresearch.errors import SpecError

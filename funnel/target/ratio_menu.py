@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from agent.menu.constraints import Constraint
 from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.formulas import Constraint
 from agent.menu.knob import Knob
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder

@@ -8,7 +8,7 @@ import pytest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
-from agent.proposers.uniform import RandomProposer
+from agent.proposers.draws import RandomProposer
 from tests.support.scripted import ScriptedProposer
 from tests.support.simulated.night import MakeProposer, night
 from tests.support.worlds import RateWorld

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent.proposers.base import Memory, Proposer, ProposerError
+from agent.proposers.code import LibraryProposer
+from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
-from agent.proposers.library import LibraryProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.uniform import RandomProposer
 from tests.support.memories import RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
 from tests.support.rows import iteration_row

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
-from agent.proposers.uniform import RandomProposer
+from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.stopping import Goal, StopRequest

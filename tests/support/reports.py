@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.domains.choices import Choices
 from autoresearch.domains.ranges import RealRange, WholeRange
 from funnel.cost.bill import RatedMeter

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agent.commands.options import fill, takes_some
 from agent.search.first_row import read_campaign_row
-from agent.settings.rates import Rates, read_rates
+from agent.settings.environment import Rates, read_rates
 from agent.workbench.console import say
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.options import takes
-from agent.settings.rates import read_rates
+from agent.settings.environment import read_rates
 from agent.workbench.greeting import epochs_text
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.values import Frozen, PositiveInt

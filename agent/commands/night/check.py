@@ -12,7 +12,7 @@ import typer
 
 from agent.menu.files import load_menu
 from agent.menu.rails import Checked, Rails
-from agent.menu.reply.forms import Form
+from agent.menu.replies import Form
 from autoresearch.errors import AutoresearchError
 from autoresearch.words import json_text
 from trainer.code_check import CodeRunner

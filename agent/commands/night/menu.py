@@ -14,7 +14,7 @@ from rich.markup import escape
 from agent.commands.launch import targets
 from agent.commands.night.from_script import from_script
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
-from agent.menu.reply.objects import ReplyError
+from agent.menu.reply_objects import ReplyError
 from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from agent.menu.trainer_table import evaluation_text
 from agent.proposers.choice import program_text

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.menu.constraints import Constraint
 from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
+from agent.menu.formulas import Constraint
 from agent.menu.scripts.reading import Script, modules_beside
 from agent.menu.scripts.tree import Names
 from autoresearch.values import Scalar

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from agent.menu.constraints import Constraint
+from agent.menu.formulas import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.entry_function import entry_function, preloadable, python_is_ours
 from agent.menu.scripts.printed.lines import (

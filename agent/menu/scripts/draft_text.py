@@ -6,8 +6,8 @@ import json
 import shutil
 from collections.abc import Iterator
 
-from agent.menu.constraints import Constraint
-from agent.menu.region_knob import names_used
+from agent.menu.code_knob import names_used
+from agent.menu.formulas import Constraint
 from agent.menu.scripts.draft import Draft
 from agent.menu.scripts.option import Option
 from agent.menu.scripts.printed.lines import NUMBER

@@ -1,20 +1,29 @@
-"""Define chat messages, and parse the responses of a chat endpoint from raw bytes.
+"""Define chat messages, parse the responses of a chat endpoint from raw bytes, and store chats.
 
 Local servers deviate from the protocol in small ways. So only needed fields are read, and missing
 ones make the reply unusable rather than raising.
+
+The journal has a prompt's SHA-256 and every reply. Prompts would dominate the journal's size and
+are needed only to make training data, so each is in a file beside it, named by its hash.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from agent.menu.reply.objects import THOUGHT
+from pydantic import TypeAdapter, ValidationError
+
+from agent.menu.reply_objects import THOUGHT
+from autoresearch.files import replace_file, writing_to
 from autoresearch.plain_text import plain
+from autoresearch.redaction import redact
 
 MAX_COUNT = 10**9
 """Larger than any real token count."""
@@ -189,3 +198,48 @@ def _arguments(message: dict[str, Any]) -> str:
     given = [_table(each).get("arguments") for each in (*functions, message.get("function_call"))]
     texts = (json.dumps(each) if isinstance(each, dict) else _text(each) for each in given)
     return "\n".join(text for text in texts if text)
+
+
+_MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
+
+
+def messages_json(messages: Sequence[Message]) -> str:
+    """Return messages as they go over the wire."""
+    return json.dumps([asdict(message) for message in messages], sort_keys=True)
+
+
+def messages_sha256(messages: Sequence[Message]) -> str:
+    """Return the hash of :func:`messages_json`; for a first request it is the journal's
+    prompt_sha256."""
+    return hashlib.sha256(messages_json(messages).encode()).hexdigest()
+
+
+class Conversations:
+    """Conversations of one campaign, in a folder of its directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def keep(self, prompt: Sequence[Message], messages: Sequence[Message]) -> None:
+        """Store all messages of one iteration: the prompt, then each refused reply and its
+        correction.
+
+        :raises MachineryError: if the disk refuses.
+        """
+        path = self._path(messages_sha256(prompt))
+        with writing_to(self._directory.parent):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            replace_file(path, redact(messages_json(messages)))
+
+    def read(self, prompt_sha256: str) -> list[Message] | None:
+        """Return the messages of the iteration with this prompt; None if they are missing or do not
+        match."""
+        try:
+            messages = _MESSAGES.validate_json(self._path(prompt_sha256).read_bytes())
+        except (OSError, ValidationError):
+            return None
+        hashes = (messages_sha256(messages[:end]) for end in range(1, len(messages) + 1))
+        return messages if prompt_sha256 in hashes else None
+
+    def _path(self, sha256: str) -> Path:
+        return self._directory / f"{sha256}.json"

@@ -9,32 +9,33 @@ history. The prompt counts what is omitted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.judge import kept_when
 from agent.proposers.base import Memory, ProposerError
-from agent.proposers.llm.code_prompt import code_example, contract, variants
-from agent.proposers.llm.completions import Message
-from agent.proposers.llm.conversations import messages_sha256
+from agent.proposers.hybrid import Slate
+from agent.proposers.llm.completions import Message, messages_sha256
+from agent.proposers.llm.config_lines import belief_lines, slate_lines
 from agent.proposers.llm.digest import Digest, refusal_lines
-from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS, example_text, slate_example
-from agent.proposers.llm.slate_lines import belief_lines, slate_lines
+from agent.proposers.llm.facts import (
+    code_example,
+    contract,
+    in_flight,
+    on_scores,
+    point_of,
+    variants,
+)
+from agent.proposers.llm.reply_form import example_text, slate_example
 from agent.proposers.llm.templates import load_templates
 from agent.proposers.llm.tokens import MESSAGE_TOKENS, Section, cut_to, estimate_tokens, fit_lines
-from agent.proposers.slates import Slate
-from agent.proposers.surrogate.promise import provable
-from autoresearch.words import changes_text
-from trainer.spec import AnyConfig, Budget
+from trainer.spec import Budget
 from trajectory.proposals import Arm
 
 SYSTEM, USER, REPAIR, CODE = "system.md.j2", "user.md.j2", "repair.md.j2", "code.md.j2"
 SECTIONS = tuple("best outcomes failures beliefs effects untouched priors history".split())
 """Sections that may be dropped, the last first."""
-SHOWN_PENDING = 16
-"""Most configs in flight to show, the latest."""
 REFUSED_REPLY = "(a reply that could not be used)"
 """Replaces a refused reply in the next request, because models repeat themselves."""
 WHOLE_CONTEXT = 8192
@@ -152,14 +153,10 @@ class Prompter:
         tokens = self._tokens if context is None else min(self._tokens, share_of(context))
         facts = {
             **contract(memory, name),
-            "own": _own(memory),
-            "measure": _measure(memory),
+            **on_scores(memory),
             "budget": str(self._budget),
             "horizon": self._horizon_steps,
-            "kept_when": kept_when(memory.rules) if memory.rules else None,
-            "noise": _noise(memory),
             "program": cut_to(self._program, tokens // 3),
-            "max_reason": ASKED_REASON_CHARACTERS,
             "example": code_example(memory, name),
         }
         bare = self._about_code(facts, Section((), 0))
@@ -239,6 +236,7 @@ class Prompter:
         return self._render(
             SYSTEM,
             {
+                **on_scores(memory),
                 "knobs": knobs,
                 "tied": tuple(str(tie) for tie in menu.ties.values()),
                 "constants": dict(menu.constants),
@@ -246,12 +244,8 @@ class Prompter:
                 "budget": str(self._budget),
                 "horizon": self._horizon_steps,
                 "corpus": memory.corpus and memory.corpus.model_dump(mode="json"),
-                "own": _own(memory),
-                "measure": _measure(memory),
-                "kept_when": kept_when(memory.rules) if memory.rules else None,
                 "moves": self._moves,
                 "max_changes": memory.asked_changes,
-                "max_reason": ASKED_REASON_CHARACTERS,
                 "example": example_text(memory, self._budget),
                 "program": program,
                 "program_cut": program != self._program,
@@ -262,66 +256,24 @@ class Prompter:
         self, memory: Memory, digest: Digest, slate: Slate | None, arms: Collection[Arm]
     ) -> dict[str, Any]:
         return {
-            "own": _own(memory),
-            "measure": _measure(memory),
+            **on_scores(memory),
             "iteration": memory.iter,
             "until": memory.until,
-            "reference": _point(memory, memory.reference),
-            "baseline": _point(memory, memory.menu.baseline),
-            "noise": _noise(memory),
+            "reference": point_of(memory, memory.reference),
+            "baseline": point_of(memory, memory.menu.baseline),
             "refusals": tuple(refusal_lines(memory)),
             "configs": digest.configs,
             "failed": digest.failed,
-            "pending": tuple(_in_flight(memory)),
+            "pending": tuple(in_flight(memory)),
             "slate": () if slate is None else tuple(slate_lines(memory, slate)),
             "names": () if slate is None else slate.names,
             "arms": tuple(arms),
             "max_changes": memory.asked_changes,
-            "max_reason": ASKED_REASON_CHARACTERS,
             "example": self._example(memory, slate),
         }
 
     def _render(self, name: str, variables: Mapping[str, Any]) -> str:
         return self._templates[name].render(variables)
-
-
-def _in_flight(memory: Memory) -> Iterator[str]:
-    """Yield the configs now in training, each as its difference from the reference."""
-    now = memory.menu.knob_values(memory.reference)
-    for config in memory.pending[-SHOWN_PENDING:]:
-        values = memory.menu.knob_values(config)
-        changes = {name: value for name, value in values.items() if value != now[name]}
-        yield changes_text(changes) or "as the reference"
-
-
-def _noise(memory: Memory) -> dict[str, float] | None:
-    sigma = memory.evidence.sigma
-    if sigma is None:
-        return None
-    difference = 1.96 * 2**0.5 * sigma
-    return {"sigma": sigma, "difference": difference, "provable": provable(memory)}
-
-
-def _own(memory: Memory) -> str | None:
-    """Return the name of a command's score; None for the built-in trainer."""
-    menu = memory.menu
-    return None if menu.trainer is None else menu.measure.name
-
-
-def _measure(memory: Memory) -> dict[str, Any]:
-    measure = memory.menu.measure
-    return {**measure.model_dump(mode="json"), "better": measure.better, "parts": measure.parts}
-
-
-def _point(memory: Memory, config: AnyConfig) -> dict[str, Any]:
-    """Return a config as the prompt shows it: its mean is an objective, None if unmeasured."""
-    entry = memory.evidence.configs.get(config.config_hash)
-    values = {name: one for name, one in memory.menu.knob_values(config).items() if one != ""}
-    point = {"values": changes_text(values), "mean": None, "n": 0}
-    if entry is None or not entry.scores:
-        return point
-    score = memory.menu.measure.text(entry.mean)
-    return {**point, "mean": entry.mean, "score": score, "n": entry.n, "params": entry.params}
 
 
 def share_of(context: int) -> int:

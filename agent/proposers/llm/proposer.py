@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.menu.rails import Rails
-from agent.menu.reply.forms import OWN, read_code_reply, read_slate_reply
-from agent.menu.reply.objects import ReplyError
+from agent.menu.replies import OWN, read_code_reply, read_slate_reply
+from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
-from agent.proposers.llm.completions import Message, Reply
-from agent.proposers.llm.conversations import Conversations
+from agent.proposers.hybrid import Slate
+from agent.proposers.llm.completions import Conversations, Message, Reply
 from agent.proposers.llm.digest import tried_values
 from agent.proposers.llm.endpoint import ContextError, Endpoint, EndpointError
 from agent.proposers.llm.prompt import Prompt, Prompter
 from agent.proposers.llm.reply_form import code_schema, proposal_schema, slate_schema
-from agent.proposers.slates import Slate
 from autoresearch.values import Scalar
 from trajectory.proposals import MODEL, Arm, Attempt, Proposal, ProposerRecord, Verdict
 
@@ -36,13 +35,8 @@ KEPT_CHARACTERS = 20_000
 """Most characters of a raw reply to store."""
 
 
-class _TooLongError(Exception):
-    """The prompt exceeds the server's context; the attribute holds the error to raise if retrying
-    is impossible."""
-
-    def __init__(self, error: ProposerError) -> None:
-        super().__init__(str(error))
-        self.error = error
+class _TooLongError(ProposerError):
+    """The prompt exceeds the server's context, which is now known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +50,6 @@ class _Answer:
     proposal: Proposal | None = None
     """Set once the rails have passed it."""
     ideas: tuple[Mapping[str, Scalar], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A reply, and what a model should know about its refusal."""
-
-    attempt: Attempt
-    answer: _Answer
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +73,8 @@ class _Task:
         """
         if self.slate is None:
             return _Answer(text)
-        names = [*self.slate.names, *((OWN,) if "own" in self.arms else ())]
-        said = read_slate_reply(text, names)
-        measure = self.memory.menu.measure
-        expected = said.expected
+        said = read_slate_reply(text, [*self.slate.names, *((OWN,) if "own" in self.arms else ())])
+        measure, expected = self.memory.menu.measure, said.expected
         if expected is not None:
             expected = measure.objective(expected) / measure.parts
         changes: Mapping[str, Scalar] = said.proposal.changes
@@ -104,8 +87,8 @@ class _Task:
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
         return prompter.prompt(self.memory, self.slate, self.arms, context=context)
 
-    def repair(self, prompter: Prompter, judged: _Judged) -> tuple[Message, Message]:
-        return prompter.repair(self.memory, judged.why, self.slate)
+    def repair(self, prompter: Prompter, why: str, said: str) -> tuple[Message, Message]:
+        return prompter.repair(self.memory, why, self.slate)
 
     def record(self, answer: _Answer) -> dict[str, Any]:
         """Return what a row stores of an answer that passed the rails."""
@@ -129,9 +112,7 @@ class _Writing:
     memory: Memory
     name: str
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return code_schema()
+    schema: dict[str, Any] = field(default_factory=code_schema)
 
     def read(self, text: str) -> _Answer:
         """Return a reply's function as a proposal for the rails.
@@ -144,16 +125,18 @@ class _Writing:
     def prompt(self, prompter: Prompter, context: int | None) -> Prompt:
         return prompter.code_prompt(self.memory, self.name, context=context)
 
-    def repair(self, prompter: Prompter, judged: _Judged) -> tuple[Message, Message]:
-        said = judged.attempt.raw[:SHOWN_CHARACTERS]
-        return prompter.code_repair(self.memory, self.name, judged.why, said)
+    def repair(self, prompter: Prompter, why: str, said: str) -> tuple[Message, Message]:
+        return prompter.code_repair(self.memory, self.name, why, said[:SHOWN_CHARACTERS])
 
     def record(self, answer: _Answer) -> dict[str, Any]:
         return {}
 
 
 class LlmProposer:
-    """Asks a model behind an endpoint until the rails pass a reply."""
+    """Asks a model behind an endpoint until the rails pass a reply.
+
+    :param conversations: where prompts are stored; None: nowhere.
+    """
 
     def __init__(
         self,
@@ -162,10 +145,6 @@ class LlmProposer:
         prompter: Prompter,
         conversations: Conversations | None = None,
     ) -> None:
-        """Connect the parts.
-
-        :param conversations: where prompts are stored; None: nowhere.
-        """
         self._endpoint = endpoint
         self._rails = rails
         self._prompter = prompter
@@ -187,7 +166,7 @@ class LlmProposer:
         return self._answer(_Task(memory, slate, tuple(arms)))
 
     def write(self, memory: Memory, name: str) -> Offer:
-        """See :class:`~agent.proposers.code_split.Writer`.
+        """See :class:`~agent.proposers.code.Writer`.
 
         :raises ProposerError: as for :meth:`propose`.
         """
@@ -198,18 +177,13 @@ class LlmProposer:
             return self._attempt(task)
         except _TooLongError:
             # The server has reported its limit: retry with a prompt of that length.
-            return self._attempt(task, is_last=True)
+            return self._attempt(task)
 
-    def _attempt(self, task: _Task | _Writing, *, is_last: bool = False) -> Offer:
-        context = self._context()
-        prompt = task.prompt(self._prompter, context)
+    def _attempt(self, task: _Task | _Writing) -> Offer:
+        prompt = task.prompt(self._prompter, self._context())
         messages = list(prompt.messages)
         try:
             return self._converse(task, prompt, messages)
-        except _TooLongError as error:
-            if is_last:
-                raise error.error from error
-            raise
         finally:
             if self._conversations is not None:
                 self._conversations.keep(prompt.messages, messages)
@@ -232,20 +206,21 @@ class LlmProposer:
         attempts: list[Attempt] = []
         while len(attempts) <= REPAIRS:
             reply = self._ask(messages, task.schema, prompt, attempts)
-            judged = self._judged(reply, task)
-            attempts.append(judged.attempt)
-            if judged.answer.proposal is not None:
+            attempt, answer, why = self._judged(reply, task)
+            attempts.append(attempt)
+            if answer.proposal is not None:
                 record = ProposerRecord(
                     kind=MODEL,
                     model=self._endpoint.model,
                     prompt_sha256=prompt.sha256,
                     attempts=tuple(attempts),
                     latency_s=time.monotonic() - began,
-                    **task.record(judged.answer),
+                    **task.record(answer),
                 )
-                return Offer(judged.answer.raw, record)
-            messages += task.repair(self._prompter, judged)
+                return Offer(answer.raw, record)
+            messages += task.repair(self._prompter, why, attempt.raw)
         raise self._error(
+            ProposerError,
             f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, the "
             f"last because {_why(attempts[-1])}; it is asked again at its next iteration",
             prompt,
@@ -264,16 +239,15 @@ class LlmProposer:
             return self._endpoint.ask(messages, schema, warmer=WARMER * len(attempts))
         except EndpointError as error:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
-            ended = self._error(str(error), prompt, [*attempts, failed])
-            if isinstance(error, ContextError) and not attempts:
-                raise _TooLongError(ended) from error
-            raise ended from error
+            is_too_long = isinstance(error, ContextError) and not attempts
+            kind = _TooLongError if is_too_long else ProposerError
+            raise self._error(kind, str(error), prompt, [*attempts, failed]) from error
 
-    def _judged(self, reply: Reply, task: _Task | _Writing) -> _Judged:
+    def _judged(self, reply: Reply, task: _Task | _Writing) -> tuple[Attempt, _Answer, str]:
+        """Return the record of a reply, its content, and what the model should know about its
+        refusal."""
         memory = task.memory
-        verdict: Verdict | None = None
-        answer = _Answer(reply.text)
-        used = ""
+        verdict, answer, used = None, _Answer(reply.text), ""
         if reply.error is None:
             try:
                 answer = task.read(reply.text)
@@ -297,8 +271,7 @@ class LlmProposer:
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
         )
-        why = "; ".join(filter(None, (_why(attempt), used)))
-        return _Judged(attempt, answer, why)
+        return attempt, answer, "; ".join(filter(None, (_why(attempt), used)))
 
     def _allowed(
         self, ideas: Iterable[Mapping[str, Scalar]], memory: Memory
@@ -309,8 +282,10 @@ class LlmProposer:
             if checked.config is not None and checked.proposal is not None:
                 yield checked.proposal.changes
 
-    def _error(self, message: str, prompt: Prompt, attempts: list[Attempt]) -> ProposerError:
-        return ProposerError(
+    def _error(
+        self, kind: type[ProposerError], message: str, prompt: Prompt, attempts: list[Attempt]
+    ) -> ProposerError:
+        return kind(
             message,
             tuple(attempts),
             model=self._endpoint.known_model,

@@ -12,11 +12,11 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agent.menu.reply.forms import MAX_IDEAS, OWN
+from agent.menu.replies import MAX_IDEAS, OWN
 from agent.proposers.base import FEW_CHANGES, Memory
 from agent.proposers.contrasts import contrast
 from agent.proposers.draws import against_reference, rng_for
-from agent.proposers.surrogate.scales import LAST, is_ordered
+from agent.proposers.surrogate.space import LAST, is_ordered
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Ladder
 from autoresearch.errors import SpecError

@@ -26,7 +26,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.proposers.surrogate.scales import Floats
+from agent.proposers.surrogate.space import Floats
 
 STEPS = 25
 """Steps of the search for the most probable parameters."""

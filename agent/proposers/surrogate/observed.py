@@ -14,8 +14,11 @@ times as far away as any gain, so much worse scores are compressed by a logarith
 
 - The :data:`BEST` best configs and the :data:`LATEST` latest, which bounds the time.
 
-- Some configs of earlier campaigns, if there are any
-(:mod:`agent.proposers.surrogate.prior_points`).
+- Some configs of earlier campaigns, if there are any, on this campaign's scale. Each has the
+baseline's mean plus its gain in standard deviations of one run here, and the baseline's values of
+knobs that it does not have. It is used with probability ``PRIOR_WORTH / (PRIOR_WORTH + measured)``,
+drawn afresh for each iteration, so that a misleading prior is soon outvoted. The fading follows πBO
+(Hvarfner et al. 2022).
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ from typing import Self
 import numpy as np
 
 from agent.proposers.base import Memory
-from agent.proposers.surrogate.scales import Floats
-from agent.proposers.surrogate.space import Space, Values
+from agent.proposers.draws import rng_for
+from agent.proposers.surrogate.space import Floats, Space, Values
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.ranking import Noise
 
@@ -146,3 +149,34 @@ def _without(effects: dict[int, float], entry: ConfigEvidence) -> float:
     """Return a config's mean without its seeds' effects on the reference."""
     rest = (score - effects.get(seed, 0.0) for seed, score in entry.scores.items())
     return math.fsum(rest) / entry.n
+
+
+PRIOR_WORTH = 5
+"""Configs measured here at which half of a prior's configs are used."""
+MOST = 100
+"""Most points of all priors together, which bounds the time."""
+
+
+def prior_points(memory: Memory, measured: int) -> list[tuple[Values, float]]:
+    """Return the knobs and scores of the priors' configs used in this iteration, in their order.
+
+    None while this campaign's own scale is unknown, or if its runs do not differ at all.
+    """
+    baseline = memory.evidence.configs.get(memory.evidence.baseline_hash or "")
+    sigma = memory.evidence.sigma
+    if not memory.priors or baseline is None or not baseline.n or not sigma:
+        return []
+    rng = rng_for("priors", memory)
+    chance = PRIOR_WORTH / (PRIOR_WORTH + measured)
+    every = [config for prior in memory.priors for config in prior.configs]
+    chosen = [config for config in every if rng.random() < chance]
+    if len(chosen) > MOST:
+        chosen = [chosen[place] for place in sorted(rng.sample(range(len(chosen)), MOST))]
+    domains, defaults = memory.menu.domains, memory.menu.defaults
+    return [
+        (
+            defaults | {name: domains[name].normal(value) for name, value in config.values.items()},
+            baseline.mean + config.gain * sigma,
+        )
+        for config in chosen
+    ]

@@ -12,8 +12,7 @@ import numpy as np
 from agent.proposers.base import Memory
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.observed import Observed, Scores
-from agent.proposers.surrogate.scales import Floats
-from agent.proposers.surrogate.space import Space, Values
+from agent.proposers.surrogate.space import Floats, Space, Values
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices
 from autoresearch.values import Scalar

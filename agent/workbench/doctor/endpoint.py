@@ -96,8 +96,8 @@ def _speed(reply: Reply, took_s: float) -> str:
 
 
 def _wrong_with(reply: Reply, context: int | None) -> str | None:
-    from agent.menu.reply.forms import read_reply  # noqa: PLC0415
-    from agent.menu.reply.objects import ReplyError  # noqa: PLC0415
+    from agent.menu.replies import read_reply  # noqa: PLC0415
+    from agent.menu.reply_objects import ReplyError  # noqa: PLC0415
 
     if reply.error is not None:
         return f"{reply.error}; the sampler would propose instead"

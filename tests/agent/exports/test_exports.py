@@ -20,8 +20,7 @@ from agent.exports.base import Subject, export_csv, export_jsonl, export_mlflow
 from agent.exports.chat import export_chat
 from agent.exports.optuna_study import export_optuna
 from agent.menu.files import load_menu
-from agent.proposers.llm.completions import Message
-from agent.proposers.llm.conversations import Conversations, messages_sha256
+from agent.proposers.llm.completions import Conversations, Message, messages_sha256
 from autoresearch.errors import FormatError, JournalError
 from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
 from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl

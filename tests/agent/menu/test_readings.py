@@ -10,8 +10,8 @@ import pytest
 from agent.menu.files import parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.contrasts import effects
+from agent.proposers.draws import RandomProposer
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.uniform import RandomProposer
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import fresh_memory, remember

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from agent.commands.night.menu import app
 from agent.menu.files import load_menu, parse_menu
-from agent.menu.reply.objects import ReplyError
+from agent.menu.reply_objects import ReplyError
 from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from tests.support.openai_server import OpenAIServer, says, schema_of
 

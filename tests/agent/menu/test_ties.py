@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from agent.menu.files import parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory
+from agent.proposers.draws import RandomProposer
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.reply_form import proposal_schema
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.uniform import RandomProposer
 from autoresearch.errors import MenuError, SpecError
 from tests.support.memories import fresh_memory
 from trainer.spec import Budget

@@ -13,11 +13,11 @@ import pytest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory
-from agent.proposers.candidates import CHECKED, climbed, crossed, drawn
 from agent.proposers.draws import Draw, Edit, Edits, first_allowed, gate
+from agent.proposers.sampler import CHECKED, climbed, crossed, drawn
 from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
-from agent.proposers.surrogate.scales import Floats
+from agent.proposers.surrogate.space import Floats
 from tests.support.memories import MENU, fresh_memory, remember
 from trainer.spec import Budget, Config, gpt
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 import pytest
 
 from agent.menu.rails import Rails
-from agent.menu.reply.forms import read_code_reply
-from agent.menu.reply.objects import ReplyError
+from agent.menu.replies import read_code_reply
+from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
-from agent.proposers.code_split import CodeSplit
-from agent.proposers.library import LibraryProposer
+from agent.proposers.code import CodeSplit, LibraryProposer
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter

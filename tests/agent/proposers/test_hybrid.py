@@ -11,15 +11,14 @@ import pytest
 
 from agent.proposers.base import Memory, Offer, Proposer, ProposerError
 from agent.proposers.choice import choose_proposer
-from agent.proposers.hybrid import FallbackProposer, HybridProposer
+from agent.proposers.draws import RandomProposer
+from agent.proposers.hybrid import SIZE, FallbackProposer, HybridProposer, Slate
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.slates import SIZE, Slate
-from agent.proposers.uniform import RandomProposer
 from agent.search.campaign_settings import new_settings
 from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError

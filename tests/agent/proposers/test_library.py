@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from agent.menu.rails import Rails
-from agent.proposers.library import LibraryProposer, changes_for, ideas
+from agent.proposers.code import LibraryProposer, changes_for, ideas
 from tests.support.code_menus import code_menu
 from tests.support.memories import fresh_memory, remember
 from tests.support.scripted import ScriptedProposer

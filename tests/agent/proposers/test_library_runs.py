@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.menu.files import load_menu
-from agent.proposers.library import changes_for, ideas
+from agent.proposers.code import changes_for, ideas
 from tests.support.memories import fresh_memory
 from trainer.code_check import checks
 

@@ -9,11 +9,11 @@ from statistics import fmean
 import pytest
 
 from agent.proposers.base import Memory
-from agent.proposers.informed import InformedProposer
+from agent.proposers.choice import InformedProposer
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.priors import Finding, Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.surrogate.prior_points import MOST, PRIOR_WORTH, prior_points
+from agent.proposers.surrogate.observed import MOST, PRIOR_WORTH, prior_points
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
 from tests.support.searches import ELSEWHERE, HERE, prior_of, search
 from tests.support.spy import Spy

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from agent.menu.files import ProxyMenu, parse_menu
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, ProposerError
-from agent.proposers.draws import uniform_draws
+from agent.proposers.draws import RandomProposer, uniform_draws
 from agent.proposers.sampler import (
     LEAST_SHARE,
     STARTUP,
@@ -31,7 +31,6 @@ from agent.proposers.sampler import (
 from agent.proposers.surrogate.gaussian_process import GaussianProcess
 from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
-from agent.proposers.uniform import RandomProposer
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember

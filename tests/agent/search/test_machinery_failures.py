@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.proposers.uniform import RandomProposer
+from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.stopping import Goal, StopRequest

@@ -10,7 +10,7 @@ import pytest
 
 from agent.judge import Assessment
 from agent.proposers.base import Memory, Offer
-from agent.proposers.uniform import RandomProposer
+from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.iterations import PendingFiles, PendingIteration
 from agent.search.stopping import Goal, Interrupted, StopRequest

@@ -16,7 +16,7 @@ import pytest
 from agent.judge import Comparison
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.uniform import RandomProposer
+from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.stopping import Goal, Interrupted, StopRequest
 from tests.support.nights import rows_of, work, written

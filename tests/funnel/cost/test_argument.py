@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError
 from funnel.cost.argument import argument_view
 from funnel.cost.bill import make_bill

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError, SettingsError
 from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
 from funnel.cost.measured import Concordance, Measured, Usage, lead_sentence

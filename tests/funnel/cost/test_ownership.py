@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from funnel.cost.gpus import GPUS
 from funnel.cost.ownership import cluster_view
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError, SettingsError
 from funnel.cost.gpus import GPUS
 from funnel.cost.timeline import (

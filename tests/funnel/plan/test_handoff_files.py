@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from funnel.cost.gpus import GPUS
 from funnel.plan.bundle import write_bundle
 from funnel.plan.case import LaunchCase, read_case

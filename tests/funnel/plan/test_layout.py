@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError
 from funnel.cost.gpus import GPUS, find_gpu, hourly_usd
 from funnel.plan.layout import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError, TargetError
 from funnel.cost.gpus import GPUS
 from funnel.plan.bundle import write_bundle

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.commands.launch.handoff import epochs_of
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from funnel.cost.gpus import GPUS
 from funnel.forecast.departures import telling_point
 from funnel.forecast.ladder.words import assumptions_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from funnel.cost.gpus import GPUS
 from funnel.plan.bundle import write_bundle
 from funnel.plan.case import read_case

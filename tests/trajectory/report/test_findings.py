@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from agent.search.stopping import Work
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from autoresearch.errors import JournalError
 from tests.support.configs import config
 from tests.support.reports import KNOBS, findings, simulated, stress_rows, with_menu

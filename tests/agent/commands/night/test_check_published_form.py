@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from agent.commands.night.check import check
 from agent.menu.files import load_menu
-from agent.menu.reply.forms import read_reply
-from agent.menu.reply.objects import ReplyError
+from agent.menu.replies import read_reply
+from agent.menu.reply_objects import ReplyError
 
 app = typer.Typer()
 app.command()(check)

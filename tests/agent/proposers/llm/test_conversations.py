@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.proposers.base import ProposerError
-from agent.proposers.llm.completions import Message
-from agent.proposers.llm.conversations import Conversations, messages_sha256
+from agent.proposers.llm.completions import Conversations, Message, messages_sha256
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter

@@ -20,12 +20,12 @@ from agent.judge import kept_when
 from agent.menu.files import load_menu, parse_menu, shipped_menus
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
+from agent.proposers.hybrid import Slate
 from agent.proposers.llm.config_lines import QUOTED_CHARACTERS, assignments, quoted, short
 from agent.proposers.llm.prompt import REPAIR, SYSTEM, USER, Prompt, Prompter
 from agent.proposers.llm.reply_form import example_text
 from agent.proposers.llm.tokens import estimate_tokens
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.slates import Slate
 from autoresearch.errors import SettingsError, SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory, memory_of, remember

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.proposers.base import Memory, ProposerError
+from agent.proposers.hybrid import Slate
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompter
@@ -16,7 +17,6 @@ from agent.proposers.llm.proposer import KEPT_CHARACTERS, LlmProposer
 from agent.proposers.llm.reply_form import proposal_schema, slate_schema
 from agent.proposers.llm.tokens import estimate_tokens
 from agent.proposers.sampler import SamplerProposer
-from agent.proposers.slates import Slate
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw, remember
 from tests.support.openai_server import (
     OpenAIServer,

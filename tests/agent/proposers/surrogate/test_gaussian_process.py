@@ -14,7 +14,7 @@ from agent.proposers.surrogate.gaussian_process import (
     _log_likelihood,
     _lower_inverse,
 )
-from agent.proposers.surrogate.scales import Floats
+from agent.proposers.surrogate.space import Floats
 
 KNOBS = np.array([0, 1, 2, 2])
 """Four coordinates of three knobs."""

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from agent.proposers.surrogate.scales import anywhere, is_ordered, near, share, shares
+from agent.proposers.surrogate.space import anywhere, is_ordered, near, share, shares
 from autoresearch.domains.choices import Ladder
 from autoresearch.domains.ranges import RealRange, WholeRange
 from tests.support.memories import MENU

@@ -1,5 +1,5 @@
-"""Collect the facts from which a language model writes one function: the contract, the function in
-use, and every variant tried."""
+"""Collect the facts of a prompt: what is measured and how, what is in flight, and, for one function
+to write, its contract, the function in use and every variant tried."""
 
 from __future__ import annotations
 
@@ -7,13 +7,59 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from agent.menu.reply.forms import read_code_reply
-from agent.menu.reply.objects import ReplyError
+from agent.judge import kept_when
+from agent.menu.replies import read_code_reply
+from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory
 from agent.proposers.contrasts import contrast
 from agent.proposers.llm.config_lines import FAILED, quoted
+from agent.proposers.llm.reply_form import ASKED_REASON_CHARACTERS
+from agent.proposers.surrogate.promise import provable
+from autoresearch.words import changes_text
+from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence
 from trajectory.ranking import Noise
+
+SHOWN_PENDING = 16
+"""Most configs in flight to show, the latest."""
+
+
+def in_flight(memory: Memory) -> Iterator[str]:
+    """Yield the configs now in training, each as its difference from the reference."""
+    now = memory.menu.knob_values(memory.reference)
+    for config in memory.pending[-SHOWN_PENDING:]:
+        values = memory.menu.knob_values(config)
+        changes = {name: value for name, value in values.items() if value != now[name]}
+        yield changes_text(changes) or "as the reference"
+
+
+def on_scores(memory: Memory) -> dict[str, Any]:
+    """Return what a score is, how noisy it is, and what is kept. ``own`` is the name of a command's
+    score."""
+    menu, measure, sigma = memory.menu, memory.menu.measure, memory.evidence.sigma
+    noise = None
+    if sigma is not None:
+        difference = 1.96 * 2**0.5 * sigma
+        noise = {"sigma": sigma, "difference": difference, "provable": provable(memory)}
+    return {
+        "own": None if menu.trainer is None else measure.name,
+        "measure": measure.model_dump(mode="json")
+        | {"better": measure.better, "parts": measure.parts},
+        "noise": noise,
+        "kept_when": kept_when(memory.rules) if memory.rules else None,
+        "max_reason": ASKED_REASON_CHARACTERS,
+    }
+
+
+def point_of(memory: Memory, config: AnyConfig) -> dict[str, Any]:
+    """Return a config as the prompt shows it: its mean is an objective, None if unmeasured."""
+    entry = memory.evidence.configs.get(config.config_hash)
+    values = {name: one for name, one in memory.menu.knob_values(config).items() if one != ""}
+    point = {"values": changes_text(values), "mean": None, "n": 0}
+    if entry is None or not entry.scores:
+        return point
+    score = memory.menu.measure.text(entry.mean)
+    return {**point, "mean": entry.mean, "score": score, "n": entry.n, "params": entry.params}
 
 
 def contract(memory: Memory, name: str) -> dict[str, Any]:

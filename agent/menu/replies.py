@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from agent.menu.reply.objects import (
+from agent.menu.reply_objects import (
     ReplyError,
     listed,
     object_without_repeats,

@@ -1,0 +1,237 @@
+"""Define what a menu's formulas are for: constraints, tied fields and readings.
+
+All are in the language of :mod:`agent.menu.expressions`. A constraint is a condition that every
+config must meet.
+
+``[tied]`` holds formulas of fields that follow the knobs, so that changing a knob moves them along.
+With ``n_head = "d_model / 128"`` every head is 128 wide whatever the width. A formula may also use
+fields tied before it. A proposal cannot set a tied field, so every config of the menu keeps the
+shape that the formulas describe.
+
+A menu that searches ratios (the width of a head, d_ff to d_model) has knobs without a field in
+Config, which ``[tied]`` turns into fields. A knob's ``reads`` is the inverse formula, over the
+config's fields. ``n_kv_head`` is the number of KV heads in it, even if the config does not set it.
+Fields are whole, so the formula may slightly miss the value that made the config: the nearest
+choice, by ratio, is used. :meth:`~agent.menu.proxy_menu.ProxyMenu.apply` refuses a config whose
+ratios read back differently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Self, get_type_hints
+
+from pydantic import ConfigDict
+
+from agent.menu.expressions import Expression, ExpressionError, Name
+from agent.menu.knob import Knob
+from autoresearch.domains.choices import Ladder
+from autoresearch.errors import SpecError
+from autoresearch.values import Frozen, PlainText, Scalar
+from autoresearch.words import json_text
+from trainer.spec import Config
+
+BUDGET_STEPS = "budget_steps"
+"""Name of the budget in constraints: optimizer steps, unknown for a budget in seconds."""
+
+
+class Constraint(Frozen):
+    """A condition over knobs, tied fields, constants and ``budget_steps`` that every config must
+    meet."""
+
+    model_config = ConfigDict(strict=True)
+
+    expr: str
+    doc: PlainText = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A constraint that is false, or has no value, for a config."""
+
+    constraint: Constraint
+    names: tuple[str, ...]
+    """Names that it uses."""
+    why: str
+    """One clause with the values seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedConstraint:
+    """A constraint that can be evaluated."""
+
+    constraint: Constraint
+    expression: Expression
+
+    @classmethod
+    def parse(cls, constraint: Constraint, names: Mapping[str, Name]) -> ParsedConstraint:
+        """Parse a constraint over these names and the budget's.
+
+        :raises ValueError: naming the constraint and its fault.
+        """
+        try:
+            known = {**names, BUDGET_STEPS: Name("number")}
+            return cls(constraint, Expression.parse(constraint.expr, known))
+        except ExpressionError as error:
+            raise ValueError(f"constraint {json_text(constraint.expr)}: {error}") from error
+
+    @property
+    def needs_steps(self) -> bool:
+        """Whether it can be checked only if the budget's steps are known."""
+        return BUDGET_STEPS in self.expression.names
+
+    def broken(self, values: Mapping[str, Scalar]) -> Broken | None:
+        """Return why it does not hold for these values, None if it holds."""
+        try:
+            if self.expression.holds(values):
+                return None
+            problem = "does not hold"
+        except ExpressionError as error:
+            problem = f"has no value ({error})"
+        used = tuple(name for name in values if name in self.expression.names)
+        seen = ", ".join(f"{name} = {json_text(values[name])}" for name in used)
+        where = f" where {seen}" if seen else ""
+        doc = self.constraint.doc.strip()
+        why = f" ({doc.rstrip('.')})" if doc else ""
+        clause = f"the constraint {self.constraint.expr.strip()} {problem}{where}{why}"
+        return Broken(self.constraint, used, clause)
+
+
+def first_broken(
+    constraints: Iterable[ParsedConstraint], values: Mapping[str, Scalar]
+) -> Broken | None:
+    """Return the first constraint that these values break; None if they break none. Constraints on
+    the budget's steps are skipped if ``values`` lacks them."""
+    checked = (each for each in constraints if BUDGET_STEPS in values or not each.needs_steps)
+    return next((found for each in checked if (found := each.broken(values))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A numeric field of Config and its formula."""
+
+    name: str
+    expression: Expression
+    knobs: tuple[str, ...]
+    """Knobs that the formula reads, directly or through an earlier tie, in the menu's order."""
+    of_config: bool = True
+    """Whether the field is one of Config; a command's field is an int if its value is whole."""
+
+    @classmethod
+    def parse(
+        cls,
+        name: str,
+        source: str,
+        names: Mapping[str, Name],
+        knobs: Iterable[str],
+        earlier: Mapping[str, Tie],
+        *,
+        of_config: bool = True,
+    ) -> Tie:
+        """Parse the formula of the field ``name`` over ``names``, some of which are knobs, and over
+        the fields tied ``earlier``.
+
+        :raises ExpressionError: if it cannot be parsed, or follows no knob.
+        """
+        if of_config and _hint(name) not in {int, int | None, float}:
+            raise ExpressionError(
+                f"{name} is not a number, and only numbers follow from others; make it a knob or "
+                "a constant"
+            )
+        known = {**names, **dict.fromkeys(earlier, Name("number"))}
+        expression = Expression.parse(source, known, "number")
+        read = set(expression.names)
+        read.update(*(earlier[used].knobs for used in expression.names if used in earlier))
+        followed = tuple(knob for knob in knobs if knob in read)
+        if not followed:
+            raise ExpressionError("it follows no knob; make it a constant")
+        return cls(name, expression, followed, of_config)
+
+    def __str__(self) -> str:
+        """Return ``n_head = d_model / 128``."""
+        return f"{self.name} = {' '.join(self.expression.source.split())}"
+
+    def value(self, values: Mapping[str, Scalar]) -> Scalar:
+        """Return the field's value for these values of knobs, constants and earlier ties.
+
+        :raises SpecError: if the formula has no value, or a fractional one for a field that is
+            counted.
+        """
+        try:
+            number = self.expression.number(values)
+        except ExpressionError as error:
+            raise SpecError(f"{self} has no value{self._seen(values)}: {error}") from error
+        if not self.of_config:
+            return int(number) if number == int(number) else float(number)
+        if _hint(self.name) is float:
+            return float(number)
+        if number != int(number):
+            raise SpecError(
+                f"{self} gives {json_text(number)}{self._seen(values)}, not a whole one"
+            )
+        return int(number)
+
+    def _seen(self, values: Mapping[str, Scalar]) -> str:
+        used = (name for name in values if name in self.expression.names)
+        return f" where {', '.join(f'{name} = {json_text(values[name])}' for name in used)}"
+
+
+@cache
+def _hint(name: str) -> object:
+    """Return the field's type without its bounds."""
+    return get_type_hints(Config)[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Computes one knob's value from a config."""
+
+    name: str
+    choices: tuple[int | float, ...]
+    """Choices, all above zero."""
+    expression: Expression
+
+    @classmethod
+    def of(cls, knob: Knob) -> Self:
+        """Return the reading that the knob's ``reads`` describes.
+
+        :raises ValueError: if it cannot be parsed, or the knob is not a list of numbers above zero.
+        """
+        if not isinstance(knob.domain, Ladder) or min(knob.domain.choices) <= 0:
+            raise ValueError(
+                f"knob {knob.name} is read from a config by a formula, which needs choices of "
+                "numbers above 0; list them"
+            )
+        try:
+            expression = Expression.parse(knob.reads or "", _names(), "number")
+        except ExpressionError as error:
+            raise ValueError(f"knob {knob.name}: reads: {error}") from error
+        return cls(knob.name, knob.domain.choices, expression)
+
+    def value(self, config: Config) -> Scalar:
+        """Return the choice that made the config, or the nearest one.
+
+        :raises SpecError: if the formula has no value.
+        """
+        try:
+            number = self.expression.number(_values(config))
+        except ExpressionError as error:
+            raise SpecError(f"{self.name} cannot be read from the config: {error}") from error
+        if number <= 0:
+            return min(self.choices)
+        return min(self.choices, key=lambda choice: abs(math.log(choice / number)))
+
+
+@cache
+def _names() -> Mapping[str, Name]:
+    numbers = {int, float, int | None}
+    hints = get_type_hints(Config)
+    return {name: Name("number") for name in Config.model_fields if hints[name] in numbers}
+
+
+def _values(config: Config) -> dict[str, Scalar]:
+    values = {name: getattr(config, name) for name in _names()} | {"n_kv_head": config.kv_heads}
+    return {name: value for name, value in values.items() if value is not None}

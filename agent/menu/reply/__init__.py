@@ -1,1 +1,0 @@
-"""Reads the reply of a language model: the one JSON object in it, and what that object asks for."""
