@@ -24,7 +24,7 @@ from trainer.corpus import prepare
 from trainer.executors.local import LocalExecutor
 from trainer.spec import AnyConfig, RunSchedule, TrialOk, TrialSpec
 from trajectory.evidence import Evidence
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 SEEDS = range(9000, 9012)
 BASELINE = "baseline"

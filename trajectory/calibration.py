@@ -1,7 +1,7 @@
 """Compare proxy metrics with long runs of the same configs.
 
 Each metric's scores are correlated by rank with the long scores, over the same configs
-(:mod:`trajectory.statistics.bootstrap`). A non-finite loss ranks last. The choice of configs
+(:mod:`trajectory.statistics.fidelity`). A non-finite loss ranks last. The choice of configs
 determines what a correlation means (:mod:`trajectory.statistics.fidelity`). Here the configs are
 spread over the menu and near its good ones, so the correlation describes a search's whole range.
 The order among the best tenth (at least five configs) is harder to determine and matters more. Its
@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajectory.calibrated import Correlation, ProxyMetric
-from trajectory.statistics.bootstrap import Resampled, interval
-from trajectory.statistics.fidelity import MIN_CONFIGS, fidelity
+from trajectory.statistics.fidelity import MIN_CONFIGS, Resampled, fidelity, interval
 
 BEST_SHARE = 0.1
 FEWEST = 8

@@ -24,8 +24,8 @@ from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Pos
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.crossed_effects import Measured
+from trajectory.statistics.intervals import LEVEL, RunNoise
 from trajectory.statistics.population import Population, Posterior
-from trajectory.statistics.run_noise import LEVEL, RunNoise
 
 STAR_LEVEL = 0.99
 """Confidence level for marking a config as better than the baseline.

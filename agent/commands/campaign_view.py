@@ -122,8 +122,8 @@ class CampaignView:
 
         :raises SettingsError: naming the figures there are, if this is none or is still empty.
         """
-        from trajectory.report.drawing import svg  # noqa: PLC0415 (loads Matplotlib)
-        from trajectory.report.drawing.canvas import style  # noqa: PLC0415
+        from trajectory.report import svg  # noqa: PLC0415 (loads Matplotlib)
+        from trajectory.report.canvas import style  # noqa: PLC0415
         from trajectory.report.figures.registry import figures_of  # noqa: PLC0415
 
         figures = {figure.name: figure for figure in figures_of(self.findings()) if figure.shows}
@@ -143,7 +143,7 @@ class CampaignView:
         from funnel.cost.bill import RatedMeter  # noqa: PLC0415
         from trainer.isolation.trial_files import read_curve  # noqa: PLC0415
         from trajectory.report.reading import own_campaign  # noqa: PLC0415
-        from trajectory.report.reading.samples import ReportedKnob  # noqa: PLC0415
+        from trajectory.report.reading.knobs import ReportedKnob  # noqa: PLC0415
 
         row = self.row
         menu = menu_of(row) if row else None

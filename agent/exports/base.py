@@ -14,11 +14,10 @@ from autoresearch.files import replacing
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import CurvePoint
-from trajectory.formats.csv_file import write_csv
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.mlflow_runs import write_runs, write_trials
-from trajectory.formats.parquet_file import write_parquet
 from trajectory.formats.table import Table, runs_table, trials_table
+from trajectory.formats.table_files import write_csv, write_parquet
 from trajectory.formats.tracked import tracked_trials
 from trajectory.history.tables import hidden
 from trajectory.journal import read_records, read_rows

@@ -15,8 +15,8 @@ from typing import Self
 from autoresearch.errors import SettingsError
 from autoresearch.layout import PAUSE_FILE
 from autoresearch.words import counted
-from trajectory.busy_time import BusyTime
 from trajectory.rows import BaselineRow, IterationRow, Row
+from trajectory.spending import BusyTime
 
 
 class Interrupted(KeyboardInterrupt):

@@ -15,7 +15,7 @@ from autoresearch.files import replace_file, writing_to
 from autoresearch.layout import LANES_FILE
 from autoresearch.words import duration_text
 from trainer.spec import CurvePoint, Place, TrialSpec
-from trajectory.live.lanes import LanesNow, LaneStatus
+from trajectory.live.trial import LanesNow, LaneStatus
 from trajectory.rows import Role, TrialRecord
 
 

@@ -14,11 +14,11 @@ from agent.search.campaign import Campaign
 from agent.search.stopping import Goal
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import Measure, TrialOk, difference
-from trajectory.busy_time import BusyTime
 from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
 from trajectory.ranking import ranked_config
 from trajectory.rows import ConfirmedRow, IterationRow, TrialRecord
+from trajectory.spending import BusyTime
 
 SAME_CONFIG = 3.0
 """Ratio to the fastest step of the same config above which a trial is slow."""

@@ -30,7 +30,7 @@ from statistics import fmean
 import numpy as np
 
 from autoresearch.values import Finite, Frozen, NonNegativeInt
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 PRIOR_DOF = 4
 """Largest weight of the pooled variance, in degrees of freedom."""

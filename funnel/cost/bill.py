@@ -30,7 +30,7 @@ from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from funnel.cost.measured import Measured, Usage, UsageCount
 from trajectory.rows import Row
-from trajectory.search_bill import SearchBill
+from trajectory.spending import SearchBill
 
 HOURS_PER_DAY = 24
 MOST_LOST = 0.9
@@ -200,7 +200,7 @@ def search_bill(rates: Rates, usage: Usage) -> SearchBill:
 
 
 class RatedMeter:
-    """Bills rows as they arrive: a :class:`~trajectory.search_bill.SearchMeter`."""
+    """Bills rows as they arrive: a :class:`~trajectory.spending.SearchMeter`."""
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates

@@ -17,11 +17,11 @@ from funnel.ladder.plan import best_finalist
 from funnel.ladder.result import LadderResult, read_ladder, read_ladder_of
 from trainer.spec import TrialOk
 from trajectory import ranking
-from trajectory.busy_time import BusyTime
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.longruns import RankingTest, ranking_test
 from trajectory.rows import BaselineRow, FinalistsRow, IterationRow, Row, RowOfOneRun, StressRow
+from trajectory.spending import BusyTime
 
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600

@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from autoresearch.values import Finite, Frozen, NonNegative, Positive, PositiveInt
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 LEVEL = 0.95
 POWER = 0.80

@@ -20,7 +20,7 @@ import numpy as np
 
 from autoresearch.values import Frozen, Positive, PositiveInt
 from funnel.forecast.power_law import Array
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 LEVEL = 0.95
 REACH = 8.0

@@ -26,8 +26,8 @@ from tests.support.rows import (
 from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
 from trajectory.report.findings import Findings
 from trajectory.report.reading.curves import CurveReader
+from trajectory.report.reading.knobs import ReportedKnob
 from trajectory.report.reading.own_campaign import read_campaign
-from trajectory.report.reading.samples import ReportedKnob
 from trajectory.rows import CampaignRow, Decision, FinalistsRow, Row, StressRow, StressVerdict
 
 MENU = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")

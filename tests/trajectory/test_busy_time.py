@@ -9,8 +9,8 @@ import pytest
 from tests.support.configs import config
 from tests.support.rows import iteration_row, ok, trial
 from trainer.spec import Place
-from trajectory.busy_time import BusyTime, LaneUse
 from trajectory.rows import BaselineRow, IterationRow
+from trajectory.spending import BusyTime, LaneUse
 
 
 def row(number: int, ended_s: int, wall_s: float, lanes: int | None) -> IterationRow:

@@ -20,7 +20,7 @@ from trajectory.confirmed import (
     FreshGain,
     latest_of,
 )
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 
 def text(*sizes: int, sha256: str = "a" * 64) -> ScoredText:

@@ -19,7 +19,7 @@ from trajectory.live.follower import Follower
 from trajectory.ranking import top
 from trajectory.reading import JournalReading
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
-from trajectory.report.page import render
+from trajectory.report.report import render
 from trajectory.rows import ConfirmedRow, ConfirmRow, Row
 
 SEARCH = simulated(30)

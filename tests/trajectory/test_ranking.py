@@ -22,8 +22,8 @@ from trajectory.journal import read_rows
 from trajectory.ranking import Noise, Ranked, interval, population_of, rank, top
 from trajectory.statistics import crossed_effects
 from trajectory.statistics.exact import ExactSum
+from trajectory.statistics.intervals import student_t
 from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
-from trajectory.statistics.student import student_t
 
 SIGMA = 0.056
 ANY = config()

@@ -1,4 +1,4 @@
-"""Read an imported campaign, or any campaign to learn from."""
+"""Recognize the format of a file, and read an imported campaign, or any campaign to learn from."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from autoresearch.errors import FormatError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
 from autoresearch.values import explain
-from trajectory.formats import pi_jsonl, results_tsv, single_knob
+from trajectory.formats import commit_logs, single_knob
 from trajectory.formats.foreign import (
     ForeignRun,
     FormatName,
@@ -22,13 +23,53 @@ from trajectory.formats.foreign import (
 )
 from trajectory.formats.own import OwnFile, read_journal
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source
-from trajectory.formats.trackers.choice import Reader, reader_of
-from trajectory.formats.trackers.folder import Folder
+from trajectory.formats.trackers import mlflow_store, optuna_study, tensorboard_events, wandb_csv
 from trajectory.formats.trackers.recorded import Wanted
+from trajectory.formats.trackers.stores import MAGIC, Folder, opened
 from trajectory.rows import CampaignRow, parse_row
 
-NO_WISH = Wanted()
 _LOOKED_AT = 5
+Reader = Callable[[Any, Wanted], ForeignFile]
+
+
+def reader_of(source: Source) -> Reader | None:
+    """Return what reads this source; None if it is of no tracker.
+
+    :raises FormatError: for a database or a folder that is of none.
+    """
+    if isinstance(source, Folder):
+        if mlflow_store.recognises(source):
+            return mlflow_store.read_files
+        return tensorboard_events.read if tensorboard_events.recognises(source) else None
+    if source.data.startswith(MAGIC):
+        return _of_database(source)
+    if "tfevents" in source.path.name:
+        return _read_event_file
+    lines = list(islice(source.lines(), _LOOKED_AT))
+    if optuna_study.recognises(lines):
+        return optuna_study.read_journal
+    return wandb_csv.read if wandb_csv.recognises(lines) else None
+
+
+def _of_database(source: Source) -> Reader:
+    with opened(source) as database:
+        tables = database.tables()
+    if tables >= optuna_study.TABLES:
+        return optuna_study.read_database
+    if tables >= mlflow_store.TABLES:
+        return mlflow_store.read_database
+    raise FormatError(
+        f"{source.path} is a SQLite database, but neither Optuna's nor MLflow's; choose another "
+        "file"
+    )
+
+
+def _read_event_file(source: Source, wanted: Wanted) -> ForeignFile:
+    folder = Folder(source.path, source.data, {Path(source.path.name): source.data})
+    return tensorboard_events.read(folder, wanted)
+
+
+NO_WISH = Wanted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +145,8 @@ def read_campaign_source(path: Path) -> CampaignSource:
 
 _READERS: dict[str, Callable[[Source], ForeignFile]] = {
     single_knob.FORMAT: single_knob.read,
-    results_tsv.FORMAT: results_tsv.read,
-    pi_jsonl.FORMAT: pi_jsonl.read,
+    commit_logs.TSV_FORMAT: commit_logs.read_tsv,
+    commit_logs.PI_FORMAT: commit_logs.read_pi,
 }
 
 
@@ -149,18 +190,18 @@ def recognised_format(source: Source) -> FormatName | Reader:
         return "journal"
     if kind == "imported":
         return "imported"
-    if results_tsv.recognises(lines):
+    if commit_logs.recognises_tsv(lines):
         return "results-tsv"
     if single_knob.recognises(lines):
         return "single-knob"
-    if pi_jsonl.recognises(lines):
+    if commit_logs.recognises_pi(lines):
         return "pi-jsonl"
     raise FormatError(
         f"{source.path} cannot be imported: its first lines are neither a "
         "campaign row, nor a single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor "
         "pi-autoresearch's autoresearch.jsonl, nor an Optuna journal or study, an MLflow store, a "
         "CSV of Weights & Biases or TensorBoard events, nor the header of a results.tsv "
-        f"({', '.join(results_tsv.COLUMNS)}); if its beginning is damaged, remove "
+        f"({', '.join(commit_logs.COLUMNS)}); if its beginning is damaged, remove "
         "the damaged lines"
     )
 

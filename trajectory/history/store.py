@@ -23,7 +23,7 @@ from autoresearch.closing import Closing
 from autoresearch.errors import HistoryError, JournalError, MachineryError
 from trajectory.history import indexing, tables
 from trajectory.history.indexing import Position
-from trajectory.history.questions import Answer, Questions
+from trajectory.history.queries import Answer, Questions
 from trajectory.history.tables import DamagedIndexError
 from trajectory.journal import Record, batches, read_records
 from trajectory.lock import CampaignLock

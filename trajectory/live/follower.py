@@ -29,17 +29,23 @@ from autoresearch.layout import (
     is_imported,
 )
 from trainer.spec import BPB
-from trajectory.busy_time import BusyTime, LaneUse
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
-from trajectory.live.beliefs import Beliefs
-from trajectory.live.brief import Brief, Status, brief_of
-from trajectory.live.lanes import InFlight, LanesNow, LanesSeen, lane_views, read_lanes
-from trajectory.live.trial import RunningTrial, RunningTrials
+from trajectory.live.brief import Beliefs, Brief, Status, brief_of
+from trajectory.live.trial import (
+    InFlight,
+    LanesNow,
+    LanesSeen,
+    RunningTrial,
+    RunningTrials,
+    lane_views,
+    read_lanes,
+)
 from trajectory.lock import lock_state
 from trajectory.ranking import Ranked, top
 from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
+from trajectory.spending import BusyTime, LaneUse
 
 SILENT_S = 60.0
 """Seconds without a change of any file, after which a campaign does not count as running."""

@@ -18,9 +18,9 @@ from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
-from trajectory.live.lanes import LanesSeen
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
+from trajectory.live.trial import LanesSeen
 from trajectory.ranking import Ranked
 from trajectory.report.versus import compare_campaigns
 from trajectory.rows import EventRow, IterationRow

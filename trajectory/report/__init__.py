@@ -2,7 +2,7 @@
 
     journal ──reading/──▶ Findings ──figures/──▶ values, pictures, words ──▶ page and files
 
-``figures/registry.py`` lists the figures. Each is a module with its values, their n and intervals,
-its drawing and its text. ``templates/`` has the page around them.
+``figures/registry.py`` lists the figures. Each has its values, their n and intervals, its
+drawing and its text. ``templates/`` has the page around them.
 :func:`trajectory.report.report.write_report` writes the page and the files.
 """

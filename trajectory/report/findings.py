@@ -10,16 +10,14 @@ from autoresearch.values import Scalar
 from trainer.spec import BPB, Measure
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.ranking import Ranked
-from trajectory.report.importance import Importances, importances
+from trajectory.report.details import Chunk
 from trajectory.report.reading.curves import CurveReader
 from trajectory.report.reading.iterations import Iteration, Reign
+from trajectory.report.reading.knobs import Importances, ReportedKnob, Sample, importances
 from trajectory.report.reading.ledger import Ledger
 from trajectory.report.reading.posteriors import Posteriors
-from trajectory.report.reading.samples import ReportedKnob, Sample
-from trajectory.report.statistics import Estimate
-from trajectory.report.words.details import Chunk
-from trajectory.search_bill import SearchBill
-from trajectory.statistics.run_noise import RunNoise
+from trajectory.spending import SearchBill
+from trajectory.statistics.intervals import Estimate, RunNoise
 
 UNIT: Mapping[str, str] = {
     "val_bpb": "bits per byte",

@@ -1,19 +1,38 @@
-"""A report on disk: the page, and each figure as SVG and PNG."""
+"""A report on disk: the page, which is one HTML file that fetches nothing, and its figures.
+
+The page's content-security policy allows, by their hashes, only the style sheet and the script that
+it contains: no other script, no network, no frames, no form. The template escapes every text. The
+script makes text nodes only, and the policy forbids anything else.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
 
 from autoresearch.files import replacing
 from autoresearch.layout import FIGURES_DIR, REPORT_PAGE
-from trajectory.report.drawing import svg
-from trajectory.report.drawing.canvas import style
+from autoresearch.words import counted, duration_text
+from trainer.spec import BPB, Measure
+from trajectory.report import svg, wording
+from trajectory.report.canvas import style
+from trajectory.report.figures.figure import SECTIONS, Figure
 from trajectory.report.figures.registry import figures_of
 from trajectory.report.findings import Findings
-from trajectory.report.page import render
+from trajectory.report.reading.iterations import Iteration
+from trajectory.report.svg import Drawing
+from trajectory.report.wording import cut, label, shown, value_text
+from trajectory.statistics.intervals import RunNoise
 
 PNG_DPI = 160
 
@@ -60,3 +79,146 @@ def _replace_all(files: dict[Path, bytes]) -> None:
             file = places.enter_context(replacing(path))
             file.write(data)
             file.flush()
+
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render(
+    found: Findings, figures: Sequence[Figure], drawings: Sequence[Drawing], made_at: datetime
+) -> str:
+    """Return the page's HTML.
+
+    :param figures: the figures that the page mentions.
+    :param drawings: drawings of the figures that have data: a wide one each, and for some a narrow
+        one.
+    """
+    spoken_of = {figure.section for figure in figures}
+    css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
+    return (
+        _environment(wording.Scores(found.about.scoring))
+        .get_template("report.html.j2")
+        .render(
+            found=found,
+            about=found.about,
+            sections=[one for one in SECTIONS if one.always or one in spoken_of],
+            figures={figure.name: figure for figure in figures},
+            drawings={drawing.name: Markup(drawing.inline) for drawing in drawings},
+            policy=_policy(css, script),
+            css=Markup(css),
+            script=Markup(script),
+            table=columns(found.iterations, found.noise, found.about.scoring),
+            made_at=f"{made_at:%Y-%m-%d %H:%M} UTC",
+        )
+    )
+
+
+def _environment(scores: wording.Scores) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_function"] = json.dumps
+    environment.filters |= {
+        "number": wording.number,
+        "signed": scores.signed,
+        "score": scores.text,
+        "size": scores.size,
+        "percent": wording.percent,
+        "seconds": duration_text,
+        "money": wording.money,
+        "half_width": scores.half_width,
+        "count": counted,
+        "rate": wording.rate,
+        "shown": shown,
+        "label": label,
+        "cut": cut,
+        "value": wording.value_text,
+        "changed": changed_text,
+    }
+    environment.globals |= {"span": wording.span, "scores": scores.span}
+    return environment
+
+
+def _style_sheet() -> str:
+    """Return the figures' colors in both color schemes, their classes, and the page's own rules."""
+    light, dark = svg.variables("light"), svg.variables("dark")
+    return (
+        f":root{{{light}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+        f"{svg.rules()}\n{(TEMPLATES / 'report.css').read_text('utf-8')}"
+    )
+
+
+def _policy(css: str, script: str) -> str:
+    return (
+        f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(script)}'; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+def _source(text: str) -> str:
+    """Return a hash source, as defined in Content Security Policy Level 3."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
+
+
+MOST_CHARACTERS = 160
+"""The most characters of a row's changes; the row's details show all of them."""
+
+
+def columns(
+    iterations: Sequence[Iteration], noise: RunNoise | None, measure: Measure = BPB
+) -> dict[str, Any]:
+    """Return a list for each column, with one entry for each iteration.
+
+    ``kind`` and ``outcome`` hold indices into ``kinds`` and ``outcomes``, and ``half`` the half
+    interval of a mean by its number of runs. Scores have one decimal more than the page shows.
+    ``digits`` says how many it shows if these are not four. A column without any value is empty.
+    """
+    kinds = sorted({iteration.kind for iteration in iterations})
+    outcomes = sorted({iteration.outcome for iteration in iterations})
+    runs = sorted({iteration.runs for iteration in iterations if iteration.mean is not None})
+
+    def turned(objective: float | None) -> float | None:
+        return None if objective is None else measure.score(objective)
+
+    decimals = measure.digits + 1
+    return {
+        **({} if measure.digits == BPB.digits else {"digits": measure.digits}),
+        "kinds": [label(kind, 20) for kind in kinds],
+        "iter": [iteration.iter for iteration in iterations],
+        "kind": [kinds.index(iteration.kind) for iteration in iterations],
+        "outcomes": outcomes,
+        "outcome": [outcomes.index(iteration.outcome) for iteration in iterations],
+        "bpb": _rounded(iterations, lambda iteration: turned(iteration.mean), decimals),
+        "half": {n: round(noise.half_interval(n), decimals) for n in runs} if noise else {},
+        "n": [iteration.runs if iteration.mean is not None else None for iteration in iterations],
+        "delta": _rounded(iterations, lambda iteration: turned(iteration.delta), decimals),
+        "stderr": _rounded(iterations, lambda iteration: iteration.stderr, decimals),
+        "seconds": _rounded(iterations, lambda iteration: iteration.spent.total or None, 2),
+        "wh": _rounded(iterations, lambda iteration: iteration.energy_wh, 4),
+        "changes": [changed_text(iteration) for iteration in iterations],
+    }
+
+
+def changed_text(iteration: Iteration, limit: int = MOST_CHARACTERS) -> str:
+    """Return the proposed changes, such as ``lr=0.003 n_layer=4``, valid or not, or else their
+    description."""
+    if not iteration.changed:
+        return label(iteration.described, limit)
+    shown = (f"{label(name, 24)}={value_text(value)}" for name, value in iteration.changed.items())
+    return cut(" ".join(shown), limit)
+
+
+def _rounded(
+    iterations: Sequence[Iteration], of: Callable[[Iteration], float | None], digits: int
+) -> list[float | None]:
+    found = [
+        None if (value := of(iteration)) is None else round(value, digits)
+        for iteration in iterations
+    ]
+    return [] if all(value is None for value in found) else found

@@ -27,15 +27,13 @@ from trajectory.rows.outside import (
     StressVerdict,
 )
 from trajectory.rows.protocol import EvaluationProtocol
-from trajectory.rows.schema import SCHEMA
 from trajectory.rows.search import (
+    SCHEMA,
     BaselineRow,
     CampaignRow,
     Decision,
     EventRow,
     IterationRow,
-)
-from trajectory.rows.trial import (
     Role,
     TrialRecord,
 )

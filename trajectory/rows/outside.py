@@ -22,7 +22,7 @@ from trajectory.calibrated import Calibrated, CalibrationRun
 from trajectory.confirmed import Confirmed
 from trajectory.ladder_plan import Recipe
 from trajectory.proposals import Text
-from trajectory.rows.trial import TrialRecord
+from trajectory.rows.search import TrialRecord
 
 StressOutcome: TypeAlias = Literal[
     "survives", "spikes", "plateaus", "grad_blowup", "diverges", "nonfinite", "failed"

@@ -1,4 +1,4 @@
-"""Define rows of the search itself: the campaign, its baseline, its iterations and its events.
+"""Define the row format's version, and rows of the search: campaign, baseline, iterations, events.
 
 Decisions are defined here rather than in ``agent`` because the record outlives the code that
 decided. A reader of a journal needs only these definitions.
@@ -6,8 +6,9 @@ decided. A reader of a journal needs only these definitions.
 
 from __future__ import annotations
 
+import math
 from operator import not_
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AliasChoices,
@@ -30,13 +31,97 @@ from trainer.spec import (
     AnyConfig,
     CorpusInfo,
     Measure,
+    Place,
     ScriptInfo,
+    TrialFailed,
+    TrialResult,
 )
 from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
 from trajectory.rows.protocol import EvaluationProtocol
-from trajectory.rows.schema import SCHEMA, upgraded
-from trajectory.rows.trial import TrialRecord
 from trajectory.rules import RuleValues, group_rules, ungroup_rules
+
+SCHEMA = 4
+"""Version of the row format, in the first row of every journal.
+
+Readers accept all older versions and refuse newer ones by that row. Version 2 added the kinds
+``stress`` and ``finalists``. Version 3 added a proposal's ``restated``, and a decision's
+``early_stopping_threshold`` and ``no_effect``. Version 4 added:
+
+- the kinds ``attribution``, ``ladder_plan``, ``ladder_prediction``, ``ladder``, ``confirm``,
+  ``confirmed``, ``calibration`` and ``calibrated``;
+- a result's ``texts`` and ``checkpoints_bpb``, and the event ``stopped``;
+- the first row's ``z_drop``, ``reserve_holdout``, ``train_tokens``, ``cooldown_steps``,
+  ``average`` and ``cudnn_attention``;
+- campaigns of a command: ``script`` and ``measure`` instead of a corpus, their configs and results,
+  an iteration's ``lanes`` and a trial's ``place``;
+- a proposer's ``arm``, ``expected``, ``prediction``, ``author`` and ``queue_id``.
+
+Fields named ``…objective``, and every ``delta``, hold *objectives* (:class:`trainer.spec.Measure`):
+bits per byte for the built-in trainer, and for a command its score, or the negative of a score to
+maximize. Fields named ``…_bpb`` hold bits per byte.
+"""
+
+_Z_DROP_BEFORE_4 = 1.0
+
+
+_GONE = ("mixed_devices", "device_kinds")
+"""Settings in the first row of earlier versions that nothing reads any more."""
+_RENAMED = {"first_drop": "early_stopping_threshold", "hold_back": "reserve_holdout"}
+"""Settings in the first row under their former names."""
+
+
+def upgraded(first_row: dict[str, Any]) -> dict[str, Any]:
+    """Return a first row of any format, with the rules that campaigns of its version followed.
+
+    Every other field of a later format has a default that describes older campaigns. Settings that
+    nothing reads any more are left out, and renamed ones get their present names. Fields of other
+    rows declare their former names themselves, as validation aliases.
+    """
+    first_row = {
+        _RENAMED.get(name, name): value for name, value in first_row.items() if name not in _GONE
+    }
+    if "z_keep" not in first_row or "max_runs" not in first_row:
+        return first_row
+    z_drop = first_row.get("z_drop", _Z_DROP_BEFORE_4)
+    try:
+        threshold = z_drop - first_row["z_keep"] / math.sqrt(first_row["max_runs"])
+    except (TypeError, ValueError, ZeroDivisionError):  # validation will refuse the row
+        return first_row
+    return {"z_drop": z_drop, "early_stopping_threshold": threshold} | first_row
+
+
+Role: TypeAlias = Literal[
+    "baseline",
+    "candidate",
+    "reference",
+    "stress",
+    "attribution",
+    "ladder",
+    "confirm",
+    "calibration",
+]
+
+
+class TrialRecord(Frozen):
+    """One trial as the journal stores it."""
+
+    trial_id: str
+    role: Role
+    config_hash: str
+    seed: NonNegativeInt
+    result: TrialResult
+    wall_s: NonNegative
+    """Seconds from the request to the result."""
+    place: Place | None = Field(None, exclude_if=not_)
+    """Place where it ran, if there were several; otherwise omitted."""
+    at: str | None = Field(None, exclude_if=not_)
+    """When it ended, ISO 8601, if it was one of several concurrent trials and its end was observed;
+    otherwise omitted."""
+
+    @property
+    def objective(self) -> float | None:
+        """Measured objective, lower is better; None if the trial failed."""
+        return None if isinstance(self.result, TrialFailed) else self.result.objective
 
 
 class Decision(Frozen):

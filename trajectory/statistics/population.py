@@ -1,9 +1,9 @@
 """Model the scores of a campaign's recipes: the population with which a single one is compared.
 
 The best of many configs is lucky as well as good. So the seed effects are removed from a config's
-runs (:mod:`trajectory.statistics.crossed_effects`), and their mean is shrunk toward the scores of
-other recipes (:mod:`trajectory.statistics.prior_shape`). The noise of so many runs determines the
-amount of shrinkage.
+runs, and their mean is shrunk toward the scores of other recipes
+(:mod:`trajectory.statistics.crossed_effects`). The noise of so many runs determines the amount of
+shrinkage.
 
 The difference from the baseline is the posterior mean minus the baseline's mean, both without seed
 effects. The baseline was not chosen by its score, so it is not shrunk, and it has its own spread.
@@ -31,9 +31,8 @@ from typing import Self
 
 import numpy as np
 
-from trajectory.statistics.crossed_effects import Fit, Measured, Runs, take_apart
-from trajectory.statistics.prior_shape import Floats
-from trajectory.statistics.student import student_t
+from trajectory.statistics.crossed_effects import Fit, Floats, Measured, Runs, take_apart
+from trajectory.statistics.intervals import student_t
 
 CUTOFF_SD = 3.0
 MIN_CONFIGS = 8

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from trainer.spec import BPB, Measure
 from trajectory.ranking import Ranked, Standing
-from trajectory.statistics.run_noise import RunNoise
+from trajectory.statistics.intervals import RunNoise
 
 Entry: TypeAlias = Ranked | Standing[Any]
 

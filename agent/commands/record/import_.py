@@ -18,7 +18,7 @@ from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
 from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign, imported_count
-from trajectory.formats.retold import Retold
+from trajectory.formats.standings import Retold
 from trajectory.formats.trackers.recorded import Wanted
 from trajectory.history.store import reindex
 

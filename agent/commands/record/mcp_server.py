@@ -212,7 +212,7 @@ def _serve_http(view: CampaignView, port: int) -> None:
     import uvicorn  # noqa: PLC0415
 
     from agent.commands.record.serve import access_of, listening  # noqa: PLC0415
-    from trajectory.live.gate import Gate  # noqa: PLC0415
+    from trajectory.live.app import Gate  # noqa: PLC0415
 
     if read_environment().serve_token is None:
         raise SettingsError(

@@ -24,7 +24,7 @@ from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
 from autoresearch.layout import REPORT_DIR
 from trainer.spec import Measure
-from trajectory.report.figures.rank_fidelity import RankFidelity
+from trajectory.report.figures.long_runs import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Best, Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign

@@ -111,8 +111,8 @@ def access_of(*, needs_token: bool) -> Access:
 def _run(board: Board, access: Access, host: str, port: int) -> None:
     import uvicorn  # noqa: PLC0415
 
+    from trajectory.live.access import BACKLOG, PatientProtocol  # noqa: PLC0415
     from trajectory.live.app import create_app  # noqa: PLC0415
-    from trajectory.live.connections import BACKLOG, PatientProtocol  # noqa: PLC0415
 
     class Server(uvicorn.Server):
         """A server that ends its event streams as soon as it is asked to stop. uvicorn would wait

@@ -21,8 +21,8 @@ from autoresearch.errors import FormatError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE
 from autoresearch.plain_text import plain
 from autoresearch.words import counted
-from trajectory.formats.csv_file import write_csv
 from trajectory.formats.table import Column, Table
+from trajectory.formats.table_files import write_csv
 from trajectory.history.store import reindex as rebuild
 from trajectory.history.view_definitions import VIEWS, keep_views
 from trajectory.history.views import EXAMPLE, MOST_ROWS, Answer, Cell, open_views

@@ -20,7 +20,7 @@ from tests.support.timed import Onlooker, Plan
 from trainer.spec import TrialFailed, TrialOk, TrialSpec
 from trajectory.calibrated import Calibrated
 from trajectory.rows import CalibrationRow
-from trajectory.statistics.bootstrap import Resampled
+from trajectory.statistics.fidelity import Resampled
 
 
 @pytest.fixture(autouse=True)

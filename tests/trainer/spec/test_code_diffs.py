@@ -9,7 +9,7 @@ from tests.support.configs import config
 from tests.support.rows import iteration_row
 from trainer.spec import CommandConfig, code_diffs
 from trajectory.live.brief import brief_of
-from trajectory.report.words.details import changes
+from trajectory.report.details import changes
 
 KEY = "code.activation"
 CUBE = "def activation(x):\n    return F.relu(x) ** 3"

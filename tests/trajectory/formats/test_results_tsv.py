@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.foreign import RESULTS_TSV
-from trajectory.formats import results_tsv
+from trajectory.formats.commit_logs import read_tsv
 from trajectory.formats.source import ForeignFile, Source
 from trajectory.formats.standings import Standings
 
@@ -15,7 +15,7 @@ from trajectory.formats.standings import Standings
 def read(tmp_path: Path, text: str | bytes) -> ForeignFile:
     path = tmp_path / "results.tsv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return results_tsv.read(Source.read(path))
+    return read_tsv(Source.read(path))
 
 
 def test_the_example_of_its_program(tmp_path: Path) -> None:

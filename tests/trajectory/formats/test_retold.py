@@ -13,7 +13,7 @@ from tests.support.published_loop import KEPT, write_published_loop
 from trajectory.formats.foreign import ForeignRun
 from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
-from trajectory.formats.retold import Retold
+from trajectory.formats.standings import Retold
 
 
 def retold(path: Path, campaign: Path, knobs: list[str] | None = None) -> Retold:

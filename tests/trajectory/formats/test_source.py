@@ -10,7 +10,7 @@ import pytest
 
 from autoresearch.errors import FormatError
 from tests.support.rows import Simulator, write_journal
-from trajectory.formats import pi_jsonl, results_tsv, single_knob, source
+from trajectory.formats import commit_logs, single_knob, source
 from trajectory.formats.own import read_journal
 from trajectory.formats.source import Source
 
@@ -71,19 +71,19 @@ def test_what_is_not_utf_8_is_shown(tmp_path: Path) -> None:
 
 
 _HEADERS = {
-    results_tsv: b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\n",
-    single_knob: b"",
-    pi_jsonl: b'{"type": "config", "metricName": "loss"}\n',
+    commit_logs.read_tsv: b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\n",
+    single_knob.read: b"",
+    commit_logs.read_pi: b'{"type": "config", "metricName": "loss"}\n',
 }
 
 
-@pytest.mark.parametrize("reader", _HEADERS, ids=lambda reader: reader.FORMAT)
+@pytest.mark.parametrize("reader", _HEADERS, ids=lambda reader: reader.__name__)
 def test_a_file_of_nothing_but_nonsense_is_refused_early(tmp_path: Path, reader: Any) -> None:
     header = _HEADERS[reader]
     (tmp_path / "file").write_bytes(header + b"1\n" * (3 << 19))
     last = source.MOST_SKIPPED + 1 + header.count(b"\n")
     with pytest.raises(FormatError, match=rf"line {last} "):
-        reader.read(Source.read(tmp_path / "file"))
+        reader(Source.read(tmp_path / "file"))
 
 
 def test_a_journal_of_nonsense_is_refused_early(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.foreign import HEADER, RESULTS_TSV, evaluated, single_knob_lines, write_jsonl
-from trajectory.formats import results_tsv, single_knob
+from trajectory.formats import single_knob
+from trajectory.formats.commit_logs import read_tsv
 from trajectory.formats.foreign import ForeignRun
 from trajectory.formats.source import Source
 from trajectory.formats.standings import Standings
@@ -72,7 +73,7 @@ def test_a_whole_night_has_one_line_per_config(tmp_path: Path) -> None:
 def test_commits_stand_for_configs_and_nothing_is_claimed_of_single_runs(tmp_path: Path) -> None:
     path = tmp_path / "results.tsv"
     path.write_text(RESULTS_TSV)
-    standings = Standings.of(results_tsv.read(Source.read(path)).runs)
+    standings = Standings.of(read_tsv(Source.read(path)).runs)
     ranked = standings.top(10)
     assert [standing.entry.name for standing in ranked] == ["b2c3d4e", "a1b2c3d", "c3d4e5f"]
     assert standings.noise is None

@@ -17,10 +17,9 @@ from autoresearch.errors import FormatError
 from tests.support.foreign import HEADER, blocked, eval_failed, evaluated, write_jsonl
 from tests.support.rows import Simulator, iteration_row
 from trajectory.formats import single_knob
-from trajectory.formats.csv_file import GUARDED, cell_text, write_csv
-from trajectory.formats.parquet_file import write_parquet
 from trajectory.formats.source import Source
 from trajectory.formats.table import Cell, Column, Table, runs_table, trials_table
+from trajectory.formats.table_files import GUARDED, cell_text, write_csv, write_parquet
 from trajectory.rows import IterationRow, Row, trials_of
 
 

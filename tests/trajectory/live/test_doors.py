@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 from tests.support.waiting import wait_until
 from tests.trajectory.live.server import Server, serving, simulated, write_campaign
 from trajectory.live.access import Access
-from trajectory.live.gate import Gate
+from trajectory.live.app import Gate
 
 TOKEN = "a-token-of-some-length-0123456789"
 

@@ -19,7 +19,7 @@ from tests.trajectory.live.server import simulated, write_campaign
 from tests.trajectory.live.test_follower import begin_trial
 from trainer.spec import Place
 from trajectory.live.follower import Follower
-from trajectory.live.lanes import LanesNow, LaneView, read_lanes
+from trajectory.live.trial import LanesNow, LaneView, read_lanes
 from trajectory.rows import IterationRow, Row
 
 

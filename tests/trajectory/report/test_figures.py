@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tests.support.reports import findings, simulated
-from trajectory.report.drawing.canvas import (
+from trajectory.report.canvas import (
     DISCARD,
     PALETTE,
     PAPER,
@@ -18,10 +18,10 @@ from trajectory.report.drawing.canvas import (
     SERIES,
     style,
 )
-from trajectory.report.drawing.svg import draw
 from trajectory.report.figures.progress import Progress
 from trajectory.report.figures.progress_points import Point
-from trajectory.report.statistics import Estimate
+from trajectory.report.svg import draw
+from trajectory.statistics.intervals import Estimate
 
 
 @pytest.fixture(autouse=True)

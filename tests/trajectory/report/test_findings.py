@@ -32,17 +32,15 @@ from trajectory.ranking import Noise, top
 from trajectory.report.figures.coverage import Coverage
 from trajectory.report.figures.knob_effects import KnobEffects
 from trajectory.report.figures.learning_curves import LearningCurves
-from trajectory.report.figures.long_runs import LongRunCurves
+from trajectory.report.figures.long_runs import LongRunCurves, RankFidelity
 from trajectory.report.figures.progress import Progress
 from trajectory.report.figures.proposers import Proposers
-from trajectory.report.figures.rank_fidelity import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
-from trajectory.report.importance import importances
 from trajectory.report.reading.curves import MAX_POINTS, merged
+from trajectory.report.reading.knobs import Sample, importances
 from trajectory.report.reading.ledger import read_ledger
-from trajectory.report.reading.samples import Sample
 from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from trajectory.report.figures.proposers import Proposers
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
-from trajectory.report.report import write_report
-from trajectory.report.words.table import changed_text
+from trajectory.report.report import changed_text, write_report
 
 BASE = {"lr": 3e-4, "n_layer": 24, "precision": "fp8"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.reports import findings, simulated
 from trainer.spec import Measure
-from trajectory.report.page import render
+from trajectory.report.report import render
 
 
 def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> None:

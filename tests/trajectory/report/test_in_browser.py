@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 from tests.support.browser import chromium
 from tests.support.reports import HOSTILE, findings, hostile_rows, simulated
 from trajectory.report.report import write_report
-from trajectory.report.words.text import shown
+from trajectory.report.wording import shown
 
 
 @pytest.fixture(scope="module")

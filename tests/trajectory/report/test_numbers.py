@@ -7,9 +7,8 @@ import pytest
 from autoresearch.domains.ranges import RealRange, WholeRange
 from trainer.spec import Measure
 from trajectory.ranking import Noise
-from trajectory.report.statistics import of_mean, of_runs, of_share
-from trajectory.report.words.text import label, shown
-from trajectory.report.words.wording import Scores, cell_text, rate
+from trajectory.report.wording import Scores, cell_text, label, rate, shown
+from trajectory.statistics.intervals import of_mean, of_runs, of_share
 
 
 @pytest.mark.parametrize(

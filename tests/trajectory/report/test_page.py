@@ -26,7 +26,7 @@ from trainer.spec import CurvePoint
 from trajectory.report.figures.progress_points import MAX_LINKED
 from trajectory.report.findings import Findings
 from trajectory.report.report import write_report
-from trajectory.report.words.text import shown
+from trajectory.report.wording import shown
 from trajectory.rows import Row
 
 

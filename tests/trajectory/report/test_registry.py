@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.reports import findings, simulated, stress_rows
 from trainer.spec import CurvePoint
+from trajectory.report.figures.figure import SECTIONS
 from trajectory.report.figures.registry import FIGURES
-from trajectory.report.figures.sections import SECTIONS
 from trajectory.report.report import write_report
 
 NAMES = [kind.name for kind in FIGURES]

@@ -15,7 +15,7 @@ import pytest
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
 from trajectory.report.versus import Versus, compare_campaigns
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 NIGHT = ROOT / "docs" / "night" / "trajectory.jsonl"
 SHIFT = 0.05

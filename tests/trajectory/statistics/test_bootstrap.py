@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from trajectory.statistics.bootstrap import Resampled, interval
-from trajectory.statistics.fidelity import kendall, spearman
+from trajectory.statistics.fidelity import Resampled, interval, kendall, spearman
 
 X = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0]
 Y = [2.0, 7.0, 1.0, 8.0, 2.0, 8.0, 1.0, 8.0, 2.0, math.inf]

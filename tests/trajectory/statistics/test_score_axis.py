@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.reports import findings, simulated
 from trajectory.live.follower import Follower
+from trajectory.report.canvas import score_limits
 from trajectory.report.figures.progress import Progress
-from trajectory.statistics.score_axis import score_limits
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 2, 5, 10, 120])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajectory.statistics.student import student_t
+from trajectory.statistics.intervals import student_t
 
 DEGREES = st.floats(0.5, 1e7)
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Line, Source
-from trajectory.formats.trackers.database import Database, opened
 from trajectory.formats.trackers.recorded import Recorded, Wanted, chosen, finite, foreign_file
+from trajectory.formats.trackers.stores import Database, opened
 
 FORMAT: Final = "optuna"
 TABLES = {"studies", "study_directions", "trials", "trial_params", "trial_values"}

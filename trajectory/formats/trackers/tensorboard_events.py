@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile
-from trajectory.formats.trackers.folder import Folder
 from trajectory.formats.trackers.recorded import Recorded, Wanted, finite, foreign_file
+from trajectory.formats.trackers.stores import Folder
 
 FORMAT: Final = "tensorboard"
 _PLUGIN = "hparams"

@@ -1,13 +1,39 @@
-"""Base class of the report's figures."""
+"""The page's sections, in order, and the base class of its figures."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from trajectory.report.drawing.canvas import Picture
-from trajectory.report.figures.sections import Section
+from trajectory.report.canvas import Picture
 from trajectory.report.findings import Findings
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section. It has a template with its id's name, or consists of its figures."""
+
+    id: str
+    """Its anchor in the page."""
+    heading: str
+    link: str
+    """Its text in the list of sections."""
+    always: bool = False
+    """Whether the page has it even without any of its figures."""
+
+
+SEARCH = Section("search", "The search", "Search")
+BEST = Section("best", "The best configs", "Best", always=True)
+KNOBS = Section("knobs", "What the knobs do", "Knobs")
+COVERED = Section("covered", "Coverage", "Coverage")
+WHO = Section("who", "Proposers", "Proposers")
+LEARNING = Section("learning", "Learning curves", "Curves")
+LONG = Section("long", "Long runs", "Long runs")
+SPENT = Section("spent", "Time, energy and money", "Time")
+ALL = Section("all", "All iterations", "All iterations", always=True)
+
+SECTIONS = (SEARCH, BEST, KNOBS, COVERED, WHO, LEARNING, LONG, SPENT, ALL)
 
 
 class Figure(ABC):
@@ -46,7 +72,7 @@ class Figure(ABC):
 
     @abstractmethod
     def draw(self) -> Picture:
-        """Draw it, within :func:`trajectory.report.drawing.canvas.style`."""
+        """Draw it, within :func:`trajectory.report.canvas.style`."""
 
     def draw_narrow(self) -> Picture | None:
         """Draw it for a phone; None if a phone scrolls the wide picture."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autoresearch.values import Scalar
 from trainer.spec import BPB, Measure
-from trajectory.report.drawing.canvas import (
+from trajectory.report.canvas import (
     BASE,
     DISCARD,
     INK,
@@ -20,13 +20,11 @@ from trajectory.report.drawing.canvas import (
     sheet,
     show_scores,
 )
-from trajectory.report.figures.figure import Figure
-from trajectory.report.figures.sections import KNOBS
+from trajectory.report.figures.figure import KNOBS, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.reading.samples import ReportedKnob, Sample
-from trajectory.report.statistics import Estimate, of_mean
-from trajectory.report.words.text import cut
-from trajectory.report.words.wording import cell_text
+from trajectory.report.reading.knobs import ReportedKnob, Sample
+from trajectory.report.wording import cell_text, cut
+from trajectory.statistics.intervals import Estimate, of_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

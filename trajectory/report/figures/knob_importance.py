@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trajectory.report.drawing.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
-from trajectory.report.figures.figure import Figure
-from trajectory.report.figures.sections import KNOBS
+from trajectory.report.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
+from trajectory.report.figures.figure import KNOBS, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.importance import METHOD, MIN_CONFIGS, SHUFFLES, Importances
-from trajectory.report.words.text import cut
+from trajectory.report.reading.knobs import METHOD, MIN_CONFIGS, SHUFFLES, Importances
+from trajectory.report.wording import cut
 
 NAME_CHARACTERS = 24
 """The most characters of a knob's name."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trajectory.report.drawing import losses
-from trajectory.report.drawing.canvas import BASE, SERIES, Picture, sheet
-from trajectory.report.figures.figure import Figure
-from trajectory.report.figures.sections import LEARNING
+from trajectory.report.canvas import BASE, SERIES, Picture, draw_loss, finish_losses, sheet
+from trajectory.report.figures.figure import LEARNING, Figure
 from trajectory.report.findings import Findings, Ours
 from trajectory.report.reading.curves import LearningCurve, curve_of
 
@@ -61,12 +59,12 @@ class LearningCurves(Figure):
         figure = sheet(3.7)
         axes = figure.subplots()
         if self.baseline is not None:
-            losses.line(axes, self.baseline, BASE, f"baseline, n={self.baseline.seeds}", "dashed")
+            draw_loss(axes, self.baseline, BASE, f"baseline, n={self.baseline.seeds}", "dashed")
         for ink, (name, curve) in zip(SERIES, self.best, strict=False):
-            losses.line(axes, curve, ink, f"{name}, n={curve.seeds}")
+            draw_loss(axes, curve, ink, f"{name}, n={curve.seeds}")
         drawn = [curve for _, curve in self.best]
         curves = drawn + ([self.baseline] if self.baseline else [])
-        losses.finish(axes, curves, None if self.of_command else "nats per token")
+        finish_losses(axes, curves, None if self.of_command else "nats per token")
         return Picture(self.name, self.alt, figure)
 
 

@@ -1,18 +1,39 @@
-"""Results of the long runs for configs that short runs ranked."""
+"""Long runs: their curves, and their agreement with the ranking by short runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from trajectory.longruns import STANDING, LongNoise, LongRuns, gather, standing
-from trajectory.report.drawing import losses
-from trajectory.report.drawing.canvas import BASE, FAILED, SERIES, Picture, sheet
-from trajectory.report.figures.figure import Figure
-from trajectory.report.figures.sections import LONG
+from trainer.spec import BPB, Measure
+from trajectory.longruns import (
+    STANDING,
+    LongNoise,
+    LongRuns,
+    RankingTest,
+    gather,
+    ranking_test,
+    standing,
+)
+from trajectory.report.canvas import (
+    BASE,
+    FAILED,
+    INK,
+    KEEP,
+    MUTED,
+    SERIES,
+    Picture,
+    draw_loss,
+    finish_losses,
+    sheet,
+    show_scores,
+)
+from trajectory.report.figures.figure import LONG, Figure
 from trajectory.report.findings import Findings, Ours
 from trajectory.report.reading.curves import CurveReader, LearningCurve, merged
+from trajectory.report.reading.posteriors import Posteriors
 from trajectory.rows import Finalist, StressVerdict
 
 Fate: TypeAlias = Literal["baseline", "survived", "failed"]
@@ -89,15 +110,15 @@ class LongRunCurves(Figure):
         drawn = [(run, run.curve) for run in self.runs if run.curve is not None]
         for run, curve in drawn:
             if run.fate == "baseline":
-                losses.line(axes, curve, BASE, run.name)
+                draw_loss(axes, curve, BASE, run.name)
             elif run.fate == "failed":
-                losses.line(axes, curve, FAILED, run.name, "dashed")
+                draw_loss(axes, curve, FAILED, run.name, "dashed")
             else:
                 again = survivors >= len(SERIES)
                 ink = SERIES[survivors % len(SERIES)]
-                losses.line(axes, curve, ink, run.name, "dotted" if again else "solid")
+                draw_loss(axes, curve, ink, run.name, "dotted" if again else "solid")
                 survivors += 1
-        losses.finish(axes, [curve for _, curve in drawn])
+        finish_losses(axes, [curve for _, curve in drawn])
         return Picture(self.name, self.alt, figure)
 
 
@@ -123,3 +144,116 @@ def _long_run(own: LongRuns, standing: Finalist | None, read: CurveReader) -> Lo
         verdict=own.verdict,
         curve=merged(own.config_hash, [read(row.trial.trial_id) for row in own.rows]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A config with a short and a long score."""
+
+    rank: int
+    short_objective: float
+    """Posterior mean of its short runs."""
+    long_objective: float | None
+    """Mean of its long runs; None if one of them became non-finite."""
+
+
+@dataclass(frozen=True)
+class RankFidelity(Figure):
+    """One point for each config: its short score against its long one. Failures are on the upper
+    edge."""
+
+    name = "rank-fidelity"
+    section = LONG
+
+    test: RankingTest
+    pairs: tuple[Pair, ...]
+    """The pairs from which the test was computed."""
+    measure: str = "val_bpb"
+    scoring: Measure = BPB
+
+    @classmethod
+    def of(cls, found: Findings) -> RankFidelity | None:
+        if found.ours is None or not found.ours.ledger.stress:
+            return None
+        ledger, posteriors = found.ours.ledger, found.ours.posteriors
+        newest_first, ended = ledger.stress[::-1], ledger.finalists[::-1]
+        spread = next((row.spread for row in ended if row.spread), ())
+        ranked = {entry.config_hash for entry in ledger.evidence.contenders()}
+        known = [name for name in spread if name in ranked]
+        test = ranking_test(posteriors.of_configs(known), newest_first, ended)
+        if test is None:
+            return None
+        pairs = tuple(_pairs(gather(newest_first, test.steps), known, posteriors))
+        return cls(test, pairs, found.about.measure, found.about.scoring)
+
+    @property
+    def shows(self) -> bool:
+        return bool(self.pairs)
+
+    @property
+    def caption(self) -> str:
+        return (
+            "Configs spread evenly over the ranking: posterior mean of the short runs against the "
+            f"mean of {self.test.steps:,} steps, each with its rank at the time. If the points "
+            "lie on a rising line, short runs order configs as long ones do."
+        )
+
+    @property
+    def alt(self) -> str:
+        return f"Short against long scores of {len(self.pairs)} configs."
+
+    def draw(self) -> Picture:
+        figure = sheet(3.9)
+        axes = figure.subplots()
+        measured = [
+            (pair, pair.long_objective) for pair in self.pairs if pair.long_objective is not None
+        ]
+        failed = [pair for pair in self.pairs if pair.long_objective is None]
+        axes.scatter(
+            [pair.short_objective for pair, _ in measured],
+            [long_objective for _, long_objective in measured],
+            s=34,
+            color=KEEP.light,
+            linewidths=0,
+            zorder=3,
+        )
+        for pair, long_objective in measured:
+            axes.annotate(
+                f"{pair.rank}",
+                (pair.short_objective, long_objective),
+                xytext=(5, 3),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=MUTED.light,
+            )
+        if failed:
+            axes.plot(
+                [pair.short_objective for pair in failed],
+                [0.97 if self.scoring.direction == "minimise" else 0.03] * len(failed),
+                linestyle="none",
+                marker="x",
+                color=FAILED.light,
+                transform=axes.get_xaxis_transform(),
+                label=f"no long score ({len(failed)})",
+            )
+            axes.legend(loc="lower right")
+        show_scores(axes.xaxis, self.scoring)
+        show_scores(axes.yaxis, self.scoring)
+        axes.set_xlabel(f"short runs: posterior mean {self.measure}")
+        axes.set_ylabel(f"{self.test.steps} steps: mean {self.measure}")
+        axes.yaxis.label.set_color(INK.light)
+        axes.xaxis.label.set_color(INK.light)
+        axes.spines[:].set_visible(False)
+        return Picture(self.name, self.alt, figure)
+
+
+def _pairs(runs: dict[str, LongRuns], spread: Sequence[str], posteriors: Posteriors) -> list[Pair]:
+    short = {entry.config_hash: entry.objective for entry in posteriors.of_configs(spread)}
+    noise = LongNoise.of(runs.values())
+    pairs = []
+    for name in spread:
+        long = runs[name].long_score(noise) if name in runs else None
+        if long is not None and name in short:
+            known = None if math.isinf(long) else long
+            pairs.append(Pair(runs[name].rows[0].rank, short[name], known))
+    return pairs

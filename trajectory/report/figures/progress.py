@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainer.spec import BPB, Measure
-from trajectory.report.drawing.canvas import (
+from trajectory.report.canvas import (
     BASE,
     INK,
     NARROW_IN,
     Picture,
+    score_limits,
     sheet,
     show_scores,
 )
-from trajectory.report.figures.figure import Figure
+from trajectory.report.figures.figure import SEARCH, Figure
 from trajectory.report.figures.progress_points import (
     MAX_LINKED,
     Point,
@@ -24,12 +25,9 @@ from trajectory.report.figures.progress_points import (
     draw_scores,
     draw_unmeasured,
 )
-from trajectory.report.figures.sections import SEARCH
 from trajectory.report.findings import Findings
 from trajectory.report.reading.iterations import Iteration
-from trajectory.report.statistics import Estimate, of_runs
-from trajectory.statistics.run_noise import RunNoise
-from trajectory.statistics.score_axis import score_limits
+from trajectory.statistics.intervals import Estimate, RunNoise, of_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

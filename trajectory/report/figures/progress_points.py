@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.spec import Measure
-from trajectory.report.drawing.canvas import MUTED, OUTCOME_INK
+from trajectory.report.canvas import MUTED, OUTCOME_INK
 from trajectory.report.reading.iterations import Outcome
-from trajectory.report.statistics import Estimate
+from trajectory.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

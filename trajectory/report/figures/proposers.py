@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trajectory.report.drawing.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
-from trajectory.report.figures.figure import Figure
-from trajectory.report.figures.sections import WHO
+from trajectory.report.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
+from trajectory.report.figures.figure import WHO, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.reading.ledger import Ledger
-from trajectory.report.statistics import Estimate, of_share
-from trajectory.report.words.text import label
+from trajectory.report.wording import label
+from trajectory.statistics.intervals import Estimate, of_share
 from trajectory.track_record import TrackRecord, credit_text
 
 MOST = 12

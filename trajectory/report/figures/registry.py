@@ -5,16 +5,14 @@ The report's page, its files and the live page all take their figures from this 
 
 from __future__ import annotations
 
-from trajectory.report.figures.coverage import Coverage
+from trajectory.report.figures.coverage import Coverage, RefusalsAndFailures
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.knob_effects import KnobEffects
 from trajectory.report.figures.knob_importance import KnobImportance
 from trajectory.report.figures.learning_curves import LearningCurves
-from trajectory.report.figures.long_runs import LongRunCurves
+from trajectory.report.figures.long_runs import LongRunCurves, RankFidelity
 from trajectory.report.figures.progress import Progress
 from trajectory.report.figures.proposers import Proposers
-from trajectory.report.figures.rank_fidelity import RankFidelity
-from trajectory.report.figures.refusals_and_failures import RefusalsAndFailures
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Findings
 

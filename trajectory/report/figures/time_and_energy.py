@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from trajectory.report.drawing.canvas import (
+from trajectory.report.canvas import (
     BASE,
     DISCARD,
     FAILED,
@@ -21,11 +21,10 @@ from trajectory.report.drawing.canvas import (
     bare,
     sheet,
 )
-from trajectory.report.figures.figure import Figure
-from trajectory.report.figures.sections import SPENT
+from trajectory.report.figures.figure import SPENT, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.reading.iterations import PARTS, Iteration, Spent
-from trajectory.search_bill import SearchBill
+from trajectory.spending import SearchBill
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,12 +19,12 @@ from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
 from trajectory.ranking import Standing
+from trajectory.report.details import Change, DetailBook, Details, cell
 from trajectory.report.findings import About, Best, Findings, Stops
 from trajectory.report.reading.iterations import Iteration, Outcome, Reign, Spent
+from trajectory.report.reading.knobs import ReportedKnob, Sample
 from trajectory.report.reading.posteriors import baseline_estimate
-from trajectory.report.reading.samples import ReportedKnob, Sample
-from trajectory.report.words.details import Change, DetailBook, Details, cell
-from trajectory.report.words.text import label, shown
+from trajectory.report.wording import label, shown
 
 BEST = 10
 MAX_BITS = 64

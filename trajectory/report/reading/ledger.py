@@ -1,7 +1,7 @@
 """One pass over a journal that keeps only what the report needs of each row.
 
 Ten thousand rows with their raw replies are tens of megabytes. The ledger keeps a few numbers of an
-iteration, and compresses its texts as it reads them (:mod:`trajectory.report.words.details`).
+iteration, and compresses its texts as it reads them (:mod:`trajectory.report.details`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from pathlib import Path
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, TrialFailed
-from trajectory.busy_time import BusyTime, LaneUse
 from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
+from trajectory.report.details import DetailBook, details_of
 from trajectory.report.reading.iterations import Iteration, Outcome, Reign, Spent
-from trajectory.report.words.details import DetailBook, details_of
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
@@ -31,6 +30,7 @@ from trajectory.rows import (
     StressRow,
     TrialRecord,
 )
+from trajectory.spending import BusyTime, LaneUse
 
 
 @dataclass(slots=True)

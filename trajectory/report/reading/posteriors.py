@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from trajectory import ranking
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Ranked
-from trajectory.report.statistics import Estimate
 from trajectory.statistics.crossed_effects import Measured
+from trajectory.statistics.intervals import Estimate, RunNoise
 from trajectory.statistics.population import Population
-from trajectory.statistics.run_noise import RunNoise
 
 
 @dataclass(frozen=True)

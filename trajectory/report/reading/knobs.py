@@ -1,6 +1,6 @@
-"""Importance of each knob, with a permutation test against chance.
+"""Knobs of a campaign: each config as a point, and the importance of each knob.
 
-The method is PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023), Optuna's own. It measures how
+The importance is PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023), Optuna's own. It measures how
 much a knob's values among the best configs differ from its values among all configs. It replaces a
 forest's fANOVA here because it compares with the sampled values, and a search samples unevenly.
 
@@ -15,15 +15,63 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trajectory.report.reading.samples import ReportedKnob, Sample
+from autoresearch.domains.base import Domain
+from autoresearch.values import Scalar
+from trainer.spec import AnyConfig
+from trajectory.evidence import ConfigEvidence
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedKnob:
+    """A knob of the campaign, or any field in which an imported campaign's configs differ."""
+
+    name: str
+    domain: Domain
+    default: Scalar | None
+    """The menu's default, or the value of an imported campaign's baseline if it is known."""
+    read: Callable[[AnyConfig], Scalar] | None = None
+    """Reads the knob's value from a config; None if it is a field of the config."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One trained config, counted once however often it was trained."""
+
+    values: Mapping[str, Scalar]
+    """Values by knob."""
+    mean: float | None
+    """Mean score of its runs; None if none was measured."""
+
+
+def samples(entries: Iterable[ConfigEvidence], knobs: Sequence[ReportedKnob]) -> list[Sample]:
+    """Return a sample for each config that was trained."""
+    return [
+        Sample(knob_values(entry.config, knobs), entry.mean if entry.n else None)
+        for entry in entries
+        if entry.n or entry.failures
+    ]
+
+
+def knob_values(config: AnyConfig, knobs: Sequence[ReportedKnob]) -> dict[str, Scalar]:
+    """Return the config's values of these knobs, with the menu's default for a field that is
+    None."""
+    found: dict[str, Scalar] = {}
+    for knob in knobs:
+        value: Scalar | None = config.value(knob.name) if knob.read is None else knob.read(config)
+        if value is None:
+            value = knob.default
+        if value is not None:
+            found[knob.name] = value
+    return found
+
 
 METHOD = "PED-ANOVA"
 MIN_CONFIGS = 20

@@ -1,14 +1,17 @@
-"""Read karpathy/autoresearch's ``results.tsv``: commit, val_bpb, memory_gb, status, description.
+"""Read the logs of loops whose agent edits a script and commits it before each run.
 
-Its program.md describes it: an agent edits the trainer, commits, trains for five minutes and adds a
-line. The file does not hold the config, so commit and description together identify one. A crash is
-written with val_bpb 0 and memory 0, which are not measurements and are dropped.
+- karpathy/autoresearch writes ``results.tsv``: commit, val_bpb, memory_gb, status, description. Its
+  program.md describes it. ``memory_gb`` is peak_vram_mb / 1024, from a number in MiB; it keeps its
+  name here. A crash is written with val_bpb 0 and memory 0, which are not measurements and are
+  dropped.
+- pi-autoresearch writes ``autoresearch.jsonl``, with config lines and a line for each run. A config
+  line names the metric and its better direction; a segment of runs follows it. A crash is written
+  with the metric 0.
 
-Agents write other words for the status, and leave columns out. Every line with a score is a
-measurement, except a crash. The baseline is the first measured line whose description begins with
-``baseline`` or whose status is ``baseline``. If there is none, the campaign has no baseline.
-
-``memory_gb`` is peak_vram_mb / 1024, from a number in MiB; it keeps its name here.
+Neither holds the config, so commit and description together identify one. Agents write other words
+for the status, and leave columns out. Every line with a score is a measurement, except a crash. The
+baseline is the first measured line whose description begins with ``baseline`` or whose status is
+``baseline``. If there is none, the campaign has no baseline.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+from autoresearch.errors import FormatError
 from trajectory.formats.foreign import ForeignRun
 from trajectory.formats.source import ForeignFile, Line, Source
 
-FORMAT: Final = "results-tsv"
+TSV_FORMAT: Final = "results-tsv"
 COLUMNS = ("commit", "val_bpb", "memory_gb", "status", "description")
 SCORES = ("val_bpb", "val_loss")
 """Columns that may hold the score; the first one in the header is used."""
@@ -33,14 +37,14 @@ _CRASHED = {"crash", "crashed"}
 _FAILED = {"failed", "fail", "error", "oom", "timeout"}
 
 
-def recognises(lines: list[Line]) -> bool:
+def recognises_tsv(lines: list[Line]) -> bool:
     """Return whether a file that begins with these lines has this format."""
     return bool(lines) and _is_header(_cells(lines[0]))
 
 
-def read(source: Source) -> ForeignFile:
+def read_tsv(source: Source) -> ForeignFile:
     """Read every line after the header, which may name more or fewer columns, in any order."""
-    file = ForeignFile(format=FORMAT, measure=SCORES[0])
+    file = ForeignFile(format=TSV_FORMAT, measure=SCORES[0])
     header: list[str] | None = None
     for line in source.lines():
         if header is None:
@@ -53,11 +57,11 @@ def read(source: Source) -> ForeignFile:
                 )
                 header = list(COLUMNS)
             continue
-        file.take(line, lambda line=line, names=header: _run(line, names, file))  # type: ignore[misc]
+        file.take(line, lambda line=line, names=header: _tsv_run(line, names, file))  # type: ignore[misc]
     return file
 
 
-def _run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
+def _tsv_run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
     cells = line.text().split("\t")
     if len(cells) != len(names):
         raise ValueError(f"it has {len(cells)} cells and the header {len(names)}")
@@ -130,3 +134,63 @@ def _cells(line: Line) -> list[str]:
         return [cell.strip() for cell in line.text().split("\t")]
     except ValueError:
         return []
+
+
+PI_FORMAT: Final = "pi-jsonl"
+
+
+def recognises_pi(lines: list[Line]) -> bool:
+    """Return whether a file that begins with these lines has this format."""
+    try:
+        first = lines[0].json_object() if lines else {}
+    except ValueError:
+        return False
+    return first.get("type") == "config" and "metricName" in first
+
+
+def read_pi(source: Source) -> ForeignFile:
+    """Read every run whose metric is that of the file's first config line.
+
+    :raises FormatError: if higher values of the metric are better.
+    """
+    file = ForeignFile(format=PI_FORMAT, measure="metric")
+    asked: tuple[object, object] | None = None
+    current: tuple[object, object] | None = None
+
+    def run(line: Line) -> ForeignRun | None:
+        nonlocal asked, current
+        found = line.json_object()
+        if found.get("type") == "config":
+            current = (found.get("metricName") or "metric", found.get("bestDirection") or "lower")
+            asked = asked or current
+            file.measure = str(asked[0])[:60]
+            return None
+        if current != asked:
+            raise ValueError(f"it measures {current}, and the file's first runs {asked}"[:200])
+        return _pi_run(line, found, file)
+
+    for line in source.lines():
+        file.take(line, lambda line=line: run(line))  # type: ignore[misc]
+        if asked is not None and asked[1] != "lower":
+            raise FormatError(
+                f"the metric {asked[0]!r:.60} of {source.path} is better when higher; import "
+                "takes scores of which the lower is the better"
+            )
+    return file
+
+
+def _pi_run(line: Line, found: dict[str, Any], file: ForeignFile) -> ForeignRun:
+    metric, metrics, at = found.get("metric"), found.get("metrics"), found.get("timestamp")
+    is_number = isinstance(metric, int | float) and not isinstance(metric, bool)
+    return scored_run(
+        file,
+        {name: str(found.get(name) or "") for name in ("commit", "status", "description")},
+        {
+            "line": line.number,
+            "iter": len(file.runs) + 1,
+            "at": None if at is None else str(at),
+            "metrics": metrics if isinstance(metrics, dict) else {},
+        },
+        score=float(metric) if is_number else None,  # type: ignore[arg-type]
+        said=f"its metric is {metric!r:.60}, not a number",
+    )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 
-from trajectory.report.drawing.canvas import INK, PALETTE, Ink, Picture
+from trajectory.report.canvas import INK, PALETTE, Ink, Picture
 
 SVG = "http://www.w3.org/2000/svg"
 XLINK = "{http://www.w3.org/1999/xlink}href"

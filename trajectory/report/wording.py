@@ -1,14 +1,14 @@
-"""Numbers and knobs' values, as the page writes them."""
+"""Numbers, knobs' values and untrusted texts, as the page writes them."""
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 
 from autoresearch.domains.base import Bin
 from autoresearch.values import Scalar
 from trainer.spec import BPB, Measure
-from trajectory.report.statistics import Estimate
-from trajectory.report.words.text import label
+from trajectory.statistics.intervals import Estimate
 
 MINUS = "\u2212"
 
@@ -103,3 +103,37 @@ def _edge(edge: float) -> str:
         mantissa, exponent = f"{edge:.1e}".split("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
     return f"{edge:.2g}"
+
+
+_JOINERS = "\u200c\u200d"
+"""Zero-width characters that the spelling of some scripts and emoji needs."""
+
+
+def shown(text: str) -> str:
+    """Return the text with its invisible characters spelled out, such as ``⟨U+202E⟩``.
+
+    Bidirectional overrides, zero-width characters and control codes can make a page show a
+    different text from the one received. Line breaks and tabs stay. The template escapes HTML.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        f"⟨U+{ord(character):04X}⟩" if _is_invisible(character) else character
+        for character in text.replace("\r\n", "\n")
+    )
+
+
+def label(text: str, limit: int = 32) -> str:
+    """Return the text on one line of at most ``limit`` characters, for axes, headings and cells."""
+    return cut(" ".join(shown(text).split()), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return at most ``limit`` characters, the last an ellipsis if some are missing."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _is_invisible(character: str) -> bool:
+    if character in "\n\t" or character in _JOINERS:
+        return False
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

@@ -1,19 +1,20 @@
-"""Colors, sizes and style of every figure.
+"""Colors, sizes and axes of every figure.
 
 A figure is drawn once, in the light palette, whose colors are all distinct. In the SVG, each color
-becomes a class (:mod:`trajectory.report.drawing.svg`), and a style sheet gives the class its light
-or dark color. So one picture is legible in both color schemes.
+becomes a class (:mod:`trajectory.report.svg`), and a style sheet gives the class its light or dark
+color. So one picture is legible in both color schemes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from trainer.spec import Measure
+from trajectory.report.reading.curves import LearningCurve
 from trajectory.report.reading.iterations import Outcome
 
 if TYPE_CHECKING:
@@ -153,3 +154,85 @@ def _score_text(axis: Axis, score: float) -> str:
     low, high = axis.get_view_interval()
     decimals = max(0, 1 - math.floor(math.log10(abs(high - low) or 1.0)))
     return f"{score + 0.0:.{decimals}f}".replace("-", "\u2212")
+
+
+SHOWN = 0.985
+"""Share of all points that the scale includes; spikes may exceed it."""
+
+Stroke: TypeAlias = Literal["solid", "dashed", "dotted"]
+_PATTERN: dict[Stroke, object] = {"solid": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.6))}
+
+
+def draw_loss(
+    axes: Axes, curve: LearningCurve, ink: Ink, name: str, stroke: Stroke = "solid"
+) -> None:
+    """Draw one curve, under its name in the legend."""
+    axes.plot(
+        curve.step,
+        curve.loss,
+        color=ink.light,
+        linewidth=1.5,
+        label=name,
+        linestyle=_PATTERN[stroke],
+    )
+
+
+def finish_losses(
+    axes: Axes, drawn: Sequence[LearningCurve], unit: str | None = "nats per token"
+) -> None:
+    """Scale and label the axes, once all curves are drawn.
+
+    :param unit: unit of the losses; None if it is unknown.
+    """
+    losses = sorted(loss for curve in drawn for loss in curve.loss)
+    low, high = losses[0], losses[min(len(losses) - 1, int(SHOWN * len(losses)))]
+    margin = 0.05 * (high - low) or 0.1
+    axes.set_ylim(low - margin, high + margin)
+    axes.set_xlabel("step")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_ylabel(f"training loss{f', {unit}' if unit else ''}")
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False, axis="x")
+    axes.legend(loc="upper right")
+
+
+ROOM_SD = 8.0
+"""Standard deviations of one run by which a score may be worse than usual and still be drawn."""
+BAR_SD = 4.0
+"""Half-length of intervals that the axis shows, in standard deviations. Intervals are longer only
+with one or two degrees of freedom; shown whole, they would flatten the scores."""
+MARGIN = 0.06
+
+
+def score_limits(
+    scores: Sequence[tuple[float, float]],
+    baseline: tuple[float, float] | None,
+    incumbents: Sequence[float],
+    sigma: float | None,
+) -> tuple[float, float]:
+    """Return the lowest and highest objective on the axis.
+
+    A score is off the scale if it is worse than the median and the baseline by two limits: ROOM_SD
+    standard deviations, and the amount by which the best score is better. So a diverged run does
+    not flatten the rest.
+
+    :param scores: means of candidates, each with half the length of its interval.
+    :param baseline: mean and half-length of the baseline; None before it was measured.
+    :param incumbents: posterior means of the incumbents.
+    :param sigma: standard deviation of one run; None while it is unknown.
+    """
+    sd = sigma or 0.0
+    drawn = [baseline] if baseline else []
+    if scores:
+        means = sorted(mean for mean, _ in scores)
+        usual = max([means[(len(means) - 1) // 2], *(mean for mean, _ in drawn)])
+        most = usual + max(ROOM_SD * sd, usual - means[0])
+        drawn += [(mean, half) for mean, half in scores if mean <= most]
+    ends = [*incumbents]
+    for mean, half in drawn:
+        ends += [mean - min(half, BAR_SD * sd), mean + min(half, BAR_SD * sd)]
+    if not ends:
+        return 0.0, 1.0
+    low, high = min(ends), max(ends)
+    margin = MARGIN * (high - low) or 0.01 * abs(high) or 0.01
+    return low - margin, high + margin

@@ -18,8 +18,7 @@ from autoresearch.values import Scalar
 from autoresearch.words import duration_text
 from trainer.spec import BPB, Measure, TrialFailed, code_diffs
 from trajectory.proposals import Attempt, ProposerRecord
-from trajectory.report.words.text import shown
-from trajectory.report.words.wording import value_text
+from trajectory.report.wording import shown, value_text
 from trajectory.rows import IterationRow, TrialRecord
 
 CHUNK = 100

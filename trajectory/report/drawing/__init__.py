@@ -1,1 +1,0 @@
-"""Drawing shared by all figures: colors, sizes, SVG and PNG output."""
