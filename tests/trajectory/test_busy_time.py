@@ -42,7 +42,6 @@ def test_lanes_count_each_second_once() -> None:
 
 
 def test_a_short_row_hides_nothing_of_the_long_ones_around_it() -> None:
-    """A proposal that the rails refuse makes a row of one second, amid races of minutes."""
     worked = BusyTime()
     rows = [row(1, 49, 1, 2), row(2, 50, 50, 2), row(3, 55, 55, 2), row(4, 59, 2, 2)]
     assert [worked.added_s(one) for one in rows] == [1, 49, 5, 2]

@@ -107,9 +107,6 @@ def test_only_common_seeds_count_and_one_is_too_few() -> None:
 
 @pytest.mark.parametrize(("seed_sd", "text_sd"), [(0.03, 0.0), (0.03, 0.06), (0.0, 0.06)])
 def test_intervals_hold_as_often_as_they_say(seed_sd: float, text_sd: float) -> None:
-    """Each of 1500 confirmed configs gains 0.1 over all texts and seeds. It has six seeds and
-    twelve parts of unequal size, each with its own effect and a little noise per seed. Two standard
-    errors are 1.1%."""
     rng = random.Random(3)
     sizes = [5, 30, 10, 10, 20, 10, 10, 8, 12, 15, 10, 10]
     held = 0
@@ -185,7 +182,6 @@ def test_the_newest_word_on_a_config_counts() -> None:
 
 
 def test_beside_others_only_the_search_s_choice_has_the_plain_interval() -> None:
-    """A config chosen for the result of these runs must pass the wide interval."""
     narrow = gain(-0.05).model_copy(update={"lo": -0.09, "hi": -0.01, "all_lo": -0.12})
     narrow = narrow.model_copy(update={"all_hi": 0.02})
     found = found_of(entry("a", narrow), entry("b", narrow))
@@ -197,9 +193,6 @@ def test_beside_others_only_the_search_s_choice_has_the_plain_interval() -> None
 
 @pytest.mark.parametrize("text_sd", [0.2, 0.5, 1.0])
 def test_two_seeds_promise_no_more_for_text_like_it_than_for_this_text(text_sd: float) -> None:
-    """The variance between texts adds to the variance between seeds. With many degrees of freedom
-    in one component, Satterthwaite's interval is too narrow: it covers 88 of 100 such cases instead
-    of 95."""
     rng, held, worlds = random.Random(3), 0, 1500
     for _ in range(worlds):
         parts = [rng.gauss(0, 4 * text_sd) for _ in range(16)]

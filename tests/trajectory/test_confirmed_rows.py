@@ -103,16 +103,7 @@ def test_the_report_counts_its_time_and_energy(tmp_path: Path) -> None:
     assert without.fresh_runs_s == 0
 
 
-def test_a_report_without_one_is_as_it_was(tmp_path: Path) -> None:
-    page = render(findings(tmp_path, SEARCH), (), (), datetime.now(UTC))
-    header = page.split("<main>")[0].split("</style>")[1]
-    assert "<h1>Not confirmed yet" in header
-    assert "confirmed gain" not in header
-    assert '<th class="n">against the baseline</th>' in page
-
-
 def test_a_headline_of_another_config_than_the_best_is_none(tmp_path: Path) -> None:
-    """The search continued and found a better config, to which the confirmation does not apply."""
     others = dict(list(FINALISTS.items())[1:])
     runs, end = confirmation(9_000, BASELINE, others)
     found = findings(tmp_path, [*SEARCH, *runs, end])

@@ -14,7 +14,6 @@ A, B, C, D = (config(lr=lr) for lr in (1e-3, 2e-3, 3e-3, 4e-3))
 
 
 def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:
-    """A recipe that fails on some seed is unreliable, however good its other seeds are."""
     scores = {A: [4.3, 4.2, None], B: [None], C: [3.25, 3.3, 3.2, None], D: [4.25]}
     evidence = Evidence(rows_of(scores))
     assert {line.config for line in top(evidence, 10)} == {A, D}
@@ -22,8 +21,6 @@ def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:
 
 
 def test_what_trained_exactly_like_another_is_that_one() -> None:
-    """Six ineffective edits of a good config share its lucky first seed. None of them ranks before
-    or beside it."""
     scores: dict[Config, list[float | None]] = {A: [4.3, 4.4, 4.2, 4.3], B: [3.0, 3.4, 3.4, 3.4]}
     written = list(rows_of(scores))
     for number in range(6):

@@ -26,7 +26,7 @@ from tests.support.rows import (
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
-from trajectory.rows import Decision, EventRow, Row, TrialRecord
+from trajectory.rows import Decision, Row, TrialRecord
 from trajectory.statistics.exact import ExactSum
 
 CONFIGS = [config(lr=1e-4 * (1 + i)) for i in range(5)]
@@ -93,7 +93,6 @@ def test_a_simulated_campaign_restored_equals_itself() -> None:
 
 
 def test_sigma_does_not_drift_over_many_updates() -> None:
-    """Every update removes one config's sum of squares and adds another."""
     rng = random.Random(0)
     evidence = Evidence([campaign_row()])
     for number in range(1, 4001):
@@ -164,11 +163,6 @@ def test_refusals_count_each_refused_proposal_once() -> None:
         iteration_row(2, None, verdict=no, proposer=fell_back),
     ]
     assert Evidence(both).refusals == {"range": 2 + 3}
-
-
-def test_events_name_the_trials_that_count_for_nothing() -> None:
-    event = EventRow(at="now", event="interrupted", why="power cut", trial_ids=("t000009",))
-    assert Evidence([event]).tally.interrupted == ("t000009",)
 
 
 def test_races_pool_their_paired_differences() -> None:

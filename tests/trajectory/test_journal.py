@@ -21,7 +21,6 @@ from autoresearch.errors import JournalError, MachineryError
 from tests.support.places import ROOT
 from tests.support.rows import Simulator, campaign_row, iteration_row, write_journal
 from trajectory.journal import Journal, read_records, read_rows
-from trajectory.proposals import Verdict
 from trajectory.rows import SCHEMA, CampaignRow, EventRow, IterationRow, Row, dump_row
 
 ROWS = list(Simulator(2).rows(8))
@@ -99,7 +98,6 @@ def test_a_torn_last_line_is_passed_over_then_cut_away_and_kept(cut: int) -> Non
 @pytest.mark.parametrize("cut", [1, 2, 15, len(RECORD) - 2])
 @pytest.mark.parametrize("rest", [b"\0" * 40, b"\0" * 40 + b"\n"], ids=["zeros", "zeros-newline"])
 def test_a_last_line_of_zeros_is_torn_too(cut: int, rest: bytes) -> None:
-    """File systems extend a file before its data reach the disk."""
     check_torn(RECORD[:cut] + rest)
 
 
@@ -119,7 +117,6 @@ def check_torn(torn: bytes) -> None:
 
 @pytest.mark.parametrize("left", [b"\n\n", b"\n  \r\n", b'{"torn\n\n\n'])
 def test_empty_lines_at_the_end_go_too(left: bytes) -> None:
-    """An editor leaves such lines, and an appended row would follow damage."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trajectory.jsonl"
         path.write_bytes(BEFORE + left)
@@ -386,11 +383,3 @@ def test_a_directory_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         Journal(tmp_path / "nowhere" / "trajectory.jsonl")
     with pytest.raises(MachineryError):
         list(read_rows(tmp_path))
-
-
-def test_refusals_are_written_like_anything_else(path: Path) -> None:
-    refused = iteration_row(1, None, verdict=Verdict(allowed=False, rail="schema", why="prose"))
-    with Journal(path) as journal:
-        journal.append(campaign_row())
-        journal.append(refused)
-    assert list(read_rows(path))[1] == refused

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.configs import config
+from tests.support.present import known
 from tests.support.rows import (
     at,
     baseline_row,
@@ -92,8 +93,7 @@ def test_two_by_two_by_hand() -> None:
     # Within: (0.1² + 0.1²) + (0.2² + 0.2²), 2 degrees of freedom. Residuals: ±0.05 in each cell.
     assert noise.sigma_run == pytest.approx(math.sqrt(0.1 / 2))
     assert noise.sigma_e == pytest.approx(math.sqrt(4 * 0.05**2 / 1))
-    found = standing(runs[a.config_hash], noise, runs[b.config_hash])
-    assert found is not None
+    found = known(standing(runs[a.config_hash], noise, runs[b.config_hash]))
     assert found.delta_vs_baseline == pytest.approx(-0.2)
     # The differences are -0.1 and -0.3: their sd over sqrt(2) is 0.1.
     assert found.delta_stderr == pytest.approx(0.1)
@@ -104,8 +104,7 @@ def test_one_seed_tells_no_noise() -> None:
     runs = gather(rows((BASELINE, {900: 3.0}), (CONFIGS[0], {900: 2.9})), 1000)
     noise = LongNoise.of(runs.values())
     assert noise == LongNoise()
-    found = standing(runs[CONFIGS[0].config_hash], noise, runs[BASELINE.config_hash])
-    assert found is not None
+    found = known(standing(runs[CONFIGS[0].config_hash], noise, runs[BASELINE.config_hash]))
     assert (found.stderr, found.delta_stderr, found.pairs) == (None, None, 1)
 
 
@@ -138,7 +137,6 @@ def test_finalists_stand_best_first_whatever_they_were_run_for() -> None:
 
 
 def test_a_seed_s_luck_puts_no_finalist_before_another() -> None:
-    """One loop trains four seeds of a, the next two seeds of b, and those two are easy seeds."""
     a, b = CONFIGS[:2]
     effects = {900: -0.1, 901: -0.1, 902: 0.1, 903: 0.1}
     drawn = rows(
@@ -197,7 +195,6 @@ def test_it_follows_the_ranking_as_the_campaign_goes_on() -> None:
 
 def test_the_latest_spread_is_the_one_and_without_one_there_is_no_test() -> None:
     without = FinalistsRow(at=at(3), steps=50, finalists=())
-    found = ranking_test([], [], [without, ended(300), ended(1000)])
-    assert found is not None
+    found = known(ranking_test([], [], [without, ended(300), ended(1000)]))
     assert (found.steps, found.n, found.fidelity) == (300, 0, None)
     assert ranking_test([], [], [without]) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.configs import config
 from tests.support.measured import rows_of
-from tests.support.rows import Simulator
+from tests.support.present import known
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import read_rows
@@ -122,10 +121,8 @@ def test_the_best_ten_are_covered_as_promised() -> None:
 def test_a_population_is_recovered_from_many_configs() -> None:
     simulated = simulate(1, good=2000, bad=0, tau=0.07)
     entries = list(simulated.evidence.configs.values())[1::4]
-    sigma = simulated.evidence.sigma
-    assert sigma is not None
-    found = Population.fit(entries, sigma)
-    assert found is not None
+    sigma = known(simulated.evidence.sigma)
+    found = known(Population.fit(entries, sigma))
     assert found.sd == pytest.approx(0.07, rel=0.25)
     # Races rerun lucky configs, so replicates scatter more, which is the conservative direction.
     assert 1 <= found.sigma / (SIGMA / math.sqrt(2)) < 1.35
@@ -133,7 +130,6 @@ def test_a_population_is_recovered_from_many_configs() -> None:
 
 
 def test_ruinous_configs_do_not_undo_the_shrinkage() -> None:
-    """Included in the population, they would make its sd ten times as large, and luck would win."""
     calm, wild = simulate(3, bad=0), simulate(3, bad=0)
     for number in range(30):
         entry = ConfigEvidence(ANY, f"bad {number}", 100 + number, scores={0: 5.5 + number})
@@ -158,8 +154,6 @@ def test_one_lucky_run_does_not_beat_four_good_ones() -> None:
 
 
 def test_an_easy_seed_is_no_merit() -> None:
-    """Everything scores 0.2 lower on seed 0, so a config that ran only there gains nothing from
-    it."""
     entries = []
     rng = random.Random(0)
     for number in range(20):
@@ -210,8 +204,6 @@ def test_few_configs_are_compared_by_their_means_with_students_t() -> None:
 
 
 def test_the_baseline_s_own_runs_say_how_surely_it_is_known() -> None:
-    """The baseline's seeds are paired with the population's. A noisy baseline makes every
-    difference uncertain."""
     calm, wild = simulate(11), simulate(11)
     scores = wild.evidence.configs["0"].scores
     for seed, push in zip(scores, (0.4, -0.4, 0.4, -0.4, 0.0), strict=True):
@@ -230,7 +222,6 @@ def test_the_baseline_s_own_runs_say_how_surely_it_is_known() -> None:
     ("score", "beats"), [(4.25 - 0.225, True), (4.25 - 0.223, False), (4.25 + 0.3, False)]
 )
 def test_a_mark_needs_the_whole_interval(score: float, beats: bool) -> None:
-    """At 99% t is 3.169 for ten degrees of freedom, and the standard error is 0.05 sqrt(2)."""
     noise = Noise(sigma=0.05, dof=10, sigma_d=0.05)
     baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.25})
     other = ConfigEvidence(B, B.config_hash, 1, scores={0: score})
@@ -262,26 +253,11 @@ def test_equal_configs_do_not_break_the_fit() -> None:
         assert line.objective_lo < line.objective
 
 
-def test_a_line_is_plain_json() -> None:
-    line = json.loads(top(Evidence(Simulator(1).rows(40)), 1)[0].model_dump_json())
-    assert line["config"]["n_layer"] == 4
-    assert line["n"] == len(line["seeds"])
-    assert line["train_s"] == pytest.approx(2.659 * line["n"])
-
-
-def test_costs_are_those_of_every_run() -> None:
-    line = ranked({A: [4.30, 4.20], B: [4.25, 4.2, 4.1]})[B]
-    assert line.train_s == pytest.approx(3 * 2.659)
-    assert line.params == 918_528
-
-
 def test_degrees_of_freedom_are_not_cut_to_whole_numbers() -> None:
-    """Truncation would make the interval jump when a variance changes slightly."""
     posterior = Posterior(0.0, ((1.0, 4.0), (1.0, 9.0)))
     dof = 2**2 / (1 / 4 + 1 / 9)
     assert dof % 1 > 0.05
-    ends = interval(posterior)
-    assert ends is not None
+    ends = known(interval(posterior))
     assert ends[1] == pytest.approx(student_t(0.975, dof) * math.sqrt(2))
 
 
@@ -318,16 +294,14 @@ def test_the_demo_has_the_slope_that_is_told_of_it(monkeypatch: pytest.MonkeyPat
     slopes = []
     for sd in (crossed_effects.SLOPE_SD, 1000.0):
         monkeypatch.setattr(crossed_effects, "SLOPE_SD", sd)
-        population = population_of(evidence, Noise.of(evidence.tally))
-        assert population is not None
+        population = known(population_of(evidence, Noise.of(evidence.tally)))
         slopes.append(population.fit_.slope)
     assert slopes == [pytest.approx(4.2, abs=0.05), pytest.approx(7.3, abs=0.05)]
 
 
 def test_noise_counts_races_once_there_are_any() -> None:
     tally = Tally(within_ss=(0.04,), within_dof=4, races_ss=0.06, races_dof=6)
-    noise = Noise.of(tally)
-    assert noise is not None
+    noise = known(Noise.of(tally))
     assert noise.sigma == pytest.approx(0.1)
     assert noise.sigma_d == pytest.approx(math.sqrt((4 * 2 * 0.01 + 0.06) / 10))
     assert Noise.of(Tally()) is None

@@ -96,7 +96,6 @@ def test_a_decision_cannot_hold_a_number_that_is_none() -> None:
 
 
 def test_every_rule_is_in_the_row_under_its_own_name() -> None:
-    """Rules are declared once. Each is written, and read back unchanged."""
     other = Rules(**{name: rule.default + 1 for name, rule in Rules.model_fields.items()})
     for rules in (Rules(), other):
         decision = Decision(action="keep", rules=rules)
@@ -118,9 +117,7 @@ def test_rules_that_would_be_refused_today_are_read_as_the_row_says_them() -> No
     assert json.loads(decision.model_dump_json())["max_runs"] == 1
 
 
-@pytest.mark.parametrize(
-    "said", ['"z_keep": NaN', '"max_runs": "four"', '"rules": 4', '"rules": null', '"rules": [1]']
-)
+@pytest.mark.parametrize("said", ['"z_keep": NaN', '"max_runs": "four"', '"rules": null'])
 def test_senseless_rules_are_refused(said: str) -> None:
     with pytest.raises(ValidationError, match="rules"):
         Decision.model_validate_json(f'{{"action": "keep", {said}}}')
@@ -240,7 +237,6 @@ FORMER_NAMES = {
 
 
 def test_rows_are_read_under_their_former_names() -> None:
-    """Format 4 was written under both, before and after its keys were renamed."""
     lines = (FIXTURES / f"journal_v{SCHEMA}.jsonl").read_text("utf-8").splitlines()
     first = parse_row(lines[0]).model_copy(update={"reserve_holdout": True})
     rows = [first, *map(parse_row, lines[1:]), *calibration_rows()]

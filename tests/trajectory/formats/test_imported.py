@@ -10,10 +10,10 @@ import pytest
 
 from autoresearch.errors import FormatError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
-from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
+from tests.support.foreign import single_knob_lines, write_jsonl
 from tests.support.rows import Simulator, write_journal
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import read_campaign_source, read_imported
+from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
 from trajectory.journal import read_rows
 from trajectory.rows import Row, dump_row
@@ -24,24 +24,6 @@ def journal(tmp_path: Path) -> tuple[Path, list[Row]]:
     (tmp_path / "from").mkdir()
     path = tmp_path / "from" / JOURNAL_FILE
     return path, write_journal(path, Simulator().rows(60))
-
-
-def test_a_single_knob_night(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "t.jsonl", [*single_knob_lines(12), "{torn"])
-    provenance = import_campaign(path, tmp_path / "to")
-    assert provenance.format == "single-knob"
-    assert [skipped.line for skipped in provenance.skipped] == [15]
-    campaign = read_imported(tmp_path / "to")
-    assert campaign.provenance == provenance
-    assert campaign.is_foreign
-    assert len(campaign.runs) == 13
-
-
-def test_a_results_tsv(tmp_path: Path) -> None:
-    path = tmp_path / "results.tsv"
-    path.write_text(RESULTS_TSV)
-    assert import_campaign(path, tmp_path / "to").format == "results-tsv"
-    assert len(read_imported(tmp_path / "to").runs) == 4
 
 
 def test_our_own_journal_byte_for_byte(tmp_path: Path, journal: tuple[Path, list[Row]]) -> None:
@@ -180,16 +162,3 @@ def test_a_damaged_import_names_its_line(tmp_path: Path) -> None:
         file.write("{torn\n")
     with pytest.raises(FormatError, match="line 5"):
         read_imported(tmp_path / "to")
-
-
-def test_a_source_is_read_without_importing_it(
-    tmp_path: Path, journal: tuple[Path, list[Row]]
-) -> None:
-    path, rows = journal
-    source = read_campaign_source(path.parent)
-    assert source.foreign is None
-    assert len(source.journal_lines) == len(rows)
-    other = read_campaign_source(write_jsonl(tmp_path / "t.jsonl", single_knob_lines(4)))
-    assert other.foreign is not None
-    assert len(other.foreign.runs) == 5
-    assert not other.journal_lines

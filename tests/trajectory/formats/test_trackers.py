@@ -17,6 +17,7 @@ import pytest
 from autoresearch.errors import FormatError
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
+from tests.support.present import known
 from trajectory.formats.foreign import ForeignRun
 from trajectory.formats.imported import read_campaign_source, read_imported
 from trajectory.formats.importing import import_campaign
@@ -123,8 +124,7 @@ def test_a_table_of_weights_and_biases_is_imported(tmp_path: Path) -> None:
         ("calm-3", "failed", None),
     ]
     assert runs[0].values == runs[1].values == {"lr": 0.01, "optimizer": "adamw"}
-    noise = Standings.of(runs).noise
-    assert noise is not None
+    noise = known(Standings.of(runs).noise)
     assert noise.sigma == pytest.approx(0.1 / 2**0.5)
     import_campaign(file, tmp_path / "other", wanted=Wanted(metric="train/loss"))
     assert [run.score for run in read_imported(tmp_path / "other").runs] == [3.0, 3.1, None]

@@ -117,7 +117,6 @@ LESS = [empty, emptied, older]
 def test_a_server_back_with_less_between_two_rows_is_given_all_by_the_next(
     server: Server, writer: Writer, comes_back: Callable[[str, Path], None]
 ) -> None:
-    """No write fails, because the server is back before the next one."""
     writer.add(15)
     server.kill()
     server.start()

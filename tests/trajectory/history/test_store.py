@@ -174,16 +174,6 @@ def test_reindex_mends_whatever_it_finds(
         assert dump(where) == sound
 
 
-def test_a_note_says_why_it_was_built_anew(journal: Path, where: Path) -> None:
-    indexed(journal, where, 5)
-    where.write_bytes(b"no database" * 100)
-    with History.open(where, journal) as history:
-        assert history.note is not None
-        assert "damaged" in history.note
-    with History.open(where, journal) as history:
-        assert history.note is None
-
-
 def test_damaged_under_a_running_writer_it_is_built_anew(journal: Path, where: Path) -> None:
     rows = list(Simulator(2).rows(30))
     with Journal(journal) as record, History.open(where, journal) as history:
@@ -352,7 +342,6 @@ def test_killed_at_random_moments_the_history_equals_a_rebuilt_one(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_row_costs_the_same_late_as_early(journal: Path, where: Path) -> None:
-    """The cost is counted in SQLite's own steps, because a busy machine distorts times."""
     rows = list(Simulator(5).rows(3000))
     costs = []
     for length in (100, 3000):
@@ -400,8 +389,6 @@ def change(where: Path, statements: str) -> None:
 
 
 def test_an_index_that_lacks_rows_is_not_taken_for_whole(journal: Path, where: Path) -> None:
-    """An earlier version left such an index if its server had come back empty. The recorded extent
-    is right, but rows are missing."""
     rows = indexed(journal, where, 20)
     for lost in ("FROM rows_v6 WHERE line IN (4, 5)", "FROM configs_v6 WHERE position < 3"):
         change(where, f"DELETE {lost}")
@@ -433,7 +420,6 @@ def test_what_could_not_be_settled_stays_in_doubt(journal: Path, where: Path) ->
 def test_a_row_that_does_not_go_with_the_index_is_held_against_the_journal(
     journal: Path, where: Path
 ) -> None:
-    """An index that has lost a config is no reason to call the journal damaged."""
     candidate, unknown = config(lr=2e-3), config(lr=3e-3)
     again = trial(3, config(), 1, ok(4.2), "reference")
     rows = [

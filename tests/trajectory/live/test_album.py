@@ -63,15 +63,6 @@ def test_closing_ends_what_is_being_drawn(tmp_path: Path, temporary: Path) -> No
 
 
 @pytest.mark.slow
-def test_why_nothing_was_drawn_is_said(tmp_path: Path, temporary: Path) -> None:
-    album = Album(tmp_path, [sys.executable, "-c", "raise SystemExit('error: no room')"])
-    album.state(7, 3)
-    wait_until(lambda: not album.state(7, 3).drawing)
-    assert album.state(7, 3).error == "error: no room"
-    assert list(temporary.iterdir()) == []
-
-
-@pytest.mark.slow
 def test_a_drawing_that_failed_is_tried_again_though_nothing_landed(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +76,7 @@ def test_a_drawing_that_failed_is_tried_again_though_nothing_landed(
     wait_until(lambda: album.state(7, 3).names == ("progress",))
     assert album.state(7, 3).error is None
     album.close()
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.slow

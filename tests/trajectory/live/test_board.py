@@ -36,13 +36,9 @@ def test_campaigns_come_and_go(tmp_path: Path) -> None:
     assert board.campaigns["two"] is kept
 
 
-def test_a_folder_in_the_making_is_no_campaign(tmp_path: Path) -> None:
-    write_campaign(tmp_path / ".one.x7", simulated(3))
-    assert look(Board([tmp_path], ("true",))) == []
-
-
 def test_what_cannot_be_looked_into_hides_nothing_else(tmp_path: Path) -> None:
     write_campaign(tmp_path / "good", simulated(3))
+    write_campaign(tmp_path / ".in-the-making.x7", simulated(3))
     (tmp_path / "a-loop").symlink_to("a-loop")
     (tmp_path / "a-file").write_text("", "utf-8")
     campaign = tmp_path / "odd"
@@ -66,10 +62,7 @@ def test_one_that_cannot_be_followed_for_whatever_reason_stops_no_other(
     monkeypatch.setattr(Follower, "poll", failing)
     board = Board([tmp_path], ("true",))
     assert {change.campaign for change in board.poll()} == {"bad", "good"}
-    assert (
-        board.campaigns["bad"].error
-        == "it cannot be followed (RuntimeError: nobody thought of this)"
-    )
+    assert "\n" not in (board.campaigns["bad"].error or "\n")
     assert len(board.campaigns["good"].follower.briefs) == 3
 
 

@@ -38,9 +38,6 @@ def raw(server: Server, request: bytes) -> bytes:
         return connection.recv(1 << 16)
 
 
-# --- the token ---------------------------------------------------------------------------------
-
-
 def test_no_host_header_opens_the_gate(runs: Path) -> None:
     with serving(runs, token=TOKEN) as server:
         for host in (b"x/healthz?", b"x/login?", b"x/healthz#", b"[::1]/healthz?"):
@@ -52,7 +49,6 @@ def test_no_host_header_opens_the_gate(runs: Path) -> None:
 def test_the_gate_does_not_look_at_what_the_host_header_makes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The gate's verdict is independent of how the Starlette version interprets the header."""
     answers: list[int] = []
 
     async def send(message: dict[str, object]) -> None:
@@ -79,9 +75,6 @@ def test_the_gate_does_not_look_at_what_the_host_header_makes(
     assert answers == [401, 200, 401, 401, 401]
 
 
-# --- cross-site requests -----------------------------------------------------------------------
-
-
 def test_no_page_from_elsewhere_begins_a_drawing(runs: Path) -> None:
     with serving(runs) as server:
         figures = "/api/campaigns/first/figures"
@@ -97,8 +90,6 @@ def test_no_page_from_elsewhere_begins_a_drawing(runs: Path) -> None:
         assert asked(server, figures).is_success, "a script says nothing of sites"
 
 
-# --- incomplete requests -----------------------------------------------------------------------
-
 BEGUN = {
     "head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
     "nothing": b"",
@@ -108,7 +99,6 @@ BEGUN = {
 
 @pytest.mark.slow
 def test_slow_connections_do_not_silence_the_page(runs: Path) -> None:
-    """There are more slow connections than files that the server may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the server inherits this limit
     try:
@@ -147,9 +137,6 @@ def test_a_request_that_never_ends_is_ended_and_a_stream_is_not(runs: Path) -> N
             with pytest.raises(BlockingIOError):
                 while stream.recv(1000):
                     pass
-
-
-# --- names -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

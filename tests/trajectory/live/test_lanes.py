@@ -12,6 +12,7 @@ import pytest
 
 from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
 from tests.support.configs import config
+from tests.support.present import known
 from tests.support.rows import trial
 from tests.support.timed import Onlooker
 from tests.support.trials import trial_ok, trial_spec
@@ -62,8 +63,7 @@ def test_each_lane_says_its_trial_and_how_far_that_is(tmp_path: Path) -> None:
     at_work(tmp_path / "c")
     follower = Follower(tmp_path / "c")
     follower.poll()
-    seen = follower.lanes()
-    assert seen is not None
+    seen = known(follower.lanes())
     assert seen.waiting == 1
     assert seen.lanes == (
         LaneView(

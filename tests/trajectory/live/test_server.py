@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from tests.support.campaigns import installed
@@ -72,13 +70,6 @@ def test_the_best_are_told_by_what_they_are_and_not_by_their_last_change(tmp_pat
     assert baseline["difference"] == {}
 
 
-def test_several_campaigns_stand_side_by_side(server: Server) -> None:
-    with server.client() as client:
-        named = {one["name"]: one for one in client.get("/api/campaigns").json()}
-    assert set(named) == {"first", "second"}
-    assert named["first"]["status"]["iterations"] == sum(isinstance(r, IterationRow) for r in ROWS)
-
-
 def test_iterations_come_in_pages(server: Server) -> None:
     with server.client() as client:
         whole = client.get("/api/campaigns/first/iterations").json()
@@ -96,23 +87,6 @@ def test_an_iteration_is_the_journal_s_own_row(server: Server) -> None:
         missing = client.get("/api/campaigns/first/iterations/4000")
         assert missing.status_code == 404
         assert client.get("/api/campaigns/nowhere/now").status_code == 404
-
-
-def test_metrics_are_in_prometheus_s_format(server: Server) -> None:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    with server.client() as client:
-        families = {
-            family.name: family
-            for family in text_string_to_metric_families(client.get("/metrics").text)
-        }
-        status = client.get("/api/campaigns/first/now").json()["summary"]["status"]
-    samples = {
-        sample.labels["campaign"]: sample.value
-        for sample in families["autoresearch_iterations"].samples
-    }
-    assert samples["first"] == status["iterations"]
-    assert "autoresearch_incumbent_bpb" in families
 
 
 @pytest.mark.slow
@@ -140,6 +114,7 @@ def test_scores_are_in_the_unit_and_direction_of_their_campaign(tmp_path: Path) 
         assert found[f"{what}_score", "gpt", "bits per byte"] == value
         assert found[f"{what}_score", "own", "points"] == -value
         assert (f"{what}_bpb", "own") not in found
+    assert found["iterations_total", "own"] == 2
     assert found["noise_sd_score", "own", "points"] == found["noise_sd_bpb", "gpt"] > 0
 
 
@@ -148,8 +123,6 @@ def test_the_interface_describes_itself(server: Server) -> None:
         schema = client.get("/openapi.json").json()
         assert client.get("/healthz").json() == {"status": "ok"}
     assert {"/api/campaigns", "/api/events", "/metrics", "/healthz"} <= set(schema["paths"])
-    brief = schema["components"]["schemas"]["Brief"]["properties"]
-    assert "objective" in brief
 
 
 def test_each_new_row_reaches_an_open_stream(tmp_path: Path) -> None:
@@ -185,7 +158,7 @@ def test_pausing_writes_the_pause_file_and_nothing_else(tmp_path: Path) -> None:
         assert client.put(place, json={"paused": True, "iters": 3}).status_code == 422
 
 
-@pytest.mark.parametrize("path", ["/", "/api/campaigns", "/static/page.js", "/login", "/nothing"])
+@pytest.mark.parametrize("path", ["/", "/api/campaigns", "/nothing"])
 def test_the_policy_goes_with_every_answer(server: Server, path: str) -> None:
     with server.client() as client:
         headers = client.get(path).headers
@@ -218,9 +191,6 @@ def test_no_file_but_its_own_is_served(server: Server) -> None:
     with server.client() as client:
         for name in ("..%2fapp.py", "../app.py", "page.html", "uplot.LICENSE", "%00"):
             assert client.get(f"/static/{name}").status_code in {400, 404}
-
-
-# --- the token ----------------------------------------------------------------------------------
 
 
 def test_with_a_token_nothing_is_told_without_it(runs: Path) -> None:
@@ -271,17 +241,6 @@ def test_what_another_tool_measured_is_not_followed(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
-def test_a_form_that_never_ends_is_not_waited_for(server: Server) -> None:
-    """The sender has not shown a token yet."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=None) as connection:
-        connection.sendall(
-            b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10000000000\r\n\r\n"
-            + b"token="
-            + b"x" * 8192
-        )
-        assert connection.recv(100).startswith(b"HTTP/1.1 413")
-
-
 def test_a_port_in_use_is_one_sentence(server: Server, tmp_path: Path) -> None:
     done = subprocess.run(
         [COMMAND, "serve", "--port", str(server.port), str(tmp_path)],
@@ -302,34 +261,6 @@ def test_a_damaged_campaign_does_not_take_the_others_down(tmp_path: Path) -> Non
         named = {one["name"]: one for one in client.get("/api/campaigns").json()}
     assert named["good"]["error"] is None
     assert "line 2" in named["bad"]["error"]
-
-
-@pytest.mark.slow
-def test_readers_held_open_do_not_keep_the_writer_waiting(tmp_path: Path) -> None:
-    """Eight streams are open, and the journal and history are written without delay."""
-    from contextlib import ExitStack
-
-    from trajectory.history.store import History
-    from trajectory.journal import Journal
-
-    rows = simulated(120)
-    journal = write_campaign(tmp_path / "c", rows[:20])
-    history_path = tmp_path / "c" / "history.sqlite"
-    with serving(tmp_path / "c") as server, ExitStack() as streams:
-        wait_for(server, "c", 1)
-        client = streams.enter_context(
-            httpx2.Client(base_url=server.url, limits=httpx2.Limits(max_connections=50))
-        )
-        for _ in range(8):
-            streams.enter_context(client.stream("GET", "/api/events"))
-        with Journal(journal) as record, History.open(history_path, journal) as history:
-            for row in rows[20:]:
-                history.add(row, record.append(row))
-        wait_for(server, "c", sum(isinstance(row, IterationRow) for row in rows))
-    with History.open(history_path, journal, readonly=True) as history:
-        iterations = sum(isinstance(row, IterationRow) for row in rows)
-        assert history.position.tally.iterations == iterations
-        assert history.note is None
 
 
 def test_ctrl_c_ends_it_at_once_and_without_a_word_though_somebody_looks_on(

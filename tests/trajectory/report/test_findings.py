@@ -14,12 +14,12 @@ from agent.search.stopping import Work
 from agent.settings.environment import Rates
 from autoresearch.errors import JournalError
 from tests.support.configs import config
+from tests.support.present import known
 from tests.support.reports import KNOBS, findings, simulated, stress_rows, with_menu
 from tests.support.rows import (
     at,
     baseline_row,
     campaign_row,
-    failed,
     iteration_row,
     ok,
     trial,
@@ -27,7 +27,7 @@ from tests.support.rows import (
 )
 from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
-from trajectory.proposals import ProposerRecord, Verdict
+from trajectory.proposals import ProposerRecord
 from trajectory.ranking import Noise, top
 from trajectory.report.figures.coverage import Coverage
 from trajectory.report.figures.knob_effects import KnobEffects
@@ -39,7 +39,7 @@ from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.reading.curves import MAX_POINTS, merged
 from trajectory.report.reading.knobs import Sample, importances
 from trajectory.report.reading.ledger import read_ledger
-from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row
+from trajectory.rows import BaselineRow, EventRow, IterationRow, Row
 from trajectory.statistics.intervals import student_t
 
 
@@ -57,8 +57,7 @@ def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
     tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
     found = findings(tmp_path, rows)
-    noise = Noise.of(Evidence(rows).tally)
-    assert noise is not None
+    noise = known(Noise.of(Evidence(rows).tally))
     assert [point.iter for point in Progress.of(found).points] == [row.iter for row in iterations]
     for point, row in zip(Progress.of(found).points, iterations, strict=True):
         if row.decision.estimate_objective is None:
@@ -93,8 +92,7 @@ def test_the_baseline_is_told_as_top_tells_it(tmp_path: Path, rows: list[Row]) -
     found = findings(tmp_path, rows)
     ranked = top(Evidence(rows), 10_000)
     line = next(entry for entry in ranked if entry.iter == 0)
-    told = Progress.of(found).baseline
-    assert told is not None
+    told = known(Progress.of(found).baseline)
     assert (told.value, told.lo, told.hi) == (line.objective, line.objective_lo, line.objective_hi)
     for entry in ranked:
         if entry.delta_hi is not None and entry.delta_vs_baseline is not None:
@@ -120,22 +118,19 @@ def test_the_seconds_of_all_parts_are_the_wall_time(
         lost = sum(t.wall_s for t in row.trials if t.result.status != "ok")
         assert iteration.spent.failed == pytest.approx(lost)
     calibration = 5 * 3.65
-    spending = TimeAndEnergy.of(found)
-    assert spending is not None
+    spending = known(TimeAndEnergy.of(found))
     total = calibration + sum(iteration.spent.total for iteration in found.iterations)
     assert spending.total.total == pytest.approx(total)
 
 
 def test_trials_side_by_side_are_one_time_at_work(tmp_path: Path) -> None:
-    """Concurrent trials count once, as in the loop's cost and its limit of hours."""
     one, other = config(lr=0.002), config(lr=0.003)
     rows: list[Row] = [*with_menu([campaign_row()]), *(baseline_row(n, 4.3, n) for n in range(2))]
     for number, of in enumerate((one, other), start=1):
         row = iteration_row(number, of, (trial(8 + number, of, 0, ok(4.2)),))
         at = f"2026-01-06T00:00:{number:02d}.000+00:00"
         rows.append(row.model_copy(update={"at": at, "wall_s": 30.0, "lanes": 2}))
-    spending = TimeAndEnergy.of(findings(tmp_path, rows))
-    assert spending is not None
+    spending = known(TimeAndEnergy.of(findings(tmp_path, rows)))
     work = Work.of(rows)
     assert spending.active_s == pytest.approx(work.hours * 3600)
     calibration = sum(row.trial.wall_s for row in rows if isinstance(row, BaselineRow))
@@ -155,22 +150,21 @@ def metered(energy_wh: float | None) -> list[Row]:
 def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
     tmp_path: Path,
 ) -> None:
-    spending = TimeAndEnergy.of(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
-    assert spending is not None
+    spending = known(
+        TimeAndEnergy.of(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
+    )
     assert spending.energy_wh == 2500
     assert spending.cost_usd == pytest.approx(0.5)
     assert spending.bill.usd_per_kwh == 0.2
     assert spending.bill.electricity_usd > 0.5, "the baselines' draw is supposed, and in the bill"
     assert spending.unmetered == 0
-    unmetered = TimeAndEnergy.of(findings(tmp_path, metered(None)))
-    assert unmetered is not None
+    unmetered = known(TimeAndEnergy.of(findings(tmp_path, metered(None))))
     assert (unmetered.energy_wh, unmetered.cost_usd, unmetered.unmetered) == (None, None, 1)
 
 
 def test_many_iterations_are_averaged_into_a_limited_number_of_bars(tmp_path: Path) -> None:
     found = findings(tmp_path, simulated(150))
-    spending = TimeAndEnergy.of(found)
-    assert spending is not None
+    spending = known(TimeAndEnergy.of(found))
     bars = spending.bars
     assert len(bars) <= 120
     assert (bars[0].first, bars[-1].last) == (1, 150)
@@ -236,10 +230,7 @@ def test_importance_is_the_same_twice_and_not_given_for_few_configs() -> None:
     assert importances(planted(40, 1.0), KNOBS) == importances(planted(40, 1.0), KNOBS)
     few = importances(planted(19, 1.0), KNOBS)
     assert (few.knobs, few.n) == ((), 19)
-
-
-def test_one_knob_has_nobody_to_share_importance_with() -> None:
-    assert importances(planted(40, 1.0), KNOBS[:1]).knobs == ()
+    assert importances(planted(40, 1.0), KNOBS[:1]).knobs == (), "one knob shares with nobody"
 
 
 def test_what_was_kept_is_believed_something_whether_or_not_it_became_the_incumbent(
@@ -290,8 +281,7 @@ def test_training_a_known_config_again_is_a_repeat(tmp_path: Path) -> None:
 def test_proposers_have_their_share_and_hit_rate(
     tmp_path: Path, iterations: list[IterationRow], rows: list[Row]
 ) -> None:
-    proposers = Proposers.of(findings(tmp_path, rows))
-    assert proposers is not None
+    proposers = known(Proposers.of(findings(tmp_path, rows)))
     found = {one.kind: one for one in proposers.kinds}
     assert set(found) == {"sampler", "llm"}
     for kind, one in found.items():
@@ -319,8 +309,7 @@ def test_a_kept_suggestion_that_a_model_repeated_is_nobody_s(
         said = row.proposer.model_copy(update={"overrode": row.proposal.changes})
         return row.model_copy(update={"proposer": said})
 
-    proposers = Proposers.of(findings(tmp_path, [echo(row) for row in rows]))
-    assert proposers is not None
+    proposers = known(Proposers.of(findings(tmp_path, [echo(row) for row in rows])))
     (model,) = (one for one in proposers.kinds if one.kind == "llm")
     assert model.kept == model.record.kept == 0
     assert model.hit_rate is not None and model.hit_rate.value == 0
@@ -333,8 +322,7 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
         EventRow(at=at(51), event="interrupted", why="a power cut"),
     ]
     found = findings(tmp_path, [*metered(None)[:3], row, *events])
-    proposers = Proposers.of(found)
-    assert proposers is not None
+    proposers = known(Proposers.of(found))
     stand_in, model = proposers.kinds
     assert stand_in.fallbacks == 1
     assert (model.kind, model.record.assigned, model.iterations, model.hit_rate) == (
@@ -344,8 +332,7 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
         None,
     )
     assert (found.about.pauses, found.about.interruptions) == (1, 1)
-    spending = TimeAndEnergy.of(found)
-    assert spending is not None
+    spending = known(TimeAndEnergy.of(found))
     assert spending.elapsed_s == 7 * 51
 
 
@@ -357,15 +344,13 @@ def curve(losses: list[float]) -> list[CurvePoint]:
 
 
 def test_curves_are_averaged_over_seeds_on_the_steps_they_share() -> None:
-    found = merged("hash", [curve([5.0, 4.0, 3.0]), curve([7.0, 6.0]), []])
-    assert found is not None
+    found = known(merged("hash", [curve([5.0, 4.0, 3.0]), curve([7.0, 6.0]), []]))
     assert (found.step, found.loss, found.seeds) == ((1, 2), (6.0, 5.0), 2)
     assert merged("hash", [[], []]) is None
 
 
 def test_long_curves_are_thinned_smoothed_and_keep_their_end() -> None:
-    found = merged("hash", [curve([5 - i / 1000 for i in range(3999)])])
-    assert found is not None
+    found = known(merged("hash", [curve([5 - i / 1000 for i in range(3999)])]))
     assert len(found.step) <= MAX_POINTS
     assert found.step[-1] == 3999
     assert found.window == 199
@@ -384,8 +369,7 @@ def test_the_best_curves_are_read_from_the_trials_that_were_measured(
 
     found = findings(tmp_path, rows, read)
     evidence = Evidence(rows)
-    curves = LearningCurves.of(found)
-    assert curves is not None
+    curves = known(LearningCurves.of(found))
     names = [f"iteration {best.iter}" for best in found.best if not best.is_baseline][:5]
     assert [name for name, _ in curves.best] == names
     for name, one in curves.best:
@@ -413,21 +397,9 @@ def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list
 
 
 def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:
-    found = TimeAndEnergy.of(findings(tmp_path, stress_rows(rows)))
-    assert found is not None
+    found = known(TimeAndEnergy.of(findings(tmp_path, stress_rows(rows))))
     assert found.energy_wh == pytest.approx(12 * 0.25)
     assert found.long_runs_s == pytest.approx(12 * 3.65)
-
-
-def test_a_pruned_candidate_is_no_score(tmp_path: Path) -> None:
-    candidate = config(lr=0.009)
-    row = iteration_row(
-        1, candidate, (trial(9, candidate, 0, failed()),), decision=Decision(action="discard")
-    )
-    refused = iteration_row(2, None, verdict=Verdict(allowed=False, rail="cross", why="no"))
-    found = findings(tmp_path, [*metered(None)[:3], row, refused])
-    assert [iteration.outcome for iteration in found.iterations] == ["failed", "refused"]
-    assert [iteration.mean for iteration in found.iterations] == [None, None]
 
 
 def test_an_empty_journal_is_refused_by_name(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from trajectory.report.report import _replace_all
 
 
 def test_a_disk_that_fills_half_way_leaves_what_was_there(tmp_path: Path) -> None:
-    """The page is the largest file. Without room for it no figure may be newer than the page."""
     files = {tmp_path / f"{number}.svg": b"new" for number in range(5)}
     for path in files:
         path.write_bytes(b"old")

@@ -19,14 +19,8 @@ DEGREES = st.floats(0.5, 1e7)
     [
         (1, 12.706205),
         (2, 4.302653),
-        (3, 3.182446),
-        (4, 2.776445),
-        (5, 2.570582),
         (10, 2.228139),
-        (29, 2.045230),
-        (30, 2.042272),
         (120, 1.979930),
-        (1000, 1.962339),
         (10**9, 1.959964),
     ],
 )
@@ -43,8 +37,6 @@ def test_one_and_two_degrees_have_closed_forms(p: float) -> None:
 
 @given(dof=st.floats(0.6, 300), p=st.floats(0.6, 0.995))
 def test_the_density_up_to_it_integrates_to_its_probability(dof: float, p: float) -> None:
-    """Simpson's rule integrates in ``u`` with ``t = sqrt(dof) sinh(u)``. It needs no beta function,
-    and the density has no pole there however few the degrees of freedom."""
     end = math.asinh(student_t(p, dof) / math.sqrt(dof))
     steps = 2000
     heights = [math.cosh(end * i / steps) ** -dof for i in range(steps + 1)]
@@ -59,8 +51,3 @@ def test_more_degrees_of_freedom_never_make_it_larger(one: float, other: float) 
     few, many = sorted((one, other))
     assert student_t(0.975, few) >= student_t(0.975, many) - 1e-8
     assert student_t(0.975, many) > NormalDist().inv_cdf(0.975) - 1e-12
-
-
-def test_between_two_whole_numbers_it_is_between_their_values() -> None:
-    assert student_t(0.975, 5) < student_t(0.975, 4.999) < student_t(0.975, 4.13)
-    assert student_t(0.975, 4.13) < student_t(0.975, 4) - 0.02
