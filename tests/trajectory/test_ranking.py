@@ -18,11 +18,12 @@ from tests.support.present import known
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import read_rows
-from trajectory.ranking import Noise, Ranked, interval, population_of, rank, top
+from trajectory.ranking import Noise, Ranked, population_of, rank, top
 from trajectory.statistics import crossed_effects
 from trajectory.statistics.exact import ExactSum
 from trajectory.statistics.intervals import student_t
 from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
+from trajectory.statistics.standings import interval
 
 SIGMA = 0.056
 ANY = config()

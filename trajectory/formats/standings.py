@@ -23,9 +23,9 @@ from autoresearch.plain_text import plain
 from autoresearch.values import Finite, Frozen, NonNegativeInt
 from autoresearch.words import counted, duration_text
 from trajectory.formats.foreign import ForeignRun, Plain
-from trajectory.ranking import Standing, standings
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
+from trajectory.statistics.standings import Standing, standings
 
 NAME_CHARACTERS = 12
 TEXT_CHARACTERS = 120

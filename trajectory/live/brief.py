@@ -10,7 +10,7 @@ from autoresearch.words import brief
 from trainer.spec import Direction, Measure, TrialFailed
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding
 from trajectory.evidence import Evidence
-from trajectory.ranking import Noise, Ranked, population_of, rank
+from trajectory.ranking import Noise, Posteriors, Ranked
 from trajectory.report.canvas import score_limits
 from trajectory.rows import IterationRow, Row
 
@@ -202,8 +202,10 @@ class Beliefs:
         return self._known[1]
 
     def _computed(self, measure: Measure, fresh: ConfirmedConfig | None) -> dict[str, Any]:
-        evidence, noise = self.evidence, Noise.of(self.evidence.tally)
-        ranked = self._as_ranked(noise)
+        evidence, posteriors = self.evidence, Posteriors.of(self.evidence)
+        noise = posteriors.noise
+        hashes = {evidence.baseline_hash or "", *(name for _, name in self._reigns)}
+        ranked = {one.config_hash: one for one in posteriors.of_configs(hashes)}
         best = ranked.get(evidence.incumbent_hash or "")
         baseline = ranked.get(evidence.baseline_hash or "")
         steps = tuple(
@@ -243,17 +245,3 @@ class Beliefs:
             [step.objective for step in steps],
             noise.sigma if noise else None,
         )
-
-    def _as_ranked(self, noise: Noise | None) -> dict[str, Ranked]:
-        """Return the baseline and all incumbents, ranked, by hash."""
-        configs, baseline = self.evidence.configs, self.evidence.baseline_hash or ""
-        hashes = {baseline, *(name for _, name in self._reigns)}
-        entries = [configs[name] for name in hashes if name in configs]
-        ranked = rank(
-            entries,
-            len(entries),
-            noise=noise,
-            population=population_of(self.evidence, noise),
-            baseline=configs.get(baseline),
-        )
-        return {one.config_hash: one for one in ranked}

@@ -9,13 +9,12 @@ from functools import cached_property
 from autoresearch.values import Scalar
 from trainer.spec import BPB, Measure
 from trajectory.confirmed import Confirmed, ConfirmedConfig
-from trajectory.ranking import Ranked
+from trajectory.ranking import Posteriors, Ranked
 from trajectory.report.details import Chunk
 from trajectory.report.reading.curves import CurveReader
 from trajectory.report.reading.iterations import Iteration, Reign
 from trajectory.report.reading.knobs import Importances, ReportedKnob, Sample, importances
 from trajectory.report.reading.ledger import Ledger
-from trajectory.report.reading.posteriors import Posteriors
 from trajectory.spending import SearchBill
 from trajectory.statistics.intervals import Estimate, RunNoise
 

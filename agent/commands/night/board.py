@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 from rich.text import Text
 
 from trainer.spec import BPB, Measure
-from trajectory.ranking import Ranked, Standing
+from trajectory.ranking import Ranked
 from trajectory.statistics.intervals import RunNoise
+from trajectory.statistics.standings import Standing
 
 Entry: TypeAlias = Ranked | Standing[Any]
 

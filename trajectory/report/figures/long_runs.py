@@ -17,6 +17,7 @@ from trajectory.longruns import (
     ranking_test,
     standing,
 )
+from trajectory.ranking import Posteriors
 from trajectory.report.canvas import (
     BASE,
     FAILED,
@@ -33,7 +34,6 @@ from trajectory.report.canvas import (
 from trajectory.report.figures.figure import LONG, Figure
 from trajectory.report.findings import Findings, Ours
 from trajectory.report.reading.curves import CurveReader, LearningCurve, merged
-from trajectory.report.reading.posteriors import Posteriors
 from trajectory.rows import Finalist, StressVerdict
 
 Fate: TypeAlias = Literal["baseline", "survived", "failed"]

@@ -10,14 +10,14 @@ from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, CorpusInfo, FailureStatus
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding, latest_of
 from trajectory.proposals import RailName
-from trajectory.ranking import Ranked
+from trajectory.ranking import Posteriors, Ranked
 from trajectory.report.findings import About, Best, Findings, Ours, Stops
 from trajectory.report.reading.curves import CurveReader
 from trajectory.report.reading.knobs import ReportedKnob, knob_values, samples
 from trajectory.report.reading.ledger import Ledger, read_ledger
-from trajectory.report.reading.posteriors import Posteriors, baseline_estimate
 from trajectory.rows import CampaignRow
 from trajectory.spending import LaneUse, SearchMeter
+from trajectory.statistics.standings import baseline_estimate
 
 BEST = 10
 """Configs in the ranking."""
