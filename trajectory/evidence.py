@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Self
@@ -20,12 +21,22 @@ from pydantic import Field
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Frozen, Scalar
-from autoresearch.words import counted
-from trainer.spec import AnyConfig, Measured, TrialFailed, TrialOk
-from trajectory.proposals import Idea, Text
-from trajectory.rows import BaselineRow, Decision, EventRow, IterationRow, Row, TrialRecord
-from trajectory.statistics.exact import ExactSum
-from trajectory.track_record import Credit, TrackRecord, credited, earned, recorded
+from trainer.spec import AnyConfig, TrialFailed, TrialOk
+from trajectory.proposals import Idea
+from trajectory.rows import BaselineRow, EventRow, IterationRow, Row, TrialRecord
+from trajectory.track_record import (
+    IDEAS,
+    REFUSED_CODE,
+    Credit,
+    RefusedCode,
+    TrackRecord,
+    credited,
+    earned,
+    ideas_of,
+    recorded,
+    refusals_of,
+    refused_code,
+)
 
 
 @dataclass(slots=True)
@@ -94,19 +105,6 @@ class ConfigEvidence:
         return math.fsum((score - mean) ** 2 for score in self.scores.values())
 
 
-REFUSED_CODE = 12
-"""Most refused sources to remember."""
-CODE_RAILS = frozenset({"code", "code_run"})
-
-
-class RefusedCode(Frozen):
-    """A source that a proposer wrote for a code knob, and why a rail refused it."""
-
-    said: Text
-    """Source of the function, or a language model's whole reply."""
-    why: Text
-
-
 class Tally(Frozen):
     """Sums that :class:`Evidence` keeps besides its configs; small for a campaign of any length."""
 
@@ -158,8 +156,6 @@ class Tally(Frozen):
         return self.sigma == 0.0
 
 
-IDEAS = 40
-"""Most ideas to remember."""
 SAME_RUNS = "every run of a config is the same: the seed does nothing here"
 
 
@@ -203,20 +199,10 @@ class Evidence:
         entry = self.configs.get(config_hash)
         if entry is not None and config_hash in self._lent:
             self._lent.discard(config_hash)
-            entry = self.configs[config_hash] = replace(
-                entry,
-                changes=dict(entry.changes),
-                scores=dict(entry.scores),
-                trial_ids=dict(entry.trial_ids),
-                failures=list(entry.failures),
-                failed_seeds=list(entry.failed_seeds),
-            )
+            lists = ("changes", "scores", "trial_ids", "failures", "failed_seeds")
+            copies: dict[str, Any] = {name: copy(getattr(entry, name)) for name in lists}
+            entry = self.configs[config_hash] = replace(entry, **copies)
         return entry
-
-    @property
-    def iterations(self) -> int:
-        """Number of finished iterations."""
-        return self.tally.iterations
 
     @property
     def baseline_hash(self) -> str | None:
@@ -232,21 +218,6 @@ class Evidence:
     def refusals(self) -> Counter[str]:
         """See :attr:`Tally.refusals`."""
         return Counter(self.tally.refusals)
-
-    def track_record(self, kind: str) -> TrackRecord:
-        """Return the track record of a kind of proposer; an empty one before its first
-        iteration."""
-        return self.tally.track_records.get(kind, TrackRecord())
-
-    @property
-    def sigma(self) -> float | None:
-        """See :attr:`Tally.sigma`."""
-        return self.tally.sigma
-
-    @property
-    def dof(self) -> int:
-        """Degrees of freedom behind :attr:`sigma`."""
-        return self.tally.within_dof
 
     def contenders(self) -> list[ConfigEvidence]:
         """Return the configs that may be ranked, always including the measured baseline."""
@@ -267,15 +238,15 @@ class Evidence:
             interrupted = {*self.tally.interrupted, *row.trial_ids}
             self._count(interrupted=tuple(sorted(interrupted)))
         elif isinstance(row, IterationRow):
-            refusals = self.refusals + _refusals(row)
+            refusals = self.refusals + refusals_of(row)
             self._count(
-                iterations=self.iterations + 1,
+                iterations=self.tally.iterations + 1,
                 refusals=dict(sorted(refusals.items())),
                 track_records=recorded(self.tally.track_records, row),
                 credits=credited(self.tally.credits, row),
                 earnings=earned(self.tally.earnings, row),
-                refused_code=(*self.tally.refused_code, *_refused_code(row))[-REFUSED_CODE:],
-                ideas=(*self.tally.ideas, *_ideas(row))[-IDEAS:],
+                refused_code=(*self.tally.refused_code, *refused_code(row))[-REFUSED_CODE:],
+                ideas=(*self.tally.ideas, *ideas_of(row))[-IDEAS:],
             )
             if row.config is None or row.config_hash is None or not row.verdict.allowed:
                 return
@@ -286,8 +257,10 @@ class Evidence:
             entry.action = row.decision.action
             if row.decision.no_effect:
                 entry.same_as = row.decision.reference_hash
-            if row.decision.action == "keep":
-                self._kept(row.config_hash, row.decision)
+            delta = row.decision.delta or 0.0
+            is_next = row.decision.reference_hash == self.incumbent_hash
+            if row.decision.action == "keep" and (is_next or delta < self.tally.incumbent_delta):
+                self._count(incumbent_hash=row.config_hash, incumbent_delta=delta)
             if row.decision.pairs > 1:
                 self._count(
                     races_ss=self.tally.races_ss + row.decision.pairs_ss,
@@ -298,11 +271,6 @@ class Evidence:
 
     def _count(self, **changed: Any) -> None:
         self.tally = self.tally.model_copy(update=changed)
-
-    def _kept(self, config_hash: str, decision: Decision) -> None:
-        delta = decision.delta or 0.0
-        if decision.reference_hash == self.incumbent_hash or delta < self.tally.incumbent_delta:
-            self._count(incumbent_hash=config_hash, incumbent_delta=delta)
 
     def _at(self, config: AnyConfig, config_hash: str, iteration: int) -> ConfigEvidence:
         entry = self._own(config_hash)
@@ -325,74 +293,24 @@ class Evidence:
         entry.train_s += trial.result.train_s
         if isinstance(trial.result, TrialOk):
             entry.params = trial.result.params
-        if trial.seed not in entry.scores:
-            self._measured(entry, trial.seed, trial.trial_id, trial.result)
-
-    def _measured(self, entry: ConfigEvidence, seed: int, trial_id: str, result: Measured) -> None:
-        within = ExactSum(self.tally.within_ss)
-        within.add(-entry.sum_of_squares)
-        entry.scores[seed] = result.objective
-        entry.trial_ids[seed] = trial_id
-        within.add(entry.sum_of_squares)
-        self._count(within_ss=within.parts, within_dof=self.dof + (entry.n > 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Unranked:
-    """Number of measured configs that are not ranked, by reason."""
-
-    failed: int
-    """Configs that failed on one of their seeds."""
-    same: int
-    """Configs that trained exactly like another."""
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> Self:
-        """Count the unranked configs of a whole campaign."""
-        ranked = {entry.config_hash for entry in evidence.contenders()}
-        left = [
-            entry
-            for entry in evidence.configs.values()
-            if entry.n and entry.config_hash not in ranked
-        ]
-        failed = sum(bool(entry.failures) for entry in left)
-        return cls(failed, len(left) - failed)
-
-    def __str__(self) -> str:
-        """Return one line, empty if every config is ranked."""
-        clauses = []
-        if self.failed:
-            clauses.append(f"{counted(self.failed, 'config')} that failed on one of the seeds")
-        if self.same:
-            clauses.append(f"{counted(self.same, 'config')} that trained exactly like another")
-        return f"not ranked: {' and '.join(clauses)}" if clauses else ""
+        if trial.seed in entry.scores:
+            return
+        before = entry.sum_of_squares
+        entry.scores[trial.seed] = trial.result.objective
+        entry.trial_ids[trial.seed] = trial.trial_id
+        self._count(
+            within_ss=exact_parts((*self.tally.within_ss, -before, entry.sum_of_squares)),
+            within_dof=self.tally.within_dof + (entry.n > 1),
+        )
 
 
-def _refused_code(row: IterationRow) -> Iterator[RefusedCode]:
-    """Yield the replies of a language model, or else the source, that a rail for code refused."""
-    for attempt in row.proposer.attempts:
-        if attempt.verdict is not None and attempt.verdict.rail in CODE_RAILS:
-            yield RefusedCode(said=attempt.raw, why=attempt.verdict.why)
-    if row.verdict.rail in CODE_RAILS and row.proposal and not _is_last_attempt(row):
-        for name, source in row.proposal.changes.items():
-            if name.startswith("code."):
-                yield RefusedCode(said=str(source), why=row.verdict.why)
+def exact_parts(terms: Sequence[float]) -> tuple[float, ...]:
+    """Return the fewest floats whose exact sum is that of these finite terms, the largest first.
 
-
-def _ideas(row: IterationRow) -> list[Idea]:
-    reason, model = row.proposal.reason if row.proposal else "", row.proposer.model or ""
-    return [Idea(changes=one, reason=reason, model=model) for one in row.proposer.ideas]
-
-
-def _refusals(row: IterationRow) -> Counter[str]:
-    """Count refusals by rail, of the proposal and of a language model's attempts."""
-    verdicts = [attempt.verdict for attempt in row.proposer.attempts]
-    if not _is_last_attempt(row):
-        verdicts.append(row.verdict)
-    return Counter(verdict.rail for verdict in verdicts if verdict and verdict.rail)
-
-
-def _is_last_attempt(row: IterationRow) -> bool:
-    """Return whether the row's refusal repeats that of the last attempt."""
-    attempts = row.proposer.attempts
-    return bool(attempts) and not row.proposer.fallback and attempts[-1].verdict == row.verdict
+    Adding a number and later subtracting it leaves no trace, and the order of additions does not
+    matter. So a sum updated over a hundred thousand changes equals one computed from scratch.
+    """
+    parts: list[float] = []
+    while rest := math.fsum([*terms, *(-part for part in parts)]):
+        parts.append(rest)
+    return tuple(parts)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
+from autoresearch.words import counted
 from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.intervals import RunNoise
@@ -195,3 +196,34 @@ def _ranked(standing: Standing[ConfigEvidence]) -> Ranked:
         train_s=entry.train_s,
         params=entry.params,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Unranked:
+    """Number of measured configs that are not ranked, by reason."""
+
+    failed: int
+    """Configs that failed on one of their seeds."""
+    same: int
+    """Configs that trained exactly like another."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Self:
+        """Count the unranked configs of a whole campaign."""
+        ranked = {entry.config_hash for entry in evidence.contenders()}
+        left = [
+            entry
+            for entry in evidence.configs.values()
+            if entry.n and entry.config_hash not in ranked
+        ]
+        failed = sum(bool(entry.failures) for entry in left)
+        return cls(failed, len(left) - failed)
+
+    def __str__(self) -> str:
+        """Return one line, empty if every config is ranked."""
+        clauses = []
+        if self.failed:
+            clauses.append(f"{counted(self.failed, 'config')} that failed on one of the seeds")
+        if self.same:
+            clauses.append(f"{counted(self.same, 'config')} that trained exactly like another")
+        return f"not ranked: {' and '.join(clauses)}" if clauses else ""

@@ -12,9 +12,9 @@ from typing import Protocol, TypeVar
 
 from autoresearch.closing import Closing
 from trajectory import ranking
-from trajectory.evidence import Evidence, Tally, Unranked
+from trajectory.evidence import Evidence, Tally
 from trajectory.journal import read_records
-from trajectory.ranking import Ranked
+from trajectory.ranking import Ranked, Unranked
 from trajectory.rows import (
     CalibratedRow,
     CampaignRow,

@@ -1,4 +1,6 @@
-"""Track the outcomes of each proposer's iterations, by which later iterations are allocated.
+"""Track the outcomes of each proposer's iterations, and what the rails refused.
+
+Later iterations are allocated by them.
 
 The record follows from the rows alone and grows with them. So it is the same after a campaign is
 resumed or its index rebuilt.
@@ -8,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from pydantic import Field
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from autoresearch.words import counted
-from trajectory.proposals import ProposerRecord
+from trajectory.proposals import Idea, ProposerRecord, Text
 from trajectory.rows import IterationRow
 
 UNUSABLE = "no reply"
@@ -206,3 +208,49 @@ def is_echo(row: IterationRow) -> bool:
     suggested = row.proposer.overrode
     is_same = row.proposal is not None and row.proposal.changes == suggested
     return bool(suggested) and is_same and row.proposer.arm is None
+
+
+IDEAS = 40
+"""Most ideas to remember."""
+REFUSED_CODE = 12
+"""Most refused sources to remember."""
+CODE_RAILS = frozenset({"code", "code_run"})
+
+
+class RefusedCode(Frozen):
+    """A source that a proposer wrote for a code knob, and why a rail refused it."""
+
+    said: Text
+    """Source of the function, or a language model's whole reply."""
+    why: Text
+
+
+def refused_code(row: IterationRow) -> Iterator[RefusedCode]:
+    """Yield the replies of a language model, or else the source, that a rail for code refused."""
+    for attempt in row.proposer.attempts:
+        if attempt.verdict is not None and attempt.verdict.rail in CODE_RAILS:
+            yield RefusedCode(said=attempt.raw, why=attempt.verdict.why)
+    if row.verdict.rail in CODE_RAILS and row.proposal and not _is_last_attempt(row):
+        for name, source in row.proposal.changes.items():
+            if name.startswith("code."):
+                yield RefusedCode(said=str(source), why=row.verdict.why)
+
+
+def ideas_of(row: IterationRow) -> list[Idea]:
+    """Return what a language model proposed besides its choice."""
+    reason, model = row.proposal.reason if row.proposal else "", row.proposer.model or ""
+    return [Idea(changes=one, reason=reason, model=model) for one in row.proposer.ideas]
+
+
+def refusals_of(row: IterationRow) -> Counter[str]:
+    """Count refusals by rail, of the proposal and of a language model's attempts."""
+    verdicts = [attempt.verdict for attempt in row.proposer.attempts]
+    if not _is_last_attempt(row):
+        verdicts.append(row.verdict)
+    return Counter(verdict.rail for verdict in verdicts if verdict and verdict.rail)
+
+
+def _is_last_attempt(row: IterationRow) -> bool:
+    """Return whether the row's refusal repeats that of the last attempt."""
+    attempts = row.proposer.attempts
+    return bool(attempts) and not row.proposer.fallback and attempts[-1].verdict == row.verdict

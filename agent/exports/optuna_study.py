@@ -125,7 +125,7 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
         "corpus": campaign.corpus.name if campaign.corpus else None,
         "unit": measure.name,
         "budget": str(campaign.budget),
-        "sigma": evidence.sigma,
+        "sigma": evidence.tally.sigma,
     }
     return trials, about
 

@@ -155,7 +155,7 @@ def far_share(memory: Memory) -> float:
     far, near = far_and_near(memory)
     if min(len(far), len(near)) < LEAST:
         return 0.5
-    sigma = memory.evidence.sigma or 0.0
+    sigma = memory.evidence.tally.sigma or 0.0
     gains = [fmean(_expected_gain(above, sigma) for above in kind) for kind in (far, near)]
     share = gains[0] / max(sum(gains), 1e-300)
     return min(max(share, LEAST_SHARE), MOST_SHARE)

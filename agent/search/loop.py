@@ -92,7 +92,7 @@ class Loop:
         :raises Interrupted: if a person stopped it; everything finished is on disk.
         """
         self._goal = goal
-        self._work = Work(self.campaign.evidence.iterations)
+        self._work = Work(self.campaign.evidence.tally.iterations)
         if not goal.is_iterations_alone:
             self._work = Work.of(self.campaign.journal.rows())
         self.scribe.report_unfinished(self.runner.orphaned)

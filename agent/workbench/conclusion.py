@@ -114,7 +114,7 @@ def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
     evidence = campaign.evidence
     return {
         "campaign": str(campaign.directory),
-        "iterations": evidence.iterations,
+        "iterations": evidence.tally.iterations,
         "configs": len(evidence.configs),
         **believed_scores(evidence, campaign.menu.measure),
         "proposers": {
@@ -138,7 +138,7 @@ def believed_scores(evidence: Evidence, measure: Measure) -> dict[str, Any]:
         "unit": measure.unit,
         "direction": measure.direction,
         "sigma": noise.sigma if noise else None,
-        "sigma_dof": evidence.dof,
+        "sigma_dof": evidence.tally.within_dof,
         "baseline": _scores(baseline, measure),
         "incumbent": _scores(best, measure),
         "gain": measure.fields(best.delta_vs_baseline, best.delta_lo, best.delta_hi)
@@ -162,8 +162,8 @@ def _print(
     noise = Noise.of(evidence.tally)
     if noise is not None:
         session.say(
-            f"noise     sd {measure.size(noise.sigma)} {measure.short} a run, from {evidence.dof} "
-            "degrees of freedom"
+            f"noise     sd {measure.size(noise.sigma)} {measure.short} a run, "
+            f"from {evidence.tally.within_dof} degrees of freedom"
         )
     records = evidence.tally.track_records
     if evidence.tally.credits or len(records) > 1:
@@ -178,7 +178,7 @@ def _print(
         session.console.print(text, soft_wrap=True, highlight=False)
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     session.say(
-        f"done      {counted(evidence.iterations, 'iteration')}, "
+        f"done      {counted(evidence.tally.iterations, 'iteration')}, "
         f"{counted(len(evidence.configs), 'config')}: {reached}; cull them with:\n  {top}"
     )
 

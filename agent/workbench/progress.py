@@ -107,7 +107,7 @@ class Progress:
 
     def line(self) -> str:
         """Return counts, pace and estimated end."""
-        done = self.campaign.evidence.iterations
+        done = self.campaign.evidence.tally.iterations
         until = self.goal.iterations if self.goal.is_iterations_alone else None
         text = f"{done} iterations, until {self.goal}"
         if until is not None:
@@ -126,7 +126,7 @@ class Progress:
         of the runs that chose it. The text is cached until something new is measured, because a
         screen asks often."""
         evidence = self.campaign.evidence
-        measured = (evidence.incumbent_hash, evidence.iterations, evidence.dof)
+        measured = (evidence.incumbent_hash, evidence.tally.iterations, evidence.tally.within_dof)
         if measured != self._measured:
             self._measured, self._best = measured, _best(evidence, self.measure) + self._confirmed()
         return self._best

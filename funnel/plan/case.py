@@ -236,7 +236,7 @@ def _search(
     entries = evidence.configs.values()
     failed = sum(len(entry.failures) for entry in entries)
     return Search(
-        iterations=evidence.iterations,
+        iterations=evidence.tally.iterations,
         refused=count.refused,
         trials=sum(entry.n for entry in entries) + failed,
         configs=sum(entry.n > 0 for entry in entries),

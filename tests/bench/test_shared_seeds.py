@@ -13,7 +13,7 @@ from trajectory.rules import Rules
 def test_intervals_hold_the_mean_effect_of_the_seeds() -> None:
     """The campaigns are fixed; without the effect's variance 91 % of scores' intervals hold."""
     ended = nights(
-        shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.iterations >= 12
+        shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.tally.iterations >= 12
     )
     judged = [reported(night) for night in ended]
     assert fmean(one.every for one in judged) >= 0.93

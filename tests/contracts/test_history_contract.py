@@ -25,12 +25,13 @@ from tests.support.rows import (
     write_journal,
 )
 from trajectory import ranking
-from trajectory.evidence import Evidence, Unranked
+from trajectory.evidence import Evidence
 from trajectory.history import tables
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
 from trajectory.lock import CampaignLock
 from trajectory.proposals import Verdict
+from trajectory.ranking import Unranked
 from trajectory.rows import (
     CampaignRow,
     EventRow,

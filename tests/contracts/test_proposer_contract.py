@@ -85,7 +85,7 @@ def test_the_memory_is_left_as_it_was(make: Callable[[], Proposer], memory: Memo
         return (
             memory.reference,
             memory.iter,
-            evidence.iterations,
+            evidence.tally.iterations,
             [(one.config_hash, dict(one.scores)) for one in evidence.configs.values()],
         )
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from tests.support.configs import config
 from tests.support.measured import rows_of
 from tests.support.present import known
+from tests.support.rows import iteration_row, ok, trial
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import read_rows
-from trajectory.ranking import Noise, Ranked, population_of, rank, top
+from trajectory.ranking import Noise, Ranked, Unranked, population_of, rank, top
+from trajectory.rows import Decision
 from trajectory.statistics import crossed_effects
-from trajectory.statistics.exact import ExactSum
 from trajectory.statistics.intervals import student_t
 from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
 from trajectory.statistics.standings import interval
@@ -52,7 +53,6 @@ def simulate(
     rng = random.Random(seed)
     b = [rng.gauss(0, SIGMA * math.sqrt(shared)) for _ in range(5)]
     truth: dict[str, float] = {}
-    within, dof = ExactSum(), 0
     entries: list[ConfigEvidence] = []
     for number in range(good + bad):
         mu = rng.gauss(4.25, tau) if number < good else 4.45 + rng.expovariate(2)
@@ -63,9 +63,9 @@ def simulate(
                 break
         truth[entry.config_hash] = mu
         entries.append(entry)
-        within.add(entry.sum_of_squares)
-        dof += entry.n - 1
-    tally = Tally(baseline_hash="0", within_ss=within.parts, within_dof=dof)
+    within_ss = tuple(entry.sum_of_squares for entry in entries)
+    dof = sum(entry.n - 1 for entry in entries)
+    tally = Tally(baseline_hash="0", within_ss=within_ss, within_dof=dof)
     return Simulated(Evidence.restore(tally, entries), truth)
 
 
@@ -122,7 +122,7 @@ def test_the_best_ten_are_covered_as_promised() -> None:
 def test_a_population_is_recovered_from_many_configs() -> None:
     simulated = simulate(1, good=2000, bad=0, tau=0.07)
     entries = list(simulated.evidence.configs.values())[1::4]
-    sigma = known(simulated.evidence.sigma)
+    sigma = known(simulated.evidence.tally.sigma)
     found = known(Population.fit(entries, sigma))
     assert found.sd == pytest.approx(0.07, rel=0.25)
     # Races rerun lucky configs, so replicates scatter more, which is the conservative direction.
@@ -161,10 +161,8 @@ def test_an_easy_seed_is_no_merit() -> None:
         scores = {s: 4.2 + rng.gauss(0, 0.02) - (0.2 if s == 0 else 0) for s in range(4)}
         entries.append(ConfigEvidence(ANY, f"{number}", number, scores=scores))
     easy = ConfigEvidence(ANY, "easy", 21, scores={0: 4.0})
-    within = ExactSum()
-    for entry in entries:
-        within.add(entry.sum_of_squares)
-    evidence = Evidence.restore(Tally(within_ss=within.parts, within_dof=60), [*entries, easy])
+    within_ss = tuple(entry.sum_of_squares for entry in entries)
+    evidence = Evidence.restore(Tally(within_ss=within_ss, within_dof=60), [*entries, easy])
     assert min(evidence.configs.values(), key=lambda entry: entry.mean) is easy
     assert top(evidence, 1)[0].config_hash != "easy"
 
@@ -306,3 +304,24 @@ def test_noise_counts_races_once_there_are_any() -> None:
     assert noise.sigma == pytest.approx(0.1)
     assert noise.sigma_d == pytest.approx(math.sqrt((4 * 2 * 0.01 + 0.06) / 10))
     assert Noise.of(Tally()) is None
+
+
+def test_what_failed_on_any_seed_is_not_ranked_but_for_the_baseline() -> None:
+    scores = {A: [4.3, 4.2, None], B: [None], C: [3.25, 3.3, 3.2, None], D: [4.25]}
+    evidence = Evidence(rows_of(scores))
+    assert {line.config for line in top(evidence, 10)} == {A, D}
+    assert Unranked.of(evidence) == Unranked(failed=1, same=0)
+
+
+def test_what_trained_exactly_like_another_is_that_one() -> None:
+    scores: dict[Config, list[float | None]] = {A: [4.3, 4.4, 4.2, 4.3], B: [3.0, 3.4, 3.4, 3.4]}
+    written = list(rows_of(scores))
+    for number in range(6):
+        copy = config(lr=3e-3, weight_decay=0.01 * (number + 1))
+        same = Decision(action="discard", reference_hash=B.config_hash, no_effect=True)
+        once = trial(90 + number, copy, 0, ok(3.0))
+        written.append(iteration_row(2 + number, copy, (once,), decision=same))
+    evidence = Evidence(written)
+    assert [line.config for line in top(evidence, 10)] == [B, A]
+    assert Unranked.of(evidence) == Unranked(failed=0, same=6)
+    assert not str(Unranked.of(Evidence(rows_of(scores))))

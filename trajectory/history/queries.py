@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from autoresearch.closing import gc_paused
 from autoresearch.values import Frozen
 from trajectory import ranking
-from trajectory.evidence import ConfigEvidence, Evidence, Tally, Unranked
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.history.indexing import Position, read_configs
 from trajectory.history.tables import DamagedIndexError, configs, rows, trials
-from trajectory.ranking import Ranked
+from trajectory.ranking import Ranked, Unranked
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,

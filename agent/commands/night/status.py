@@ -24,6 +24,7 @@ from trainer.spec import BPB, Measure
 from trajectory.live.follower import SILENT_S, Follower
 from trajectory.lock import lock_state
 from trajectory.proposals import MODEL
+from trajectory.track_record import TrackRecord
 
 
 class Glance(Frozen):
@@ -104,7 +105,7 @@ def glance(follower: Follower) -> Glance:
     measure = follower.campaign.measured_in if follower.campaign else BPB
     fresh = status.confirmed.headline if status.confirmed else None
     gain = status.gain if fresh is None else fresh.delta
-    model = evidence.track_record(MODEL)
+    model = evidence.tally.track_records.get(MODEL, TrackRecord())
     ends_at = None
     if state == "running" and status.eta_s:
         ends_at = (datetime.now(UTC) + timedelta(seconds=status.eta_s)).isoformat(

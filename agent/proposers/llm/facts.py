@@ -36,7 +36,7 @@ def in_flight(memory: Memory) -> Iterator[str]:
 def on_scores(memory: Memory) -> dict[str, Any]:
     """Return what a score is, how noisy it is, and what is kept. ``own`` is the name of a command's
     score."""
-    menu, measure, sigma = memory.menu, memory.menu.measure, memory.evidence.sigma
+    menu, measure, sigma = memory.menu, memory.menu.measure, memory.evidence.tally.sigma
     noise = None
     if sigma is not None:
         difference = 1.96 * 2**0.5 * sigma

@@ -110,7 +110,7 @@ class Scores:
         :param observed: configs with scores.
         :param priors: knobs and scores of configs measured elsewhere, placed last.
         """
-        sigma = memory.evidence.sigma or 0.0
+        sigma = memory.evidence.tally.sigma or 0.0
         reference = memory.evidence.configs[memory.reference.config_hash]
         share = shared(memory.evidence.tally)
         effects = {
@@ -163,7 +163,7 @@ def prior_points(memory: Memory, measured: int) -> list[tuple[Values, float]]:
     None while this campaign's own scale is unknown, or if its runs do not differ at all.
     """
     baseline = memory.evidence.configs.get(memory.evidence.baseline_hash or "")
-    sigma = memory.evidence.sigma
+    sigma = memory.evidence.tally.sigma
     if not memory.priors or baseline is None or not baseline.n or not sigma:
         return []
     rng = rng_for("priors", memory)

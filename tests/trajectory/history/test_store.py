@@ -29,10 +29,10 @@ from tests.support.rows import (
     write_journal,
 )
 from tests.support.waiting import wait_until
-from trajectory.evidence import Evidence, Unranked
+from trajectory.evidence import Evidence
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
-from trajectory.ranking import top
+from trajectory.ranking import Unranked, top
 from trajectory.rows import IterationRow, Row
 
 SUFFIXES = ("", "-wal", "-shm")
