@@ -5,7 +5,7 @@
 prints the table "GPU: not yet measured" of bench/RESULTS.md, each line with its prediction. With
 ``--write`` it puts the table there, so that the first measurement can refute it.
 
-The predictions assume the devices' rates (:mod:`trainer.accounting.devices`), that no kernel waits
+The predictions assume the devices' rates (:mod:`trainer.accounting.work`), that no kernel waits
 for another or for the host, and the constants below, which cannot be counted.
 """
 
@@ -22,14 +22,13 @@ import torch
 from bench.gpu_session import gpu_plan
 from bench.reference_accounting import count_reference_scoring, count_reference_step
 from trainer.accounting.counter import Counter
-from trainer.accounting.devices import DEVICES, DeviceDescription
-from trainer.accounting.work import StepCounts
+from trainer.accounting.work import DEVICES, DeviceDescription, StepCounts
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.envelope.counted_step import META, count_step
 from trainer.envelope.prediction import Prediction
 from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import Config
-from trainer.training.evaluate import TOKENS_PER_CUDA_PASS
+from trainer.training.scoring import TOKENS_PER_CUDA_PASS
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 HEADING = "## GPU: not yet measured"

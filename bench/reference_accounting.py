@@ -21,7 +21,7 @@ from trainer.accounting.counter import Counter
 from trainer.accounting.work import StepCounts
 from trainer.envelope.counted_step import META
 from trainer.spec import Config
-from trainer.training.evaluate import LOGITS_PER_PASS, TOKENS_PER_CUDA_PASS
+from trainer.training.scoring import LOGITS_PER_PASS, TOKENS_PER_CUDA_PASS
 
 
 def count_reference_step(config: Config, vocab_size: int) -> StepCounts:

@@ -27,9 +27,8 @@ from torch.nn import functional
 
 from trainer.corpus import open_corpus
 from trainer.spec import Config, TrialOk, TrialSpec
-from trainer.training.data import Batches
-from trainer.training.evaluate import evaluate
-from trainer.training.schedule import Schedule
+from trainer.training.schedule import Batches, Schedule
+from trainer.training.scoring import evaluate
 
 LOG_EVERY = 10
 GIB = 1 << 30

@@ -20,11 +20,9 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from autoresearch.values import Frozen
-from trainer.parallel.hosts.advice import LinkFacts
-from trainer.parallel.hosts.job import HostJob
+from trainer.parallel.hosts.advice import LinkFacts, mtu_of, roce_devices
+from trainer.parallel.hosts.job import HostJob, Hosts
 from trainer.parallel.hosts.launch import HostsFailed, LinkFound, run_host
-from trainer.parallel.hosts.meeting import Hosts
-from trainer.parallel.hosts.roce import mtu_of, roce_devices
 from trainer.parallel.job import SINGLE, DeviceKind, Layout, LayoutLosses, ParallelJob
 from trainer.parallel.launch import Launcher, LayoutFailed
 from trainer.spec import Config, make_config

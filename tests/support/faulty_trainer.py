@@ -19,7 +19,7 @@ from trainer.backends.kernels import operations, written_out
 from trainer.backends.megatron import backend as megatron
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.spec import Measured, TrialFailed, TrialSpec
-from trainer.training import child, setup
+from trainer.training import child, running
 
 ENTRY = "tests.support.faulty_trainer:run"
 FAULTS = ("memory cap", "megatron", "transformer engine", "build", "first kernel", "driver")
@@ -75,7 +75,7 @@ def _inject(fault: str) -> None:
     elif fault == "build":
         TorchBackend.build = _raising("CUDA error: an illegal instruction")  # type: ignore[method-assign]
     elif fault == "driver":  # the driver started, and refuses the first context
-        setup.find_device = _raising("CUDA driver error: unknown error")
+        running.find_device = _raising("CUDA driver error: unknown error")
     elif fault in BAD_KERNELS:
         _break_kernel(fault)
     elif fault == "too high a rate":
@@ -90,7 +90,7 @@ def _inject(fault: str) -> None:
 
 def _pretend_to_have_a_gpu() -> None:
     """Simulate a GPU that shares the machine's memory, for the checks before the model is built."""
-    setup.find_device = lambda _name: torch.device("cuda", 0)
+    running.find_device = lambda _name: torch.device("cuda", 0)
     torch.cuda.set_device = lambda _device: None  # type: ignore[misc, assignment]
     gpu = SimpleNamespace(is_integrated=True, total_memory=1 << 37)
     torch.cuda.get_device_properties = lambda _device: gpu  # type: ignore[assignment, return-value]
@@ -103,7 +103,7 @@ def _cap_that_fails(*_: Any) -> None:
 
 def _run_on_kernels(broken: dict[str, dict[str, Any]]) -> None:
     """Run models on the kernels' code path: torch's operators, except the broken ones."""
-    setup.choose_backend = lambda *_, compile: TorchBackend(compile=compile, kernels=True)
+    running.choose_backend = lambda *_, compile: TorchBackend(compile=compile, kernels=True)
     operations._has_kernels = lambda _tensor: True
     for kind in ("norm", "activation", "cross_entropy", "float8", "adamw"):
         kernels = {**vars(written_out), **broken.get(kind, {})}

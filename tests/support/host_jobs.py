@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.support.configs import config
-from trainer.parallel.hosts.job import HostJob
-from trainer.parallel.hosts.meeting import Hosts
+from trainer.parallel.hosts.job import HostJob, Hosts
 from trainer.parallel.job import Layout, ParallelJob
 
 

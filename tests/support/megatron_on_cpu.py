@@ -31,9 +31,8 @@ from trainer.backends import Backend
 from trainer.backends.megatron.backend import MegatronBackend
 from trainer.corpus import open_corpus
 from trainer.spec import TrialSpec
-from trainer.training.data import Batches
-from trainer.training.evaluate import evaluate
-from trainer.training.schedule import Schedule
+from trainer.training.schedule import Batches, Schedule
+from trainer.training.scoring import evaluate
 from trainer.training.train import train
 
 ENTRY = "tests.support.megatron_on_cpu:run"

@@ -12,6 +12,11 @@ compiles again. Whether 60 steps repay that is not yet measured on any GPU.
 Compilation uses one thread and one process. Inductor's pool of compile workers needs POSIX
 semaphores, and so /dev/shm, which a trial may not write
 (:func:`trainer.machine.environment.allowed_environment` turns the pool off).
+
+Before a lookup of compiled code, torch hashes its own sources and Triton the 200 MB of its library.
+That takes about 0.7 s of processor time in every process that compiles. Both remember the result,
+so the fork server calls :func:`compute_keys` before it forks (:mod:`trainer.isolation.forkserver`).
+Neither key may touch a device, and neither does: a process that has touched CUDA cannot be forked.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -126,3 +132,24 @@ def is_compiler_failure(error: BaseException) -> bool:
 def missing_for(device: torch.device) -> str | None:
     """Return what compiling for ``device`` lacks here; None if nothing is missing."""
     return lacking(device.type)
+
+
+TRITON_KEYS = ("triton.runtime.cache", "triton.compiler.compiler")
+"""Modules that define ``triton_key``, in newer versions and older ones."""
+
+
+def compute_keys() -> None:
+    """Compute Triton's key if it is installed, and torch's if its compiler is imported."""
+    if find_spec("triton") is not None:
+        for name in TRITON_KEYS:
+            _call(importlib.import_module(name), "triton_key")
+    inductor = sys.modules.get("torch._inductor.codecache")
+    if inductor is not None:
+        _call(inductor, "torch_key")
+
+
+def _call(module: object, name: str) -> None:
+    """Call a module's key function, if its version has one; others compute the key when needed."""
+    key: Callable[[], object] | None = getattr(module, name, None)
+    if key is not None:
+        key()

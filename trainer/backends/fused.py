@@ -27,8 +27,7 @@ from trainer.backends.fused_functions import (
     normed,
     normed_heads,
 )
-from trainer.backends.kernels import operations
-from trainer.backends.kernels.sizes import padded
+from trainer.backends.kernels import operations, padded
 from trainer.backends.weights import (
     Float8Weight,
     RoundedWeight,
@@ -36,7 +35,7 @@ from trainer.backends.weights import (
     add_product_fp32_,
     product_fp32,
 )
-from trainer.memory.chunks import chunk_tokens
+from trainer.memory.parts import chunk_tokens
 
 if TYPE_CHECKING:
     from trainer.backends.blocks import Block, Norm, Rotary
@@ -113,7 +112,7 @@ class FusedHead:
         )
 
     def chunks(self, x_ND: Tensor, targets_N: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-        """Yield chunks of as many tokens as :mod:`trainer.memory.chunks` allows logits for."""
+        """Yield chunks of as many tokens as :mod:`trainer.memory.parts` allows logits for."""
         chunk = chunk_tokens(x_ND.shape[0], self.vocab_size)
         return zip(torch.split(x_ND, chunk), torch.split(targets_N, chunk), strict=True)
 

@@ -14,9 +14,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from trainer.backends.coded.functions import CodeUpdate
-from trainer.backends.kernels import operations
-from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.backends.coded import CodeUpdate
+from trainer.backends.kernels import ADAM_EPS, operations
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 

@@ -8,7 +8,7 @@ compiled, and the loss runs on the kernels.
 
 Attention is causal; there are no biases and no dropout. Below fp32 the residual stream and
 everything in the blocks are bf16 (as in Megatron-Core). At fp8 the blocks' matrix products are fp8
-(:mod:`trainer.backends.float8`). Master weights, the embedding sum and the loss are fp32.
+(:mod:`trainer.backends.products`). Master weights, the embedding sum and the loss are fp32.
 
 The code casts dtypes explicitly. Autocast would make every norm fp32 on CUDA, at twice the memory,
 and would cost the host time at every operator.
@@ -35,15 +35,13 @@ from torch.nn import functional
 
 from autoresearch.errors import SpecError
 from trainer.backends.blocks import Block, Norm, Rotary, empty
-from trainer.backends.coded.functions import FORWARD_SLOTS, init_by_code, reset_parameters
-from trainer.backends.coded.head import CodedHead
+from trainer.backends.coded import FORWARD_SLOTS, init_by_code, reset_parameters
 from trainer.backends.compilation import check_compiler, compiled
-from trainer.backends.float8 import check_capability, check_shapes
 from trainer.backends.fused import FusedBlock, FusedHead, copies_of
 from trainer.backends.fused_functions import add_norm
 from trainer.backends.kernels import usable_on
-from trainer.backends.linear_cross_entropy import exact_nll, loss_and_gradient, mean_loss
-from trainer.backends.products import linear
+from trainer.backends.linear_cross_entropy import CodedHead, exact_nll, loss_and_gradient, mean_loss
+from trainer.backends.products import check_capability, check_shapes, linear
 from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
@@ -85,7 +83,7 @@ class TorchBackend:
             check_compiler(device)
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> TorchGPT:
-        """See :class:`trainer.backends.base.Backend`."""
+        """See :class:`trainer.backends.Backend`."""
         model = TorchGPT(config, vocab_size, device, compile=self._compile, kernels=self._kernels)
         model.init()
         return model
@@ -216,7 +214,7 @@ class TorchGPT(nn.Module):
         reset_parameters(self)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """See :meth:`trainer.backends.base.Backend.build`."""
+        """See :meth:`trainer.backends.Backend.build`."""
         x_ND, targets_N = self.hidden(tokens_BT), targets_BT.flatten()
         if self._coded_head is not None:
             loss: Tensor = self._coded_head(x_ND, self.head_VD, targets_N)

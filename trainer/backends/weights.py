@@ -115,7 +115,7 @@ class Float8Weight:
     """A copy in fp8, by rows and by columns; inputs and gradients are quantized on each use.
 
     Numbers are E4M3, gradients E5M2; each tensor is scaled as a whole by its own largest magnitude
-    (:mod:`trainer.backends.float8`). Inputs are quantized a second time in the backward pass, by
+    (:mod:`trainer.backends.products`). Inputs are quantized a second time in the backward pass, by
     columns, since they are recomputed there and not kept.
     """
 

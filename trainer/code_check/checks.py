@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.backends.coded.functions import (
+from trainer.backends.coded import (
     CodeFailed,
     CodeFunction,
     CodeUpdate,

@@ -7,8 +7,7 @@ import time
 import torch
 from torch import Tensor
 
-from trainer.backends.coded.causality import check_causality
-from trainer.backends.coded.functions import CodeFailed
+from trainer.backends.coded import CodeFailed, check_causality
 from trainer.backends.optimizer import Optimizer, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.code import SLOTS

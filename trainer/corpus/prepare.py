@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from autoresearch.errors import CorpusError
+from trainer.corpus.documents import NEEDED_BYTES, Indices, Split, Spool, split
 from trainer.corpus.sources import READ_SUFFIXES, SourceReader
-from trainer.corpus.split import NEEDED_BYTES, Split, split
-from trainer.corpus.spool import Indices, Spool
 from trainer.corpus.store import (
     HELDOUT,
     META,
@@ -78,7 +77,7 @@ def prepare(
 
     The sources are always read and hashed to find a cached corpus; everything else is skipped if
     there is one. Sources are described in :mod:`trainer.corpus.sources`, tokenizers in
-    :mod:`trainer.corpus.tokenization`, the split in :mod:`trainer.corpus.split`.
+    :mod:`trainer.corpus.tokenization`, the split in :mod:`trainer.corpus.documents`.
 
     :param heldout_bytes: approximate size of the held-out text; never more than a tenth of the
         text.

@@ -24,12 +24,17 @@ import numpy as np
 
 from autoresearch.errors import CorpusError
 from autoresearch.files import replace_file
+from trainer.corpus.documents import (
+    HELDOUT_AT_MOST_ONE_IN,
+    NEEDED_BYTES,
+    NEEDED_DOCUMENTS,
+    Indices,
+    fingerprint,
+    writing_corpus,
+)
 from trainer.corpus.prepare import default_name
 from trainer.corpus.sources import SourceReader
-from trainer.corpus.split import HELDOUT_AT_MOST_ONE_IN, NEEDED_BYTES, NEEDED_DOCUMENTS
-from trainer.corpus.spool import Indices, writing_corpus
 from trainer.corpus.store import Corpus
-from trainer.corpus.text import fingerprint
 from trainer.corpus.tokenization import Tokens, check_lossless, token_dtype
 from trainer.spec import MOST_PARTS, ScoredText, TextPart
 

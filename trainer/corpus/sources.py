@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autoresearch.errors import CorpusError
+from trainer.corpus.documents import cut
 from trainer.corpus.records import dataset_documents, jsonl_documents, parquet_documents
-from trainer.corpus.text import cut
 
 TEXT_SUFFIXES = frozenset(
     ".txt .text .md .markdown .rst .adoc .tex .org .py .pyi .c .h .cc .cpp .hpp .cu .cuh .rs .go "

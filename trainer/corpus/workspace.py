@@ -22,7 +22,7 @@ import numpy as np
 
 from autoresearch.errors import CorpusError
 from autoresearch.files import sync_directory
-from trainer.corpus.spool import writing_corpus
+from trainer.corpus.documents import writing_corpus
 from trainer.corpus.store import Corpus, is_intact, open_corpus
 from trainer.corpus.tokenization import Tokens
 

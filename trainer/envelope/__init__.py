@@ -1,12 +1,10 @@
 """Measure a machine's speed and memory over batch × sequence × precision, and what fits."""
 
-from trainer.envelope.envelope import ENVELOPE_FILE, DeviceUse, Envelope
-from trainer.envelope.fit import MemoryFit, Residual, fit
+from trainer.envelope.envelope import ENVELOPE_FILE, DeviceUse, Envelope, MemoryFit, Residual, fit
 from trainer.envelope.points import Cell, EnvelopePoint, EnvelopeSettings, PointsFile
 from trainer.envelope.rail import FittedMemory, MemoryChoice, choose_memory, envelope_path
 from trainer.envelope.random_corpus import random_corpus, vocabulary_of
-from trainer.envelope.sweep import Watcher, cells, sweep, watched_sweep
-from trainer.envelope.wall import Wall
+from trainer.envelope.sweep import Wall, Watcher, cells, sweep, watched_sweep
 
 __all__ = [
     "ENVELOPE_FILE",

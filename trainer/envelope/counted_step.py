@@ -6,8 +6,8 @@ import torch
 
 from trainer.accounting.counter import Counter
 from trainer.accounting.work import StepCounts
-from trainer.backends.float8 import check_shapes
 from trainer.backends.optimizer import optimizer_of
+from trainer.backends.products import check_shapes
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.spec import Config
 

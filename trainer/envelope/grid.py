@@ -1,14 +1,23 @@
-"""Lay out the points: sequence lengths and batches across, precisions down."""
+"""Lay out the points of an envelope as a grid, a table and a chart of throughput and memory."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from autoresearch.files import writing
 from trainer.envelope.envelope import Envelope
 from trainer.envelope.points import Cell, EnvelopePoint
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 PRECISIONS = ("fp32", "bf16", "fp8")
 """From the slowest to the fastest, the order of comparison."""
@@ -83,3 +92,154 @@ def as_csv(points: Sequence[EnvelopePoint]) -> str:
     for point in points:
         writer.writerow(point.model_dump() | {"tokens_per_step": point.tokens_per_step})
     return text.getvalue()
+
+
+COLOURS = {"fp32": "#595959", "bf16": "#0072b2", "fp8": "#d55e00"}
+"""Colors of Okabe and Ito, distinct to every eye and in gray."""
+STROKES = {"fp32": ":", "bf16": "-", "fp8": "--"}
+HOLLOW = {"fp8"}
+"""Precisions drawn as outlines, so that a point below another is visible."""
+MARKERS = "os^Dv*"
+"""One marker per sequence length, from the shortest; then again."""
+MOST_LABELS = 8
+"""With more token counts than this, labels collide: then only powers of two are written."""
+LIMIT_IS_NEAR = 1.6
+"""The limit is drawn if it is below this multiple of the highest peak."""
+
+
+def write_chart(envelope: Envelope, directory: Path) -> tuple[Path, Path]:
+    """Write ``envelope.svg`` and ``envelope.png``.
+
+    :raises MachineryError: if the disk refuses.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 (half a second that only a chart pays)
+
+    figure = draw(envelope)
+    paths = directory / "envelope.svg", directory / "envelope.png"
+    # Text stays text, ids and dates are omitted: the same envelope gives the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "envelope"}):
+        for path, metadata in zip(paths, ({"Date": None}, {"Software": None}), strict=True):
+            with writing(path, instead="choose another folder"):
+                figure.savefig(path, metadata=metadata, dpi=200)
+    return paths
+
+
+def draw(envelope: Envelope) -> Figure:
+    """Draw throughput on the left, memory with its fitted lines on the right. A cross at the lower
+    edge is a failed point."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    settings, grid = envelope.settings, Grid.of(envelope.points)
+    name = next((p.device_name for p in envelope.points if p.device_name), settings.device)
+    figure.suptitle(f"{settings.menu}, {settings.backend} on {name}", parse_math=False)
+    throughput, memory = figure.subplots(1, 2)
+    _draw_throughput(throughput, grid)
+    _draw_memory(memory, envelope, grid)
+    marks = throughput.get_legend_handles_labels()[0]
+    if marks:
+        figure.legend(handles=marks, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def _draw_throughput(axes: Axes, grid: Grid) -> None:
+    """Draw a line for each precision and sequence length."""
+    for precision in grid.precisions:
+        for seq_len in grid.seq_lens:
+            points = _series(grid, precision, seq_len)
+            good = [p for p in points if p.status == "ok"]
+            if good:
+                axes.plot(
+                    [p.tokens_per_step for p in good],
+                    [p.tokens_per_s or math.nan for p in good],
+                    color=COLOURS[precision],
+                    linestyle=STROKES[precision],
+                    marker=_marker(grid, seq_len),
+                    markerfacecolor=_filling(precision),
+                    linewidth=1.2,
+                    label=f"{precision}, sequences of {seq_len}",
+                )
+    axes.set_xscale("log", base=2)
+    _draw_axes(axes, grid, "tokens/s")
+    tokens = sorted({point.tokens_per_step for point in grid.points.values()})
+    if len(tokens) <= MOST_LABELS:
+        axes.set_xticks(tokens)
+
+
+def _draw_memory(axes: Axes, envelope: Envelope, grid: Grid) -> None:
+    """Draw the points, a line for each fit, and the limit if it is near."""
+    peaks_gib = [p.peak_mem_gib or 0.0 for p in envelope.points if p.status == "ok"]
+    for precision in grid.precisions:
+        for seq_len in grid.seq_lens:
+            good = [p for p in _series(grid, precision, seq_len) if p.status == "ok"]
+            axes.plot(
+                [p.tokens_per_step for p in good],
+                [p.peak_mem_gib or math.nan for p in good],
+                color=COLOURS[precision],
+                linestyle="none",
+                marker=_marker(grid, seq_len),
+                markerfacecolor=_filling(precision),
+            )
+    most = max((point.tokens_per_step for point in envelope.points), default=1)
+    for fit in envelope.fits:
+        axes.plot(
+            [0, most],
+            [fit.predict_gib(0), fit.predict_gib(most)],
+            color=COLOURS[fit.precision],
+            linestyle=STROKES[fit.precision],
+            linewidth=1.2,
+            label=f"{fit.precision}: {fit.fixed_gib:.2f} GiB + {fit.per_token_mib:.3f} MiB a token",
+        )
+    limit = envelope.limit
+    if limit.gib < LIMIT_IS_NEAR * max(peaks_gib, default=0.0):
+        label = f"limit: {limit.gib:.1f} GiB ({limit.source})"
+        axes.axhline(limit.gib, color="black", linestyle="-.", linewidth=1, label=label)
+    _draw_axes(axes, grid, "peak memory, GiB")
+    axes.set_xlim(left=0)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", frameon=False)
+
+
+def _draw_axes(axes: Axes, grid: Grid, title: str) -> None:
+    """Draw what both panels share: names, a grid from zero up, and the failures."""
+    axes.set_title(title)
+    axes.set_xlabel("tokens a step")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,.6g}")
+    axes.margins(y=0.08)
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=True, color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if all(point.status != "ok" for point in grid.points.values()):
+        axes.set_yticks([])
+    failures: dict[int, list[str]] = {}
+    for point in grid.points.values():
+        if point.status != "ok":
+            failures.setdefault(point.tokens_per_step, []).append(f"{point.cell}: {point.status}")
+    for tokens, labels in failures.items():
+        axes.plot(tokens, 0, color="black", marker="x", markersize=9, clip_on=False)
+        axes.annotate(
+            "\n".join(labels),
+            (tokens, 0),
+            xytext=(0, 9),
+            textcoords="offset points",
+            rotation=90,
+            ha="center",
+            fontsize="small",
+        )
+
+
+def _series(grid: Grid, precision: str, seq_len: int) -> Sequence[EnvelopePoint]:
+    """Return the points of one precision and length, the smallest batch first."""
+    batches = grid.batch_sizes(seq_len)
+    cells = {(c.precision, c.seq_len, c.batch_size): p for c, p in grid.points.items()}
+    found = [cells.get((precision, seq_len, batch)) for batch in batches]
+    return [point for point in found if point is not None]
+
+
+def _filling(precision: str) -> str:
+    return "white" if precision in HOLLOW else COLOURS[precision]
+
+
+def _marker(grid: Grid, seq_len: int) -> str:
+    return MARKERS[grid.seq_lens.index(seq_len) % len(MARKERS)]

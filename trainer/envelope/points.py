@@ -74,7 +74,7 @@ class EnvelopePoint(Frozen):
     precision: Literal["fp32", "bf16", "fp8"]
     status: Literal["ok", "refused", "beyond"] | FailureStatus
     """``refused``: the backend or the device cannot train this at all. ``beyond``: not run, because
-    it would not fit (:mod:`trainer.envelope.wall`)."""
+    it would not fit (:mod:`trainer.envelope.sweep`)."""
     message: str = ""
     """Reason for a failure, in one sentence."""
     step_ms: Positive | None = None

@@ -35,7 +35,7 @@ _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physi
 seconds, which the fork server spends once."""
 _OUR_MODULES = "trainer.command.starting:find_our_modules"
 _OWN_MOUNTS = "trainer.isolation.kernel.shared_memory:can_mount"
-_COMPILER_KEYS = "trainer.backends.code_keys:compute"
+_COMPILER_KEYS = "trainer.backends.compilation:compute_keys"
 _POLL_S = 0.1
 _GRACE_S = 1.0
 """Seconds between asking a trial to end and killing it."""

@@ -57,8 +57,30 @@ from typing import NamedTuple
 
 from trainer.code import parameters, slot_of
 from trainer.machine.flops import block_gains, block_weights
-from trainer.memory.chunks import chunk_tokens
 from trainer.spec import Config
+
+LOGITS_AT_ONCE = 1 << 27
+"""Logits alive in training: half a GiB in fp32, 2,048 tokens of 50,257 words. A smaller chunk makes
+the products with the head less efficient, and adds to the head's gradient more often (four bytes
+read and four written per entry, each time). The best size has not yet been measured on a GPU."""
+
+EXACT_LOGITS_AT_ONCE = 1 << 25
+"""Logits alive in evaluation, in fp64: a quarter of a GiB, and as much for their log-softmax."""
+
+
+def chunk_tokens(tokens: int, vocab_size: int, logits_at_once: int = LOGITS_AT_ONCE) -> int:
+    """Return the tokens of a chunk, all of ``tokens`` if their logits fit into one.
+
+    Chunks have equal size if at most twice the needed number allows it, since a compiled loss is
+    compiled once per size. Otherwise the last is smaller.
+    """
+    most = max(1, logits_at_once // vocab_size)
+    fewest = -(-tokens // most)
+    for chunks in range(fewest, 2 * fewest + 1):
+        if tokens % chunks == 0:
+            return tokens // chunks
+    return -(-tokens // fewest)
+
 
 LOSS_BYTES = 12
 """Bytes per logit if all are held in torch's operators: log-softmax, its gradient from the loss,

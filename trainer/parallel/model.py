@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.backends.blocks import Rotary, activate
-from trainer.backends.kernels.sizes import NORM_EPS
+from trainer.backends.kernels import NORM_EPS
 from trainer.backends.torch_gpt import INIT_STD
 from trainer.spec import Config
 

@@ -1,4 +1,4 @@
-"""Distribute a model over the ranks of a layout, and train its steps.
+"""Distribute a model over the ranks of a layout, and train the steps of a job.
 
 Tensor parallelism is DTensor's ``parallelize_module``. Queries, keys, values and the first matrices
 of the feed-forward block are split by columns, the two that write to the residual stream by rows;
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -25,8 +26,10 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.parallel.job import Layout, ParallelJob
+from trainer.parallel.job import Layout, LayoutLosses, ParallelJob
 from trainer.parallel.model import ParallelGPT, loss_of
+from trainer.spec import Budget
+from trainer.training.schedule import Batches, Schedule
 
 EPS = 1e-8
 """AdamW's epsilon, as in :mod:`trainer.backends.optimizer`."""
@@ -230,3 +233,29 @@ def _adamw(model: nn.Module, job: ParallelJob) -> torch.optim.AdamW:
         eps=EPS,
         foreach=False,
     )
+
+
+TRAIN_TOKENS = 1 << 16
+
+
+def train(job: ParallelJob, layout: Layout, device: torch.device) -> LayoutLosses:
+    """Train the job's steps under this layout on this rank; the result is equal on all ranks."""
+    config = job.config
+    # Word frequencies are as unequal as in text, so that there is something to learn.
+    words = np.random.default_rng(job.seed).zipf(1.3, TRAIN_TOKENS) % job.vocab_size
+    batches = Batches(
+        words,
+        seed=job.seed,
+        batch_size=config.batch_size,
+        seq_len=config.seq_len,
+        device=device,
+    )
+    schedule = Schedule(config, Budget(amount=job.steps), horizon_steps=None)
+    model = RankModel(job, layout, device)
+    rows = model.rows(config.batch_size)
+    seen = []
+    for step in range(1, job.steps + 1):
+        tokens_BT, targets_BT = batches(step)
+        seen.append(model.step(tokens_BT[rows], targets_BT[rows], schedule.lr(step, 0.0)))
+    losses, norms = zip(*seen, strict=True)
+    return LayoutLosses(name=layout.name, losses=losses, grad_norms=norms)

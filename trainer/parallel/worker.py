@@ -71,7 +71,7 @@ class _Rank:
 
     def train(self, layout: Layout) -> LayoutLosses:
         """Train the job's steps under this layout."""
-        from trainer.parallel.few_steps import train  # noqa: PLC0415
+        from trainer.parallel.rank_model import train  # noqa: PLC0415
 
         return train(self._job, layout, self._device)
 

@@ -14,14 +14,23 @@ from trainer.spec.config import (
     gpt,
     make_config,
 )
-from trainer.spec.curve import CurveLines, KeptCurve
-from trainer.spec.evaluations import Averaging, Checkpoint
-from trainer.spec.measure import BITS_PER_BYTE, BPB, Direction, Measure
+from trainer.spec.measure import (
+    BITS_PER_BYTE,
+    BPB,
+    MOST_PARTS,
+    CorpusInfo,
+    Direction,
+    Measure,
+    ScoredText,
+    TextPart,
+)
 from trainer.spec.result import (
     MAX_MESSAGE_CHARACTERS,
     CommandOk,
+    CurveLines,
     CurvePoint,
     FailureStatus,
+    KeptCurve,
     Measured,
     Place,
     TextScore,
@@ -30,8 +39,7 @@ from trainer.spec.result import (
     TrialResult,
     parse_result,
 )
-from trainer.spec.schedule import Budget, RunSchedule
-from trainer.spec.text import MOST_PARTS, CorpusInfo, ScoredText, TextPart
+from trainer.spec.schedule import Averaging, Budget, Checkpoint, RunSchedule
 from trainer.spec.trial import (
     DEFAULT_RESERVE_GIB,
     MOST_MEMORY_GIB,

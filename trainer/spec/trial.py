@@ -10,9 +10,8 @@ from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, P
 from trainer.spec.base_config import CommandConfig
 from trainer.spec.command import Command
 from trainer.spec.config import AnyConfig, Config, gpt
-from trainer.spec.evaluations import Checkpoint
-from trainer.spec.schedule import RunSchedule
-from trainer.spec.text import ScoredText
+from trainer.spec.measure import ScoredText
+from trainer.spec.schedule import Checkpoint, RunSchedule
 
 
 class PruneRule(Frozen):

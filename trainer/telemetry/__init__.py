@@ -5,10 +5,9 @@ seconds while a campaign works, and :func:`begin_metering` adds to a trial's res
 its interval.
 """
 
-from trainer.telemetry.choice import choose_telemetry
-from trainer.telemetry.metered import Meter, begin_metering
+from trainer.telemetry.nvml import choose_telemetry
 from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
-from trainer.telemetry.sampler import Sampler
+from trainer.telemetry.sampler import Meter, Sampler, begin_metering
 from trainer.telemetry.summary import MeanAndPeak, TelemetrySummary
 
 __all__ = [

@@ -1,11 +1,22 @@
-"""Define a sample of a device, and the interface of telemetry."""
+"""Define a sample of a device, the interface of telemetry, and the file of samples.
+
+``telemetry.csv`` has one line per sample, appended over all sessions of a campaign. ``elapsed_s``
+counts from the start of a session, so a value not greater than the previous line's begins a new
+one. An empty cell is a value that the device did not report. The file is for people and plots, and
+is not fsynced: a power cut loses its last lines, and a torn one is removed on opening.
+"""
 
 from __future__ import annotations
 
+import csv
+import errno
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Protocol
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
 
 
 class TelemetryLost(Exception):  # control flow: the sampler ends, the campaign continues
@@ -84,3 +95,129 @@ class NoTelemetry:
 def utc_now() -> str:
     """Return the time as ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+COLUMNS = ("at", "elapsed_s", *MEASURED)
+_HEADER = ",".join(COLUMNS).encode() + b"\n"
+_DECIMALS = {
+    "gpu_util_pct": 0,
+    "power_w": 3,
+    "temperature_c": 0,
+    "sm_clock_mhz": 0,
+    "mem_clock_mhz": 0,
+    "mem_used_gib": 3,
+    "mem_total_gib": 3,
+}
+
+
+class Recorded(NamedTuple):
+    """A sample read back; its ``monotonic_s`` counts seconds from its session's start."""
+
+    sample: Sample
+    continues: bool
+    """Whether the previous line belongs to the same session."""
+
+
+class TelemetryFile:
+    """A telemetry.csv open for appending."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file, and remove a torn last line.
+
+        A file with other columns, from another version, is renamed to ``telemetry.1.csv``,
+        ``telemetry.2.csv``, …
+
+        :raises OSError: if it cannot be opened or repaired.
+        """
+        if path.is_file() and not _is_ours(path):
+            path.rename(_free_name(path))
+        # Unbuffered: one write per line, visible to readers at once.
+        self._file: BinaryIO = path.open("ab", buffering=0)
+        try:
+            self._file.truncate(_whole_lines_bytes(path))
+            if self._file.seek(0, 2) == 0:
+                self._file.write(_HEADER)
+        except OSError:
+            self._file.close()
+            raise
+        self._path = path
+
+    def read(self) -> Iterator[Recorded]:
+        """Yield its samples, skipping unreadable lines.
+
+        :raises OSError: if it cannot be read.
+        """
+        previous_s: float | None = None
+        with self._path.open(encoding="utf-8", errors="replace", newline="") as lines:
+            for row in csv.DictReader(line for line in lines if "\0" not in line):
+                try:
+                    sample = _parsed(row)
+                except (ValueError, TypeError):
+                    continue
+                continues = previous_s is not None and sample.monotonic_s > previous_s
+                previous_s = sample.monotonic_s
+                yield Recorded(sample, continues)
+
+    def append(self, sample: Sample, elapsed_s: float) -> None:
+        """Append a sample.
+
+        :param elapsed_s: since the session's start.
+        :raises OSError: if it cannot be written.
+        """
+        cells = [sample.at, f"{elapsed_s:.3f}", *(_cell(sample, name) for name in MEASURED)]
+        line = ",".join(cells).encode() + b"\n"
+        if self._file.write(line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+def _cell(sample: Sample, name: str) -> str:
+    value = getattr(sample, name)
+    if value is None:
+        return ""
+    if name == "throttle_reasons":
+        return "|".join(value) or "none"
+    return f"{value:.{_DECIMALS[name]}f}" if name in _DECIMALS else str(value)
+
+
+def _parsed(row: dict[str, str]) -> Sample:
+    def number(name: str) -> float | None:
+        return float(row[name]) if row[name] else None
+
+    reasons = row["throttle_reasons"]
+    words = () if reasons == "none" else tuple(reasons.split("|"))
+    return Sample(
+        at=row["at"],
+        monotonic_s=float(row["elapsed_s"]),
+        gpu_util_pct=number("gpu_util_pct"),
+        power_w=number("power_w"),
+        temperature_c=number("temperature_c"),
+        sm_clock_mhz=number("sm_clock_mhz"),
+        mem_clock_mhz=number("mem_clock_mhz"),
+        throttle_reasons=words if reasons else None,
+        mem_used_gib=number("mem_used_gib"),
+        mem_total_gib=number("mem_total_gib"),
+        energy_mj=int(row["energy_mj"]) if row["energy_mj"] else None,
+    )
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether it begins with our header, whole or torn."""
+    with path.open("rb") as file:
+        start = file.read(len(_HEADER))
+    return _HEADER.startswith(start)
+
+
+def _whole_lines_bytes(path: Path) -> int:
+    data = path.read_bytes()
+    return data.rfind(b"\n") + 1
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (name := path.with_stem(f"{path.stem}.{number}")).exists():
+        number += 1
+    return name

@@ -22,22 +22,23 @@ from torch import Tensor, nn
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import SCRATCH_DIR
 from autoresearch.values import Frozen, explain
-from trainer.backends.coded.causality import check_causality
-from trainer.backends.coded.functions import CodeFailed
+from trainer.backends.coded import CodeFailed, check_causality
 from trainer.isolation.trial_files import TrialError
 from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.checkpoints import Checkpoints
-from trainer.training.data import Tokens
 from trainer.training.kernel_check import checking_kernels
 from trainer.training.running import (
     Scores,
     TrainingReport,
+    built,
     make_code,
+    open_trial_corpus,
+    prepared,
     train_model,
     trial_ok,
 )
+from trainer.training.schedule import Tokens
 from trainer.training.scoring import check_texts, score_heldout, score_texts
-from trainer.training.setup import built, open_trial_corpus, prepared
 
 Phase: TypeAlias = Literal["whole", "train", "score"]
 _HANDOVER = "trained.json"

@@ -20,7 +20,7 @@ import torch
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import CURVE_FILE
-from trainer.backends.coded.functions import CodeFailed
+from trainer.backends.coded import CodeFailed
 from trainer.backends.compilation import is_compiler_failure
 from trainer.machine.device import peak_mem_gib
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
@@ -28,9 +28,19 @@ from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.apart import Phase, leave, score_apart, train_apart
 from trainer.training.checkpoints import Checkpoints
 from trainer.training.kernel_check import checking_kernels
-from trainer.training.running import Scores, TrainingReport, make_code, train_model, trial_ok
+from trainer.training.running import (
+    Scores,
+    TrainingReport,
+    built,
+    first_line,
+    make_code,
+    no_evidence,
+    open_trial_corpus,
+    prepared,
+    train_model,
+    trial_ok,
+)
 from trainer.training.scoring import check_texts, score_heldout, score_texts
-from trainer.training.setup import built, first_line, no_evidence, open_trial_corpus, prepared
 from trainer.training.train import TrialStopped
 
 Result = TypeVar("Result", bound=TrialOk | TrainingReport | TrialFailed)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from autoresearch.errors import MachineryError
-from trainer.backends.attention import attending_by_formula
+from trainer.backends.blocks import attending_by_formula
 from trainer.backends.kernels import operations
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.training.train import TrialStopped

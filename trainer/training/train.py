@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from trainer.backends.optimizer import optimizer_of
 from trainer.spec import Config, CurvePoint, FailureStatus, PruneRule
-from trainer.training.data import Batches
-from trainer.training.schedule import Schedule
+from trainer.training.schedule import Batches, Schedule
 
 
 class TrialStopped(Exception):

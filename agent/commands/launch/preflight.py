@@ -30,8 +30,8 @@ from funnel.target.architecture import load_target
 from funnel.target.plain_recipe import plain_config, recipe_config
 from trainer.memory.estimate import parameter_count
 from trainer.parallel.hosts.advice import PORT_GBIT_S, LinkFacts, advice
+from trainer.parallel.hosts.job import DEFAULT_PORT, Hosts, read_hosts
 from trainer.parallel.hosts.launch import HostsFailed
-from trainer.parallel.hosts.meeting import DEFAULT_PORT, Hosts, read_hosts
 from trainer.parallel.job import DeviceKind
 from trainer.spec import Config
 

@@ -33,7 +33,7 @@ from autoresearch.errors import EnvelopeError
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
-from trainer.accounting.devices import describe
+from trainer.accounting.work import describe
 from trainer.envelope import (
     ENVELOPE_FILE,
     Cell,
@@ -45,8 +45,7 @@ from trainer.envelope import (
     vocabulary_of,
     watched_sweep,
 )
-from trainer.envelope.chart import write_chart
-from trainer.envelope.grid import Grid, as_csv, what_fits
+from trainer.envelope.grid import Grid, as_csv, what_fits, write_chart
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import device_limit
 from trainer.spec import gpt

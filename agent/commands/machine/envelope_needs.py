@@ -16,10 +16,9 @@ from agent.settings.environment import data_dir, read_environment
 from autoresearch.errors import SettingsError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
-from trainer.accounting.devices import DeviceDescription, describe
+from trainer.accounting.work import DeviceDescription, describe
 from trainer.envelope import ENVELOPE_FILE, Cell, Envelope, EnvelopeSettings, envelope_path
-from trainer.envelope.needs import Need, counted_seconds, flops_of, needs
-from trainer.envelope.prediction import Prediction
+from trainer.envelope.prediction import Need, Prediction, counted_seconds, flops_of, needs
 from trainer.envelope.rail import FittedMemory
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
 from trainer.spec import Config, difference, make_config

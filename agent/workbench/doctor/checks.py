@@ -19,7 +19,7 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
 
 if TYPE_CHECKING:
-    from trainer.backends.versions import Trio
+    from trainer.backends.megatron.backend import Trio
 
 MIN_FREE_GIB = 2.0
 MIN_TORCH = (2, 11)
@@ -145,7 +145,7 @@ def _engines() -> Iterator[Check]:
         import torch  # noqa: PLC0415
 
         from trainer.backends.compilation import missing_for  # noqa: PLC0415
-        from trainer.backends.versions import Trio  # noqa: PLC0415
+        from trainer.backends.megatron.backend import Trio  # noqa: PLC0415
     except (ImportError, OSError):
         return
     yield megatron(Trio.installed())
@@ -155,7 +155,7 @@ def _engines() -> Iterator[Check]:
 
 def megatron(trio: Trio) -> Check:
     """Check whether the megatron backend's packages are installed and compatible."""
-    from trainer.backends.versions import check_trio  # noqa: PLC0415
+    from trainer.backends.megatron.backend import check_trio  # noqa: PLC0415
 
     if trio.megatron_core is None:
         return Check("megatron", "note", "megatron-core is not installed; backend torch needs none")

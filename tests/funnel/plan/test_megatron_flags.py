@@ -17,7 +17,7 @@ from tests.funnel.plan.test_layout import gpt3_like
 from tests.support.configs import config
 from tests.support.places import ROOT
 from trainer.backends import torch_gpt
-from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.backends.kernels import ADAM_EPS
 
 OPTIONS = ROOT / "tests" / "support" / "megatron_options.tsv"
 CHECKPOINTS = Checkpoints(

@@ -14,8 +14,7 @@ from tests.support.curves import judged
 from tests.support.texts import make_texts
 from trainer.backends import choose_backend
 from trainer.spec import Budget, CurvePoint, TrialFailed
-from trainer.training.data import Batches
-from trainer.training.schedule import Schedule
+from trainer.training.schedule import Batches, Schedule
 from trainer.training.train import TrialStopped, train
 from trajectory.rows import StressVerdict
 

@@ -8,8 +8,7 @@ import pytest
 
 from autoresearch.errors import SpecError
 from tests.support.configs import config
-from trainer.accounting.devices import DEVICES, DeviceDescription, describe
-from trainer.accounting.work import Shape, StepCounts, Work
+from trainer.accounting.work import DEVICES, DeviceDescription, Shape, StepCounts, Work, describe
 from trainer.envelope.prediction import Prediction
 
 ROUND = DeviceDescription(

@@ -10,7 +10,7 @@ import torch
 from autoresearch.errors import SpecError
 from tests.support.configs import config
 from trainer.backends import choose_backend
-from trainer.backends.coded.functions import CodeFailed
+from trainer.backends.coded import CodeFailed
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.code import SLOTS

@@ -36,9 +36,9 @@ sys.addaudithook(spy)
 import torch
 if "compile" in sys.argv:
     import torch._dynamo, torch._inductor.compile_fx
-from trainer.backends.code_keys import compute
-compute()
-compute()
+from trainer.backends.compilation import compute_keys
+compute_keys()
+compute_keys()
 
 if os.fork() == 0:
     def refuse(*_):
@@ -74,7 +74,7 @@ def test_a_forked_trial_finds_the_keys_and_no_device_was_asked() -> None:
 def test_only_trials_that_compile_something_have_anything_done_ahead() -> None:
     assert _imports(trial_spec()) == ()
     assert _imports(trial_spec(device="cuda", backend="megatron")) == ()
-    keys = "trainer.backends.code_keys:compute"
+    keys = "trainer.backends.compilation:compute_keys"
     assert _imports(trial_spec(device="cuda:1")) == (keys,)
     assert _imports(trial_spec(compile=True))[-1] == keys
     assert "torch._dynamo" in _imports(trial_spec(compile=True))

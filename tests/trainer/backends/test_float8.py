@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from autoresearch.errors import SpecError
 from tests.support.configs import config
-from trainer.backends.float8 import check_capability, check_shapes, float8_linear
+from trainer.backends.products import check_capability, check_shapes, float8_linear
 from trainer.backends.torch_gpt import TorchBackend
 
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from trainer.backends.compilation import load_kernels
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.envelope.counted_step import count_step
-from trainer.memory.chunks import chunk_tokens
+from trainer.memory.parts import chunk_tokens
 
 CPU = torch.device("cpu")
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 48, "seq_len": 16, "batch_size": 3}

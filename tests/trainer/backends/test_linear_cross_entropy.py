@@ -21,9 +21,8 @@ from trainer.backends.linear_cross_entropy import (
     nll_with_fp64_sums,
 )
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.memory import chunks
-from trainer.memory.chunks import chunk_tokens
-from trainer.memory.parts import CHUNK_BYTES
+from trainer.memory import parts
+from trainer.memory.parts import CHUNK_BYTES, chunk_tokens
 
 CPU = torch.device("cpu")
 VOCAB = 97
@@ -53,7 +52,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
 
     def eight(tokens: int, vocab_size: int, logits_at_once: int = 0) -> int:
-        return chunks.chunk_tokens(tokens, vocab_size, 8 * vocab_size)
+        return parts.chunk_tokens(tokens, vocab_size, 8 * vocab_size)
 
     def spy(logits_CV: Tensor, targets_C: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         seen.append(logits_CV.shape[0])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agent.menu.files import load_menu
-from trainer.backends import attention, products
+from trainer.backends import blocks, products
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.spec import gpt
 
@@ -18,7 +18,7 @@ HALF_ULP = 2.0**-8
 @pytest.fixture
 def without_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Emulate a CPU from before AVX-512, whatever this one is."""
-    for module in (products, attention):
+    for module in (products, blocks):
         monkeypatch.setattr(module, "cpu_multiplies_bf16", lambda: False)
 
 
@@ -62,7 +62,7 @@ def test_the_model_trains_alike_on_either_cpu(monkeypatch: pytest.MonkeyPatch) -
     assert config.precision == "bf16"
 
     def trained(native: bool) -> tuple[float, torch.Tensor]:
-        for module in (products, attention):
+        for module in (products, blocks):
             monkeypatch.setattr(module, "cpu_multiplies_bf16", lambda: native)
         torch.manual_seed(0)
         model = TorchBackend().build(config, 256, torch.device("cpu"))

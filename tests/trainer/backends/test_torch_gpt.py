@@ -13,8 +13,7 @@ from torch.nn import functional
 from autoresearch.errors import SpecError
 from tests.support.configs import PAIRWISE, config
 from trainer.backends import choose_backend
-from trainer.backends.attention import SHORT_SEQUENCE, attend
-from trainer.backends.blocks import Norm, Rotary
+from trainer.backends.blocks import SHORT_SEQUENCE, Norm, Rotary, attend
 from trainer.backends.torch_gpt import TorchGPT
 
 CPU = torch.device("cpu")

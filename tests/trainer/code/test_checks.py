@@ -12,8 +12,7 @@ from torch import Tensor
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
 from tests.support.configs import config
-from trainer.backends.coded.causality import check_causality
-from trainer.backends.coded.functions import CodeFailed
+from trainer.backends.coded import CodeFailed, check_causality
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.code_check import CodeRunner, check
 from trainer.code_check.checks import verdict_on

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.support.texts import make_texts, write_folder
 from trainer.corpus import Corpus, Progress, heldout_sha256, open_corpus, prepare
+from trainer.corpus.documents import cut, normal_form
 from trainer.corpus.store import HELDOUT, TRAIN
-from trainer.corpus.text import cut, normal_form
 from trainer.corpus.tokenization import parse_tokenizer
 
 TEXTS = make_texts(120)

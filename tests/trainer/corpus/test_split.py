@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.corpus.split import WANTED_DOCUMENTS, choose_heldout
+from trainer.corpus.documents import WANTED_DOCUMENTS, choose_heldout
 
 sizes_lists = st.lists(st.integers(1, 65_536), min_size=1, max_size=300)
 

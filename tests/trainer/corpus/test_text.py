@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.corpus.text import (
+from trainer.corpus.documents import (
     PIECE_MAX_BYTES,
     PIECE_MIN_BYTES,
     WHOLE_BYTES,

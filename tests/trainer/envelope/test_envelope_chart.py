@@ -10,7 +10,7 @@ import pytest
 from autoresearch.errors import MachineryError
 from tests.support.envelopes import failed, gb10_envelope, settings
 from trainer.envelope import Envelope
-from trainer.envelope.chart import draw, write_chart
+from trainer.envelope.grid import draw, write_chart
 from trainer.memory.estimate import DeviceLimit
 
 SVG = "{http://www.w3.org/2000/svg}"

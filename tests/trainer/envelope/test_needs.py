@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from agent.cli import app
 from tests.support.envelopes import GB10_VOCAB, gb10_base, gb10_envelope, gb10_points
 from trainer.envelope import ENVELOPE_FILE
-from trainer.envelope.needs import flops_of, needs
+from trainer.envelope.prediction import flops_of, needs
 from trainer.envelope.rail import FittedMemory
 from trainer.spec import make_config
 

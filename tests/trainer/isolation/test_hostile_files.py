@@ -35,7 +35,7 @@ from trainer.isolation.trial_files import (
     wall_s,
 )
 from trainer.spec import CurvePoint, TrialFailed, TrialOk, parse_result
-from trainer.spec.curve import MAX_POINTS, CurveLines, KeptCurve
+from trainer.spec.result import MAX_POINTS, CurveLines, KeptCurve
 
 POINT = CurvePoint(step=1, tokens=1024, loss=5.5, lr=1e-3, grad_norm=1.0, elapsed_s=0.05)
 UGLY = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x00"

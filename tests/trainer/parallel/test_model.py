@@ -17,8 +17,7 @@ from trainer.parallel.job import SINGLE, ParallelJob
 from trainer.parallel.model import ParallelGPT, loss_of
 from trainer.parallel.rank_model import RankModel
 from trainer.spec import Budget, Config, CurvePoint
-from trainer.training.data import Batches
-from trainer.training.schedule import Schedule
+from trainer.training.schedule import Batches, Schedule
 from trainer.training.train import train
 
 VOCAB = 97

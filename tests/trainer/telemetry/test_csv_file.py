@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.telemetry.csv_file import COLUMNS, TelemetryFile
-from trainer.telemetry.sample import Sample
+from trainer.telemetry.sample import COLUMNS, Sample, TelemetryFile
 
 FULL = Sample(
     at="2026-01-02T03:04:05.678+00:00",

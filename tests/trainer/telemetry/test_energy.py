@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.telemetry.energy import EnergyMeter
 from trainer.telemetry.sample import Sample
+from trainer.telemetry.summary import EnergyMeter
 
 J = 1 / 3600
 """One joule in watt-hours."""

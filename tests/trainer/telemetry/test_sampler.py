@@ -14,7 +14,7 @@ import pytest
 from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200
 from tests.support.waiting import wait_until
 from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, TelemetryLost
-from trainer.telemetry.choice import choose_telemetry
+from trainer.telemetry.nvml import choose_telemetry
 
 OFTEN_S = 0.02
 

@@ -20,7 +20,7 @@ from trainer.corpus.second_text import holdout_split
 from trainer.isolation.contradiction import contradiction
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, TrialOk, TrialSpec
-from trainer.training.averages import RunningAverage
+from trainer.training.checkpoints import RunningAverage
 from trainer.training.child import run_trial
 
 TINY: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from autoresearch.errors import CorpusError
-from trainer.training.data import Batches
+from trainer.training.schedule import Batches
 
 STREAM = np.arange(1000, dtype="<u2")
 

@@ -16,8 +16,8 @@ from tests.support.configs import config
 from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
 from trainer.backends import choose_backend
 from trainer.backends.torch_gpt import TorchGPT
-from trainer.training import evaluate as ruler
-from trainer.training.evaluate import Evaluation, evaluate, windows
+from trainer.training import scoring
+from trainer.training.scoring import Evaluation, evaluate, windows
 
 
 def model_of(seq_len: int) -> TorchGPT:
@@ -83,7 +83,7 @@ def test_the_sum_is_exact_whatever_the_windows(length: int, seq_len: int, per_pa
     log_p = model.table_VV.detach().log_softmax(-1).numpy()
     expected = -math.fsum(log_p[a, b] for a, b in pairwise(stream))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ruler, "TOKENS_PER_PASS", per_pass)
+        patch.setattr(scoring, "TOKENS_PER_PASS", per_pass)
         scored = evaluate(model, stream, seq_len=seq_len, vocab_size=VOCAB_SIZE)
     assert scored.tokens == length - 1
     assert scored.nll_nats == pytest.approx(expected, rel=1e-12)
@@ -110,7 +110,7 @@ def test_the_number_of_windows_in_a_pass_changes_nothing_that_matters(
     model = model_of(16)
     stream = byte_stream([prose(2000)])
     usual = evaluate(model, stream, seq_len=16, vocab_size=VOCAB_SIZE)
-    monkeypatch.setattr(ruler, "TOKENS_PER_PASS", 16)
+    monkeypatch.setattr(scoring, "TOKENS_PER_PASS", 16)
     one_by_one = evaluate(model, stream, seq_len=16, vocab_size=VOCAB_SIZE)
     assert one_by_one.nll_nats == pytest.approx(usual.nll_nats, rel=1e-6)
 
@@ -123,7 +123,7 @@ def test_a_pass_is_bounded_by_the_vocabulary_too(monkeypatch: pytest.MonkeyPatch
             seen.append(tokens_BT.numel())
             return super().forward(tokens_BT, targets_BT)
 
-    monkeypatch.setattr(ruler, "LOGITS_PER_PASS", 50 * VOCAB_SIZE)
+    monkeypatch.setattr(scoring, "LOGITS_PER_PASS", 50 * VOCAB_SIZE)
     evaluate(Spy(), byte_stream([prose(1000)]), seq_len=16, vocab_size=VOCAB_SIZE)
     assert max(seen) == 48
 
@@ -131,11 +131,11 @@ def test_a_pass_is_bounded_by_the_vocabulary_too(monkeypatch: pytest.MonkeyPatch
 def test_a_gpus_passes_are_large_and_bounded_where_all_logits_are_held() -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     chunked, whole = model_of(16), Exact()
-    assert ruler.tokens_per_pass(chunked, cuda, 50_257) == 16_384
-    assert ruler.tokens_per_pass(whole, cuda, 50_257) == (1 << 28) // 50_257
-    assert ruler.tokens_per_pass(whole, cuda, 1024) == 16_384
+    assert scoring.tokens_per_pass(chunked, cuda, 50_257) == 16_384
+    assert scoring.tokens_per_pass(whole, cuda, 50_257) == (1 << 28) // 50_257
+    assert scoring.tokens_per_pass(whole, cuda, 1024) == 16_384
     for model in (chunked, whole):
-        assert ruler.tokens_per_pass(model, cpu, 50_257) == 4096
+        assert scoring.tokens_per_pass(model, cpu, 50_257) == 4096
 
 
 def test_scores_on_kernels_are_the_scores() -> None:

@@ -13,8 +13,7 @@ from tests.support.configs import config
 from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
 from trainer.backends import choose_backend
 from trainer.spec import Budget, Config, CurvePoint, PruneRule
-from trainer.training.data import Batches
-from trainer.training.schedule import Schedule
+from trainer.training.schedule import Batches, Schedule
 from trainer.training.train import Mark, Step, Trained, TrialStopped, arrived, train
 
 CPU = torch.device("cpu")

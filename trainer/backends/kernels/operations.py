@@ -1,7 +1,7 @@
 """The operations between the products, each in the implementation for its tensors' device.
 
 All take contiguous tensors and compute in fp32. Shapes: N tokens, C of them in a chunk, D d_model,
-F d_ff, V vocabulary, W = V padded (:func:`trainer.backends.kernels.sizes.padded`).
+F d_ff, V vocabulary, W = V padded (:func:`trainer.backends.kernels.padded`).
 
 Each operation declares its memory traffic for accounting, unless it moves every argument and result
 exactly once.
@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from trainer.accounting.declared import Cost, declared, touched_bytes
-from trainer.backends.kernels import written_out
-from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.backends.kernels import ADAM_EPS, written_out
 from trainer.spec import GATED_ACTIVATIONS, Activation
 
 _FLOAT8_BYTES = 1

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.backends.kernels import ADAM_EPS
 
 _BLOCK = 1024
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from trainer.backends.kernels.sizes import FLOAT8_SMALLEST
+from trainer.backends.kernels import FLOAT8_SMALLEST
 
 _PROGRAMS = 1024
 """Programs of the first pass, at most; each of the second reads all of their results (4 kB)."""

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from trainer.backends.kernels.sizes import NORM_EPS
+from trainer.backends.kernels import NORM_EPS
 
 _PROGRAMS = 1024
 """Programs of the backward pass, at most: about seven per multiprocessor of an H200. Each adds up

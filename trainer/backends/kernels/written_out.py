@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer.backends.kernels.sizes import ADAM_EPS, FLOAT8_SMALLEST, NORM_EPS
+from trainer.backends.kernels import ADAM_EPS, FLOAT8_SMALLEST, NORM_EPS
 from trainer.spec import Activation
 
 

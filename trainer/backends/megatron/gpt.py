@@ -8,7 +8,7 @@ Weights are bf16, with fp32 main weights and gradients in Megatron's own optimiz
 usual with Megatron. A config in fp32 has only fp32 weights; its products are TF32, exact to three
 digits.
 
-The vocabulary is padded to a multiple of 128 (:mod:`trainer.backends.megatron.vocabulary`).
+The vocabulary is padded to a multiple of 128 (:mod:`trainer.backends.megatron.recipe`).
 
 The loss is Megatron's own, over all logits in fp32. The torch backend's chunks would save most of
 this backend's peak memory. But then a comparison of the two would no longer measure Megatron as it
@@ -31,15 +31,19 @@ from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore  # registers "fake"
 
 from autoresearch.errors import MachineryError, SpecError
-from trainer.backends.float8 import MULTIPLE
 from trainer.backends.linear_cross_entropy import exact_nll_of_logits
+from trainer.backends.megatron.backend import Trio
 from trainer.backends.megatron.optimizer import MegatronAdamW, is_block_matrix, mixed
-from trainer.backends.megatron.recipe import layers, remove_norm_biases, transformer_config
-from trainer.backends.megatron.vocabulary import FilledUpGPT
+from trainer.backends.megatron.recipe import (
+    FilledUpGPT,
+    layers,
+    remove_norm_biases,
+    transformer_config,
+)
 from trainer.backends.megatron.weights import load_from_megatron, load_from_torch
 from trainer.backends.optimizer import Optimizer
+from trainer.backends.products import MULTIPLE
 from trainer.backends.torch_gpt import TorchGPT
-from trainer.backends.versions import Trio
 from trainer.spec import Config, Fp8Recipe
 
 
@@ -69,7 +73,7 @@ def build(config: Config, vocab_size: int, device: torch.device, *, fp8: Fp8Reci
 
 
 class MegatronGPT(nn.Module):
-    """A ``GPTModel`` with the interface of :class:`trainer.backends.base.Backend`.
+    """A ``GPTModel`` with the interface of :class:`trainer.backends.Backend`.
 
     Its weights are fp32, and undefined until loaded.
     """
@@ -129,7 +133,7 @@ class MegatronGPT(nn.Module):
         return [p for n, p in self.gpt.named_parameters() if is_block_matrix(n, p)]
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """See :meth:`trainer.backends.base.Backend.build`."""
+        """See :meth:`trainer.backends.Backend.build`."""
         if self.training:
             return self._run(tokens_BT, labels=targets_BT).mean()
         logits_NV = self._padded_logits(tokens_BT).flatten(0, 1)

@@ -28,7 +28,7 @@ from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor, nn
 
-from trainer.backends.kernels.sizes import ADAM_EPS
+from trainer.backends.kernels import ADAM_EPS
 from trainer.backends.optimizer import PLAIN, block_rates
 from trainer.spec import Config
 

@@ -4,7 +4,7 @@ The two store the same recipe differently. Megatron-Core groups the rows of the 
 projection by head of keys and values (its queries, its keys, its values, then those of the next).
 TransformerEngine fuses a norm into the matrix that follows it, and names it after that matrix.
 Megatron-Core's embedding tables are padded with rows of 0
-(:mod:`trainer.backends.megatron.vocabulary`).
+(:mod:`trainer.backends.megatron.recipe`).
 
 Shapes: H heads, G heads of keys and values, K head_dim, D = H × K, R = (H + 2 G) × K, F hidden
 width of the feed-forward block, V vocabulary.

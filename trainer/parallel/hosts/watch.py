@@ -14,10 +14,13 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
 from autoresearch.files import replace_file
-from trainer.parallel.hosts.job import BEAT_S, WATCH_FILE, Watched
-from trainer.parallel.hosts.meeting import Hosts
-from trainer.parallel.hosts.store import TCPStore
+from trainer.parallel.hosts.job import BEAT_S, WATCH_FILE, Hosts, Watched
+
+__all__ = ["PrefixStore", "TCPStore"]
+
 
 DONE = "done"
 """Value in place of a count: this host has finished and may leave."""

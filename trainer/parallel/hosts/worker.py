@@ -25,8 +25,7 @@ from trainer.parallel.job import SINGLE
 from trainer.parallel.worker import in_one_line
 
 if TYPE_CHECKING:
-    from trainer.parallel.hosts.store import TCPStore
-    from trainer.parallel.hosts.watch import Watch
+    from trainer.parallel.hosts.watch import TCPStore, Watch
 
 LINGER_S = 30 * BEAT_S
 """Seconds of heartbeats after a failure here, so that the others see that this host was not lost;
@@ -84,7 +83,7 @@ def _store(job: HostJob) -> TCPStore:
     """Return the store, created on the first host and reached from the others."""
     import socket  # noqa: PLC0415
 
-    from trainer.parallel.hosts.store import TCPStore  # noqa: PLC0415
+    from trainer.parallel.hosts.watch import TCPStore  # noqa: PLC0415
 
     hosts = job.hosts
     first, port = hosts.addresses[0], hosts.port
@@ -175,7 +174,7 @@ def _work(job: HostJob, scratch: Path, store: TCPStore) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     from trainer.parallel.hosts.link import measure_link  # noqa: PLC0415
-    from trainer.parallel.hosts.store import PrefixStore  # noqa: PLC0415
+    from trainer.parallel.hosts.watch import PrefixStore  # noqa: PLC0415
 
     torch.set_num_threads(1)
     device = torch.device("cpu")
@@ -198,7 +197,7 @@ def _work(job: HostJob, scratch: Path, store: TCPStore) -> None:
 
 
 def _train(job: HostJob, scratch: Path, device: Any) -> None:
-    from trainer.parallel.few_steps import train  # noqa: PLC0415
+    from trainer.parallel.rank_model import train  # noqa: PLC0415
 
     for layout in (SINGLE, *job.job.layouts):
         losses = train(job.job, layout, device)

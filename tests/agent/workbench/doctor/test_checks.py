@@ -18,7 +18,7 @@ from tests.support.commands import script
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
 from tests.support.own_menus import OWN_MENU
 from tests.support.stub_cuda import HAS_CUDA, StubMachine, build_stub, make_machine
-from trainer.backends.versions import Trio
+from trainer.backends.megatron.backend import Trio
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from torch.nn import functional
 
 from tests.support.kernels import Call, assert_same, calls
 from tests.support.places import ROOT
-from trainer.backends.kernels import operations, usable_on, written_out
-from trainer.backends.kernels.sizes import padded
+from trainer.backends.kernels import operations, padded, usable_on, written_out
 from trainer.spec import Activation
 
 needs_triton = pytest.mark.skipif(

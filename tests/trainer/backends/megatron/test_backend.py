@@ -26,11 +26,10 @@ from tests.support.megatron_on_cpu import Measured, measure, needs_megatron, sta
 from tests.support.recipes import PARTS
 from tests.support.trials import trial_spec
 from trainer.backends import Backend, choose_backend
-from trainer.backends.megatron.backend import MegatronBackend, _check_fp8
+from trainer.backends.megatron.backend import MegatronBackend, Trio, _check_fp8, check_trio
 from trainer.backends.megatron.weights import as_megatron, filled_up, load_from_torch
 from trainer.backends.optimizer import AdamW, Rates, optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
-from trainer.backends.versions import Trio, check_trio
 from trainer.executors.local import LocalExecutor
 from trainer.memory.estimate import parameter_count
 from trainer.spec import BackendName, Budget, Config, Fp8Recipe
@@ -349,7 +348,7 @@ def _scores(model: Any, tokens_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, 
 @needs_megatron
 @pytest.mark.usefixtures("on_cpu")
 def test_masking_is_slicing_on_the_way_there_and_back() -> None:
-    from trainer.backends.megatron.vocabulary import without
+    from trainer.backends.megatron.recipe import without
 
     def loss_and_gradient(masked: bool) -> tuple[Tensor, Tensor]:
         leaf_NW = torch.randn(6, 9, generator=torch.Generator().manual_seed(3), requires_grad=True)

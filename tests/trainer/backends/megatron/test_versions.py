@@ -68,7 +68,9 @@ def test_parity_holds_under_megatron_core_0_17(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    which = "from trainer.backends.versions import Trio; print(Trio.installed().megatron_core)"
+    which = (
+        "from trainer.backends.megatron.backend import Trio; print(Trio.installed().megatron_core)"
+    )
     told = subprocess.run(
         [sys.executable, "-c", which],
         cwd=ROOT,

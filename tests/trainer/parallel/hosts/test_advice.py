@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainer.parallel.hosts.advice import LinkFacts, advice
+from trainer.parallel.hosts.advice import LinkFacts, RoceDevice, advice, mtu_of, roce_devices
 from trainer.parallel.hosts.job import LinkSpeed, Network
-from trainer.parallel.hosts.roce import RoceDevice, mtu_of, roce_devices
 
 MIB = 1 << 20
 FIRST = RoceDevice(

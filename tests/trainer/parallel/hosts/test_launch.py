@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.host_jobs import host_job
 from trainer.parallel.hosts import launch
-from trainer.parallel.hosts.job import BEAT_S, FAILURE_FILE, WATCH_FILE, Watched
-from trainer.parallel.hosts.meeting import Hosts
+from trainer.parallel.hosts.job import BEAT_S, FAILURE_FILE, WATCH_FILE, Hosts, Watched
 
 HOSTS = ("spark-1", "spark-2", "spark-3")
 

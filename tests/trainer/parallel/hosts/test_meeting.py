@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoresearch.errors import SettingsError
-from trainer.parallel.hosts.meeting import read_hosts
+from trainer.parallel.hosts.job import read_hosts
 
 
 def test_this_machine_is_the_host_whose_address_it_has() -> None:

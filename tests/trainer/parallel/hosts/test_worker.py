@@ -11,9 +11,8 @@ import pytest
 
 from tests.support.host_jobs import host_job
 from tests.support.ports import free_port
-from trainer.parallel.hosts.job import FAILURE_FILE, JOB_FILE
-from trainer.parallel.hosts.meeting import Hosts
-from trainer.parallel.hosts.store import TCPStore
+from trainer.parallel.hosts.job import FAILURE_FILE, JOB_FILE, Hosts
+from trainer.parallel.hosts.watch import TCPStore
 
 NAMES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 WORKER = """

@@ -1,1 +1,0 @@
-"""Functions of a config's own inside the torch model."""
