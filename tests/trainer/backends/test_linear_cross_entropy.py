@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from tests.support.configs import config
 from trainer.backends import linear_cross_entropy
 from trainer.backends.linear_cross_entropy import (
     exact_nll,
@@ -20,7 +19,6 @@ from trainer.backends.linear_cross_entropy import (
     mean_loss,
     nll_with_fp64_sums,
 )
-from trainer.backends.torch_gpt import TorchBackend
 from trainer.memory import parts
 from trainer.memory.parts import CHUNK_BYTES, chunk_tokens
 
@@ -110,33 +108,6 @@ def test_a_loss_gives_its_gradients_once() -> None:
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="differentiated before"):
         loss.backward()
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_model_trains_on_chunks_as_on_the_whole(
-    tied: bool, precision: str, small_chunks: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape = {"n_layer": 1, "n_head": 2, "d_model": 32, "d_ff": 64, "seq_len": 10, "batch_size": 4}
-    recipe = config(**shape, tie_embeddings=tied, precision=precision)
-    stream_BT = torch.randint(VOCAB, (4, 11), generator=torch.Generator().manual_seed(1))
-    results = []
-    for whole in (False, True):
-        if whole:
-            monkeypatch.setattr(linear_cross_entropy, "chunk_tokens", lambda tokens, *_: tokens)
-        torch.manual_seed(0)
-        model = TorchBackend().build(recipe, VOCAB, CPU)
-        loss = model(stream_BT[:, :-1], stream_BT[:, 1:])
-        loss.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        assert gradients.keys() == dict(model.named_parameters()).keys()
-        results.append((loss.item(), gradients))
-    assert small_chunks == [8] * 5
-    (loss_a, chunked), (loss_b, of_all) = results
-    assert loss_a == pytest.approx(loss_b, rel=1e-6 if precision == "fp32" else 1e-3)
-    for name, gradient in of_all.items():
-        atol = (1e-5 if precision == "fp32" else 3e-2) * gradient.abs().max().item()
-        torch.testing.assert_close(chunked[name], gradient, rtol=0, atol=atol, msg=name)
 
 
 @pytest.mark.gpu

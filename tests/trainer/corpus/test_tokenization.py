@@ -22,7 +22,6 @@ from trainer.corpus.tokenization import (
     Tokens,
     check_lossless,
     dtype_name,
-    load_tokenizer,
     parse_tokenizer,
 )
 
@@ -84,11 +83,6 @@ def test_bpe_is_the_same_in_every_process(bpe: Tokenizer) -> None:
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
         assert done.stdout.decode().strip() == expected
-
-
-def test_a_tokenizer_comes_back_from_its_json(bpe: Tokenizer) -> None:
-    again = load_tokenizer(bpe.json)
-    assert np.array_equal(again.encode(SAMPLE), bpe.encode(SAMPLE))
 
 
 def test_a_file_that_truncates_pads_or_adds_tokens_still_loses_nothing(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from autoresearch.errors import MachineryError, SandboxError, SpecError
 from tests.support.configs import config
-from tests.support.executors import InstantExecutor
-from tests.support.trials import trial_ok
+from tests.support.executors import SteppingExecutor
 from trainer.corpus import Corpus
 from trainer.envelope import random_corpus
 from trainer.envelope.comparison import (
@@ -23,10 +20,9 @@ from trainer.envelope.comparison import (
     Quantity,
     compare_backends,
 )
-from trainer.executors.base import Finished
 from trainer.machine.ceiling import Ceiling, Product
 from trainer.machine.flops import TrainingFlops
-from trainer.spec import BackendName, CurvePoint, TrialFailed, TrialSpec
+from trainer.spec import BackendName, TrialFailed
 
 VOCAB = 300
 EVEN = math.log(VOCAB)
@@ -36,49 +32,13 @@ CEILING = Ceiling(
 TINY = config(n_layer=1, n_head=2, d_model=32, d_ff=64, batch_size=2, seq_len=16, precision="fp32")
 
 
-class Machine(InstantExecutor):
-    """Executor on which megatron takes 8 ms per step and torch 10, after a first step of one
-    second."""
-
-    def __init__(self, **fails: TrialFailed | BaseException) -> None:
-        self.fails = fails
-        """Failure of each backend."""
-        self.specs: list[TrialSpec] = []
-        self.first_loss = EVEN
-
-    def train(
-        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
-    ) -> Finished:
-        self.specs.append(spec)
-        failure = self.fails.get(spec.backend)
-        if isinstance(failure, BaseException):
-            raise failure
-        if failure is not None:
-            return Finished(failure, 1.0)
-        step_s = 0.008 if spec.backend == "megatron" else 0.010
-        for step in range(1, int(spec.budget.amount) + 1):
-            if step in {1, int(spec.budget.amount)} or step % spec.log_every == 0:
-                tell(
-                    CurvePoint(
-                        step=step,
-                        tokens=step * 32,
-                        loss=5,
-                        lr=1e-3,
-                        grad_norm=1,
-                        elapsed_s=1.0 + step_s * (step - 1),
-                    )
-                )
-        peaks = {"peak_mem_gib": 4.0, "peak_reserved_gib": 5.0}
-        return Finished(trial_ok(spec, train_loss_first=self.first_loss, **peaks), 2.0)
-
-
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
     return random_corpus(tmp_path / "corpora", vocab_size=VOCAB, longest_seq_len=16)
 
 
 def compared(
-    corpus: Corpus, machine: Machine, *backends: BackendName, **changes: Any
+    corpus: Corpus, machine: SteppingExecutor, *backends: BackendName, **changes: Any
 ) -> Comparison:
     settings = CompareSettings(config=TINY, steps=30, warmup=10, **changes)
     folder = corpus.directory.parent
@@ -90,7 +50,8 @@ def quantity(name: str) -> Quantity:
 
 
 def test_both_train_the_same_and_only_the_backend_differs(corpus: Corpus) -> None:
-    machine = Machine()
+    result = {"train_loss_first": EVEN, "peak_mem_gib": 4.0, "peak_reserved_gib": 5.0}
+    machine = SteppingExecutor(**result)
     found = compared(corpus, machine, "torch", "megatron", seed=7)
     ours, theirs = machine.specs
     assert ours.model_copy(update={"backend": "megatron", "trial_id": "megatron"}) == theirs
@@ -115,7 +76,7 @@ def test_both_train_the_same_and_only_the_backend_differs(corpus: Corpus) -> Non
 def test_a_backend_that_cannot_is_left_out_with_its_reason(
     corpus: Corpus, error: Exception
 ) -> None:
-    found = compared(corpus, Machine(megatron=error), "megatron", "torch")
+    found = compared(corpus, SteppingExecutor({"megatron": error}), "megatron", "torch")
     assert [one.backend for one in found.contenders] == ["torch"]
     assert found.others == ()
     (left,) = found.left_out
@@ -123,19 +84,21 @@ def test_a_backend_that_cannot_is_left_out_with_its_reason(
 
 
 def test_where_none_can_it_is_an_error_with_every_reason(corpus: Corpus) -> None:
-    machine = Machine(torch=SpecError("no fp8"), megatron=SpecError("no CUDA"))
+    machine = SteppingExecutor({"torch": SpecError("no fp8"), "megatron": SpecError("no CUDA")})
     with pytest.raises(SpecError):
         compared(corpus, machine, "torch", "megatron")
 
 
 def test_a_sandbox_that_cannot_confine_ends_it(corpus: Corpus) -> None:
     with pytest.raises(SandboxError):
-        compared(corpus, Machine(torch=SandboxError("no Landlock")), "torch", "megatron")
+        compared(
+            corpus, SteppingExecutor({"torch": SandboxError("no Landlock")}), "torch", "megatron"
+        )
 
 
 def test_a_failed_trial_has_no_numbers_and_the_other_is_the_base(corpus: Corpus) -> None:
     failure = TrialFailed(status="oom", message="out of memory", peak_mem_gib=9)
-    found = compared(corpus, Machine(torch=failure), "torch", "megatron")
+    found = compared(corpus, SteppingExecutor({"torch": failure}), "torch", "megatron")
     assert found.base.backend == "megatron"
     (torch,) = found.others
     assert (torch.status, torch.message) == ("oom", "out of memory")
@@ -147,18 +110,12 @@ def test_a_failed_trial_has_no_numbers_and_the_other_is_the_base(corpus: Corpus)
 def test_a_first_loss_far_from_even_odds_is_a_defect(
     corpus: Corpus, loss: float, defects: int
 ) -> None:
-    machine = Machine()
-    machine.first_loss = loss
+    machine = SteppingExecutor(train_loss_first=loss)
     said = compared(corpus, machine, "torch", "megatron").defects()
     assert len(said) == defects
     assert all(f"ln({VOCAB}) = 5.704" in sentence for sentence in said)
 
 
-def test_settings_leave_a_step_to_count() -> None:
-    with pytest.raises(ValidationError):
-        CompareSettings(config=TINY, steps=10, warmup=10)
-
-
 def test_a_comparison_comes_back_from_its_json(corpus: Corpus) -> None:
-    found = compared(corpus, Machine(), "torch", "megatron")
+    found = compared(corpus, SteppingExecutor(), "torch", "megatron")
     assert Comparison.model_validate_json(found.model_dump_json()) == found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -30,41 +31,27 @@ def ours(precision: str = "bf16", *, kernels: bool = True) -> StepCounts:
     return count_step(shape(precision), VOCAB_SIZE, kernels=kernels)
 
 
-@cache
-def by_hand() -> StepCounts:
-    return count_reference_step(shape(), VOCAB_SIZE)
+@pytest.mark.parametrize(
+    ("counts", "moved_gb", "peak_gib"),
+    [
+        (lambda: ours(kernels=False), 90.3, 18.09),
+        (lambda: count_reference_step(shape(), VOCAB_SIZE), 111.7, 27.45),
+    ],
+    ids=["without kernels", "by hand"],
+)
+def test_without_our_kernels_a_step_moves_and_holds_more_and_its_head_is_not_aligned(
+    counts: Callable[[], StepCounts], moved_gb: float, peak_gib: float
+) -> None:
+    """What it takes with them is in ``test_fused``. 50,257 columns make rows of 100,514 bytes."""
+    found = counts()
+    assert found.elementwise_bytes == pytest.approx(moved_gb * 1e9, rel=0.01)
+    assert found.peak / GIB == pytest.approx(peak_gib, abs=0.02)
+    assert {work.kind for work in found.misaligned} == {"head"}
+    assert found.kernels > ours().kernels
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
-def test_every_product_is_aligned_to_16_bytes(precision: str) -> None:
-    assert [str(work.shape) for work in ours(precision).misaligned] == []
-
-
-def test_the_products_of_the_head_were_not_without_padding() -> None:
-    """The counter would show it: 50,257 columns make rows of 100,514 bytes."""
-    assert {work.kind for work in ours(kernels=False).misaligned} == {"head"}
-    assert {work.kind for work in by_hand().misaligned} == {"head"}
-
-
-def test_the_default_path_moves_at_most_55_gb_a_step() -> None:
-    """The traffic between the products: norms, activations, the loss, casts and additions."""
-    assert ours().elementwise_bytes <= 55e9
-    assert ours(kernels=False).elementwise_bytes == pytest.approx(90.3e9, rel=0.01)
-    assert by_hand().elementwise_bytes == pytest.approx(111.7e9, rel=0.01)
-
-
-def test_its_peak_is_at_most_half_of_the_one_by_hand() -> None:
-    assert ours().peak <= 0.5 * by_hand().peak
-    assert by_hand().peak / GIB == pytest.approx(27.45, abs=0.02)
-    assert ours(kernels=False).peak / GIB == pytest.approx(18.09, abs=0.02)
-
-
-def test_a_step_launches_about_eight_hundred_kernels() -> None:
-    """There are 34 per layer. With kernels of 100 µs and launches of 5 µs the host stays ahead of
-    the GPU."""
-    assert 600 <= ours().kernels <= 900
-    assert ours().kernels < ours(kernels=False).kernels
-    assert 1100 <= by_hand().kernels <= 1250
+def test_every_product_in_fp8_is_aligned_to_16_bytes() -> None:
+    assert ours("fp8").misaligned == {}
 
 
 def test_the_flops_are_those_of_the_formula() -> None:

@@ -13,7 +13,7 @@ from tests.support.configs import config
 from tests.support.corpora import write_corpus
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
-from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
+from trainer.memory.out_of_memory import is_out_of_memory
 from trainer.spec import Budget, TrialFailed, TrialOk
 
 ALLOCATOR = "NVML_SUCCESS == r INTERNAL ASSERT FAILED at"
@@ -73,10 +73,6 @@ def test_a_handle_that_cannot_be_made_is_memory_only_on_a_full_device(
     )
     free_bytes = None if free_mib is None else free_mib << 20
     assert is_out_of_memory(error, lambda: free_bytes) is expected
-
-
-def test_a_cpu_does_not_say() -> None:
-    assert free_device_bytes(torch.device("cpu")) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.telemetry.sample import COLUMNS, Sample, TelemetryFile
+from trainer.telemetry.sample import Sample, TelemetryFile
 
 FULL = Sample(
     at="2026-01-02T03:04:05.678+00:00",
@@ -57,27 +57,15 @@ def test_a_line_for_each_sample_in_plain_numbers(path: Path) -> None:
         "2026-01-02T03:04:07.678+00:00,2.000,,55.800,,,,,,,",
         "2026-01-02T03:04:09.678+00:00,4.000,,,,,,none,,,",
     ]
-
-
-def test_what_was_written_is_read_back(path: Path) -> None:
-    write(path, FULL, BARE, QUIET)
     assert read(path) == [(FULL, False), (BARE, True), (QUIET, True)]
 
 
-def test_a_resumed_session_appends_under_one_header(path: Path) -> None:
-    write(path, FULL, BARE)
-    write(path, FULL)
-    write(path, FULL, BARE)
-    assert path.read_text("utf-8").count("elapsed_s") == 1
-    assert [continues for _, continues in read(path)] == [False, True, False, False, True]
-
-
-@pytest.mark.parametrize("kept_bytes", range(1, 60, 7))
+@pytest.mark.parametrize("kept_bytes", [1, 20, 40])
 def test_a_torn_last_line_is_cut_away(path: Path, kept_bytes: int) -> None:
     write(path, FULL)
     whole = path.read_bytes()
     write(path, BARE)
-    torn = path.read_bytes()[: len(whole) + min(kept_bytes, 40)]
+    torn = path.read_bytes()[: len(whole) + kept_bytes]
     path.write_bytes(torn)
     write(path, QUIET)
     assert path.read_bytes().startswith(whole)
@@ -107,10 +95,6 @@ def test_another_versions_file_is_put_aside(path: Path) -> None:
     assert path.with_name("telemetry.1.csv").read_text("utf-8") == "time,watts\n"
     assert path.with_name("telemetry.2.csv").read_text("utf-8") == "seconds,watts\n"
     assert [sample for sample, _ in read(path)] == [FULL]
-
-
-def test_every_field_of_a_sample_has_a_column() -> None:
-    assert set(Sample.__slots__) - {"monotonic_s"} == set(COLUMNS) - {"elapsed_s"}
 
 
 FILL = """

@@ -23,68 +23,42 @@ def meter(*samples: tuple[float, float | None, float | None], reach_s: float = 4
 
 
 POWER = meter((10, 100, None), (12, 200, None), (16, 400, None))
+COUNTED = meter((10, 100, 7000), (12, 100, 7500), (14, 100, 7600))
+RESET = meter((0, 100, 9000), (2, 100, 9200), (4, 300, 50), (6, 300, 650))
+RESET_WITHOUT_POWER = meter((0, None, 9000), (2, None, 50), (4, None, 90))
+STOPPED = meter((0, 100, 1000), (2, 100, 1250), (4, 100, None), (6, 200, None))
+HOLED = meter((0, 100, None), (2, None, None), (4, 100, None), (6, 100, None))
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "joules"),
+    ("of", "since", "until", "joules"),
     [
-        (10, 12, 300),  # (100 + 200) / 2 × 2
-        (10, 16, 1500),  # 300 + (200 + 400) / 2 × 4
-        (11, 12, 175),  # 150 W at 11 s: (150 + 200) / 2 × 1
-        (13, 15, 600),  # 250 W to 350 W
-        (11, 14, 675),  # 175 + (200 + 300) / 2 × 2
-        (13, 13, 0),
+        (POWER, 10, 16, 1500),  # trapezoids: (100 + 200) / 2 × 2 + (200 + 400) / 2 × 4
+        (POWER, 11, 12, 175),  # 150 W at 11 s: (150 + 200) / 2 × 1
+        (POWER, 13, 15, 600),  # 250 W to 350 W
+        (POWER, 13, 13, 0),
+        (POWER, 9, 12, 400),  # power holds a little beyond the samples
+        (POWER, 17, 18, 400),
+        (POWER, 5, 12, None),  # and no further
+        (POWER, 12, 21, None),
+        (POWER, 14, 12, None),
+        (COUNTED, 10, 14, 600),  # the counter goes before power
+        (COUNTED, 11, 13, 300),
+        (RESET, 0, 6, 200 + 400 + 600),  # power bridges the step where it starts again
+        (RESET_WITHOUT_POWER, 0, 4, None),
+        (RESET_WITHOUT_POWER, 2, 4, 40),
+        (STOPPED, 0, 6, 250 + 200 + 300),
+        (HOLED, 4, 6, 200),
+        (HOLED, 0, 6, None),  # a hole is not guessed
+        (HOLED, 3, 6, None),
+        (meter(), 0, 1, None),
+        (meter((0, None, None), (2, None, None)), 0, 2, None),
     ],
 )
-def test_power_is_integrated_by_trapezoids_interpolated_at_the_ends(
-    since: float, until: float, joules: float
+def test_energy_is_the_sum_by_hand(
+    of: EnergyMeter, since: float, until: float, joules: float | None
 ) -> None:
-    assert POWER.wh(since, until) == pytest.approx(joules * J)
-
-
-def test_the_counter_is_believed_before_power() -> None:
-    counted = meter((10, 100, 7000), (12, 100, 7500), (14, 100, 7600))
-    assert counted.wh(10, 14) == pytest.approx(600 * J)
-    assert counted.wh(11, 12) == pytest.approx(250 * J)
-    assert counted.wh(11, 13) == pytest.approx(300 * J)
-
-
-def test_the_counter_needs_no_power() -> None:
-    assert meter((10, None, 7000), (12, None, 7500)).wh(10, 12) == pytest.approx(500 * J)
-
-
-def test_where_the_counter_starts_again_power_bridges_the_step() -> None:
-    reset = meter((0, 100, 9000), (2, 100, 9200), (4, 300, 50), (6, 300, 650))
-    assert reset.wh(0, 6) == pytest.approx((200 + 400 + 600) * J)
-    without_power = meter((0, None, 9000), (2, None, 50), (4, None, 90))
-    assert without_power.wh(0, 4) is None
-    assert without_power.wh(2, 4) == pytest.approx(40 * J)
-
-
-def test_where_the_counter_stops_answering_power_goes_on() -> None:
-    half = meter((0, 100, 1000), (2, 100, 1250), (4, 100, None), (6, 200, None))
-    assert half.wh(0, 6) == pytest.approx((250 + 200 + 300) * J)
-
-
-def test_a_hole_in_the_samples_is_not_guessed() -> None:
-    holed = meter((0, 100, None), (2, None, None), (4, 100, None), (6, 100, None))
-    assert holed.wh(4, 6) == pytest.approx(200 * J)
-    assert holed.wh(0, 6) is None
-    assert holed.wh(3, 6) is None
-
-
-def test_power_holds_a_little_beyond_the_samples_and_no_further() -> None:
-    assert POWER.wh(9, 12) == pytest.approx((100 + 300) * J)
-    assert POWER.wh(12, 18) == pytest.approx((1200 + 800) * J)
-    assert POWER.wh(17, 18) == pytest.approx(400 * J)
-    assert POWER.wh(5, 12) is None
-    assert POWER.wh(12, 21) is None
-
-
-def test_nothing_is_known_without_samples_or_backwards() -> None:
-    assert meter().wh(0, 1) is None
-    assert meter((0, None, None), (2, None, None)).wh(0, 2) is None
-    assert POWER.wh(14, 12) is None
+    assert of.wh(since, until) == (None if joules is None else pytest.approx(joules * J))
 
 
 readings = st.lists(

@@ -14,6 +14,7 @@ import pytest
 from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200, not_supported
 from trainer.telemetry import NoTelemetry, TelemetryLost, choose_telemetry
 from trainer.telemetry.nvml import NvmlTelemetry
+from trainer.telemetry.sample import MEASURED
 
 
 def nvml_error(name: str) -> pynvml.NVMLError:
@@ -49,15 +50,11 @@ def test_a_gb10_answers_the_rest_and_its_memory_is_the_machines() -> None:
     assert sample.mem_total_gib == pytest.approx(psutil.virtual_memory().total / 2**30)
     assert sample.mem_used_gib is not None
     assert 0 < sample.mem_used_gib < psutil.virtual_memory().total / 2**30
+    empty = looking_at(gb10(memory=pynvml.c_nvmlMemory_t())).sample()
+    assert empty.mem_total_gib == sample.mem_total_gib, "a unified pool reported as nothing"
     assert telemetry.description == (
         "NVML, NVIDIA GB10; memory is the machine's; does not answer energy, memory clock"
     )
-
-
-def test_a_unified_pool_reported_as_nothing_is_read_from_the_machine() -> None:
-    empty = pynvml.c_nvmlMemory_t()
-    sample = looking_at(gb10(memory=empty)).sample()
-    assert sample.mem_total_gib == pytest.approx(psutil.virtual_memory().total / 2**30)
 
 
 def test_what_is_not_supported_is_asked_once() -> None:
@@ -69,32 +66,33 @@ def test_what_is_not_supported_is_asked_once() -> None:
     assert device.asked["power"] == 4
 
 
-def test_a_query_that_stops_being_supported_is_dropped_alone() -> None:
+@pytest.mark.parametrize(
+    ("answers", "missing"),
+    [
+        ({"energy": 0}, {"energy_mj"}),
+        ({"utilisation": nvml_error("UNKNOWN")}, {"gpu_util_pct"}),
+        ({"memory": nvml_error("NO_PERMISSION")}, {"mem_used_gib", "mem_total_gib"}),
+    ],
+    ids=["a counter at zero", "fails from the start", "forbidden: not the machine's either"],
+)
+def test_what_is_not_answered_is_missing_alone(answers: dict[str, Any], missing: set[str]) -> None:
+    sample = looking_at(h200(**answers)).sample()
+    assert {name for name in MEASURED if getattr(sample, name) is None} == missing
+
+
+@pytest.mark.parametrize(
+    ("error", "returns"), [(nvml_error("TIMEOUT"), True), (not_supported(), False)]
+)
+def test_a_passing_trouble_is_one_missing_value_and_a_lasting_one_is_not_asked_again(
+    error: pynvml.NVMLError, returns: bool
+) -> None:
     device = h200()
     telemetry = looking_at(device)
-    device.answers["temperature"] = not_supported()
+    device.answers["power"] = error
     sample = telemetry.sample()
-    assert sample.temperature_c is None
-    assert sample.power_w is not None
-    assert sample.energy_mj is not None
-
-
-def test_a_counter_that_stands_at_zero_is_none() -> None:
-    assert looking_at(h200(energy=0)).sample().energy_mj is None
-
-
-def test_a_passing_trouble_is_one_missing_value() -> None:
-    device = h200()
-    telemetry = looking_at(device)
-    device.answers["power"] = nvml_error("TIMEOUT")
-    assert telemetry.sample().power_w is None
+    assert {name for name in MEASURED if getattr(sample, name) is None} == {"power_w"}
     device.answers["power"] = 300_000
-    assert telemetry.sample().power_w == 300
-
-
-def test_memory_that_may_not_be_read_is_not_replaced_by_the_machines() -> None:
-    sample = looking_at(h200(memory=nvml_error("NO_PERMISSION"))).sample()
-    assert (sample.mem_used_gib, sample.mem_total_gib) == (None, None)
+    assert telemetry.sample().power_w == (300 if returns else None)
 
 
 @pytest.mark.parametrize("end", ["GPU_IS_LOST", "DRIVER_NOT_LOADED", "UNKNOWN", "UNINITIALIZED"])
@@ -105,13 +103,6 @@ def test_a_driver_that_dies_is_the_end(end: str) -> None:
     device.dead = nvml_error(end)
     with pytest.raises(TelemetryLost):
         telemetry.sample()
-
-
-def test_what_fails_from_the_start_is_no_death() -> None:
-    telemetry = looking_at(h200(utilisation=nvml_error("UNKNOWN")))
-    sample = telemetry.sample()
-    assert sample.gpu_util_pct is None
-    assert sample.power_w is not None
 
 
 def test_older_functions_serve_where_newer_ones_are_missing() -> None:

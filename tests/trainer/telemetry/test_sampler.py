@@ -12,8 +12,11 @@ import pynvml
 import pytest
 
 from tests.support.nvml import FakeDevice, FakeNvml, gb10, h200
+from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_until
-from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, TelemetryLost
+from trainer.executors.base import Finished
+from trainer.spec import TrialFailed, TrialOk
+from trainer.telemetry import NoTelemetry, Sample, Sampler, Telemetry, begin_metering
 from trainer.telemetry.nvml import choose_telemetry
 
 OFTEN_S = 0.02
@@ -74,10 +77,14 @@ def test_the_counter_is_read_at_both_ends_of_an_interval() -> None:
         since_s = sampler.mark()
         time.sleep(0.1)
         until_s = sampler.mark()
-        # Only samples taken on demand fall within these 60 s.
+        # Only samples taken on demand fall within these 60 s, also past the last of them.
         expected_wh = 720 * (until_s - since_s) / 3600
         assert sampler.energy_wh(since_s, until_s) == pytest.approx(expected_wh, rel=1e-4)
         assert sampler.summary(0).samples >= 2
+        time.sleep(0.05)
+        later_s = time.monotonic()
+        expected_wh = 720 * (later_s - since_s) / 3600
+        assert sampler.energy_wh(since_s, later_s) == pytest.approx(expected_wh, rel=1e-3)
 
 
 def test_without_an_end_the_interval_ends_now() -> None:
@@ -88,14 +95,6 @@ def test_without_an_end_the_interval_ends_now() -> None:
         energy_wh = sampler.energy_wh(since_s)
         assert energy_wh is not None
         assert before_s - since_s <= energy_wh <= time.monotonic() - since_s
-
-
-def test_an_end_past_the_last_sample_takes_one() -> None:
-    with Sampler(Paced(joules_per_s=3600), None, interval_s=60) as sampler:
-        since_s = sampler.mark()
-        time.sleep(0.05)
-        until_s = time.monotonic()
-        assert sampler.energy_wh(since_s, until_s) == pytest.approx(until_s - since_s, rel=1e-3)
 
 
 def test_on_a_gb10_energy_comes_from_power() -> None:
@@ -191,25 +190,32 @@ def test_a_resumed_campaign_counts_its_earlier_sessions(tmp_path: Path) -> None:
     assert sampler.energy_wh(since_s - 1000, since_s) is None
 
 
+@pytest.mark.parametrize("power_w", [3600, None])
+def test_a_trials_result_has_the_energy_of_its_interval_if_it_is_known(
+    power_w: float | None,
+) -> None:
+    result = trial_ok(trial_spec())
+    with Sampler(Paced(power_w=power_w), None) as sampler:
+        began_s = time.monotonic()
+        metered = begin_metering(sampler)
+        time.sleep(0.1)
+        finished = metered(Finished(result, 0.1))
+        failed = Finished(TrialFailed(status="oom", message="too large"), 0.1)
+        assert metered(failed) == failed
+        took_s = time.monotonic() - began_s
+    assert isinstance(finished.result, TrialOk)
+    energy_wh = finished.result.energy_wh
+    assert finished == Finished(result.model_copy(update={"energy_wh": energy_wh}), 0.1)
+    if power_w is None:
+        assert energy_wh is None
+    else:
+        assert energy_wh is not None
+        assert 0.1 <= energy_wh <= took_s  # 3600 W: one Wh per second
+
+
 def test_a_file_that_cannot_be_opened_is_one_note(tmp_path: Path) -> None:
     notes: list[str] = []
     path = tmp_path / "missing" / "telemetry.csv"
     with Sampler(Paced(power_w=10), path, interval_s=OFTEN_S, on_note=notes.append) as sampler:
         wait_until(lambda: sampler.summary(0).samples >= 3)
     assert len(notes) == 1
-
-
-class DiesAtOnce:
-    description = "dies at once"
-
-    def sample(self) -> Sample:
-        raise TelemetryLost("it never lived")
-
-    def close(self) -> None: ...
-
-
-def test_death_at_the_first_question_is_a_note_too() -> None:
-    notes: list[str] = []
-    with Sampler(DiesAtOnce(), None, on_note=notes.append) as sampler:
-        assert sampler.energy_wh(sampler.mark()) is None
-    assert notes == ["telemetry ended: it never lived; the campaign continues without it"]

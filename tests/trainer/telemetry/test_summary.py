@@ -73,10 +73,3 @@ def test_one_sample_is_its_own_mean_and_no_energy() -> None:
         "utilisation 50 mean, 50 peak % · power 80.0 mean, 80.0 peak W · "
         "memory 3.0 mean, 3.0 peak GiB",
     )
-
-
-def test_nothing_sampled_is_nothing_said() -> None:
-    summary = Tally().summary(0.13)
-    assert summary.lines() == ()
-    assert summary.power_w is None
-    assert summary.energy_source is None

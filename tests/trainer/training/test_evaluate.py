@@ -17,7 +17,7 @@ from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
 from trainer.backends import choose_backend
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.training import scoring
-from trainer.training.scoring import Evaluation, evaluate, windows
+from trainer.training.scoring import evaluate, windows
 
 
 def model_of(seq_len: int) -> TorchGPT:
@@ -104,17 +104,6 @@ def test_every_target_is_scored_once_after_its_own_context(
     assert targets == list(range(1, length))
 
 
-def test_the_number_of_windows_in_a_pass_changes_nothing_that_matters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = model_of(16)
-    stream = byte_stream([prose(2000)])
-    usual = evaluate(model, stream, seq_len=16, vocab_size=VOCAB_SIZE)
-    monkeypatch.setattr(scoring, "TOKENS_PER_PASS", 16)
-    one_by_one = evaluate(model, stream, seq_len=16, vocab_size=VOCAB_SIZE)
-    assert one_by_one.nll_nats == pytest.approx(usual.nll_nats, rel=1e-6)
-
-
 def test_a_pass_is_bounded_by_the_vocabulary_too(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
@@ -136,20 +125,3 @@ def test_a_gpus_passes_are_large_and_bounded_where_all_logits_are_held() -> None
     assert scoring.tokens_per_pass(whole, cuda, 1024) == 16_384
     for model in (chunked, whole):
         assert scoring.tokens_per_pass(model, cpu, 50_257) == 4096
-
-
-def test_scores_on_kernels_are_the_scores() -> None:
-    stream = byte_stream([prose(2000)])
-    usual = model_of(16)
-    on_kernels = TorchGPT(usual.config, VOCAB_SIZE, torch.device("cpu"), kernels=True)
-    on_kernels.load_state_dict(usual.state_dict())
-    scored, again = (
-        evaluate(model, stream, seq_len=16, vocab_size=VOCAB_SIZE) for model in (usual, on_kernels)
-    )
-    assert again.nll_nats == pytest.approx(scored.nll_nats, rel=1e-6)
-
-
-def test_units() -> None:
-    scored = Evaluation(nll_nats=math.log(2) * 12, tokens=6)
-    assert scored.bits_per_token == pytest.approx(2.0)
-    assert scored.bits_per_byte(24) == pytest.approx(0.5)

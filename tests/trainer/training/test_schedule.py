@@ -53,12 +53,6 @@ def test_the_trained_steps_are_a_prefix_of_the_horizon() -> None:
     assert squeezed.lr(60, 0) < 0.11e-3 < short.lr(60, 0)
 
 
-def test_a_horizon_inside_the_warm_up_leaves_the_minimum() -> None:
-    plan = schedule(horizon=5)
-    assert plan.lr(10, 0) == pytest.approx(1e-2 / 11)
-    assert plan.lr(11, 0) == pytest.approx(1e-4)
-
-
 def test_budgets_end_in_their_own_unit() -> None:
     assert schedule(60).steps == 60
     assert schedule(8 * 128 * 3 + 1, "tokens").steps == 4
