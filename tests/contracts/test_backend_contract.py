@@ -5,27 +5,22 @@ The tests run on a CPU, with CUDA's stand-in for a backend that supports nothing
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
 from autoresearch.errors import SpecError
-from tests.support.configs import config
-from tests.support.megatron_on_cpu import stand_in
+from tests.support.megatron_on_cpu import QUIET, one_rank, small
 from trainer.backends import BACKENDS, Backend, choose_backend
 from trainer.backends.optimizer import BringsOptimizer, optimizer_of
 from trainer.spec import BackendName, Config
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*tp_group is None:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:full scope is deprecated:UserWarning"),
-    pytest.mark.filterwarnings("ignore:MLP requires ffn_hidden_size:DeprecationWarning"),
+    *QUIET,
     pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning"),
 ]
 VOCAB = 300
@@ -42,14 +37,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if not request.param.startswith("megatron"):
         yield chosen
         return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with stand_in(monkeypatch):
+    with one_rank(monkeypatch):
         yield chosen
-    torch.set_num_threads(threads)
-    with contextlib.suppress(AssertionError, ValueError):
-        distributed.destroy_process_group()
-    sys.modules["megatron.core.parallel_state"].destroy_model_parallel()
 
 
 @pytest.fixture(params=["fp32", "bf16"])
@@ -60,11 +49,6 @@ def precision(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=list(CHOICES))
 def recipe(request: pytest.FixtureRequest, precision: str) -> Config:
     return small(precision=precision, **CHOICES[request.param])
-
-
-def small(**changes: Any) -> Config:
-    tiny = {"n_layer": 2, "n_head": 4, "d_model": 32, "d_ff": 48, "batch_size": 4, "seq_len": 16}
-    return config(**{**tiny, "precision": "fp32", **changes})
 
 
 def build(backend: Backend, recipe: Config, seed: int = 0) -> torch.nn.Module:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,20 +24,31 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.overrides import TorchFunctionMode
 
 from autoresearch.values import Frozen
+from tests.support.configs import config
 from trainer.backends import Backend
 from trainer.backends.megatron.backend import MegatronBackend
+from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.corpus import open_corpus
-from trainer.spec import TrialSpec
+from trainer.spec import Config, TrialSpec
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.scoring import evaluate
 from trainer.training.train import train
 
+CPU = torch.device("cpu")
+VOCAB = 257
 ENTRY = "tests.support.megatron_on_cpu:run"
 MEASURED = "measured.json"
+
+QUIET = [
+    pytest.mark.filterwarnings("ignore:.*tp_group is None:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:full scope is deprecated:UserWarning"),
+    pytest.mark.filterwarnings("ignore:MLP requires ffn_hidden_size:DeprecationWarning"),
+]
+"""Marks that ignore warnings of Megatron-Core's own code."""
 
 needs_megatron = pytest.mark.skipif(
     importlib.util.find_spec("megatron") is None, reason="megatron-core is not installed"
@@ -75,10 +87,12 @@ class CalledCuda(TorchFunctionMode):
 @contextlib.contextmanager
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install the replacements while entered; skip the test if Megatron-Core is not installed."""
+    if importlib.util.find_spec("megatron") is None:
+        pytest.skip("megatron-core is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        random = pytest.importorskip("megatron.core.tensor_parallel.random")
-        layers = pytest.importorskip("megatron.core.tensor_parallel.layers")
+        random = importlib.import_module("megatron.core.tensor_parallel.random")
+        layers = importlib.import_module("megatron.core.tensor_parallel.layers")
     product = layers.LinearWithGradAccumulationAndAsyncCommunication
     on_cuda = product.backward
 
@@ -93,6 +107,54 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(random, "_CUDA_RNG_STATE_TRACKER_INITIALIZED", True)
     with CalledCuda():
         yield
+
+
+@contextlib.contextmanager
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the replacements, and leave no process group behind."""
+    threads = torch.get_num_threads()
+    # Each call does so little that on a busy machine a second thread only adds waiting.
+    torch.set_num_threads(1)
+    with stand_in(monkeypatch):
+        yield
+    torch.set_num_threads(threads)
+    with contextlib.suppress(AssertionError, ValueError):
+        distributed.destroy_process_group()
+    sys.modules["megatron.core.parallel_state"].destroy_model_parallel()
+
+
+def small(**changes: Any) -> Config:
+    """Return a tiny config in fp32, with these changes."""
+    tiny = {"n_layer": 2, "n_head": 4, "d_model": 32, "d_ff": 48, "batch_size": 4, "seq_len": 16}
+    return config(**{**tiny, "precision": "fp32", **changes})
+
+
+def build(recipe: Config, vocab_size: int = VOCAB) -> Any:
+    """Return the backend's model."""
+    torch.manual_seed(0)
+    return MegatronBackend().build(recipe, vocab_size, CPU)
+
+
+def stirred(recipe: Config) -> TorchGPT:
+    """Return the reference with large random weights.
+
+    At the start attention is almost a mean and norms have unit gains, so errors would not show.
+    """
+    torch.manual_seed(4)
+    source = TorchBackend().build(recipe, VOCAB, CPU)
+    with torch.no_grad():
+        for name, parameter in source.named_parameters():
+            if parameter.dim() == 1:
+                parameter.uniform_(0.5, 1.5)
+            else:
+                parameter.mul_(20 if name.endswith("qkv_RD") else 5)
+    return source
+
+
+def batch(rows: int = 4, length: int = 16) -> tuple[Tensor, Tensor]:
+    """Return tokens and targets."""
+    stream_BT = torch.randint(VOCAB, (rows, length + 1), generator=torch.Generator().manual_seed(5))
+    return stream_BT[:, :-1], stream_BT[:, 1:]
 
 
 class Measured(Frozen):

@@ -167,15 +167,6 @@ def test_changed_text_is_never_answered_from_the_cache(tmp_path: Path) -> None:
     assert path.read_text("utf-8") in texts_of(second)
 
 
-def test_each_name_has_its_own_folder(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "in", TEXTS)
-    one = prepare([str(folder)], cache_dir=tmp_path / "cache")
-    two = prepare([str(folder)], cache_dir=tmp_path / "cache", name="mine")
-    assert (one.info.name, two.info.name) == ("in", "mine")
-    assert one.info.sha256 == two.info.sha256
-    assert two.directory.name.startswith("mine-")
-
-
 def test_a_folder_is_read_by_suffix_and_the_rest_is_counted(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "in", TEXTS)
     (folder / "image.png").write_bytes(b"\x89PNG\0\xff")

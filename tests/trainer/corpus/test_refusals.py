@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
+from autoresearch.errors import CorpusError, MachineryError
 from tests.support.texts import make_texts, write_folder
 from trainer.corpus import corpus_directories, prepare
 
@@ -27,21 +27,13 @@ def write(path: Path, data: bytes | str) -> Path:
     return path
 
 
-def good_folder_with(home: Path, name: str, data: bytes) -> Path:
+def good_folder_with(home: Path, name: str, data: bytes | Path) -> Path:
+    """Return a folder of good texts and this file, or a link to this path."""
     folder = write_folder(home / "in", TEXTS)
-    write(folder / name, data)
-    return folder
-
-
-def dangling(home: Path) -> Path:
-    folder = write_folder(home / "in", TEXTS)
-    (folder / "gone.txt").symlink_to(home / "nowhere")
-    return folder
-
-
-def looping_link(home: Path) -> Path:
-    folder = write_folder(home / "in", TEXTS)
-    (folder / "round.txt").symlink_to(folder / "round.txt")
+    if isinstance(data, Path):
+        (folder / name).symlink_to(data)
+    else:
+        write(folder / name, data)
     return folder
 
 
@@ -51,10 +43,9 @@ def pipe(home: Path) -> Path:
 
 
 def unix_socket(home: Path) -> Path:
-    path = home / "s"
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-    return path
+        server.bind(str(home / "s"))
+    return home / "s"
 
 
 def empty_folder(home: Path) -> Path:
@@ -63,161 +54,90 @@ def empty_folder(home: Path) -> Path:
     return home / "in"
 
 
-def parquet(home: Path, column: pyarrow.Array) -> Path:
-    pyarrow.parquet.write_table(pyarrow.table({"body": column}), home / "t.parquet")
+def parquet(home: Path, column: pyarrow.Array, field: str = "text") -> Path:
+    pyarrow.parquet.write_table(pyarrow.table({field: column}), home / "t.parquet")
     return home / "t.parquet"
 
 
-def lines(home: Path, bad: bytes | str) -> Path:
-    path = write(home / "a.jsonl", GOOD_LINES)
-    with path.open("ab") as file:
-        file.write(bad if isinstance(bad, bytes) else bad.encode())
-    return path
+def lines(home: Path, bad: str) -> Path:
+    """Return 120 good lines and a bad one."""
+    return write(home / "a.jsonl", GOOD_LINES + bad)
 
 
+NO_UTF8 = pyarrow.Array.from_buffers(
+    pyarrow.string(),
+    1,
+    [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff")],
+)
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "missing": (lambda home: home / "no.txt", "no.txt: No such file or directory; check the path"),
-    "beneath a file": (
-        lambda home: write(home / "f.txt", "x") / "g.txt",
-        "g.txt: Not a directory; check the path",
-    ),
-    "empty": (lambda home: write(home / "a.txt", ""), "a.txt is empty; choose a file"),
-    "blank": (lambda home: write(home / "a.txt", " \n" * 99), "only white space; choose"),
-    "empty folder": (empty_folder, "in holds no text, JSONL or Parquet file (1 of other suffixes)"),
-    "NUL": (
-        lambda home: write(home / "a.bin", b"abc\0def" * 9),
-        "a.bin is binary: byte 3 is NUL; leave it out",
-    ),
-    "NUL far into a large file": (
-        lambda home: write(home / "a.txt", b"line of text\n" * 20_000 + b"\0"),
-        "a.txt is binary: byte 260,000 is NUL",
-    ),
-    "not UTF-8": (
-        lambda home: write(home / "a.txt", "naïve".encode("latin-1")),
-        "a.txt is not UTF-8 text: byte 2 is 0xef; leave it out, or save it as UTF-8",
-    ),
+    "missing": (lambda home: home / "no.txt", "no.txt"),
+    "beneath a file": (lambda home: write(home / "f.txt", "x") / "g.txt", "g.txt"),
+    "empty": (lambda home: write(home / "a.txt", ""), "a.txt"),
+    "blank": (lambda home: write(home / "a.txt", " \n" * 99), ""),
+    "empty folder": (empty_folder, "1 of other suffixes"),
+    "NUL": (lambda home: write(home / "a.txt", b"line of text\n" * 20_000 + b"\0"), "byte 260,000"),
+    "NUL in a folder": (lambda home: good_folder_with(home, "zz.txt", b"a\0"), "zz.txt"),
+    "not UTF-8": (lambda home: write(home / "a.txt", "naïve".encode("latin-1")), "byte 2 is 0xef"),
     "not UTF-8 and no lines": (
         lambda home: write(home / "a.txt", b"\x80" * 200_000),
-        "a.txt is not UTF-8 text: byte 0 is 0x80",
+        "byte 0 is 0x80",
     ),
-    "binary in a folder": (
-        lambda home: good_folder_with(home, "zz.txt", b"a\0"),
-        "zz.txt is binary: byte 1 is NUL",
-    ),
-    "UTF-16": (lambda home: write(home / "a.txt", "text".encode("utf-16")), "a.txt is binary"),
-    "dangling link in a folder": (dangling, "gone.txt is a symbolic link to nothing; fix the"),
-    "link to itself": (looping_link, "round.txt: Too many levels of symbolic links"),
-    "pipe": (pipe, "pipe.txt is not a regular file; choose a file or folder of text"),
-    "socket": (unix_socket, "cannot read"),
-    "device": (lambda _: Path("/dev/zero"), "/dev/zero is not a regular file"),
-    "broken JSON": (
-        lambda home: lines(home, '{"text": "a"\n'),
-        "a.jsonl line 121 is not JSON in UTF-8 (Expecting ',' delimiter); fix or remove",
-    ),
-    "JSON not in UTF-8": (
-        lambda home: lines(home, b'{"text": "\xff"}\n'),
-        "a.jsonl line 121 is not JSON in UTF-8 ('utf-8' codec",
-    ),
-    "JSON too deep": (
-        lambda home: lines(home, "[" * 200_000 + "\n"),
-        "a.jsonl line 121 is not JSON in UTF-8 (",
-    ),
-    "JSON but no object": (
-        lambda home: lines(home, '["text"]\n'),
-        "a.jsonl line 121 is a JSON list, not an object",
-    ),
-    "no such field": (
-        lambda home: lines(home, '{"body": "a", "id": 3}\n'),
-        "a.jsonl line 121 has no field 'text', only body, id; set --text-field to the one that",
-    ),
-    "no field at all": (lambda home: lines(home, "{}\n"), "has no field 'text', only none"),
-    "field of another type": (
-        lambda home: lines(home, '{"text": 5}\n'),
-        "a.jsonl line 121: the field 'text' is a number, not a string",
-    ),
-    "half a surrogate pair": (
-        lambda home: lines(home, '{"text": "a\\ud800"}\n'),
-        "a.jsonl line 121: the field 'text' holds half a surrogate pair at character 1",
-    ),
-    "not Parquet": (
-        lambda home: write(home / "t.parquet", "plain text, and more of it"),
-        "t.parquet cannot be read as Parquet (Parquet magic bytes not found",
-    ),
+    "dangling link": (lambda home: good_folder_with(home, "b.txt", home / "nowhere"), "b.txt"),
+    "link to itself": (lambda home: good_folder_with(home, "b.txt", home / "in/b.txt"), "b.txt"),
+    "pipe": (pipe, "pipe.txt"),
+    "socket": (unix_socket, "/s"),
+    "device": (lambda _: Path("/dev/zero"), "/dev/zero"),
+    "broken JSON": (lambda home: lines(home, '{"text": "a"\n'), "a.jsonl line 121"),
+    "JSON too deep": (lambda home: lines(home, "[" * 200_000 + "\n"), "a.jsonl line 121"),
+    "JSON but no object": (lambda home: lines(home, '["text"]\n'), "a.jsonl line 121"),
+    "no such field": (lambda home: lines(home, '{"body": "a", "id": 3}\n'), "only body, id"),
+    "field of another type": (lambda home: lines(home, '{"text": 5}\n'), "a.jsonl line 121"),
+    "half a surrogate pair": (lambda home: lines(home, '{"text": "a\\ud800"}\n'), "character 1"),
+    "not Parquet": (lambda home: write(home / "t.parquet", "plain text, and more"), "t.parquet"),
     "Parquet without the column": (
-        lambda home: parquet(home, pyarrow.array(["a"])),
-        "t.parquet has no field 'text', only body; set --text-field",
+        lambda home: parquet(home, pyarrow.array(["a"]), "body"),
+        "only body",
     ),
-    "one document": (
-        lambda home: write(home / "a.txt", "word " * 5000),
-        "the text is too small to hold any of it out: a tenth of its 25,000 distinct bytes",
-    ),
-    "few bytes": (
-        lambda home: write_folder(home / "in", make_texts(30, size=40)),
-        "distinct bytes in 30 documents must hold 2 documents of 1,024 bytes together; add more",
-    ),
-    "one document many times": (
-        lambda home: write_folder(home / "in", TEXTS[:1] * 500),
-        "distinct bytes in 1 documents",
-    ),
+    "Parquet of numbers": (lambda home: parquet(home, pyarrow.array([5.0])), "t.parquet row 1"),
+    "Parquet of lists": (lambda home: parquet(home, pyarrow.array([["a"]])), "t.parquet row 1"),
+    "Parquet not in UTF-8": (lambda home: parquet(home, NO_UTF8), "t.parquet"),
+    "one document": (lambda home: write(home / "a.txt", "word " * 5000), "25,000 distinct bytes"),
+    "few bytes": (lambda home: write_folder(home / "in", make_texts(30, size=40)), "30 documents"),
+    "one many times": (lambda home: write_folder(home / "in", TEXTS[:1] * 500), "1 documents"),
 }
+"""Sources, each with the place, the number or the field that its refusal names."""
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_it_is_refused_and_nothing_is_left(case: str, tmp_path: Path) -> None:
-    make, message = REFUSED[case]
+    make, named = REFUSED[case]
     source = make(tmp_path)
     cache_dir = tmp_path / "cache"
     with pytest.raises(CorpusError) as caught:
         prepare([str(source)], cache_dir=cache_dir)
-    sentence = str(caught.value)
-    assert message in sentence
-    assert "\n" not in sentence
-    assert not sentence.endswith(".")
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert corpus_directories(cache_dir) == []
     assert {path.name for path in cache_dir.glob("*")} <= {".lock"}
     assert {path.name for path in cache_dir.glob(".*")} <= {".lock"}
 
 
 @pytest.mark.parametrize(
-    ("column", "message"),
+    ("source", "named"),
     [
-        (pyarrow.array(["a", 5.0][1:]), "t.parquet row 1: the field 'body' is a number"),
-        (pyarrow.array([["a"]]), "t.parquet row 1: the field 'body' is a list"),
-        (
-            pyarrow.Array.from_buffers(
-                pyarrow.string(),
-                1,
-                [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff")],
-            ),
-            "t.parquet cannot be read as Parquet ('utf-8' codec",
-        ),
+        ("hf:", "'hf:'"),
+        ("hf:{home}/none", "none:train"),
+        ("hf:{home}/set:test", "set:test"),
+        ("hf:{home}/set@other", "set@other:train"),
+        ("hf:{home}/set", "only body"),
     ],
 )
-def test_a_parquet_column_that_is_no_text(
-    column: pyarrow.Array, message: str, tmp_path: Path
-) -> None:
-    source = parquet(tmp_path, column)
-    with pytest.raises(CorpusError) as caught:
-        prepare([str(source)], cache_dir=tmp_path / "cache", text_field="body")
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("hf:", "'hf:' names no dataset; write hf:NAME"),
-        ("hf:{home}/none", "none:train (Couldn't find any data file"),
-        ("hf:{home}/set:test", "set:test (Bad split: test. Available splits: ['train'])"),
-        ("hf:{home}/set@other", "set@other:train (BuilderConfig 'other' not found"),
-        ("hf:{home}/set", "set:train has no field 'text', only body"),
-    ],
-)
-def test_a_dataset_that_is_not_there(source: str, message: str, tmp_path: Path) -> None:
+def test_a_dataset_that_is_not_there(source: str, named: str, tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     write(tmp_path / "set" / "train.jsonl", '{"body": "a"}\n')
     with pytest.raises(CorpusError) as caught:
         prepare([source.format(home=tmp_path)], cache_dir=tmp_path / "cache")
-    assert message in str(caught.value)
+    assert named in str(caught.value)
 
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
@@ -283,7 +203,6 @@ def test_a_missing_extra_is_named(module: str, tmp_path: Path) -> None:
     )
     last_line = done.stderr.strip().splitlines()[-1]
     assert f"run: pip install 'autoresearch[{extra}]'" in last_line
-    assert issubclass(CorpusError, AutoresearchError)
     assert "CorpusError" in last_line
 
 

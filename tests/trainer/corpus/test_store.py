@@ -83,18 +83,10 @@ def test_it_opens_as_it_was_prepared(corpus: Corpus, monkeypatch: pytest.MonkeyP
     assert open_corpus(Path(corpus.directory.name)).directory == corpus.directory
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("meta.json", r"is not a prepared corpus \(meta.json: No such file.*data prepare"),
-        ("train.bin", r"cannot read .*train.bin: No such file .*; prepare it again"),
-        ("heldout.bin", r"cannot read .*heldout.bin: No such file .*; prepare it again"),
-        ("tokenizer.json", r"lacks its tokenizer.json; prepare it again"),
-    ],
-)
-def test_an_incomplete_folder_does_not_open(corpus: Corpus, name: str, message: str) -> None:
+@pytest.mark.parametrize("name", ["meta.json", "train.bin", "heldout.bin", "tokenizer.json"])
+def test_an_incomplete_folder_does_not_open(corpus: Corpus, name: str) -> None:
     (corpus.directory / name).unlink()
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=name):
         open_corpus(corpus.directory)
 
 

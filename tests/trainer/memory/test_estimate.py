@@ -52,7 +52,7 @@ def model_of(vocab_size: int = 257, device: str = "cuda", backend: str = "torch"
     return AnalyticMemory(vocab_size=vocab_size, backend=backend, device=device, limit_gib=1.0)
 
 
-@pytest.mark.parametrize("changes", PARTS, ids=str)
+@pytest.mark.parametrize("changes", ({}, *PARTS), ids=str)
 def test_gains_and_gates_are_counted(changes: dict[str, Any]) -> None:
     shape = config(n_layer=2, d_model=32, **changes)
     model = TorchGPT(shape, 300, torch.device("meta"))

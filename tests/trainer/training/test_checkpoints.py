@@ -12,9 +12,8 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from tests.support.configs import config
 from tests.support.corpora import prose, write_corpus
-from tests.support.trials import trial_ok, trial_spec
+from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import holdout_split
 from trainer.isolation.contradiction import contradiction
@@ -23,14 +22,6 @@ from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, TrialOk, Tr
 from trainer.training.checkpoints import RunningAverage
 from trainer.training.child import run_trial
 
-TINY: dict[str, Any] = {
-    "n_layer": 1,
-    "n_head": 2,
-    "d_model": 16,
-    "d_ff": 32,
-    "batch_size": 4,
-    "seq_len": 16,
-}
 EMA, LAWA = Averaging(form="ema", steps=3), Averaging(form="lawa", steps=4)
 
 
@@ -40,22 +31,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return write_corpus(tmp_path_factory.mktemp("text") / "corpus", train=documents)
 
 
-def spec_of(corpus: Corpus, steps: int = 8, recipe: Any = None, **changes: Any) -> TrialSpec:
-    return TrialSpec(
-        trial_id="1",
-        config=config(**{**TINY, **(recipe or {})}),
-        seed=1,
-        corpus_dir=str(corpus.directory),
-        corpus_sha256=corpus.info.sha256,
-        budget=Budget(amount=steps),
-        threads=1,
-        **changes,
-    )
-
-
 def trained(corpus: Corpus, folder: Path, steps: int = 8, **changes: Any) -> TrialOk:
     folder.mkdir()
-    spec = spec_of(corpus, steps, **changes)
+    spec = tiny_spec(corpus, **{"budget": Budget(amount=steps), **changes})
     result = run_trial(spec, folder)
     assert isinstance(result, TrialOk)
     assert not contradiction(spec, result)
@@ -117,57 +95,55 @@ def test_a_cooldown_changes_only_the_end(corpus: Corpus, tmp_path: Path) -> None
 
 
 def test_a_loss_that_is_not_finite_at_a_look_is_a_failure(corpus: Corpus, tmp_path: Path) -> None:
-    spec = spec_of(corpus, recipe={"lr": 1e30, "lr_warmup": 0}, checkpoints=(Checkpoint(step=1),))
+    spec = tiny_spec(corpus, {"lr": 1e30, "lr_warmup": 0}, checkpoints=(Checkpoint(step=1),))
     result = run_trial(spec, tmp_path)
     assert isinstance(result, TrialFailed)
     assert result.status == "nonfinite"
 
 
-class TestMeans:
-    """Averages of known weights: at step k every weight is k."""
+def grown(averaging: Averaging, steps: int) -> tuple[nn.Linear, RunningAverage]:
+    """Return a model whose every weight is k at step k, and its average."""
+    model = nn.Linear(2, 2)
+    average = RunningAverage(model, averaging, steps)
+    for step in range(1, steps + 1):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(float(step))
+        average.take(step)
+    return model, average
 
-    def grown(self, averaging: Averaging, steps: int) -> tuple[nn.Linear, RunningAverage]:
-        model = nn.Linear(2, 2)
-        average = RunningAverage(model, averaging, steps)
-        for step in range(1, steps + 1):
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.fill_(float(step))
-            average.take(step)
-        return model, average
 
-    def test_lawa_is_the_mean_of_the_latest(self) -> None:
-        model, average = self.grown(LAWA, 10)
-        with average.in_place():
-            assert model.weight.unique().tolist() == [pytest.approx((7 + 8 + 9 + 10) / 4)]
-        assert model.weight.unique().tolist() == [10]
+@pytest.mark.parametrize(
+    ("averaging", "steps", "mean"),
+    [
+        (LAWA, 10, (7 + 8 + 9 + 10) / 4),
+        (LAWA, 3, 2),  # a window longer than the run is all of it
+        (
+            EMA,
+            10,
+            sum((2 / 3) ** (10 - step) * step for step in range(1, 11))
+            / math.fsum((2 / 3) ** (10 - step) for step in range(1, 11)),
+        ),
+    ],
+)
+def test_a_mean_is_the_one_by_hand_and_leaves_the_model_its_own_weights(
+    averaging: Averaging, steps: int, mean: float
+) -> None:
+    model, average = grown(averaging, steps)
+    with pytest.raises(RuntimeError), average.in_place():
+        assert model.weight.unique().tolist() == [pytest.approx(mean, rel=1e-6)]
+        raise RuntimeError
+    assert model.weight.unique().tolist() == [steps]
 
-    def test_a_window_longer_than_the_run_is_all_of_it(self) -> None:
-        model, average = self.grown(LAWA, 3)
-        with average.in_place():
-            assert model.weight.unique().tolist() == [pytest.approx(2)]
 
-    def test_ema_weighs_every_step_by_its_age_alone(self) -> None:
-        model, average = self.grown(EMA, 10)
-        weights = [(2 / 3) ** (10 - step) for step in range(1, 11)]
-        wanted = sum(w * step for step, w in enumerate(weights, start=1)) / math.fsum(weights)
-        with average.in_place():
-            assert model.weight.unique().tolist() == [pytest.approx(wanted, rel=1e-6)]
-
-    def test_the_model_has_its_own_weights_again_whatever_happens(self) -> None:
-        model, average = self.grown(LAWA, 4)
-        with pytest.raises(RuntimeError), average.in_place():
-            raise RuntimeError
-        assert model.weight.unique().tolist() == [4]
-
-    def test_weights_in_bf16_are_averaged_in_fp32(self) -> None:
-        model = nn.Linear(1, 1, bias=False).to(torch.bfloat16)
-        average = RunningAverage(model, Averaging(form="lawa", steps=2), 2)
-        for step, value in enumerate((256.0, 258.0), start=1):
-            with torch.no_grad():
-                model.weight.fill_(value)
-            average.take(step)
-        assert average._mean[0].item() == 257.0, "which bf16 has no word for"
+def test_weights_in_bf16_are_averaged_in_fp32() -> None:
+    model = nn.Linear(1, 1, bias=False).to(torch.bfloat16)
+    average = RunningAverage(model, Averaging(form="lawa", steps=2), 2)
+    for step, value in enumerate((256.0, 258.0), start=1):
+        with torch.no_grad():
+            model.weight.fill_(value)
+        average.take(step)
+    assert average._mean[0].item() == 257.0, "which bf16 has no word for"
 
 
 def test_an_order_that_uses_none_of_it_is_written_as_it_was() -> None:
@@ -180,21 +156,19 @@ def test_an_order_that_uses_none_of_it_is_written_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"cooldown_steps": 3}, {"checkpoints": (Checkpoint(),)}, {"average": LAWA}],
+    ("unit", "changes"),
+    [
+        ("seconds", {"cooldown_steps": 3}),
+        ("seconds", {"checkpoints": (Checkpoint(),)}),
+        ("seconds", {"average": LAWA}),
+        ("steps", {"cooldown_steps": 61}),
+        ("steps", {"checkpoints": (Checkpoint(step=61),)}),
+    ],
 )
-def test_what_counts_steps_needs_a_budget_that_does(changes: dict[str, Any]) -> None:
+def test_what_counts_steps_needs_a_budget_that_has_them(unit: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        trial_spec(budget=Budget(unit="seconds", amount=3), **changes)
+        trial_spec(budget=Budget.model_validate({"unit": unit, "amount": 60}), **changes)
     trial_spec(budget=Budget(unit="seconds", amount=3), average=EMA)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"cooldown_steps": 61}, {"checkpoints": (Checkpoint(step=61),)}]
-)
-def test_nothing_happens_after_the_end(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="do not both fit into the 60 steps"):
-        trial_spec(**changes)
 
 
 @pytest.mark.parametrize("text", ["ema", "ema:0", "ema:-1", "mean:3", "lawa:1.5", "ema: 3", ""])

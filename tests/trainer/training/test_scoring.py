@@ -9,23 +9,14 @@ from typing import Any
 import pytest
 
 from autoresearch.errors import CorpusError
-from tests.support.configs import config
 from tests.support.corpora import prose, write_corpus
-from tests.support.trials import trial_ok, trial_spec
+from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import FreshText, holdout_split
 from trainer.isolation.contradiction import contradiction
-from trainer.spec import Budget, ScoredText, TextPart, TextScore, TrialOk, TrialSpec
+from trainer.spec import ScoredText, TextPart, TextScore, TrialOk
 from trainer.training.child import run_trial
 
-TINY: dict[str, Any] = {
-    "n_layer": 1,
-    "n_head": 2,
-    "d_model": 16,
-    "d_ff": 32,
-    "batch_size": 4,
-    "seq_len": 16,
-}
 DOCUMENTS = [prose(900, seed=10 + number) for number in range(60)]
 
 
@@ -43,16 +34,7 @@ def aside(corpus: Corpus) -> FreshText:
 
 def trained(corpus: Corpus, folder: Path, **changes: Any) -> TrialOk:
     folder.mkdir()
-    spec = TrialSpec(
-        trial_id="1",
-        config=config(**TINY),
-        seed=1,
-        corpus_dir=str(corpus.directory),
-        corpus_sha256=corpus.info.sha256,
-        budget=Budget(amount=5),
-        threads=1,
-        **changes,
-    )
+    spec = tiny_spec(corpus, **changes)
     result = run_trial(spec, folder)
     assert isinstance(result, TrialOk)
     assert not contradiction(spec, result)

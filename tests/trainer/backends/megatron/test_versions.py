@@ -20,7 +20,7 @@ from tests.support.places import ROOT, python_3_12
 
 MEGATRON = "megatron-core==0.17.0rc0"
 """Version in nvcr.io/nvidia/nemo:26.04.00."""
-PARITY = "tests/trainer/backends/megatron/test_backend.py"
+PARITY = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("backend", "training")]
 WITHOUT_ITS_EXTRAS = ["pytest", "pytest-timeout", "psutil", "pydantic", "tokenizers", "landlockpy"]
 """Packages that the parity tests import, in addition to torch, numpy and Megatron-Core."""
 
@@ -39,7 +39,10 @@ def pip(*arguments: str | Path, python: str = sys.executable) -> subprocess.Comp
 def parity(python: str, *options: str, **variables: str) -> str:
     """Run the parity tests, which must pass; return the end of their output."""
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=900", *options, PARITY],
+        [
+            *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=900"),
+            *(*options, *PARITY),
+        ],
         cwd=ROOT,
         env={**os.environ, **variables},
         capture_output=True,

@@ -11,8 +11,9 @@ import pytest
 
 from tests.support.host_jobs import host_job
 from tests.support.ports import free_port
-from trainer.parallel.hosts.job import FAILURE_FILE, JOB_FILE, Hosts
+from trainer.parallel.hosts.job import FAILURE_FILE, Hosts
 from trainer.parallel.hosts.watch import TCPStore
+from trainer.parallel.job import JOB_FILE
 
 NAMES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 WORKER = """
