@@ -42,7 +42,7 @@ def ours(precision: str = "bf16", *, kernels: bool = True) -> StepCounts:
 def test_without_our_kernels_a_step_moves_and_holds_more_and_its_head_is_not_aligned(
     counts: Callable[[], StepCounts], moved_gb: float, peak_gib: float
 ) -> None:
-    """What it takes with them is in ``test_fused``. 50,257 columns make rows of 100,514 bytes."""
+    """50,257 columns make rows of 100,514 bytes. ``test_fused`` has the step with kernels."""
     found = counts()
     assert found.elementwise_bytes == pytest.approx(moved_gb * 1e9, rel=0.01)
     assert found.peak / GIB == pytest.approx(peak_gib, abs=0.02)
