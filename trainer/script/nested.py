@@ -11,7 +11,11 @@ else;
 that draw, measure a loss, or split or load data keep theirs, since those may be part of the
 evaluation;
 
-- the seed of a generator: ``torch.manual_seed(1)``.
+- such a number without a name, where its place says what it is: ``SGD(weights, 0.1)``;
+
+- the seed of a generator: ``torch.manual_seed(1)``;
+
+- how often the loop that trains runs: ``for epoch in range(100)``.
 
 A name that is taken, or that occurs twice, is qualified: ``SGD_lr``, ``main_batch_size``. What two
 equal calls receive has no name of its own and is not found.
@@ -43,6 +47,16 @@ _ARGUMENT = re.compile(
     r"|min_(samples|child|data|split)_\w+|(sub|col)sample\w*|(feature|bagging)_fraction"
     r"|seed|random_(seed|state)"
 )
+_PLACED = (
+    (r"(?i)sgd|\w*adam\w*|adamax|rmsprop|ada(grad|delta)|lion|lbfgs", (0, 1), "lr", float),
+    (r"(?i)\w*dropout(\d?d)?", (0, 1), "dropout", float),
+    (r"clip_grad_norm_?", (1,), "max_norm", float),
+    (r"DataLoader", (1,), "batch_size", int),
+    (r"KNeighbors(Classifier|Regressor)", (0,), "n_neighbors", int),
+)
+"""Names of calls, the places of one argument, its name, and the type that it must have."""
+_COUNTED = {"epoch": "epochs", "iteration": "iterations", "iter": "iters", "step": "steps"}
+_LEARNS = re.compile(r"backward|step|minimize|fit|apply_gradients|(train|update)(_\w+)?")
 _KEPT = re.compile(
     r"(?i)split|fold|^make_|^load_|^read_|^fetch_|score|metric|dataset|sample$|choice|loss|criterion"
 )
@@ -63,7 +77,13 @@ def nested(
     :param taken: names of the module's own constants.
     :param slots: lines whose code is replaced as a whole, and so has no settings.
     """
-    everywhere = [*_locals(tree), *_entries(tree), *_arguments(tree), *_seeds(tree)]
+    everywhere = [
+        *_locals(tree),
+        *_entries(tree),
+        *_arguments(tree),
+        *_seeds(tree),
+        *_loops(tree),
+    ]
     found = [one for one in everywhere if not any(one.line in lines for lines in slots)]
     found.sort(key=lambda one: (one.node.lineno, one.node.col_offset))
     times = Counter(one.name for one in found)
@@ -82,6 +102,13 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and _TRAINS.fullmatch(node.name):
             yield node
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements of the module and of the functions that train, outside any block."""
+    yield from top_statements(tree)
+    for function in _functions(tree):
+        yield from function.body
 
 
 def _locals(tree: ast.Module) -> Iterator[Constant]:
@@ -108,8 +135,7 @@ def _entries(tree: ast.Module) -> Iterator[Constant]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
     )
-    bodies = [*top_statements(tree), *(one for each in _functions(tree) for one in each.body)]
-    for statement in bodies:
+    for statement in _statements(tree):
         match statement:
             case ast.Assign(
                 targets=[
@@ -131,11 +157,28 @@ def _arguments(tree: ast.Module) -> Iterator[Constant]:
     for call, callee in _calls(tree):
         if call in scoring or _KEPT.search(callee[-1]) or callee[0] in _DRAWN:
             continue
+        yield from _placed(call, callee[-1])
         for keyword in call.keywords:
             if keyword.arg and _ARGUMENT.fullmatch(keyword.arg):
                 for one in constants_in(keyword.arg, keyword.value, owner=callee[-1]):
                     if isinstance(one.value, int | float) and not isinstance(one.value, bool):
                         yield one
+
+
+def _placed(call: ast.Call, callee: str) -> Iterator[Constant]:
+    """Yield the number that a call receives where its place says what it is."""
+    if any(isinstance(one, ast.Starred) for one in call.args):
+        return
+    for pattern, places, name, kind in _PLACED:
+        named = {one.arg for one in call.keywords}
+        if re.fullmatch(pattern, callee) and not named & {name, None}:
+            numbers = [
+                one
+                for place, node in enumerate(call.args)
+                for one in constants_in(name, node, owner=callee)
+                if place in places and one.node is node and type(one.value) is kind
+            ]
+            yield from numbers if len(numbers) == 1 else ()
 
 
 def _seeds(tree: ast.Module) -> Iterator[Constant]:
@@ -147,7 +190,21 @@ def _seeds(tree: ast.Module) -> Iterator[Constant]:
                     yield one
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, list[str]]]:
+def _loops(tree: ast.Module) -> Iterator[Constant]:
+    """Yield how often loops run that train and that nothing else is around."""
+    for statement in _statements(tree):
+        match statement:
+            case ast.For(
+                target=ast.Name(id=counter), iter=ast.Call(func=ast.Name(id="range"), args=[end])
+            ) if counter in _COUNTED and any(
+                _LEARNS.fullmatch(callee[-1]) for _, callee in _calls(statement)
+            ):
+                for one in constants_in(_COUNTED[counter], end, owner="range"):
+                    if type(one.value) is int:
+                        yield one
+
+
+def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, list[str]]]:
     """Yield each call of a dotted name, with the name's parts."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):

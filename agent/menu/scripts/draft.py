@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from agent.menu.scripts.printed.lines import (
     period_of,
     score_printed,
 )
+from agent.menu.scripts.printed.unlabelled import score_alone
 from agent.menu.scripts.reading import Script, imported_names, modules_beside
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
@@ -40,6 +42,9 @@ class Draft:
     """The script's directory as the menu states it."""
     module: str = ""
     """Module name for ``python -m`` in that directory; empty if the script is not a module."""
+    above: tuple[str, ...] = ()
+    """What the script needs from the folder above its own, relative to its own: paths that it names
+    and modules. Empty if it needs none, or is started above its folder."""
 
     @cached_property
     def places(self) -> list[Place]:
@@ -79,7 +84,8 @@ class Draft:
             return found
         beside = modules_beside(self.script.path, self.script.tree).values()
         printed = (score_printed(tree) for tree in beside)
-        return next((replace(one, line=0) for one in printed if one is not None), None)
+        found = next((replace(one, line=0) for one in printed if one is not None), None)
+        return found or score_alone(self.script.tree, beside)
 
     @cached_property
     def curve(self) -> Printed | None:
@@ -100,7 +106,7 @@ class Draft:
     @cached_property
     def main(self) -> str | None:
         """The function to call in a forked process; None if the script must be a new program."""
-        if self.module or self.script.means == "edit" or not python_is_ours():
+        if self.module or self.above or self.script.means == "edit" or not python_is_ours():
             return None
         return entry_function(self.script.tree)
 
@@ -198,9 +204,11 @@ def draft_of(script: Script, menu: Path | None) -> Draft:
     :param menu: where the menu will be: its directories are relative to it.
     """
     own, module = module_of(script)
+    above = _needed_above(script, own) if module else ()
+    own, module = (script.path.resolve().parent, "") if above else (own, module)
     base = (menu.resolve() if menu is not None else Path.cwd() / "menu.toml").parent
     directory = os.path.relpath(own, base) if own.is_relative_to(base) else str(own)
-    return Draft(script, directory, module)
+    return Draft(script, directory, module, above)
 
 
 def module_of(script: Script) -> tuple[Path, str]:
@@ -223,6 +231,36 @@ def module_of(script: Script) -> tuple[Path, str]:
     parts = path.relative_to(root).with_suffix("").parts
     is_module = len(parts) > 1 and all(part.isidentifier() for part in parts)
     return root, ".".join(parts).removesuffix(".__main__") if is_module else ""
+
+
+def _needed_above(script: Script, root: Path) -> tuple[str, ...]:
+    """Return the paths below the root that a script names as seen from its own folder, such as
+    ``../data``, with the modules that it imports there; empty if it names none, or if it can only
+    start as a module of a package."""
+    folder, imported = script.path.resolve().parent, imported_names(script.tree)
+    if folder.parent != root or any(one.startswith(".") for one in imported):
+        return ()
+    modules = [
+        script.tree,
+        *modules_beside(folder / script.path.name, script.tree).values(),
+        *modules_beside(root / script.path.name, script.tree).values(),
+    ]
+    texts = {
+        node.value.rstrip("/")
+        for tree in modules
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"\.\./\w[\w-]*([./]\w[\w-]*){0,20}/?", node.value)
+    }
+    named = [one for one in sorted(texts) if (folder / one).exists() and not (root / one).exists()]
+    tops = dict.fromkeys(one.split(".")[0] for one in imported)
+    beside = [
+        f"../{one}" if (root / one).is_dir() else f"../{one}.py"
+        for one in tops
+        if root / one != folder and _is_module(root, one) and not _is_module(folder, one)
+    ]
+    return (*named, *beside) if named else ()
 
 
 def _is_module(folder: Path, name: str) -> bool:

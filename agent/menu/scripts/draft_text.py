@@ -94,6 +94,8 @@ class _Text:
         if called:
             lines.append(f"main = {_toml(called)}  # called in a fork of a server that has loaded:")
             lines.append(f"preload = [{', '.join(map(_toml, self._draft.preload))}]")
+        if self._draft.above:
+            lines.append(f"reads = [{', '.join(map(_toml, self._draft.above))}]")
         if env := dict(self._variables()):
             said = ", ".join(f"{name} = {_toml(value)}" for name, value in env.items())
             lines.append(f"env = {{ {said} }}")
@@ -138,6 +140,8 @@ class _Text:
             yield word, f"  # line {option.line}"
 
     def _variables(self) -> Iterator[tuple[str, str]]:
+        if self._draft.above:
+            yield "PYTHONPATH", ".."
         for place in self._draft.places:
             if place.option.variable and not isinstance(place, Left):
                 own = f"{{{place.option.name}}}"

@@ -3,7 +3,8 @@
 The names are those that trainers use; a person corrects the rest. Two kinds are held constant
 although they could be changed. The length of a run, because a longer run is not a better recipe;
 and the evaluation (its data, the length of a sequence), because the protocol must not change
-with what it measures.
+with what it measures. Which numbers in a call are options at all is decided by ``_ARGUMENT`` and
+``_PLACED`` in ``trainer/script/nested.py``.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _ROLES: tuple[tuple[Role, str], ...] = (
     ("evaluation", _EVALUATION),
     ("machine", _MACHINE),
 )
+_MEASURES = r"validat(e|es|ing|ion)|evaluat(e|es|ing|ion)"
+"""Words in the help of a switch that changes how or when a score is measured."""
 
 _GIVEN = (
     (
@@ -59,7 +62,7 @@ _GIVEN = (
         True,
         "{seed}",
     ),
-    (r"(n |num |torch |n)?threads", True, "{threads}"),
+    (r"(n |num |torch |n)?threads?", True, "{threads}"),
     (r"device( type| name)?", False, "{device}"),
     (
         r"(max|num|total|n|train|training)? ?(train )?(iters?|steps|iterations|updates)|niters?",
@@ -94,8 +97,10 @@ def says(name: str, pattern: str) -> bool:
 
 
 def role_of(option: Option) -> Role:
-    """Return the option's role according to its name."""
-    return next((role for role, pattern in _ROLES if says(option.name, pattern)), "knob")
+    """Return the option's role according to its name, and of a switch also to its help."""
+    role: Role = next((role for role, pattern in _ROLES if says(option.name, pattern)), "knob")
+    is_switch = isinstance(option.default, bool)
+    return "evaluation" if role == "knob" and is_switch and says(option.doc, _MEASURES) else role
 
 
 def given_by(option: Option) -> str:

@@ -73,3 +73,35 @@ def test_code_in_a_slot_neither_has_settings_nor_takes_their_names() -> None:
     assert found(source) == {"p": 0.1}
     code = "y = drop(x, p=0.3)\nz = keep(y, p=0.4)"
     assert found(edited(source, {"p": 0.6, "code.act": code})) == {"p": 0.6}
+
+
+PLACED = """\
+net = Sequential(Dropout(0.25), Network.SGD(data, 30, 10, 3.0), RMSprop(0.01, 0.9), SGD(*many))
+opt = torch.optim.Adam(net.parameters(), 1e-3)
+sgd = SGD(net.parameters(), 0.1, lr=0.2)
+loader = DataLoader(data, 64)
+test_loader = DataLoader(data, 1000)
+for step in range(50):
+    print(step)
+for epoch in range(100):
+    for iteration in range(7):
+        opt.step()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 2.0)
+def main():
+    for step in range(500):
+        loss.backward()
+"""
+
+
+def test_a_place_names_a_number_and_a_loop_that_trains_names_its_length() -> None:
+    assert found(PLACED) == {
+        "dropout": 0.25,
+        "Adam_lr": 1e-3,
+        "SGD_lr": 0.2,
+        "batch_size": 64,
+        "epochs": 100,
+        "max_norm": 2.0,
+        "steps": 500,
+    }
+    copy = edited(PLACED, {"Adam_lr": 0.5, "steps": 60})
+    assert copy == PLACED.replace("1e-3", "0.5").replace("500", "60")

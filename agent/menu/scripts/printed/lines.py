@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from agent.menu.scripts.printed.texts import Hole, Template, labelled, templates
+from agent.menu.scripts.roles import words_of
 
 NUMBER = r"([-+0-9.eE]+)"
 """Pattern of a number."""
@@ -26,7 +27,7 @@ _OPENING = rf"{_HELD_OUT}(?!\w)"
 _FIGURES = (
     "bpb",
     "loss",
-    "nll",
+    r"nll|neg\w*[ _-]*log[ _-]*likelihood",
     "ppl|perplexity",
     "acc|accuracy",
     "err|error",
@@ -37,9 +38,10 @@ _FIGURES = (
     "mse|mae|rmse",
     "score",
     "return|reward",
+    r"(?<!-)(?<!- )log[ _-]?likelihood",
 )
 _ANY_FIGURE = "|".join(_FIGURES)
-_OF = r"(?: (?:of|for|using|with)(?: \w+){1,3}?(?= is| was|:| ?=))?"
+_OF = r"(?: (?:of|for|using|with)(?: [\w']+){1,3}?(?= is| was|:| ?=))?"
 _MEASURED_ON = (
     rf"(?i)\b({_ANY_FIGURE})(?: \w+)? (?:of|on|over|@) .*{_HELD_OUT}.*(?:[:=]|\bis|\bwas)\s*$"
 )
@@ -54,7 +56,7 @@ _NO_BEST_BEFORE = {
 _SETTING = re.compile(r"(args|opts?|options|cfg|config|flags|hparams)\.\w+", re.IGNORECASE)
 """A setting that a script prints: ``Preconditioning & loss: {opts.precond}``."""
 _NO_TRAIN_BEFORE = "(?<![Tt]rain[ _])(?<![Tt]raining[ _])"
-_MORE_IS_BETTER = re.compile(r"acc|psnr|f1|bleu|auc|score|return|reward", re.IGNORECASE)
+_MORE_IS_BETTER = re.compile(r"acc|psnr|f1|bleu|auc|score|return|reward|^log", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,22 @@ def _figure(label: str, hole: Hole) -> re.Match[str] | None:
         return found
     is_held_out = re.search(rf"(?i){_HELD_OUT}[^\w%]*$", label)
     return is_held_out and re.search(rf"(?i)(?<![a-z])({_ANY_FIGURE})(?![a-z])", hole.expression)
+
+
+def figure_named(name: str) -> bool | None:
+    """Return whether more is better of the figure that a variable or a function is named after;
+    None if there is none, or if more is better of one and less of another."""
+    words = words_of(name)
+    more = {
+        _MORE_IS_BETTER.search(one) is not None
+        for one in re.findall(rf"\b(?:{_ANY_FIGURE})\b", words)
+    }
+    return more.pop() if len(more) == 1 and not _BEST_SAID.search(words) else None
+
+
+def is_held_out(code: str) -> bool:
+    """Return whether the names in code say that it is of held-out data."""
+    return re.search(rf"(?i){_HELD_OUT}", words_of(code)) is not None
 
 
 def _place_of(figure: str) -> int:

@@ -480,6 +480,31 @@ def test_a_script_of_a_package_is_started_as_its_module(
     assert menu.trainer.directory == directory
 
 
+@pytest.mark.slow
+def test_a_script_of_a_package_that_reads_beside_its_folder_is_started_in_it(
+    tmp_path: Path,
+) -> None:
+    for folder in ("pkg", "data"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "data" / "x.txt").write_text("2.5", encoding="utf-8")
+    (tmp_path / "extra.py").write_text("unit = 1.0\n", encoding="utf-8")
+    (tmp_path / "pkg" / "core.py").write_text(
+        'import extra\ndef load(path="../data/x.txt"):\n'
+        "    return extra.unit * float(open(path).read())\n",
+        encoding="utf-8",
+    )
+    imports = "import extra\nfrom pkg.core import load"
+    tail = 'print(f"val_loss: {load()}")\n'
+    (tmp_path / "pkg" / "t.py").write_text(f"{imports}\n{_HEAD}{_LR}\n{tail}", encoding="utf-8")
+    out = tmp_path / "menu.toml"
+    tried = CliRunner().invoke(app, ["from-script", str(tmp_path / "pkg" / "t.py"), "-o", str(out)])
+    assert tried.exit_code == 0, tried.output
+    menu = load_menu(str(out))
+    assert menu.trainer is not None
+    assert menu.trainer.command[1] == "t.py"
+    assert (menu.trainer.directory, menu.trainer.reads) == ("pkg", ("../data/x.txt", "../extra.py"))
+
+
 def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
     tmp_path: Path,
 ) -> None:

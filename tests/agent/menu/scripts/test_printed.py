@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.menu.scripts.printed.lines import best_line, curve_printed, score_printed
+from agent.menu.scripts.printed.unlabelled import score_alone
 from trainer.command.printed import Number
 
 
@@ -49,6 +50,7 @@ def printed(source: str) -> str:
         ("""print("epoch %d, val loss %.3f (100%%)" % (epoch, val_loss))""", 2.5),
         ("""print("test loss:", val_loss)""", 2.5),
         ("""print(f"The RMSE of prediction is: {val_loss}")""", 2.5),
+        ("""print(f"The RMSE of Ann's prediction is: {val_loss}")""", 2.5),
         ("""print("Test error using softmax = {}".format(val_loss))""", 2.5),
         ("""print(f"acc_val: {acc:.2f} loss_val: {val_loss:.2f} acc_train: {loss}")""", 2.5),
         ("""print("val loss " + str(val_loss))""", 2.5),
@@ -202,6 +204,9 @@ def test_validation_comes_before_test_and_both_before_training() -> None:
 def test_more_is_better_of_some_figures() -> None:
     assert score_printed(ast.parse('print(f"val accuracy {a}")')).more_is_better  # type: ignore[union-attr]
     assert not score_printed(ast.parse('print(f"val loss {a}")')).more_is_better  # type: ignore[union-attr]
+    assert score_printed(ast.parse('print(f"log likelihood {a}")')).more_is_better  # type: ignore[union-attr]
+    negative = score_printed(ast.parse('print(f"negative log likelihood {a}")'))
+    assert (negative and negative.more_is_better) is False
 
 
 def test_what_a_tracker_is_handed_is_not_printed() -> None:
@@ -242,3 +247,38 @@ def test_the_decimals_of_a_score_are_those_of_its_own_format(
     found = score_printed(ast.parse(line))
     assert found is not None
     assert found.decimals == decimals
+
+
+@pytest.mark.parametrize(
+    ("line", "score", "label"),
+    [
+        ("print(step, loss)", 0.125, "loss"),
+        ("""print(f"{epoch} {float(val_loss):.3f}\\t{n}")""", 2.5, "val loss"),
+        ("""print("{}  {:.2f}".format(epoch, losses["train"]), 3)\nprint("of", n)""", None, ""),
+        ("print(epoch, acc)", 0.75, "acc"),
+        ("print(epoch, loss, acc)", None, ""),
+        ("print(-loss)", None, ""),
+        ("print(loss)\nprint(n)", None, ""),
+        ("print(epoch, math.exp(loss))", None, ""),
+        ("best_loss = loss\nprint(best_loss)", None, ""),
+        ("print(f'{epoch}{loss}')", None, ""),
+    ],
+)
+def test_a_score_without_words_is_named_by_its_code_if_nothing_else_can_be_meant(
+    line: str, score: float | None, label: str
+) -> None:
+    tree = ast.parse(line)
+    assert score_printed(tree) is None
+    found = score_alone(tree)
+    assert (found.label if found else "") == label
+    if found:
+        read = Number(found.pattern).search(printed(line).splitlines()[0])
+        assert (read and read[1]) == score
+        assert (found.more_is_better, found.is_training) == ("acc" in label, "val" not in label)
+        assert Number(found.pattern).search("7 0.5 of 9") is None
+
+
+def test_another_line_of_values_in_a_module_beside_makes_a_score_uncertain() -> None:
+    tree = ast.parse("print(epoch, loss.data[0])")
+    assert score_alone(tree, [ast.parse("print('of', n)")]) is not None
+    assert score_alone(tree, [ast.parse("print(n)")]) is None
