@@ -61,6 +61,11 @@ _MOST_WRAPPED = 8
 _DICTIONARY = re.compile(r"\{'[^{}]*\}")
 _ITEM = re.compile(r"'([^']+)'\s*:\s*'?([^,'{}]+)")
 
+_SUMMARY = "train_runtime"
+"""Key of Hugging Face's last row, whose ``train_loss`` is the mean over the run."""
+_STEP_TRAIN = re.compile(rf"\s*(\d+) train{_FIGURE}\s*")
+"""A line of build-nanogpt's log: ``250 train 5.9``."""
+
 
 def log_rows(text: str) -> Iterable[Row]:
     """Return the rows of a log.
@@ -72,7 +77,8 @@ def log_rows(text: str) -> Iterable[Row]:
     first = next(filter(str.strip, [*lines, unfinished]), "").lstrip()
     if re.match(r"\{(?!')|\[\s*(\{|$)", first):
         return _json_rows(lines, unfinished)
-    return _dictionary_rows(lines) or _printed_rows(lines) or _csv_rows(lines, unfinished, first)
+    printed = _dictionary_rows(lines) or _printed_rows(lines) or _step_train_rows(lines)
+    return printed or _csv_rows(lines, unfinished, first)
 
 
 def _json_rows(lines: Sequence[str], unfinished: str) -> Iterator[Row]:
@@ -80,13 +86,15 @@ def _json_rows(lines: Sequence[str], unfinished: str) -> Iterator[Row]:
     if isinstance(whole, dict):
         whole = whole.get("log_history")  # Hugging Face's trainer_state.json
     if isinstance(whole, list):
-        for number, values in enumerate(whole, start=1):
-            yield number, _plain(values) if isinstance(values, dict) else None
-        return
-    for number, line in enumerate([*lines, *([unfinished] if _json(unfinished) else [])], start=1):
-        if line.strip():
-            values = _json(line)
-            yield number, _plain(values) if isinstance(values, dict) else None
+        objects = list(enumerate(whole, start=1))
+    else:
+        texts = enumerate([*lines, *([unfinished] if _json(unfinished) else [])], start=1)
+        objects = [(number, _json(line)) for number, line in texts if line.strip()]
+    for number, values in objects:
+        if not isinstance(values, dict):
+            yield number, None
+        elif _SUMMARY not in values:
+            yield number, _plain(values)
 
 
 def _json(text: str) -> object:
@@ -103,7 +111,7 @@ def _dictionary_rows(lines: Sequence[str]) -> list[Row]:
     rows: list[Row] = []
     for found in _DICTIONARY.finditer("\n".join(lines)):
         values = dict(_ITEM.findall(found[0]))
-        if "loss" in values and "train_runtime" not in values:
+        if "loss" in values and _SUMMARY not in values:
             rows.append((len(rows) + 1, _plain(values)))
     return rows
 
@@ -134,6 +142,11 @@ def _printed_rows(lines: Sequence[str]) -> list[Row]:
         is_average = not is_bare and _HELD_OUT.search(line) is not None
         (averages if is_average else rows).append((number, values))
     return rows or averages
+
+
+def _step_train_rows(lines: Sequence[str]) -> list[Row]:
+    found = ((number, _STEP_TRAIN.fullmatch(line)) for number, line in enumerate(lines, start=1))
+    return [(number, {"step": one[1], "loss": one[2]}) for number, one in found if one]
 
 
 def _records(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:

@@ -126,7 +126,9 @@ SAME = {
     "thousands": "step,loss\n0.01k,6.0965\n1.02k,4.3\n",
     "trainer_state.json": '{\n "global_step": 9,\n "log_history": [\n'
     '  {"step": 10, "loss": 6.0965},\n'
-    '  {"step": 10, "eval_loss": 7},\n  {"step": 1020, "loss": 4.3}\n ]\n}\n',
+    '  {"step": 10, "eval_loss": 7},\n  {"step": 1020, "loss": 4.3},\n'
+    '  {"step": 1020, "train_loss": 5.1, "train_runtime": 9.1}\n ]\n}\n',
+    "build-nanogpt": "0 val 10.9\n0 hella 0.25\n10 train 6.0965\n1020 val 4.4\n1020 train 4.3000\n",
     "dictionaries": "{'loss': 6.0965, 'epoch': 0.0, 'step': 10}\n{'eval_loss': 4.4, 'step': 10}\n"
     "{'loss': '4.3', 'epoch': '0.1', 'step': '1020'}\n{'train_runtime': 9.1, 'train_loss': 5.1}\n",
     "carriage returns": "step 10 loss=6.0965\rstep 1020 loss=tensor(4.3, device='cuda')\r\n",
