@@ -43,8 +43,8 @@ class Draft:
     module: str = ""
     """Module name for ``python -m`` in that directory; empty if the script is not a module."""
     above: tuple[str, ...] = ()
-    """What the script needs from the folder above its own, relative to its own: paths that it names
-    and modules. Empty if it needs none, or is started above its folder."""
+    """Paths and modules that the script needs from the folder above its own, relative to its own;
+    empty if there are none, or if it is started above its folder."""
 
     @cached_property
     def places(self) -> list[Place]:

@@ -36,7 +36,7 @@ _EVALUATION = (
     r"block size|seq(uence)? len(gth)?|context|ctx|bptt|max len(gth)?|img size|image size|"
     r"resolution|(n|num)? ?class(es)?|label smoothing|data|datasets?|corpus|tokenizer|task|env|"
     r"files?|path|dir|folder|(?<!samples )split|shards?|upscale factor|target(?! network)|reward|"
-    r"labels?|(n|k)? ?folds?|nfold|image shape|(in|input|out|output) "
+    r"labels?|prior|(n|k)? ?folds?|nfold|image shape|(in|input|out|output) "
     r"(dim|size|shape|features|channels)|d (in|out)"
 )
 _LENGTH = (

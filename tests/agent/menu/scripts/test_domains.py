@@ -125,12 +125,20 @@ def test_the_script_s_own_bounds_and_choices_hold() -> None:
         ("input_size", "evaluation"),
         ("image_shape_0", "evaluation"),
         ("D_in", "evaluation"),
+        ("prior_variance", "evaluation"),
         ("hidden_size", "knob"),
         ("sampling_interval", "irrelevant"),
     ],
 )
 def test_a_role_by_name(name: str, role: str) -> None:
     assert role_of(option(name, 1)) == role
+
+
+def test_a_switch_whose_help_mentions_validation_is_no_knob() -> None:
+    doc = "Validate during training pass."
+    assert role_of(option("fastmode", False, doc=doc)) == "evaluation"
+    assert role_of(option("patience", 3, doc=doc)) == "knob"
+    assert role_of(option("fastmode", False, doc="Train faster.")) == "knob"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +154,7 @@ def test_a_role_by_name(name: str, role: str) -> None:
         ("max_iters", 600000, "{steps}"),
         ("lr_decay_iters", 600000, "{horizon}"),
         ("num_threads", 4, "{threads}"),
+        ("nthread", 4, "{threads}"),
         ("time_budget", 300, "{seconds}"),
         ("MAX_WALLCLOCK_SECONDS", 600.0, "{seconds}"),
         ("seed", 1.0, ""),
