@@ -18,152 +18,107 @@ VALUES: dict[str, Scalar] = {"x": 7, "y": 2.5, "activation": "gelu", "label": "a
 @pytest.mark.parametrize(
     "source",
     [
-        "x == 7",
-        "x != 7",
         "x + 1 > 7 and x - 1 < 7",
-        "x * 2 == 14.0",
         "x / 2 == 3.5 and x // 2 == 3 and x % 2 == 1",
-        "x ** 2 == 49 and 2 ** -1 == 0.5",
+        "2 ** 3 ** 2 == 512 and -2 ** 2 == -4",
         "-x < +x",
         "1 < y < x <= 7",
-        "1 < y > x",
-        "not tied or x > 3",
         "not (tied and x > 3)",
         "tied == True",
         "tied",
-        "activation == 'gelu' or x == 0",
-        'activation == "swiglu"',
         "activation != 'swiglu' and label == 'a' and label != 'b'",
         'activation in ("gelu", "swiglu")',
         "x not in (1, 2, -3)",
         "x in (7,)",
-        "  x == 7  # and a comment",
-        "(x ==\n 7)",
+        "  (x ==\n 7)  # and a comment",
         "2 + 3 * 4 - 6 / 3 == 12 and (2 + 3) * 4 == 20",
-        "2 ** 3 ** 2 == 512 and -2 ** 2 == -4",
+        "x != 7 and 1 / (x - 7) > 0",
+        "x == 7 or 1 / (x - 7) > 0",
     ],
 )
 def test_an_expression_means_what_it_means_in_python(source: str) -> None:
     expected = eval(source.strip(), {"__builtins__": {}}, dict(VALUES))
-
     assert Expression.parse(source, NAMES).holds(VALUES) is expected
 
 
-@pytest.mark.parametrize(
-    "source",
-    ["x", "7", "x * 7 / 2", "(x + 64) // 128", "-y ** 2 % 3", "2 ** -x"],
-)
-def test_a_formula_comes_to_what_it_does_in_python(source: str) -> None:
-    expected = eval(source, {"__builtins__": {}}, dict(VALUES))
-
-    assert Expression.parse(source, NAMES, "number").number(VALUES) == expected
-
-
-@pytest.mark.parametrize("source", ["x > 3", "tied", "label", "'a'", "x + tied", "not x"])
-def test_a_formula_is_a_number(source: str) -> None:
-    with pytest.raises(ExpressionError):
-        Expression.parse(source, NAMES, "number")
+def test_a_formula_comes_to_what_it_does_in_python() -> None:
+    for source in ("x", "(x + 64) // 128", "-y ** 2 % 3", "2 ** -x", "x if tied else y"):
+        expected = eval(source, {"__builtins__": {}}, dict(VALUES))
+        assert Expression.parse(source, NAMES, "number").number(VALUES) == expected
+    for source in ("x > 3", "tied", "label", "'a'", "x + tied"):
+        with pytest.raises(ExpressionError):
+            Expression.parse(source, NAMES, "number")
 
 
-@pytest.mark.parametrize("source", ["x / 0", "10 ** 30 * x", "(0 - x) ** 0.5", "2 ** (x * 10)"])
-def test_a_formula_without_a_value_says_so(source: str) -> None:
-    with pytest.raises(ExpressionError):
-        Expression.parse(source, NAMES, "number").number(VALUES)
+OUTSIDE = [
+    "__import__('os').system('true')",
+    "print(x)",
+    "x.__class__ == 7",
+    "label[0] == 'a'",
+    "(lambda: True)()",
+    "any(x for x in (1, 2))",
+    "f'{x}' == label",
+    "(z := 7) == x",
+    "x in (*(1, 2), 3)",
+    "x in (y, 2)",
+    "x in [1, 2]",
+    "x in ()",
+    "x in y",
+    "x in (1, 2) in (True, False)",
+    "x is 7",
+    "x & 1 == 1",
+    "~x == 1",
+    "x @ y == 1",
+    "await x",
+    "None == None",
+    "1j == 1j",
+    "b'a' == b'a'",
+    "x; y",
+    "x = 7",
+    "",
+    "# nothing",
+    "(x == 7",
+    "7or x == 7",
+    "label == '\\d'",
+    "x == 7\x00",
+    "x == 7\ny == 2",
+]
+OF_ANOTHER_KIND = [
+    "x",
+    "x if tied else y",
+    "'gelu'",
+    "x and tied",
+    "not x",
+    "tied + 1 == 2",
+    "tied == 1",
+    "x == '7'",
+    "label * 1000 == 'a'",
+    "'%d' % x == '7'",
+    "label < 'b'",
+    "activation == 3",
+    "x in (1, 'b')",
+    "x < y == tied",
+]
+NEVER = [
+    "activatoin == 'gelu'",
+    "activation == 'swigul'",
+    "'swigul' != activation",
+    "activation in ('gelu', 'swigul')",
+]
+TOO_LARGE = [
+    "x == 1e999",
+    f"x == {'9' * 40}",
+    f"x == {'9' * 5000}",
+    "(" * 300 + "tied" + ")" * 300,
+    "-" * 900 + "x == 1",
+    " and ".join(["tied"] * 160),
+    " + ".join(["x"] * 200) + " > 0",
+    "tied" + " " * MAX_CHARACTERS,
+]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "__import__('os').system('true')",
-        "print(x)",
-        "x.real == 7",
-        "x.__class__ == 7",
-        "label[0] == 'a'",
-        "(lambda: True)()",
-        "[x for x in (1, 2)] == x",
-        "any(x for x in (1, 2))",
-        "f'{x}' == label",
-        "(z := 7) == x",
-        "x in (*(1, 2), 3)",
-        "x in (y, 2)",
-        "x in [1, 2]",
-        "x in {1, 2}",
-        "x in ()",
-        "x in y",
-        "x in (1, 2) in (True, False)",
-        "x if tied else y",
-        "x is 7",
-        "x is not y",
-        "x & 1 == 1",
-        "x << 3 == 1",
-        "~x == 1",
-        "x @ y == 1",
-        "await x",
-        "(yield)",
-        "None == None",
-        "... == ...",
-        "1j == 1j",
-        "b'a' == b'a'",
-        "{} == {}",
-        "x; y",
-        "x = 7",
-        "import os",
-        "",
-        "   ",
-        "# nothing",
-        "x ==",
-        "(x == 7",
-        "x == 7)",
-        "7or x == 7",
-        "label == '\\d'",
-        "x == 7\x00",
-        "x == 7\ny == 2",
-    ],
-)
-def test_what_is_outside_the_language_is_refused_when_read(source: str) -> None:
-    with pytest.raises(ExpressionError):
-        Expression.parse(source, NAMES)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "x",
-        "x + 1",
-        "'gelu'",
-        "x and tied",
-        "not x",
-        "tied + 1 == 2",
-        "tied * 3 == 3",
-        "-tied == -1",
-        "tied == 1",
-        "x == '7'",
-        "label + 'b' == 'ab'",
-        "label * 1000 == 'a'",
-        "'%d' % x == '7'",
-        "label < 'b'",
-        "tied < tied",
-        "activation == 3",
-        "x in ('a', 'b')",
-        "x in (1, 'b')",
-        "x < y == tied",
-    ],
-)
-def test_kinds_do_not_mix(source: str) -> None:
-    with pytest.raises(ExpressionError):
-        Expression.parse(source, NAMES)
-
-
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ExpressionError):
-        Expression.parse("activatoin == 'gelu'", NAMES)
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["activation == 'swigul'", "'swigul' != activation", "activation in ('gelu', 'swigul')"],
-)
-def test_a_string_that_a_name_can_never_be_is_refused_with_the_nearest(source: str) -> None:
+@pytest.mark.parametrize("source", [*OUTSIDE, *OF_ANOTHER_KIND, *NEVER, *TOO_LARGE])
+def test_what_is_no_condition_of_these_names_is_refused_when_read(source: str) -> None:
     with pytest.raises(ExpressionError):
         Expression.parse(source, NAMES)
 
@@ -171,60 +126,22 @@ def test_a_string_that_a_name_can_never_be_is_refused_with_the_nearest(source: s
 @pytest.mark.parametrize(
     "source",
     [
-        "x == 1e999",
-        f"x == {'9' * 40}",
-        f"x == {'9' * 5000}",
-        "(" * 300 + "tied" + ")" * 300,
-        "not " * 200 + "tied",
-        "-" * 900 + "x == 1",
-        " and ".join(["tied"] * 160),
-        " + ".join(["x"] * 200) + " > 0",
-        "tied" + " " * MAX_CHARACTERS,
+        "x / (x - 7) > 1",
+        "x // (x - 7) > 1",
+        "(x - 7) ** -1 > 1",
+        "10 ** 10 ** 10 > 1",
+        "y ** -65 > 1",
+        "9 ** 64 > 1",
+        "(9.5 ** 30) ** 60 > 1",
+        "x * 1e30 > 1",
+        "(-x) ** 0.5 > 1",
     ],
 )
-def test_a_source_too_large_is_refused(source: str) -> None:
-    with pytest.raises(ExpressionError):
-        Expression.parse(source, NAMES)
-
-
-@pytest.mark.parametrize(
-    ("source", "clause"),
-    [
-        ("x / (x - 7) > 1", "7 / 0 divides by zero"),
-        ("x // (x - 7) > 1", "divides by zero"),
-        ("x % (x - 7) > 1", "divides by zero"),
-        ("(x - 7) ** -1 > 1", "divides by zero"),
-        ("10 ** 10 ** 10 > 1", "exponent beyond"),
-        ("x ** 65 > 1", "exponent beyond"),
-        ("y ** -65 > 1", "exponent beyond"),
-        ("9 ** 64 > 1", "beyond"),
-        ("(9.5 ** 30) ** 60 > 1", "too large"),
-        ("x * 1e30 > 1", "beyond"),
-        ("(-x) ** 0.5 > 1", "not a real number"),
-    ],
-)
-def test_arithmetic_without_a_value_is_told_in_a_clause(source: str, clause: str) -> None:
+def test_arithmetic_without_a_value_is_an_error(source: str) -> None:
     expression = Expression.parse(source, NAMES)
-
-    with pytest.raises(ExpressionError, match=clause):
-        expression.holds(VALUES)
-
-
-def test_and_or_stop_early_as_in_python() -> None:
-    assert not Expression.parse("x != 7 and 1 / (x - 7) > 0", NAMES).holds(VALUES)
-    assert Expression.parse("x == 7 or 1 / (x - 7) > 0", NAMES).holds(VALUES)
-
-
-def test_the_names_an_expression_uses_are_known() -> None:
-    assert Expression.parse("x + y > 1 or not tied", NAMES).names == {"x", "y", "tied"}
-
-
-def test_the_worst_expression_takes_no_time() -> None:
-    source = " + ".join(["(x ** 30) ** 2"] * 15) + " > 0"
-    expression = Expression.parse(source, {"x": Name("number")})
-
+    assert expression.names <= {"x", "y"}
     with pytest.raises(ExpressionError):
-        expression.holds({"x": 999999})
+        expression.holds(VALUES)
 
 
 WORDS = "z 0 1 3 2.5 1e30 'gelu' True None and or not in is if else lambda f'' __class__"
@@ -265,5 +182,4 @@ def test_arithmetic_agrees_with_python_wherever_it_has_a_value(
         held = Expression.parse(f"{source} > x", NAMES).holds({"x": x, "y": y})
     except ExpressionError:
         return
-
     assert held is eval(f"{source} > x", {"__builtins__": {}}, {"x": x, "y": y})

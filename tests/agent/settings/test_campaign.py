@@ -91,6 +91,12 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
+    return Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
+
+
 def test_what_an_older_version_wrote_is_read_and_written_under_present_names(
     directory: Path,
 ) -> None:
@@ -102,22 +108,15 @@ def test_what_an_older_version_wrote_is_read_and_written_under_present_names(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("seed = -1", "seed: Input should be greater than or equal to 0"),
-        ('horizon_steps = "long"', "'long' is neither a number of steps nor 'budget'"),
-        ("surprise = 1", "surprise: Extra inputs are not permitted"),
-        ("z_keep = inf", "z_keep: Input should be a finite number"),
-    ],
+    "line", ["seed = -1", 'horizon_steps = "long"', "surprise = 1", "z_keep = inf"]
 )
-def test_what_makes_no_sense_is_named(line: str, said: str, tmp_path: Path) -> None:
+def test_what_makes_no_sense_is_named(line: str, tmp_path: Path) -> None:
     name = line.split(maxsplit=1)[0]
     others = [kept for kept in TOML.splitlines() if kept.split()[0] != name]
     path = tmp_path / "campaign.toml"
     path.write_text("\n".join([*others, line]))
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError, match=name):
         CampaignSettings.from_toml(path)
-    assert said in str(refused.value)
 
 
 def test_the_values_below_are_of_every_setting() -> None:
@@ -136,11 +135,6 @@ def test_every_part_of_the_policy_may(name: str, directory: Path) -> None:
     after = resumed_settings(directory, campaign_row(), {name: OTHERS[name]})
     assert getattr(after, name) == OTHERS[name] != getattr(before, name)
     assert after == before.model_copy(update={name: OTHERS[name]})
-
-
-def test_the_first_row_holds_the_ruler_under_the_same_names() -> None:
-    assert CampaignRow.model_fields.keys() >= EvaluationProtocol.model_fields.keys()
-    assert set(CampaignSettings.in_first_row()) >= EvaluationProtocol.model_fields.keys()
 
 
 def test_a_campaign_on_several_kinds_of_device_is_read_and_not_resumed(tmp_path: Path) -> None:
@@ -184,11 +178,9 @@ def test_the_judge_s_rules_are_settings_of_the_policy() -> None:
 
 @pytest.mark.parametrize("name", EvaluationProtocol.model_fields)
 def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, corpus: Corpus
 ) -> None:
     menu = load_menu("cpu-tiny")
-    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
-    corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
     begun = new_settings(menu, "cpu-tiny", {})
     with Campaign(tmp_path / "c", begun, menu, corpus, sandbox="none") as campaign:
         for held in EvaluationProtocol.model_fields:
@@ -199,9 +191,9 @@ def test_the_first_row_refuses_another_ruler_whatever_campaign_toml_says(
         Campaign(tmp_path / "c", other, menu, corpus, sandbox="none")
 
 
-def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(tmp_path: Path) -> None:
-    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
-    corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
+def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(
+    tmp_path: Path, corpus: Corpus
+) -> None:
     directory = tmp_path / "c"
     directory.mkdir()
     (directory / "in_flight").mkdir()
@@ -221,11 +213,9 @@ def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(tmp_pa
 
 
 def test_the_environment_is_read_once_a_campaign(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading it once per trial took a third of a simulated campaign's time."""
-    tokens = np.memmap(tmp_path / "tokens", dtype="uint16", mode="w+", shape=(1,))
-    corpus = Corpus(campaign_row().corpus, tokens, tokens, tmp_path)
     menu = load_menu("cpu-tiny")
     settings = new_settings(menu, "cpu-tiny", {})
     monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "3")

