@@ -89,18 +89,20 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         raise ValueError("constraints is not a list; head each one with [[constraints]]")  # noqa: TRY004
     code = _table(document, "code")
     trainer = _trainer(document, tuple(code))
-    if trainer is None:
-        codes = [
-            _part(f"[code.{name}]", table, CODE_KEYS, partial(CodeKnob.read, name))
-            for name, table in code.items()
-        ]
-    else:
+    keys, read = CODE_KEYS, CodeKnob.read
+    if trainer is not None:
         set_there = [*knobs, *_table(document, "constants"), *trainer.edits]
-        codes = [_region_knob(name, table, set_there) for name, table in code.items()]
+        keys, read = REGION_KEYS, partial(RegionKnob.of, reserved=set_there)
+    codes = [
+        _part(f"[code.{name}]", table, keys, partial(read, name)) for name, table in code.items()
+    ]
     return ProxyMenu(
         name=_name(document.get("name")),
         doc=document.get("doc", ""),
-        knobs={name: _knob(name, table) for name, table in knobs.items()}
+        knobs={
+            name: _part(f"knob {name}", table, Knob.keys(), partial(Knob.read, name))
+            for name, table in knobs.items()
+        }
         | {knob.name: knob for knob in codes},
         tied=_formulas(_table(document, "tied")),
         constants=_table(document, "constants"),
@@ -119,16 +121,6 @@ def _name(name: object) -> str:
             f'its name is {json_text(name)}; give it a name = "…" of 1 to 64 characters'
         )
     return name
-
-
-def _knob(name: str, table: object) -> Knob:
-    return _part(f"knob {name}", table, Knob.keys(), partial(Knob.read, name))
-
-
-def _region_knob(name: str, table: object, reserved: list[str]) -> CodeKnob:
-    return _part(
-        f"[code.{name}]", table, REGION_KEYS, lambda one: RegionKnob.of(name, one, reserved)
-    )
 
 
 def _formulas(table: dict[str, Any]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,29 +23,32 @@ def check_names(
     :raises ValueError: one clause that names the key and the fix.
     """
     fields = Config.model_fields
-    said: dict[str, str] = {}
-    for what, names in (
-        ("a knob", knobs),
-        ("tied", tied),
-        ("a constant", constants),
-    ):
-        for name in names:
-            if name in knobs and knobs[name].reads is not None:
-                if name in fields:
-                    raise ValueError(f"knob {name} is a field of a config; remove its reads")
-            elif name not in fields:
-                raise ValueError(
-                    f"{what.removeprefix('a ')} {name} is not a field of a config"
-                    f"{did_you_mean(name, fields)}"
-                )
-            if name in said:
-                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
-            said[name] = what
+    defined = _each_once({"a knob": knobs, "tied": tied, "a constant": constants})
+    for name, what in defined.items():
+        if name in knobs and knobs[name].reads is not None:
+            if name in fields:
+                raise ValueError(f"knob {name} is a field of a config; remove its reads")
+        elif name not in fields:
+            raise ValueError(
+                f"{what.removeprefix('a ')} {name} is not a field of a config"
+                f"{did_you_mean(name, fields)}"
+            )
     for name, field in fields.items():
-        if field.is_required() and name not in said:
+        if field.is_required() and name not in defined:
             raise ValueError(
                 f"{name} is not defined; add a [knobs.{name}] table or a constant {name}"
             )
+
+
+def _each_once(groups: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return what every name is, and refuse one that is two things."""
+    said: dict[str, str] = {}
+    for what, names in groups.items():
+        for name in names:
+            if name in said:
+                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
+            said[name] = what
+    return said
 
 
 def check_values(
@@ -94,17 +97,7 @@ def check_command(
 
     :raises ValueError: one clause that names the key and the fix.
     """
-    said: dict[str, str] = {}
-    for what, names in (
-        ("a knob", knobs),
-        ("tied", tied),
-        ("a constant", constants),
-        ("in edits", trainer.edits),
-    ):
-        for name in names:
-            if name in said:
-                raise ValueError(f"{name} is both {said[name]} and {what}; remove one of the two")
-            said[name] = what
+    _each_once({"a knob": knobs, "tied": tied, "a constant": constants, "in edits": trainer.edits})
     for name, knob in knobs.items():
         if knob.reads is not None:
             raise ValueError(

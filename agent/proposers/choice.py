@@ -49,44 +49,35 @@ def choose_proposer(
     :param priors: earlier campaigns to learn from.
     :raises SettingsError: if something it names does not exist.
     """
-    choice = _choose(
-        settings, environment, rails, directory=directory, prompts=prompts, program=program
-    )
-    if not priors:
-        return choice
-    return Choice(
-        InformedProposer(choice.proposer, priors),
-        f"{choice.description}, knowing {len(priors)} earlier campaign{'s' * (len(priors) > 1)}",
-        choice.is_slow,
-    )
-
-
-def _choose(
-    settings: CampaignSettings,
-    environment: Environment,
-    rails: Rails,
-    *,
-    directory: Path,
-    prompts: Path | None,
-    program: Path | None,
-) -> Choice:
     sampler = FallbackProposer(SamplerProposer(rails), RandomProposer(rails))
     library = LibraryProposer(rails, sampler)
+    writer: Writer | None = None
+    proposer: Proposer = sampler
     if settings.proposer == "library":
-        return Choice(library, "the library of published ideas, then the sampler")
-    if settings.proposer == "random":
-        return Choice(RandomProposer(rails), "uniformly random")
-    numbers: Proposer = sampler
-    said, writer = "the sampler (near and far edits, a Gaussian process)", None
-    if settings.proposer != "sampler":
-        numbers, said, writer = _with_model(
-            settings, environment, rails, sampler, directory, prompts, program
+        proposer, said = library, "the library of published ideas, then the sampler"
+    elif settings.proposer == "random":
+        proposer, said = RandomProposer(rails), "uniformly random"
+    elif settings.proposer == "sampler":
+        said = "the sampler (near and far edits, a Gaussian process)"
+    else:
+        prompter = Prompter(
+            settings.budget,
+            horizon_steps=settings.horizon_steps,
+            moves=settings.reference == "incumbent",
+            tokens=settings.prompt_tokens,
+            directory=prompts,
+            program=program_text(program),
         )
-    if not rails.menu.code_knobs:
-        return Choice(numbers, said, writer is not None)
-    coded = "the library of published ideas" + (" and the model" if writer else "")
-    split = CodeSplit(numbers, library, writer)
-    return Choice(split, f"{said}; code from {coded}", writer is not None)
+        proposer, said, writer = _with_model(
+            settings, environment, rails, sampler, prompter, directory
+        )
+    if rails.menu.code_knobs and settings.proposer not in {"library", "random"}:
+        said += "; code from the library of published ideas" + (" and the model" if writer else "")
+        proposer = CodeSplit(proposer, library, writer)
+    if priors:
+        said += f", knowing {len(priors)} earlier campaign{'s' * (len(priors) > 1)}"
+        proposer = InformedProposer(proposer, priors)
+    return Choice(proposer, said, is_slow=writer is not None)
 
 
 def _with_model(
@@ -94,20 +85,11 @@ def _with_model(
     environment: Environment,
     rails: Rails,
     sampler: Proposer,
+    prompter: Prompter,
     directory: Path,
-    prompts: Path | None,
-    program: Path | None,
 ) -> tuple[Proposer, str, Writer | None]:
     """Return the proposer of the language model and the sampler, its description, and the model if
     it is asked."""
-    prompter = Prompter(
-        settings.budget,
-        horizon_steps=settings.horizon_steps,
-        moves=settings.reference == "incumbent",
-        tokens=settings.prompt_tokens,
-        directory=prompts,
-        program=program_text(program),
-    )
     if not environment.llm_base_url:
         if settings.proposer == "llm":
             raise SettingsError(

@@ -27,8 +27,7 @@ from pydantic import TypeAdapter
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer
 from agent.proposers.draws import Draw, first_allowed, rng_for
-from agent.proposers.hybrid import standing_in
-from autoresearch.errors import MachineryError
+from agent.proposers.hybrid import first_of
 from autoresearch.values import Frozen, Scalar
 from trainer.code import normalize, slot_of
 from trajectory.proposals import LIBRARY, ProposerRecord
@@ -159,12 +158,12 @@ class CodeSplit:
                 return _for_code(offer)
             if writer is None:
                 return offer
-        try:
-            return _for_code(writer.write(memory, rng.choice(used)))
-        except MachineryError:
-            raise
-        except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
-            return _for_code(standing_in(self._library.propose(memory), error))
+        return _for_code(
+            first_of(
+                lambda: writer.write(memory, rng.choice(used)),
+                lambda: self._library.propose(memory),
+            )
+        )
 
 
 def _for_code(offer: Offer) -> Offer:

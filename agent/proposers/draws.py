@@ -127,7 +127,13 @@ def offered(
     if draw is None:
         draw = first_allowed(rails, memory, _any_draws(rng, memory), UNIFORM_DRAWS)
     if draw is None:
-        raise exhausted(memory, at_most + UNIFORM_DRAWS)
+        limit = memory.max_changes
+        more = f" or raise max_changes above {limit}" if limit < len(memory.menu.knobs) else ""
+        raise ProposerError(
+            f"none of {at_most + UNIFORM_DRAWS} draws was a config both allowed and untried "
+            f"({len(memory.evidence.configs)} were tried): the menu seems exhausted; "
+            f"widen its knobs{more}"
+        )
     author = MODEL if draw.model else kind
     latency_s = time.monotonic() - began
     return Offer(draw.raw, ProposerRecord(kind=author, model=draw.model, latency_s=latency_s))
@@ -149,17 +155,6 @@ def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
         return rails.check(draw.raw, memory.reference, tried).verdict.allowed
 
     return allowed
-
-
-def exhausted(memory: Memory, draws: int) -> ProposerError:
-    """Return the error for draws of which none was allowed."""
-    limit = memory.max_changes
-    more = f" or raise max_changes above {limit}" if limit < len(memory.menu.knobs) else ""
-    return ProposerError(
-        f"none of {draws} draws was a config both allowed and untried "
-        f"({len(memory.evidence.configs)} were tried): the menu seems exhausted; "
-        f"widen its knobs{more}"
-    )
 
 
 MAX_DRAWS = 500

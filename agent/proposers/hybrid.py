@@ -173,13 +173,13 @@ class HybridProposer:
         arms = self.arms(memory)
         if not arms:
             return suggested
-        try:
-            offer = self._choose(memory, slate, arms)
-        except MachineryError:
-            raise
-        except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
-            return standing_in(suggested, error)
-        return _with_record(offer, latency_s=offer.record.latency_s + suggested.record.latency_s)
+        choose = self._choose
+
+        def chosen() -> Offer:
+            record = (offer := choose(memory, slate, arms)).record
+            return _with_record(offer, latency_s=record.latency_s + suggested.record.latency_s)
+
+        return first_of(chosen, lambda: suggested)
 
     def arms(self, memory: Memory) -> tuple[Arm, ...]:
         """Return what the model may do at this iteration; nothing if it is the search's turn.
@@ -219,12 +219,22 @@ class FallbackProposer:
 
         :raises ProposerError: if the fallback has none either.
         """
-        try:
-            return self._primary.propose(memory)
-        except MachineryError:
-            raise
-        except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
-            return standing_in(self._fallback.propose(memory), error)
+        return first_of(
+            lambda: self._primary.propose(memory), lambda: self._fallback.propose(memory)
+        )
+
+
+def first_of(primary: Callable[[], Offer], fallback: Callable[[], Offer]) -> Offer:
+    """Return an offer, or the fallback's with the failed attempts of the first.
+
+    :raises ProposerError: if the fallback has none either.
+    """
+    try:
+        return primary()
+    except MachineryError:
+        raise
+    except Exception as error:  # noqa: BLE001 (a proposer's bug costs only its iteration)
+        return standing_in(fallback(), error)
 
 
 def standing_in(offer: Offer, error: Exception) -> Offer:

@@ -209,27 +209,18 @@ _TRACKER_SECRETS = {
 }
 
 
-class CudaEnvironment(BaseSettings):
-    """The GPUs that CUDA shows, and the order in which it numbers them."""
+class SystemEnvironment(BaseSettings):
+    """Variables of the system and of libraries."""
 
     model_config = SettingsConfigDict(extra="ignore")
 
     cuda_visible_devices: str | None = None
+    """GPUs that CUDA shows."""
     cuda_device_order: str | None = None
-
-
-class CertificateEnvironment(BaseSettings):
-    """The certificates that TLS trusts in place of the system's."""
-
-    model_config = SettingsConfigDict(extra="ignore")
-
+    """Order in which CUDA numbers them."""
     ssl_cert_file: str | None = None
+    """Certificates that TLS trusts in place of the system's."""
     ssl_cert_dir: str | None = None
-
-
-class _CacheHome(BaseSettings):
-    model_config = SettingsConfigDict(extra="ignore")
-
     xdg_cache_home: Path | None = None
 
 
@@ -266,7 +257,7 @@ def data_dir() -> Path:
     try:
         chosen = read_environment().data_dir
         if chosen is None:
-            cache = _CacheHome().xdg_cache_home or Path.home() / ".cache"
+            cache = SystemEnvironment().xdg_cache_home or Path.home() / ".cache"
             chosen = cache / "autoresearch"
         return chosen.expanduser().absolute()
     except RuntimeError as error:  # a container's user may have no entry in the password file

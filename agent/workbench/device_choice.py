@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from agent.menu.files import ProxyMenu
-from agent.settings.environment import CudaEnvironment
+from agent.settings.environment import SystemEnvironment
 from agent.workbench.console import say
 from autoresearch import screen
 from autoresearch.errors import SettingsError
@@ -64,7 +64,7 @@ def device_telemetry(device: str, places: int = 1, *, here: bool = True) -> Tele
         return NoTelemetry("trials run on the nodes of a cluster")
     if places > 1 and device != "cpu":
         return NoTelemetry(f"{places} GPUs are in use, and one meter does not cover them")
-    cuda = CudaEnvironment()
+    cuda = SystemEnvironment()
     return choose_telemetry(
         device,
         visible_devices=cuda.cuda_visible_devices,

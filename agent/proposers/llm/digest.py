@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, zip_longest
+from operator import attrgetter
 
 from agent.proposers.base import Memory
 from agent.proposers.contrasts import Effect, effects
@@ -57,10 +58,12 @@ class Digest:
         entries = memory.evidence.configs
         lines = ConfigLines.of(memory)
         others = [entry for entry in entries.values() if entry is not lines.reference]
-        ranked = heapq.nsmallest(BEST + HISTORY, (e for e in others if e.scores), key=_mean)
+        ranked = heapq.nsmallest(
+            BEST + HISTORY, (e for e in others if e.scores), key=attrgetter("mean")
+        )
         failed = [entry for entry in others if entry.failures and not entry.scores]
         failures = list(reversed(failed[-FAILURES:]))
-        best = sorted(_first_of_each([*ranked[:BEST], *lines.bases], set()), key=_mean)
+        best = sorted(_first_of_each([*ranked[:BEST], *lines.bases], set()), key=attrgetter("mean"))
         shown = {entry.config_hash for entry in (*best, *failures)}
         latest = islice(reversed(others), HISTORY)
         rest = _first_of_each(chain.from_iterable(_alternating(ranked[BEST:], latest)), shown)
@@ -182,10 +185,6 @@ def _finding(number: int, finding: Finding) -> str:
 
 
 # --- order ------------------------------------------------------------------------------------
-
-
-def _mean(entry: ConfigEvidence) -> float:
-    return entry.mean
 
 
 def _alternating(

@@ -19,7 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from agent.proposers.base import ProposerError
-from agent.settings.environment import CertificateEnvironment
+from agent.settings.environment import SystemEnvironment
 from autoresearch.errors import SettingsError
 
 MAX_BODY_BYTES = 4 << 20
@@ -228,7 +228,7 @@ def _shown(url: str) -> str:
 
 
 def _certificate_settings() -> list[tuple[str, str]]:
-    said = CertificateEnvironment()
+    said = SystemEnvironment()
     named = (("SSL_CERT_FILE", said.ssl_cert_file), ("SSL_CERT_DIR", said.ssl_cert_dir))
     return [(name, value) for name, value in named if value]
 

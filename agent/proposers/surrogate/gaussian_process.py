@@ -83,7 +83,7 @@ class GaussianProcess:
         """
         data = _Data(points_NP, target_N, variance_N, knob_P)
         arrays = points_NP, target_N, variance_N, knob_P
-        return cls._given(data, _found(*(array.tobytes() for array in arrays)))
+        return cls._given(data, _most_probable(*(array.tobytes() for array in arrays)))
 
     def about(self, points_NP: Floats, target_N: Floats, variance_N: Floats) -> Self:
         """Return a process with the same parameters, and other targets or points."""
@@ -151,27 +151,18 @@ def _level(inverse_NN: Floats, target_N: Floats) -> float:
     return float(weight_N @ target_N / weight_N.sum())
 
 
-def _priors(knobs: int) -> tuple[Floats, Floats]:
-    """Return means and standard deviations of the parameters' priors."""
-    mean = np.array([math.log(0.25 * math.sqrt(knobs))] * knobs + [0.0, 0.0])
-    return mean, np.array([LENGTH_SD] * knobs + [SCALE_SD, NOISE_SD])
-
-
 @lru_cache(maxsize=1)
-def _found(points: bytes, targets: bytes, variances: bytes, knobs: bytes) -> Floats:
-    """Return the most probable parameters, remembered since all draws of a slate fit the same
-    data."""
+def _most_probable(points: bytes, targets: bytes, variances: bytes, knobs: bytes) -> Floats:
+    """Return the most probable parameters by resilient propagation: a parameter's step grows while
+    its gradient keeps its sign.
+
+    They are remembered, since all draws of a slate fit the same data.
+    """
     knob_P = np.frombuffer(knobs, dtype=np.intp)
     points_NP = np.frombuffer(points).reshape(-1, len(knob_P))
-    return _most_probable(
-        _Data(points_NP, np.frombuffer(targets), np.frombuffer(variances), knob_P)
-    )
-
-
-def _most_probable(data: _Data) -> Floats:
-    """Return the most probable parameters by resilient propagation: a parameter's step grows while
-    its gradient keeps its sign."""
-    mean, sd = _priors(data.count)
+    data = _Data(points_NP, np.frombuffer(targets), np.frombuffer(variances), knob_P)
+    mean = np.array([math.log(0.25 * math.sqrt(data.count))] * data.count + [0.0, 0.0])
+    sd = np.array([LENGTH_SD] * data.count + [SCALE_SD, NOISE_SD])
     parameters, best, most = mean.copy(), mean, -math.inf
     step, before = np.full(len(mean), FIRST_STEP), np.zeros(len(mean))
     for _ in range(STEPS):
