@@ -21,6 +21,13 @@ MENU = load_menu("cpu-tiny")
 RAILS = Rails(MENU, budget=Budget())
 
 
+def constants(*without: str) -> str:
+    """Return a ``[constants]`` table of the menu's baseline without these fields."""
+    fields = MENU.baseline.canonical().items()
+    lines = (f"{name} = {json.dumps(one)}\n" for name, one in fields if name not in without)
+    return f"[constants]\n{''.join(lines)}"
+
+
 def raw(changes: dict[str, Any], reason: str = "because") -> str:
     """Return a reply that proposes these changes."""
     return json.dumps({"changes": changes, "reason": reason})

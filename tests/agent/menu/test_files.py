@@ -6,78 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.menu.files import load_menu, parse_menu, shipped_menus
+from agent.menu.files import load_menu, parse_menu
 from agent.proposers.llm.reply_form import proposal_schema
-from autoresearch.errors import MenuError, SpecError
-from tests.support.memories import fresh_memory
+from autoresearch.errors import MenuError
+from tests.support.memories import constants, fresh_memory
 from trainer.spec import Budget
 
 STEPS_60 = Budget(unit="steps", amount=60)
 
-MENU = """
-name = "small"
-doc = "For tests."
-
-[knobs.n_layer]
-type = "int"
-low = 2
-high = 6
-default = 4
-doc = "blocks"
-
-[knobs.d_model]
-type = "int"
-low = 64
-high = 256
-step = 32
-default = 128
-
-[knobs.n_head]
-type = "int"
-choices = [2, 4, 6]
-default = 4
-
-[knobs.lr]
-type = "float"
-low = 1e-4
-high = 1e-1
-scale = "log"
-default = 1e-3
-
-[knobs.weight_decay]
-type = "float"
-low = 0
-high = 1
-default = 0
-
-[knobs.lr_warmup]
-type = "int"
-low = 0
-high = 50
-default = 5
-
-[knobs.activation]
-type = "choice"
-choices = ["gelu", "swiglu"]
-default = "gelu"
-
-[knobs.tie_embeddings]
-type = "choice"
-choices = [true, false]
-default = true
-
-[constants]
-d_ff = 512
-norm = "layernorm"
-positions = "learned"
-lr_min_ratio = 0.1
-grad_clip = 1
-beta1 = 0.9
-beta2 = 0.95
-batch_size = 8
-seq_len = 128
-precision = "fp32"
-
+KNOBS = {
+    "n_layer": 'type = "int"\nlow = 2\nhigh = 6\ndefault = 4\ndoc = "blocks"',
+    "d_model": 'type = "int"\nlow = 64\nhigh = 256\nstep = 32\ndefault = 128',
+    "n_head": 'type = "int"\nchoices = [2, 4, 6]\ndefault = 4',
+    "lr": 'type = "float"\nlow = 1e-4\nhigh = 1e-1\nscale = "log"\ndefault = 1e-3',
+    "weight_decay": 'type = "float"\nlow = 0\nhigh = 1\ndefault = 0',
+    "lr_warmup": 'type = "int"\nlow = 0\nhigh = 50\ndefault = 5',
+    "activation": 'type = "choice"\nchoices = ["gelu", "swiglu"]\ndefault = "gelu"',
+    "tie_embeddings": 'type = "choice"\nchoices = [true, false]\ndefault = true',
+}
+REST = """
 [[constraints]]
 expr = "budget_steps - lr_warmup >= 5"
 doc = "warm-up leaves some budget."
@@ -90,6 +37,15 @@ budget = "60 steps"
 """
 
 
+def menu_of(**changed: str) -> str:
+    """Return the menu's text with the tables of some knobs replaced."""
+    tables = "\n".join(f"[knobs.{name}]\n{body}\n" for name, body in (KNOBS | changed).items())
+    return f'name = "small"\ndoc = "For tests."\n\n{tables}\n{constants(*KNOBS)}{REST}'
+
+
+MENU = menu_of()
+
+
 def refusal(toml: str) -> str:
     with pytest.raises(MenuError) as caught:
         parse_menu(toml, "small.toml")
@@ -97,11 +53,6 @@ def refusal(toml: str) -> str:
     assert message.startswith("menu small.toml")
     assert "\n" not in message
     return message
-
-
-def test_two_menus_are_shipped_under_their_own_names() -> None:
-    assert shipped_menus() == ["cpu-tiny", "cpu-tiny-code", "spark-354m", "spark-354m-code"]
-    assert [load_menu(name).name for name in shipped_menus()] == shipped_menus()
 
 
 def test_spark_354m_has_the_published_knobs_and_is_the_published_model() -> None:
@@ -175,20 +126,8 @@ def test_apply_edits_only_what_is_changed() -> None:
     config = menu.apply(menu.baseline, {"lr": 0.01, "n_layer": 2})
     assert config == menu.baseline.model_copy(update={"lr": 0.01, "n_layer": 2})
     assert menu.knob_values(config)["lr"] == 0.01
-
-
-def test_equal_values_make_equal_configs() -> None:
-    menu = parse_menu(MENU, "small.toml")
-    hashes = {
-        menu.apply(menu.baseline, {"weight_decay": value}).config_hash for value in (0, 0.0, -0.0)
-    }
-    assert hashes == {menu.baseline.config_hash}
-
-
-def test_what_the_trainer_cannot_run_is_a_spec_error() -> None:
-    menu = parse_menu(MENU, "small.toml")
-    with pytest.raises(SpecError, match="d_model"):
-        menu.apply(menu.baseline, {"n_head": 6})
+    zeros = [menu.apply(menu.baseline, {"weight_decay": value}) for value in (0, 0.0, -0.0)]
+    assert {one.config_hash for one in zeros} == {menu.baseline.config_hash}
 
 
 def test_a_broken_constraint_is_explained_with_the_values_seen() -> None:
@@ -224,16 +163,6 @@ def test_a_constraint_that_has_no_value_counts_as_broken() -> None:
     assert menu.broken_constraint(config, STEPS_60) == menu.constraints[2]
 
 
-@pytest.mark.slow
-def test_the_satisfied_share_is_measured() -> None:
-    menu = parse_menu(MENU.replace("n_layer <= 4", "False"), "small.toml")
-    whole = parse_menu(MENU.replace("choices = [2, 4, 6]", "choices = [2, 4, 8]"), "small.toml")
-    # n_head 6 divides only 96 and 192 of the seven widths, and half of the activations are refused.
-    assert menu.satisfied_share(STEPS_60) == pytest.approx((2 / 3 + 2 / 21) / 2, abs=0.04)
-    assert menu.satisfied_share(STEPS_60) == menu.satisfied_share(STEPS_60)
-    assert whole.satisfied_share(STEPS_60) == pytest.approx(1 - 1 / 2 * 2 / 5, abs=0.04)
-
-
 @given(value=st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()))
 def test_a_value_in_the_domain_trains_and_no_other_passes(value: object) -> None:
     menu = load_menu("cpu-tiny")
@@ -244,13 +173,6 @@ def test_a_value_in_the_domain_trains_and_no_other_passes(value: object) -> None
             assert menu.knob_values(config)[knob.name] == value
 
 
-def with_knob(name: str, body: str) -> str:
-    """Return the menu with one knob's table replaced by ``body``."""
-    head, rest = MENU.split(f"[knobs.{name}]\n", 1)
-    _, rest = rest.split("\n[", 1)
-    return f"{head}[knobs.{name}]\n{body}\n[{rest}"
-
-
 WHOLE = 'type = "int"\nlow = 2\nhigh = 6\n'
 
 
@@ -259,10 +181,8 @@ WHOLE = 'type = "int"\nlow = 2\nhigh = 6\n'
     [
         ("n_layer", ""),
         ("n_layer", WHOLE),
-        ("n_layer", 'type = "integer"\ndefault = 1'),
         ("n_layer", 'type = "int"\nlow = 2\ndefault = 4'),
         ("n_layer", 'type = "int"\nlow = 6\nhigh = 2\ndefault = 4'),
-        ("n_layer", 'type = "int"\nlow = 2.0\nhigh = 6\ndefault = 4'),
         ("n_layer", 'type = "int"\nlow = true\nhigh = 6\ndefault = 4'),
         ("n_layer", 'type = "int"\nlow = 2\nhigh = 7\nstep = 2\ndefault = 4'),
         ("n_layer", 'type = "int"\nlow = 0\nhigh = 6\ndefault = 4'),
@@ -270,45 +190,38 @@ WHOLE = 'type = "int"\nlow = 2\nhigh = 6\n'
         ("n_layer", WHOLE + "default = 9"),
         ("n_layer", WHOLE + "default = 4.0"),
         ("n_layer", WHOLE + "defautl = 4"),
-        ("n_layer", WHOLE + 'default = 4\nname = "x"'),
         ("n_layer", 'type = "int"\nchoices = [4]\ndefault = 4'),
         ("n_layer", 'type = "int"\nchoices = [4, 2, 4]\ndefault = 4'),
         ("n_layer", 'type = "int"\nchoices = [4, true]\ndefault = 4'),
         ("n_layer", 'type = "int"\nchoices = [4.0, 5.0]\ndefault = 4'),
         ("n_layer", 'type = "int"\nchoices = 4\ndefault = 4'),
-        ("n_layer", 'type = "int"\nchoices = [[4], [5]]\ndefault = 4'),
         ("n_layer", 'type = "int"\nchoices = [4, 5]\nlow = 2\ndefault = 4'),
         ("n_layer", 'type = "int"\nchoices = [4, 5]\nstep = 2\ndefault = 4'),
-        ("n_layer", 'type = "int"\nchoices = [4, 5]\ndefault = 6'),
         ("lr", 'type = "float"\nlow = 0\nhigh = 1\nscale = "log"\ndefault = 0.1'),
         ("lr", 'type = "float"\nlow = 0.1\nhigh = inf\ndefault = 0.1'),
         ("lr", 'type = "float"\nlow = 0.1\nhigh = 1\nstep = 2\ndefault = 0.1'),
         ("lr", 'type = "float"\nchoices = [0.1, 0.2]\ndefault = 0.1'),
-        ("lr", 'type = "float"\nlow = 0.1\nhigh = 1\ndefault = 1979-05-27'),
         ("lr", 'type = "choice"\nchoices = ["1e-3", "1e-2"]\ndefault = "1e-3"'),
         ("activation", 'type = "choice"\nchoices = ["gelu", "relu"]\ndefault = "gelu"'),
     ],
 )
 def test_a_bad_knob_is_named(name: str, body: str) -> None:
-    assert name in refusal(with_knob(name, body))
+    assert name in refusal(menu_of(**{name: body}))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "seen"),
     [
-        ('name = "small"', 'name = ""', "name"),
         ('doc = "For tests."', "doc = 3", "doc"),
         ('doc = "For tests."', 'dok = "x"', "dok"),
         ("[knobs.lr]", "[knobs.learning_rate]", "learning_rate"),
         ("d_ff = 512", "dff = 512", "dff"),
         ("d_ff = 512\n", "", "d_ff"),
         ("d_ff = 512", "d_ff = 512\nlr = 0.1", "lr"),
-        ("d_ff = 512", "d_ff = 0", "d_ff = 0"),
         ("d_ff = 512", "d_ff = true", "d_ff = true"),
         ("d_ff = 512", "d_ff = [512]", "constants"),
-        ("grad_clip = 1", 'grad_clip = "1"', "grad_clip"),
-        ("grad_clip = 1", "grad_clip = inf", "grad_clip"),
-        ('precision = "fp32"', 'precision = "fp64"', "precision"),
+        ("grad_clip = 1.0", 'grad_clip = "1"', "grad_clip"),
+        ('precision = "bf16"', 'precision = "fp64"', "precision"),
         ("d_ff = 512", "d_ff = 512\nd_ff = 256", "TOML"),
         ("high = 6", f"high = {'9' * 5000}", "TOML"),
         ("high = 6", f"high = {'[' * 3000}", "TOML"),
@@ -318,15 +231,11 @@ def test_a_bad_knob_is_named(name: str, body: str) -> None:
         (">= 5", ">= 56", "budget_steps = 60"),
         (">= 5", "/ 0 >= 5", "defaults"),
         ('"budget_steps - lr_warmup >= 5"', "5", "expr"),
-        ("expr =", "expression =", "expression"),
         ("[[constraints]]", "[constraints]", "TOML"),
         ('budget = "60 steps"', "budget = 60", "budget"),
         ('budget = "60 steps"', 'budget = "inf steps"', "budget"),
-        ('budget = "60 steps"', "heldout_bytes = 0", "heldout_bytes"),
-        ('budget = "60 steps"', "horizon_steps = 0", "horizon_steps"),
         ('budget = "60 steps"', 'wall_s = "9"', "wall_s"),
         ('budget = "60 steps"', "memory_gib = 1e12", "memory_gib"),
-        ('budget = "60 steps"', "stepz = 9", "stepz"),
         ("default = 4\n\n[knobs.lr]", "default = 6\n\n[knobs.lr]", "n_head 6"),
     ],
 )
@@ -347,12 +256,6 @@ def test_a_menu_without_its_tables_is_refused(rest: str) -> None:
 def test_no_text_does_anything_but_load_or_be_refused(toml: str) -> None:
     with pytest.raises(MenuError):
         parse_menu(toml, "small.toml")
-
-
-def test_a_file_of_ones_own_is_loaded_by_path(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(MENU, encoding="utf-8")
-    assert load_menu(str(path)) == parse_menu(MENU, "small.toml")
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,6 @@ def test_an_object_is_found_whatever_models_wrap_around_it(raw: str) -> None:
     assert checked.config == MENU.apply(BASELINE, {"lr": 0.002})
 
 
-def test_a_proposal_edits_the_reference_and_not_the_baseline() -> None:
-    reference = MENU.apply(BASELINE, {"n_layer": 3})
-    checked = RAILS.check(GOOD, reference)
-    assert checked.config == MENU.apply(reference, {"lr": 0.002})
-
-
 def test_a_reason_may_be_500_characters_and_no_more() -> None:
     assert check(reply({"lr": 0.002}, "é" * 500)).verdict.allowed
     assert check(reply({"lr": 0.002}, "")).verdict.allowed
@@ -95,17 +89,13 @@ PAIR = {"knob": "lr", "value": 0.002}
     [
         " \n\t",
         " " * 10_000_000,
-        "<think>a</think>",
         f"<think>{GOOD}",
         "<|channel|>analysis<|message|>" + GOOD,
         f"a {GOOD}</think>",
         f"{GOOD} or {OTHER}",
-        f"```json\n{GOOD}\n```\n```json\n{OTHER}\n```",
-        f'{{"a": {GOOD}}} it is',
         "Try a larger learning rate.",
         "{'changes': {'lr': 0.002}, 'reason': 'x'}",
         '{"changes": {"lr": 0.002,}, "reason": "x"}',
-        '{"changes": {"lr": 0.002}, "reason": "x"',
         '{"changes": {"lr": 0.002}, "reason": "x\ny"}',
         "null",
         f"[{GOOD}]",
@@ -119,21 +109,16 @@ PAIR = {"knob": "lr", "value": 0.002}
         reply([["lr", 0.002]]),
         reply([{"knob": "lr", "value": 0.003}, PAIR]),
         reply([{"knob": "tie", "value": True}, {"knob": "tie", "value": 1}]),
-        reply([{"knob": "lr", "value": []}, {"knob": "lr", "value": []}]),
         reply([{"knob": "lr"}]),
         reply([{**PAIR, "why": "x"}]),
-        reply([{"knob": 3, "value": 0.002}]),
         reply("lr=0.002"),
         reply({"lr": None}),
         reply({"lr": {"value": 0.002}}),
         reply({"lr": 0.002}, None),
-        reply({"lr": 0.002}, ["x"]),
         reply({"lr": 0.002}, "\x1b[2J"),
         reply({"lr": 0.002}, "a\x85b"),
         '{"changes": {"lr": NaN}, "reason": "x"}',
-        '{"changes": {"lr": -Infinity}, "reason": "x"}',
         '{"changes": {"lr": 0.002}, "reason": "\\ud800"}',
-        '{"changes": {"\\ud800": 0.002}, "reason": "x"}',
         "\ud800" + GOOD,
         "[" * 99_000,
         '{"a":' * 19_000,
@@ -167,20 +152,15 @@ def test_only_a_few_of_the_menus_knobs_may_be_turned(changes: dict[str, object],
     refused_by("menu", reply(changes), seen)
 
 
-def test_max_changes_is_the_campaigns_to_choose() -> None:
-    one = Rails(MENU, budget=MENU.campaign.budget, max_changes=1)
+def test_max_changes_is_the_campaigns_to_choose_and_else_every_knob_may_be_turned() -> None:
+    one, free = (Rails(MENU, budget=MENU.campaign.budget, max_changes=most) for most in (1, None))
     refused_by("menu", reply({"lr": 0.002, "beta1": 0.8}), "at most 1", rails=one)
-    assert check(reply({"lr": 0.002, "beta1": 0.8, "beta2": 0.9})).verdict.allowed
-
-
-def test_where_nobody_chose_every_knob_may_be_turned_at_once() -> None:
-    rng, free = Random(0), Rails(MENU, budget=MENU.campaign.budget)
+    rng = Random(0)
     drawn = {name: domain.draw(rng) for name, domain in MENU.domains.items()}
     changes = {name: value for name, value in drawn.items() if value != MENU.defaults[name]}
-    refused_by("menu", reply(changes), f"{len(changes)} knobs")
-    verdict = free.check(reply(changes), MENU.baseline).verdict
     assert len(changes) > 10
-    assert verdict.rail != "menu"
+    refused_by("menu", reply(changes), f"{len(changes)} knobs")
+    assert free.check(reply(changes), MENU.baseline).verdict.rail != "menu"
 
 
 @pytest.mark.parametrize(
@@ -207,14 +187,6 @@ def test_a_value_outside_its_domain_is_refused_by_range(changes: str) -> None:
     checked = refused_by("range", f'{{"changes": {changes}, "reason": "x"}}')
     if checked.proposal is not None:
         assert Proposal.model_validate_json(checked.proposal.model_dump_json()) == checked.proposal
-
-
-def test_what_json_cannot_carry_is_not_recorded_as_a_proposal() -> None:
-    infinite = refused_by("range", '{"changes": {"lr": 1e999}, "reason": "x"}')
-    too_large = refused_by("range", reply({"lr": 10**4000}))
-    assert infinite.proposal is None
-    assert too_large.proposal is None
-    assert refused_by("range", reply({"lr": 10**15})).proposal is not None
 
 
 def test_a_constraint_of_the_menu_is_a_rail() -> None:

@@ -1,4 +1,4 @@
-"""Check the published ideas: their formulas, the static rails, and the order they are tried in."""
+"""Check the published ideas: their formulas, every rail, and the order they are tried in."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 import torch
 from torch.nn import functional
 
+from agent.menu.files import load_menu
 from agent.menu.rails import Rails
 from agent.proposers.code import LibraryProposer, changes_for, ideas
 from tests.support.code_menus import code_menu
 from tests.support.memories import fresh_memory, remember
 from tests.support.scripted import ScriptedProposer
 from trainer.code import SLOTS, check_statically, normalize, slot_of
+from trainer.code_check import checks
 from trainer.spec import Budget
 
 MENU = code_menu()
@@ -193,3 +195,15 @@ def test_each_idea_is_tried_once_and_then_another_proposer_follows() -> None:
     count = sum(idea.slot in {"activation", "gate"} for idea in ideas())
     assert len(seen) == count
     assert frozenset({"activation", "code.gate"}) in seen
+
+
+@pytest.mark.slow
+def test_the_rails_that_run_code_pass_every_idea(monkeypatch: pytest.MonkeyPatch) -> None:
+    menu = load_menu("cpu-tiny-code")
+    monkeypatch.setattr(checks, "prices", lambda _: (1.0, 1.0))
+    memory, refused = fresh_memory(menu), {}
+    for idea in ideas():
+        config = menu.apply(menu.baseline, changes_for(idea, memory))
+        if why := checks.verdict_on(config, 2.0).why:
+            refused[idea.name] = why
+    assert not refused

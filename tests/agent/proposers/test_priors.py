@@ -11,7 +11,7 @@ import pytest
 from agent.menu.files import parse_menu
 from agent.proposers.priors import NOTE, note_on, read_priors
 from autoresearch.errors import CampaignError, FormatError
-from tests.agent.menu.test_readings import TOML as RATIOS
+from tests.agent.menu.test_formulas import RATIOS
 from tests.support.campaigns import MENU
 from tests.support.configs import config
 from tests.support.foreign import (

@@ -34,7 +34,7 @@ from agent.proposers.surrogate.observed import Observed
 from agent.proposers.surrogate.promise import Promise
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
-from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, remember
+from tests.support.memories import MENU, RAILS, constants, fresh_memory, memory_of, remember
 from tests.support.rows import failed as failed_trial
 from tests.support.searches import HERE, prior_of
 from trainer.spec import Budget
@@ -277,11 +277,7 @@ def small_menu(knobs: int) -> ProxyMenu:
         + f"choices = {json.dumps(values)}, default = {json.dumps(values[0])} }}"
         for name, values in turned.items()
     ]
-    lines.append("[constants]")
-    for name, value in MENU.baseline.canonical().items():
-        if name not in turned:
-            lines.append(f"{name} = {json.dumps(value)}")
-    return parse_menu('name = "small"\n' + "\n".join(lines), "small")
+    return parse_menu("\n".join(['name = "small"', *lines, constants(*turned)]), "small")
 
 
 @pytest.mark.parametrize("kind", [SamplerProposer, RandomProposer])

@@ -200,12 +200,6 @@ def test_what_is_told_of_a_config_is_what_it_is() -> None:
             }
 
 
-def test_the_best_come_first_with_what_was_changed() -> None:
-    memory = remember(memory_of(20), {"lr": 0.0123, "norm": "rmsnorm"}, 2.5, "norms are free")
-    best = user_text(memory).split("## Best configs")[1].splitlines()
-    assert re.fullmatch(r"- #21 -14\d\d±\d+: norm=rmsnorm lr=0.0123", best[2])
-
-
 def test_reasons_of_models_are_quoted_with_what_became_of_them_and_the_samplers_are_not() -> None:
     memory = memory_of(20)
     for entry in memory.evidence.configs.values():
@@ -215,6 +209,8 @@ def test_reasons_of_models_are_quoted_with_what_became_of_them_and_the_samplers_
     entry.kind, entry.expected = "llm", -0.02
     section = user_text(memory).split("became of earlier reasons")[1].split("##")[0]
     (line,) = re.findall("^- (.*)$", section, re.MULTILINE)
+    best = user_text(memory).split("## Best configs")[1].splitlines()
+    assert re.fullmatch(r"- #21 -14\d\d±\d+: norm=rmsnorm lr=0.0123", best[2])
     assert re.fullmatch(
         r'#21 lr=0.0123 norm=rmsnorm "norms are free": expected -20, measured -14\d\d±\d+, .*kept',
         line,

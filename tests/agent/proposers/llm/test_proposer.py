@@ -240,12 +240,6 @@ def test_a_config_already_tried_is_refused_with_the_values_that_are_used_up() ->
     assert "1 value of lr alone" in server.chats[1]["messages"][-1]["content"]
 
 
-def test_the_users_directions_reach_the_model() -> None:
-    with OpenAIServer([says(GOOD)]) as server:
-        llm_at(server, program="Prefer rotary positions.").propose(fresh_memory())
-    assert "Prefer rotary positions." in server.chats[0]["messages"][0]["content"]
-
-
 def too_long(context: int) -> Turn:
     """Return a refusal in the form of llama.cpp's server."""
     return sends_json(
