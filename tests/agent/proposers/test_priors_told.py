@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
+from tests.support.spy import Spy
 
 from agent.proposers.base import Memory
 from agent.proposers.choice import InformedProposer
@@ -16,7 +17,6 @@ from agent.proposers.sampler import SamplerProposer
 from agent.proposers.surrogate.observed import MOST, PRIOR_WORTH, prior_points
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of
 from tests.support.searches import ELSEWHERE, HERE, prior_of, search
-from tests.support.spy import Spy
 from trainer.spec import Budget
 from trajectory import ranking
 from trajectory.evidence import Evidence
