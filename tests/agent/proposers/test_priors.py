@@ -220,7 +220,7 @@ def test_what_is_judged_and_ranked_knows_nothing_of_priors() -> None:
 def test_scores_are_put_on_this_campaigns_scale() -> None:
     memory = replace(memory_of(0), priors=(PRIOR,))
     baseline = memory.evidence.configs[MENU.baseline.config_hash]
-    sigma = memory.evidence.sigma
+    sigma = memory.evidence.tally.sigma
     assert sigma is not None
     told = {score for _, score in prior_points(memory, 0)}
     assert told == {baseline.mean + config.gain * sigma for config in PRIOR.configs}
