@@ -33,8 +33,7 @@ from trainer.code import (
     normalize,
     slot_of,
 )
-from trainer.script.region_names import check_names
-from trainer.script.regions import normalized
+from trainer.script.regions import check_names, normalized
 from trainer.spec import AnyConfig, Config
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.words import timestamp
-from trainer.machine.name import cpu_name
+from trainer.machine.host import cpu_name
 from trainer.spec import CorpusInfo, ScriptInfo
 from trajectory.journal import read_rows
 from trajectory.rows import CampaignRow

@@ -15,7 +15,7 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.layout import trial_number
 from autoresearch.words import timestamp
 from trainer.executors.base import Finished, Job
-from trainer.isolation.trial_files import finished_trial
+from trainer.isolation.outcome import finished_trial
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 

@@ -18,10 +18,10 @@ from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecErro
 from autoresearch.layout import RESULT_FILE, TRIALS_DIR, nth_trial_id
 from autoresearch.plain_text import plain
 from autoresearch.words import counted
+from trainer.command.open_paths import refuse_credentials, refuse_home
 from trainer.command.program import environment_of, find_program
-from trainer.command.script import code_sha256
-from trainer.command.tree import weigh
-from trainer.command.workspace import Reach, refuse_credentials, refuse_home
+from trainer.command.tree import code_sha256, weigh
+from trainer.command.workspace import Reach
 from trainer.executors.base import Finished
 from trainer.machine.environment import allowed_environment
 from trainer.script.editing import edited

@@ -21,8 +21,7 @@ from tests.support.ray_clusters import local_cluster
 from tests.support.trials import trial_spec
 from tests.support.waiting import wait_until
 from trainer.executors.base import Executor
-from trainer.executors.ray.choice import ClusterLanes
-from trainer.executors.ray.cluster import RayCluster
+from trainer.executors.ray.cluster import ClusterLanes, RayCluster
 from trainer.spec import TrialFailed, TrialSpec
 
 SLEEP_S = 2.0

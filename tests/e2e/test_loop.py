@@ -17,7 +17,7 @@ from tests.support.campaigns import Toy, killed_after
 from tests.support.in_process import run_here
 from tests.support.openai_server import OpenAIServer, hangs
 from tests.support.waiting import wait_until
-from trainer.isolation.sealed_spec import sealed_path
+from trainer.isolation.trial_files import sealed_path
 from trajectory.rows import SCHEMA
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from trainer.isolation.kernel.capabilities import drop_capabilities
+from trainer.isolation.kernel.libc import drop_capabilities
 
 
 def main() -> None:

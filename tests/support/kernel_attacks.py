@@ -23,7 +23,7 @@ from pathlib import Path
 
 from autoresearch.errors import MachineryError
 from tests.support.hostile import leave_result, run
-from trainer.isolation.kernel.syscalls import ARCHITECTURES
+from trainer.isolation.kernel.bpf import ARCHITECTURES
 
 __all__ = ["ENTRY", "run"]
 

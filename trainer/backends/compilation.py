@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from autoresearch.errors import MachineryError
-from trainer.machine.compilers import lacking
+from trainer.machine.host import lacking
 
 FEW_TOKENS = 16
 _COMPILER_ERRORS = (

@@ -21,11 +21,10 @@ from typing import TextIO
 from autoresearch.errors import MachineryError, SpecError
 from autoresearch.layout import CURVE_FILE
 from trainer.command.filling import Filled, filled
-from trainer.command.hints import refusal_hint
 from trainer.command.printed import Lines, Printed, taken
 from trainer.command.score_file import scores_in
 from trainer.command.starting import Forked, Program
-from trainer.command.workspace import work_dir
+from trainer.command.workspace import refusal_hint, work_dir
 from trainer.machine.environment import as_it_is
 from trainer.spec import (
     MAX_MESSAGE_CHARACTERS,

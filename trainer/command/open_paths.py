@@ -1,4 +1,5 @@
-"""Determine which files of a script's directory a trial may read, at every depth.
+"""Determine which files of a script's directory a trial may read, at every depth, and which paths
+hold credentials.
 
 Landlock can only grant: a folder cannot be granted and a part of it then closed. So the tree is
 searched before each trial. A folder that contains something closed is granted entry by entry, as is
@@ -18,12 +19,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
+import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoresearch.errors import SpecError
+from autoresearch.errors import SandboxError, SpecError
 from autoresearch.layout import CAMPAIGN_MARKS
+
+_CREDENTIALS = (
+    ".ssh .aws .azure .kube .docker .gnupg .huggingface .netrc .git-credentials .pypirc .npmrc"
+    " .pgpass .cache/huggingface/token .cache/huggingface/stored_tokens .config/gcloud .config/gh"
+    " .config/wandb .config/rclone .config/ngc .ngc .kaggle .password-store"
+).split()
+"""Places in a home where known tools keep keys and tokens."""
+_KEY_FILE = re.compile(
+    r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.*\.(pem|key|p12|pfx)|\.env(\..+)?"
+    r"|credentials(\.\w+)?|service[-_]account.*\.json",
+    re.IGNORECASE,
+)
+"""Names of files that hold keys, wherever they are."""
 
 MOST_SEEN = 100_000
 """Most files and folders to search before a trial, in a tenth of a second or two."""
@@ -137,3 +153,66 @@ def _too_many(walk: _Walk, folder: str) -> str:
         "by one; move one of the two into a folder of its own, or name what the script needs under "
         "[trainer] reads"
     )
+
+
+def real_path(path: Path) -> Path:
+    """Return the target of its links; a circular link resolves to a path without a file."""
+    return Path(os.path.realpath(path))
+
+
+def refuse_credentials(path: Path) -> None:
+    """Refuse a path free of links that is, lies in or contains a known place of credentials.
+
+    :raises SandboxError: in a sentence that names the place.
+    """
+    held = _credentials_at(path)
+    if held is not None:
+        raise SandboxError(
+            f"the menu reads {path}, and trials see no credentials such as {held}; name only "
+            "the data that the script needs"
+        )
+
+
+def is_credential(path: Path) -> bool:
+    """Return whether :func:`refuse_credentials` refuses it."""
+    return _credentials_at(path) is not None
+
+
+def _credentials_at(path: Path) -> Path | None:
+    places = [real_path(home / name) for home in _homes(None) for name in _CREDENTIALS]
+    held = [one for one in places if path.is_relative_to(one)]
+    held += [one for one in places if one.is_relative_to(path) and os.access(one, os.F_OK)]
+    if _KEY_FILE.fullmatch(path.name) or set(path.parts) & set(_CREDENTIALS):
+        held.append(path)
+    return held[0] if held else None
+
+
+def refuse_home(path: Path, what: str, but: Path | None = None) -> None:
+    """Refuse a path that contains the user's home.
+
+    :param but: homes inside this path, a trial's own, do not count.
+    :raises SandboxError: in a sentence that calls the path ``what``.
+    """
+    if holds_home(path, but):
+        raise SandboxError(
+            f"{what} is {path}, which holds the home and whatever keys lie in it; use a directory "
+            "of the script's own"
+        )
+
+
+def holds_home(path: Path, but: Path | None = None) -> bool:
+    """Return whether a path free of links is the user's home or lies above it."""
+    return any(home.is_relative_to(path) for home in _homes(but))
+
+
+def _homes(but: Path | None) -> Iterator[Path]:
+    """Yield homes from the variable and from the system's list of users, one of which may be
+    missing."""
+    named = []
+    with contextlib.suppress(RuntimeError):
+        named.append(Path.home())
+    with contextlib.suppress(KeyError):
+        named.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    for home in (one.resolve() for one in named):
+        if but is None or not home.is_relative_to(but):
+            yield home

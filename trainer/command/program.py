@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoresearch.errors import SpecError
-from trainer.command.workspace import holds_home, is_credential
+from trainer.command.open_paths import holds_home, is_credential
 from trainer.machine.environment import allowed_environment
 
 _PATIENCE_S = 60.0

@@ -13,22 +13,30 @@ them;
 needed paths under ``reads``; links to those are allowed, and one to each is made;
 
 * a file with the name of the score file: an earlier run's result is not this one's.
+
+Where a command is refused a file or does not find it, :func:`refusal_hint` suggests a fix. It reads
+untrusted lines: a name in them is looked up and, if shown, made plain and cut.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pwd
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError, SpecError
 from autoresearch.layout import CAMPAIGN_MARKS, SCRATCH_DIR
-from trainer.command.open_paths import OpenPaths, open_paths
+from autoresearch.plain_text import plain
+from trainer.command.open_paths import (
+    OpenPaths,
+    open_paths,
+    real_path,
+    refuse_credentials,
+    refuse_home,
+)
 from trainer.spec import Command
 
 WORK_DIR = "work"
@@ -98,20 +106,6 @@ class Reach:
         return OpenPaths(self.listed, self.granted, self.closed).allows(path)
 
 
-_CREDENTIALS = (
-    ".ssh .aws .azure .kube .docker .gnupg .huggingface .netrc .git-credentials .pypirc .npmrc"
-    " .pgpass .cache/huggingface/token .cache/huggingface/stored_tokens .config/gcloud .config/gh"
-    " .config/wandb .config/rclone .config/ngc .ngc .kaggle .password-store"
-).split()
-"""Places in a home where known tools keep keys and tokens."""
-_KEY_FILE = re.compile(
-    r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.*\.(pem|key|p12|pfx)|\.env(\..+)?"
-    r"|credentials(\.\w+)?|service[-_]account.*\.json",
-    re.IGNORECASE,
-)
-"""Names of files that hold keys, wherever they are."""
-
-
 def furnish(reach: Reach, work: Path) -> None:
     """Create the working directory, with its links.
 
@@ -166,81 +160,18 @@ def _shut(entry: Path, command: Command, trial_dir: Path) -> bool:
     return (
         entry.name.startswith(".")
         or entry.name == written
-        or trial_dir.is_relative_to(_real(entry))
+        or trial_dir.is_relative_to(real_path(entry))
     )
-
-
-def _real(path: Path) -> Path:
-    """Return the target of its links; a circular link resolves to a path without a file."""
-    return Path(os.path.realpath(path))
 
 
 def _is_open(entry: Path, opened: OpenPaths, declared: tuple[Path, ...]) -> bool:
     """Return whether the working directory links to an entry: not if it leads out, except to a
     declared path, or to a closed one."""
-    resolved = _real(entry)
+    resolved = real_path(entry)
     leads_in = resolved.is_relative_to(opened.directory) and opened.allows(resolved)
     return opened.allows(entry) and (
         leads_in or any(resolved.is_relative_to(path) for path in declared)
     )
-
-
-def refuse_credentials(path: Path) -> None:
-    """Refuse a path free of links that is, lies in or contains a known place of credentials.
-
-    :raises SandboxError: in a sentence that names the place.
-    """
-    held = _credentials_at(path)
-    if held is not None:
-        raise SandboxError(
-            f"the menu reads {path}, and trials see no credentials such as {held}; name only "
-            "the data that the script needs"
-        )
-
-
-def is_credential(path: Path) -> bool:
-    """Return whether :func:`refuse_credentials` refuses it."""
-    return _credentials_at(path) is not None
-
-
-def _credentials_at(path: Path) -> Path | None:
-    places = [_real(home / name) for home in _homes(None) for name in _CREDENTIALS]
-    held = [one for one in places if path.is_relative_to(one)]
-    held += [one for one in places if one.is_relative_to(path) and os.access(one, os.F_OK)]
-    if _KEY_FILE.fullmatch(path.name) or set(path.parts) & set(_CREDENTIALS):
-        held.append(path)
-    return held[0] if held else None
-
-
-def refuse_home(path: Path, what: str, but: Path | None = None) -> None:
-    """Refuse a path that contains the user's home.
-
-    :param but: homes inside this path, a trial's own, do not count.
-    :raises SandboxError: in a sentence that calls the path ``what``.
-    """
-    if holds_home(path, but):
-        raise SandboxError(
-            f"{what} is {path}, which holds the home and whatever keys lie in it; use a directory "
-            "of the script's own"
-        )
-
-
-def holds_home(path: Path, but: Path | None = None) -> bool:
-    """Return whether a path free of links is the user's home or lies above it."""
-    return any(home.is_relative_to(path) for home in _homes(but))
-
-
-def _homes(but: Path | None) -> Iterator[Path]:
-    """Yield homes from the variable and from the system's list of users, one of which may be
-    missing."""
-    named = []
-    with contextlib.suppress(RuntimeError):
-        named.append(Path.home())
-    with contextlib.suppress(KeyError):
-        named.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
-    for home in (one.resolve() for one in named):
-        if but is None or not home.is_relative_to(but):
-            yield home
 
 
 def _refuse_too_much(path: Path, what: str, trial_dir: Path) -> None:
@@ -258,3 +189,80 @@ def _refuse_campaign(directory: Path, names: list[str]) -> None:
             f"the script's directory {directory} holds {mark}: it is a campaign's own, and trials "
             "see no scores; put the script into another directory"
         )
+
+
+_DENIED = re.compile(
+    r"""[Pp]ermission\ denied:\ (?P<quote>['"])(?P<after>.{1,400}?)(?P=quote)  # Python
+      | (?P<before>(?=[^\s:'"]*[./])[^\s:'"]{1,400}):\ [Pp]ermission\ denied    # sh, C programs
+      | [Pp]ermission\ denied                                                  # torch.save
+    """,
+    re.VERBOSE,
+)
+_SHARED = re.compile(r"SemLock|_multiprocessing|/dev/shm|shared memory object")
+_NO_SHARED_MEMORY = (
+    "semaphores and shared memory need a /dev/shm of the trial's own, and this machine allows no "
+    "mount namespace for it; allow unprivileged user namespaces, write shared_memory = true under "
+    "[trainer] to share the machine's, or start no workers: num_workers=0"
+)
+_WRITES = (
+    "trials write below {out}, or by a relative path where the script's directory has nothing of "
+    "that name; what a run by hand left there they only read: move it away, or write below {out}"
+)
+_MISSING = re.compile(
+    r"""No such file or directory: (['"])(?P<python>.{1,400}?)\1"""
+    r"|FileNotFoundError: (?P<numpy>.{1,400}?) not found\."
+)
+_SHOWN_CHARACTERS = 80
+
+
+def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
+    """Return a fix if one of these lines shows a refused file, the last one first, or one that only
+    a run by hand finds; else empty.
+
+    :param directory: the script's directory.
+    :param work: where the command ran.
+    """
+    lines = list(lines)
+    found = [match for line in lines if (match := _DENIED.search(line)) is not None]
+    if not found:
+        return _outside_hint(lines, directory, work)
+    name = found[-1]["after"] or found[-1]["before"]
+    is_shared = any(_SHARED.search(line) for line in lines)
+    if name is None or is_shared:
+        return _NO_SHARED_MEMORY if is_shared else _WRITES
+    path = Path(os.path.realpath(work / name))
+    if path.is_relative_to(work):
+        return ""
+    if not path.is_relative_to(directory):
+        return (
+            f"{_shown(name)} is closed to trials: have it written below {{out}}, or read by "
+            "naming it under [trainer] reads"
+        )
+    within = path.relative_to(directory)
+    if any(part.startswith(".") for part in within.parts):
+        return (
+            f"{_shown(within)} is hidden, and so closed to trials; name it under [trainer] reads "
+            "if the script needs it"
+        )
+    return (
+        f"{_shown(within)} lies in the script's directory, which trials only read; move it away if "
+        "a run by hand left it, or have it written below {out}"
+    )
+
+
+def _outside_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
+    """Return a fix for a missing file that a run by hand finds, outside the script's directory."""
+    for line in lines:
+        for match in _MISSING.finditer(line):
+            from_work = os.path.relpath(work / (match["python"] or match["numpy"]), work)
+            path = Path(os.path.normpath(directory / from_work))
+            if path.exists() and not path.is_relative_to(directory):
+                return (
+                    f"{_shown(path)} is outside the script's directory: name it, or the folder "
+                    "with all that the script reads there, under [trainer] reads"
+                )
+    return ""
+
+
+def _shown(name: object) -> str:
+    return plain(str(name))[:_SHOWN_CHARACTERS]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from autoresearch.errors import MachineryError
 from trainer.envelope.envelope import ENVELOPE_FILE, Envelope, MemoryFit
-from trainer.machine.compilers import lacking
+from trainer.machine.host import lacking
 from trainer.memory.estimate import GIB, AnalyticMemory, device_limit, parameter_count
 from trainer.spec import DEFAULT_RESERVE_GIB, Config
 

@@ -1,7 +1,7 @@
 """Sweep the grid: one sandboxed trial per point, and no point can stop the sweep.
 
 A GPU with memory of its own refuses what it lacks, and a point that ran out is a result. A machine
-whose GPU shares its memory may hang instead (:mod:`trainer.machine.host_memory`). Its trials'
+whose GPU shares its memory may hang instead (:mod:`trainer.machine.host`). Its trials'
 limits should prevent that, but a sweep does not test them unless asked: its :class:`Wall` stops it
 at the last point before the one that is predicted not to fit.
 """

@@ -7,9 +7,11 @@ submit several; to run one and wait for it, call :meth:`Executor.run`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,12 +19,13 @@ from typing import Protocol
 
 from autoresearch.closing import Closing
 from autoresearch.errors import MachineryError
-from trainer.isolation.outcome import TrialAborted
+from trainer.isolation.outcome import TrialAborted, aborted
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 __all__ = [
     "Executor",
     "Finished",
+    "FutureJob",
     "Job",
     "LaneLost",
     "StillRunning",
@@ -119,6 +122,32 @@ class Job(ABC):
 
         When the job is done, none of the trial's processes is left.
         """
+
+
+class FutureJob(Job):
+    """A trial whose result a future holds once the trial has ended."""
+
+    def __init__(self, trial_id: str) -> None:
+        self._trial_id = trial_id
+        self.future: futures.Future[Finished] = futures.Future()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See :meth:`Job.wait`."""
+        with contextlib.suppress(TimeoutError, futures.CancelledError):
+            self.future.exception(timeout_s)
+        return self.future.done()
+
+    def result(self, timeout_s: float | None = None) -> Finished:
+        """See :meth:`Job.result`."""
+        if not self.wait(timeout_s):
+            raise StillRunning(f"trial {self._trial_id} has not ended within {timeout_s:g} s")
+        if self.future.cancelled():
+            raise aborted(self._trial_id)
+        return self.future.result()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See :meth:`Job.when_done`."""
+        self.future.add_done_callback(lambda _future: callback())
 
 
 class Executor(Closing, Protocol):

@@ -63,7 +63,7 @@ def _local(asked: Asked) -> Executor:
 
 
 def _ray(asked: Asked) -> Executor:
-    from trainer.executors.ray.choice import ClusterLanes  # noqa: PLC0415 (few users need it)
+    from trainer.executors.ray.cluster import ClusterLanes  # noqa: PLC0415 (few users need it)
     from trainer.executors.ray.needs import Needs  # noqa: PLC0415 (as above)
     from trainer.executors.ray.parcels import Parcel  # noqa: PLC0415 (as above)
 

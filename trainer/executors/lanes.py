@@ -1,4 +1,4 @@
-"""Combine several places into one executor: a trial runs on a free lane."""
+"""Combine several places, the lanes, into one executor: a trial may move to another lane."""
 
 from __future__ import annotations
 
@@ -11,16 +11,110 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from autoresearch.closing import Closing
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import RESULT_FILE
 from autoresearch.words import counted
-from trainer.executors.base import Executor, Job, LaneLost
-from trainer.executors.lane_jobs import Lane, LanesJob, Stay
+from trainer.executors.base import Executor, Finished, FutureJob, Job, LaneLost
 from trainer.isolation.outcome import aborted
 from trainer.isolation.scratch import clear
-from trainer.spec import TrialSpec
+from trainer.spec import CurvePoint, Place, TrialSpec
 
-__all__ = ["MOST_LOSSES", "Lane", "Lanes", "LanesJob"]
+
+class Lane(Closing):
+    """A place where one trial runs at a time, with a name for the journal and the screen."""
+
+    def __init__(self, place: Place, executor: Executor) -> None:
+        self.place = place
+        self.executor = executor
+
+    def reopen(self) -> bool:
+        """Wait, after a loss, until the lane takes trials again; return whether it does.
+
+        A lane on this machine does so immediately.
+        """
+        return True
+
+    def close(self) -> None:
+        """End the trial that runs there."""
+        self.executor.close()
+
+
+class Stay:
+    """A trial's time on a lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.is_over = False
+
+
+class LanesJob(FutureJob):
+    """A trial of a :class:`Lanes`, which creates these jobs."""
+
+    def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
+        super().__init__(spec.trial_id)
+        self.spec = spec
+        self.trial_dir = trial_dir
+        self.losses = 0
+        """How often its lane died."""
+        self.lost_on = set[Lane]()
+        """The lanes that died with it."""
+        self._reported_step, self._known_step = -1, -1
+        """The last reported step of its curve, now and when its lane was last lost. The next
+        attempt starts over, so its points up to the second are not reported again."""
+        self.cancelled = False
+        self._lock = threading.Lock()
+        self._inner: Job | None = None
+        self._place: Place | None = None
+
+    def place(self) -> Place | None:
+        """See :meth:`Job.place`."""
+        return self._place
+
+    def points(self) -> tuple[CurvePoint, ...]:
+        """See :meth:`Job.points`."""
+        inner = self._inner
+        new = () if inner is None else inner.points()
+        new_points = tuple(point for point in new if point.step > self._known_step)
+        self._reported_step = max((self._reported_step, *(point.step for point in new_points)))
+        return new_points
+
+    def cancel(self) -> None:
+        """See :meth:`Job.cancel`."""
+        with self._lock:
+            self.cancelled = True
+            inner = self._inner
+        if inner is not None:
+            inner.cancel()
+        else:
+            self.fail(aborted(self.spec.trial_id))
+
+    # --- for its executor ------------------------------------------------------------------------
+
+    def runs_on(self, place: Place, inner: Job) -> None:
+        """Record that a lane runs the trial."""
+        with self._lock:
+            self._place, self._inner = place, inner
+            cancelled = self.cancelled
+        if cancelled:
+            inner.cancel()
+
+    def waits_again(self) -> None:
+        """Record that its lane was lost and that it waits for another."""
+        with self._lock:
+            self._place = self._inner = None
+            self._known_step = self._reported_step
+
+    def succeed(self, finished: Finished) -> None:
+        """Set its result unless it has ended."""
+        with contextlib.suppress(futures.InvalidStateError):
+            self.future.set_result(finished)
+
+    def fail(self, error: BaseException) -> None:
+        """Set the error with which it ended without a result, unless it has ended."""
+        with contextlib.suppress(futures.InvalidStateError):
+            self.future.set_exception(error)
+
 
 MOST_LOSSES = 2
 """Most times a trial runs again because its lane died."""

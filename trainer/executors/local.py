@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError
 from autoresearch.layout import RESULT_FILE
-from trainer.executors.base import Executor, Finished, Job, LaneLost, StillRunning
+from trainer.executors.base import Executor, Finished, FutureJob, LaneLost
 from trainer.isolation.forkserver_client import ForkServerClient
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
@@ -97,7 +97,6 @@ class LocalExecutor(Executor):
     def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
         """See :meth:`Executor.submit`."""
         job = LocalJob(spec.trial_id)
-        job.future = futures.Future()
         with self._lock:
             if self._closing.is_set():
                 raise MachineryError("this executor is closed; create another to run more trials")
@@ -193,36 +192,16 @@ class LocalExecutor(Executor):
         )
 
 
-class LocalJob(Job):
+class LocalJob(FutureJob):
     """A trial of a :class:`LocalExecutor`, or of a lane on another machine."""
 
     def __init__(self, trial_id: str) -> None:
-        self._trial_id = trial_id
-        self.future: futures.Future[Finished]
-        """The call that supervises the trial."""
+        super().__init__(trial_id)
         self.cancelled = threading.Event()
         self.has_run_twice = False
         self.arrived: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
         """Points that are not read yet."""
         self._free: futures.Future[None] = futures.Future()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """See :meth:`Job.wait`."""
-        with contextlib.suppress(TimeoutError, futures.CancelledError):
-            self.future.exception(timeout_s)
-        return self.future.done()
-
-    def result(self, timeout_s: float | None = None) -> Finished:
-        """See :meth:`Job.result`."""
-        if not self.wait(timeout_s):
-            raise StillRunning(f"trial {self._trial_id} has not ended within {timeout_s:g} s")
-        if self.future.cancelled():
-            raise aborted(self._trial_id)
-        return self.future.result()
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """See :meth:`Job.when_done`."""
-        self.future.add_done_callback(lambda _future: callback())
 
     def when_free(self, callback: Callable[[], None]) -> None:
         """See :meth:`Job.when_free`."""

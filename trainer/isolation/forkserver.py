@@ -6,8 +6,9 @@ as fresh: nothing has trained in it, CUDA is untouched, no OpenMP thread has sta
 :mod:`multiprocessing`'s fork server is not used because it keeps its whole starting environment,
 API keys included, readable in /proc/self/environ of every child.
 
-The server runs one trial at a time and also reaps its processes (:mod:`trainer.isolation.reaper`).
-When the trial ends it kills what is left, and reports only once nothing is.
+The server runs one trial at a time and also reaps its processes
+(:class:`trainer.isolation.process_tree.Reaper`). When the trial ends it kills what is left, and
+reports only once nothing is.
 
 The server ends itself and the trial when the supervisor closes the control socket, or dies, which
 closes it too.
@@ -28,13 +29,12 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from trainer.isolation import trial_startup
-from trainer.isolation.driver_line import DriverEar
-from trainer.isolation.halves import TrialFunction
+from trainer.isolation import trial_process
 from trainer.isolation.kernel.libc import use_huge_pages
 from trainer.isolation.kernel.sandbox import Layers, Sandbox
 from trainer.isolation.messages import (
     Channel,
+    DriverEar,
     Ready,
     ServerSettings,
     Start,
@@ -42,10 +42,11 @@ from trainer.isolation.messages import (
     Stop,
 )
 from trainer.isolation.process_tree import (
+    Reaper,
     become_subreaper,
     die_with_parent,
 )
-from trainer.isolation.reaper import Reaper
+from trainer.isolation.trial_process import TrialFunction
 
 
 class ForkServer:
@@ -121,7 +122,7 @@ class ForkServer:
             exit_code = 1
             try:
                 self._close_inherited()
-                exit_code = trial_startup.live(
+                exit_code = trial_process.live(
                     start,
                     ear.as_trial(),
                     server=server,

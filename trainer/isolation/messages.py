@@ -1,7 +1,21 @@
-"""Messages between supervisor and fork server: JSON lines over a socket."""
+"""Messages between the processes of a trial's supervision, and the two connections they go through.
+
+Supervisor and fork server exchange JSON lines over a socket, a :class:`Channel`.
+
+A trial's process reports to the fork server by a :class:`DriverLine`: the state of its GPU driver,
+and its result. A crash while the driver starts is not evidence about a config, but looks from
+outside like a crash that a config caused. So the trial's process reports that it starts the driver
+and that the driver runs. Before it reads the config it declares the driver's reports complete:
+nothing that a config decides can report about the driver after that.
+
+Then it reports the result, or the error that prevented one. A command cannot: the processes that a
+trial starts do not inherit the line, and since it is a socket, nobody can open it through /proc.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 from typing import Annotated, Literal, TypeAlias
 
@@ -137,3 +151,140 @@ class Channel:
 
 class ServerDied(Exception):
     """The server ended unexpectedly."""
+
+
+_STARTING, _UP, _UP_UNIFIED, _NO_MORE = b"s", b"u", b"U", b"."
+_RESULT, _ERROR, _END = b"r", b"e", b"\n"
+_WORDS = {
+    _STARTING: Driver(phase="starting"),
+    _UP: Driver(phase="up"),
+    _UP_UNIFIED: Driver(phase="up", is_unified=True),
+}
+_CHUNK_BYTES = 1 << 16
+_MOST_BYTES = 1 << 20
+"""Longest report that is read."""
+
+
+class DriverLine:
+    """The trial's end of the line."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fork(self, ear: DriverEar | None = None) -> int:
+        """Fork a process whose line leads to the server, as this one, or to ``ear``.
+
+        :return: its process id; 0 in it.
+        """
+        end = os.dup(self._fd) if ear is None else ear.their_fd
+        pid = os.fork()
+        if pid:
+            os.close(end)
+            return pid
+        self._fd = end  # the fork has closed the one before
+        if ear is not None:
+            ear.close()
+        return 0
+
+    def starting(self) -> None:
+        """Report that the driver is about to start."""
+        os.write(self._fd, _STARTING)
+
+    def up(self, *, is_unified: bool) -> None:
+        """Report that the driver runs; ``is_unified``: on a device that shares the machine's
+        memory."""
+        os.write(self._fd, _UP_UNIFIED if is_unified else _UP)
+
+    def no_more(self) -> None:
+        """Report that no more messages about the driver follow."""
+        os.write(self._fd, _NO_MORE)
+
+    def result(self, text: str) -> None:
+        """Report the result, as JSON in one line."""
+        self._report(_RESULT, text)
+
+    def error(self, text: str) -> None:
+        """Report a TrialError, as JSON in one line."""
+        self._report(_ERROR, text)
+
+    def close(self) -> None:
+        """Close the line, as every process forked from this one does."""
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
+        self._fd = -1  # the number may be another file's soon
+
+    def _report(self, kind: bytes, text: str) -> None:
+        left = kind + text.encode() + _END
+        with contextlib.suppress(OSError):  # the server is gone, and this process will end soon
+            while left:
+                left = left[os.write(self._fd, left) :]
+
+
+class DriverEar:
+    """The fork server's end of a new line."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        self._fd, self.their_fd = here.detach(), there.detach()
+        os.set_blocking(self._fd, False)
+        self._driver_may_speak = True
+        self._has_reported = False
+        self._cut = b""
+        """Beginning of a report whose end has not arrived."""
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def as_trial(self) -> DriverLine:
+        """Close the server's end in the trial's process and return the trial's end, which is not
+        inherited by processes that the trial forks."""
+        os.close(self._fd)
+        line = DriverLine(self.their_fd)
+        os.register_at_fork(after_in_child=line.close)
+        return line
+
+    def as_server(self) -> None:
+        """Close the trial's end in the fork server."""
+        os.close(self.their_fd)
+
+    def hear(self) -> list[Driver | Said] | None:
+        """Return the reports since the last call; None once no more are accepted.
+
+        After the reports about the driver only one more is accepted, so a trial cannot keep the
+        server busy.
+        """
+        heard: list[Driver | Said] = []
+        while True:
+            try:
+                said = os.read(self._fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                return heard
+            except ConnectionResetError:
+                said = b""
+            if not said or not self._take(said, heard):
+                return heard or None
+
+    def _take(self, said: bytes, heard: list[Driver | Said]) -> bool:
+        """Parse reports in these bytes into ``heard``, and return whether more are accepted."""
+        said, self._cut = self._cut + said, b""
+        while said:
+            word, said = said[:1], said[1:]
+            if word in {_RESULT, _ERROR} and not self._has_reported:
+                self._driver_may_speak = False
+                text, end, rest = said.partition(_END)
+                if not end:
+                    self._cut = word + said
+                    return len(self._cut) <= _MOST_BYTES
+                report = text.decode(errors="replace")
+                heard.append(Said(text=report, is_error=word == _ERROR))
+                self._has_reported, said = True, rest
+            elif self._driver_may_speak and word in _WORDS:
+                heard.append(_WORDS[word])
+            elif self._driver_may_speak and word == _NO_MORE:
+                self._driver_may_speak = False
+            else:
+                return False
+        return True
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -3,19 +3,34 @@ all."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
+from autoresearch import errors
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.values import explain
-from trainer.isolation.contradiction import contradiction
+from autoresearch.layout import RESULT_FILE, SPEC_FILE
+from autoresearch.values import Frozen, PlainText, explain
 from trainer.isolation.forkserver_client import signal_name
 from trainer.isolation.messages import Driver, Ended, Said
-from trainer.isolation.trial_files import TrialError, TrialFiles
-from trainer.machine.cuda_codes import CRASHED
-from trainer.spec import FailureStatus, Measured, TrialFailed, TrialSpec, parse_result
+from trainer.isolation.trial_files import TrialFiles, read_small, sealed_path, sealed_result_path
+from trainer.machine.cuda_driver import CRASHED
+from trainer.spec import (
+    MAX_MESSAGE_CHARACTERS,
+    CommandOk,
+    FailureStatus,
+    Measured,
+    ScoredText,
+    TextScore,
+    TrialFailed,
+    TrialOk,
+    TrialSpec,
+    parse_result,
+)
 
 _GIB = 1 << 30
 
@@ -159,3 +174,94 @@ def _failure(
 
 def _with(message: str, last_line: str) -> str:
     return f"{message}: {last_line}" if last_line else message
+
+
+def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] | None:
+    """Return the spec and result of a trial that ended earlier; None if they are invalid, or not of
+    its sealed spec."""
+    order, data = read_small(sealed_path(trial_dir)), read_small(sealed_result_path(trial_dir))
+    if order is None or order != read_small(trial_dir / SPEC_FILE):
+        return None
+    if data is None or data != read_small(trial_dir / RESULT_FILE):
+        return None
+    try:
+        spec = TrialSpec.model_validate_json(order)
+        result = parse_result(data)
+    except ValidationError:
+        return None
+    return None if contradiction(spec, result) else (spec, result)
+
+
+def contradiction(spec: TrialSpec, result: Measured | TrialFailed) -> str:
+    """Return why this cannot be the result of that spec; empty if it can."""
+    if isinstance(result, TrialFailed):
+        return ""
+    if isinstance(result, CommandOk) or spec.command is not None:
+        return _of_another_trainer(spec, result)
+    return _of_another_run(spec, result)
+
+
+def _of_another_run(spec: TrialSpec, result: TrialOk) -> str:
+    config, steps = spec.gpt, spec.steps
+    if result.precision != config.precision:
+        return f"trained in {result.precision}, not {config.precision}"
+    if result.backend != spec.backend:
+        return f"trained by the {result.backend} backend, not {spec.backend}"
+    if steps is not None and result.steps != steps:
+        return f"{result.steps} steps, not the {steps} of the budget"
+    if result.tokens != result.steps * config.tokens_per_step:
+        return f"{result.tokens} tokens in {result.steps} steps of {config.tokens_per_step}"
+    return _of_other_scores(spec, result)
+
+
+def _of_other_scores(spec: TrialSpec, result: TrialOk) -> str:
+    if len(result.checkpoints_bpb) != len(spec.checkpoints):
+        scored, asked = len(result.checkpoints_bpb), len(spec.checkpoints)
+        return f"{scored} evaluations, not the {asked} it was asked for"
+    return _of_other_texts(spec.texts, result.texts)
+
+
+def _of_another_trainer(spec: TrialSpec, result: Measured) -> str:
+    if spec.command is None or not isinstance(result, CommandOk):
+        return "scored by another trainer than was asked for"
+    wanted = spec.command.measure.direction
+    return "" if result.direction == wanted else f"to {result.direction}, not to {wanted}"
+
+
+def _of_other_texts(asked: Sequence[ScoredText], scored: Sequence[TextScore]) -> str:
+    if [text.sha256 for text in asked] != [score.sha256 for score in scored]:
+        return f"scored {len(scored)} texts, not the {len(asked)} it was asked to"
+    for text, score in zip(asked, scored, strict=True):
+        targets = text.tokens - len(text.parts)
+        if (score.val_bytes, score.val_tokens) != (text.bytes, targets):
+            return f"scored {score.val_bytes} bytes of {text.name}, not its {text.bytes}"
+        if len(score.parts_bpb) != len(text.parts):
+            return f"scored {len(score.parts_bpb)} parts of {text.name}, not its {len(text.parts)}"
+        bits = (bpb * part.bytes for bpb, part in zip(score.parts_bpb, text.parts, strict=True))
+        if not math.isclose(math.fsum(bits) / text.bytes, score.val_bpb, rel_tol=1e-9):
+            return f"the score of {text.name} is not that of its parts together"
+    return ""
+
+
+class TrialError(Frozen):
+    """An error of :mod:`autoresearch.errors` sent from the trial's process to the supervisor."""
+
+    kind: Literal["SpecError", "CorpusError", "SandboxError", "MachineryError"]
+    message: Annotated[
+        PlainText,
+        BeforeValidator(
+            lambda text: text[:MAX_MESSAGE_CHARACTERS] if isinstance(text, str) else text
+        ),
+    ]
+
+    @classmethod
+    def of(cls, error: AutoresearchError) -> TrialError:
+        """Return the record of an error."""
+        kinds = (errors.SpecError, errors.CorpusError, errors.SandboxError)
+        kind = next((k.__name__ for k in kinds if isinstance(error, k)), "MachineryError")
+        return cls.model_validate({"kind": kind, "message": str(error)})
+
+    def as_exception(self) -> AutoresearchError:
+        """Return the error, to be raised again."""
+        exception: AutoresearchError = getattr(errors, self.kind)(self.message)
+        return exception

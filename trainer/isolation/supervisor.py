@@ -22,12 +22,10 @@ from trainer.isolation.kernel import shared_memory
 from trainer.isolation.kernel.cgroup import Groups, TrialGroup
 from trainer.isolation.messages import Driver, Ended, Said, ServerDied, Start
 from trainer.isolation.outcome import Ending, Stopped, aborted, judge
-from trainer.isolation.process_tree import await_death, is_stopped, oom_kills
-from trainer.isolation.reaper import SWEEP_S
+from trainer.isolation.process_tree import SWEEP_S, await_death, is_stopped, oom_kills
 from trainer.isolation.trial_files import TrialFiles
-from trainer.isolation.weighing import TreeUsage, usage_below
-from trainer.machine.host_memory import HostWatch
-from trainer.machine.standstill import TrialTime
+from trainer.isolation.usage import TreeUsage, TrialTime, usage_below
+from trainer.machine.host import HostWatch
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physics.units")

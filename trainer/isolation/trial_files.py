@@ -1,16 +1,19 @@
 """Read and write the files of a trial's directory, without trusting what the trial wrote.
 
-    spec.json     written before the trial's process exists; what is trusted later is
-                  the copy of :mod:`trainer.isolation.sealed_spec`, which is on the disk by then
+    spec.json     written before the trial's process exists
     trainer.log   what the trial printed, without its middle if it prints too much
     curve.jsonl   one CurvePoint per line, as training proceeds
-    result.json   the TrialResult, which the supervisor writes once nothing of the trial runs;
-                  trusted only while it equals the copy beside the sealed spec
+    result.json   the TrialResult, which the supervisor writes once nothing of the trial runs
     tmp/          the trial's home and temporary files; removed afterwards
 
-A trial may put links, pipes or gigabytes under these names. So nothing is opened through a link,
-nothing blocks, and nothing is read without a bound. Numbers and texts are bounded by the types of
-:mod:`trainer.spec`.
+A trial may write its own directory, spec.json and result.json included. So the supervisor keeps
+copies beside that directory, which the sandbox keeps closed: ``trials/.specs/t000001.json`` and
+``t000001.result.json`` for ``trials/t000001``. Spec and result are trusted only while they equal
+their copies.
+
+A trial may put links, pipes or gigabytes under the names above. So nothing is opened through a
+link, nothing blocks, and nothing is read without a bound. Numbers and texts are bounded by the
+types of :mod:`trainer.spec`.
 """
 
 from __future__ import annotations
@@ -18,34 +21,27 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ValidationError
-
-from autoresearch import errors
-from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.errors import MachineryError
 from autoresearch.files import open_regular, replace_file, sync_directory
 from autoresearch.layout import (
     CURVE_FILE,
     LOG_FILE,
+    ORDERS_DIR,
     RESULT_FILE,
     SCRATCH_DIR,
     SPEC_FILE,
 )
-from autoresearch.values import Frozen, PlainText
-from trainer.isolation.contradiction import contradiction
+from autoresearch.plain_text import plain
+from trainer.isolation.kernel.libc import punch_hole
 from trainer.isolation.scratch import clear
-from trainer.isolation.sealed_spec import sealed_path, sealed_result_path
-from trainer.isolation.trial_log import TrialLog
 from trainer.spec import (
-    MAX_MESSAGE_CHARACTERS,
     CurveLines,
     CurvePoint,
     KeptCurve,
     Measured,
     TrialFailed,
     TrialSpec,
-    parse_result,
 )
 
 _SMALL_FILE_BYTES = 1 << 20
@@ -54,30 +50,6 @@ _CURVE_CHUNKS = 4
 """Most chunks of an oversized curve to read per poll."""
 MAX_CURVE_BYTES = 64 << 20
 """Longest curve that is read as a whole: half a million points."""
-
-
-def _cut(text: object) -> object:
-    """Cut a sentence that is too long."""
-    return text[:MAX_MESSAGE_CHARACTERS] if isinstance(text, str) else text
-
-
-class TrialError(Frozen):
-    """An error of :mod:`autoresearch.errors` sent from the trial's process to the supervisor."""
-
-    kind: Literal["SpecError", "CorpusError", "SandboxError", "MachineryError"]
-    message: Annotated[PlainText, BeforeValidator(_cut)]
-
-    @classmethod
-    def of(cls, error: AutoresearchError) -> TrialError:
-        """Return the record of an error."""
-        kinds = (errors.SpecError, errors.CorpusError, errors.SandboxError)
-        kind = next((k.__name__ for k in kinds if isinstance(error, k)), "MachineryError")
-        return cls.model_validate({"kind": kind, "message": str(error)})
-
-    def as_exception(self) -> AutoresearchError:
-        """Return the error, to be raised again."""
-        exception: AutoresearchError = getattr(errors, self.kind)(self.message)
-        return exception
 
 
 def _made_new(directory: Path) -> bool:
@@ -146,7 +118,7 @@ class TrialFiles:
 
     def tampering(self) -> str:
         """Return what the trial did to its own spec; empty if it is unchanged."""
-        same = _read_small(self.path / SPEC_FILE) == self._order
+        same = read_small(self.path / SPEC_FILE) == self._order
         return "" if same else f"the trial rewrote its own {SPEC_FILE}"
 
     def close(self) -> None:
@@ -159,22 +131,6 @@ class TrialFiles:
         """Remove its temporary files, when nothing of it runs any more."""
         with contextlib.suppress(OSError):
             clear(self.path / SCRATCH_DIR)
-
-
-def finished_trial(trial_dir: Path) -> tuple[TrialSpec, Measured | TrialFailed] | None:
-    """Return the spec and result of a trial that ended earlier; None if they are invalid, or not of
-    its sealed spec."""
-    order, data = _read_small(sealed_path(trial_dir)), _read_small(sealed_result_path(trial_dir))
-    if order is None or order != _read_small(trial_dir / SPEC_FILE):
-        return None
-    if data is None or data != _read_small(trial_dir / RESULT_FILE):
-        return None
-    try:
-        spec = TrialSpec.model_validate_json(order)
-        result = parse_result(data)
-    except ValidationError:
-        return None
-    return None if contradiction(spec, result) else (spec, result)
 
 
 def wall_s(trial_dir: Path, at_most_s: float) -> float:
@@ -248,7 +204,7 @@ def _open_regular(path: Path) -> int | None:
         return None
 
 
-def _read_small(path: Path) -> bytes | None:
+def read_small(path: Path) -> bytes | None:
     fd = _open_regular(path)
     if fd is None:
         return None
@@ -261,3 +217,64 @@ def _write_durably(path: Path, data: bytes) -> None:
     """Write a file so that its content, its name and its directory's name survive a power cut."""
     replace_file(path, data, durable=True)
     sync_directory(path.parent.parent)
+
+
+def sealed_path(trial_dir: Path) -> Path:
+    """Return the path of the sealed spec of the trial in ``trial_dir``."""
+    return trial_dir.parent / ORDERS_DIR / f"{trial_dir.name}.json"
+
+
+def sealed_result_path(trial_dir: Path) -> Path:
+    """Return the path of the sealed result of the trial in ``trial_dir``."""
+    return trial_dir.parent / ORDERS_DIR / f"{trial_dir.name}.result.json"
+
+
+_BLOCK_BYTES = 1 << 16
+"""Larger than any file system's rounding."""
+
+
+class TrialLog:
+    """A new trainer.log, held open so that it is never found through its name again."""
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        # With O_EXCL it is new: no link and no pipe that a trial put there before.
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o644)
+        self._limit_bytes = limit_bytes
+
+    def trim(self) -> None:
+        """Free the middle of a log that has outgrown the limit, while it is written.
+
+        This punches a hole, since nothing that is appended meanwhile can fall into it.
+        """
+        status = os.fstat(self._fd)
+        if status.st_blocks * 512 <= self._limit_bytes + _BLOCK_BYTES:
+            return
+        head_bytes, tail_bytes = self._limit_bytes // 4, self._limit_bytes // 2
+        if not punch_hole(self._fd, head_bytes, status.st_size - tail_bytes - head_bytes):
+            self.compact()  # loses what is appended at that moment
+
+    def compact(self) -> None:
+        """Remove the middle of a log that has outgrown the limit, keeping both ends."""
+        size = os.fstat(self._fd).st_size
+        if size <= self._limit_bytes:
+            return
+        head_bytes, tail_bytes = self._limit_bytes // 4, self._limit_bytes // 2
+        tail = os.pread(self._fd, tail_bytes, size - tail_bytes)
+        note = f"\n[... cut here: the log passed its limit of {self._limit_bytes} bytes ...]\n"
+        kept = note.encode() + tail
+        os.pwrite(self._fd, kept, head_bytes)
+        os.ftruncate(self._fd, head_bytes + len(kept))
+
+    def last_line(self) -> str:
+        """Return the last nonblank line, printable and at most 500 characters; empty if none."""
+        size = os.fstat(self._fd).st_size
+        tail = os.pread(self._fd, 8192, max(0, size - 8192)).decode(errors="replace")
+        for line in reversed(tail.splitlines()):
+            shown = plain(line).strip()
+            if shown:
+                return shown[:500]
+        return ""
+
+    def close(self) -> None:
+        os.close(self._fd)

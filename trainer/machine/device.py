@@ -9,8 +9,7 @@ import torch
 
 from autoresearch.errors import MachineryError
 from trainer.machine import cuda_driver
-from trainer.machine.host_memory import available_gib, unified_limit_gib
-from trainer.machine.name import cpu_name
+from trainer.machine.host import available_gib, cpu_name, unified_limit_gib
 
 _GIB = 1 << 30
 

@@ -13,7 +13,7 @@ import psutil
 from autoresearch.errors import MachineryError, SpecError
 from autoresearch.values import Frozen, Positive
 from trainer.machine.gpu import gpu_memory
-from trainer.machine.host_memory import MEMINFO, available_gib, unified_limit_gib
+from trainer.machine.host import MEMINFO, available_gib, unified_limit_gib
 from trainer.memory.parts import (
     FP32,
     MIXED,

@@ -40,7 +40,7 @@ class Limits(Frozen):
     """Memory of the trial and its descendants: resident, swapped, and in page tables."""
     reserve_gib: NonNegative = DEFAULT_RESERVE_GIB
     """Memory of the machine that is kept from a trial whose GPU shares it
-    (:mod:`trainer.machine.host_memory`). Unused elsewhere."""
+    (:mod:`trainer.machine.host`). Unused elsewhere."""
     log_bytes: PositiveInt = 1 << 20
     file_bytes: PositiveInt = 1 << 30
     """The largest file the trial may write."""

@@ -1,7 +1,7 @@
 """Train in one process and score in another, which alone may read the held-out text.
 
 Trials of a menu with code knobs run this way. The fork server's child forks before anything of the
-config is read (:mod:`trainer.isolation.halves`). One half trains, in a sandbox that keeps
+config is read (:mod:`trainer.isolation.trial_process`). One half trains, in a sandbox that keeps
 the held-out text and every other text to score closed, and leaves its weights as plain arrays. The
 other half has run nothing of the config when it loads them, builds the model again, and computes
 the loss itself. Optimizer rules, schedules and auxiliary losses never run where text is scored.
@@ -23,7 +23,7 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.layout import SCRATCH_DIR
 from autoresearch.values import Frozen, explain
 from trainer.backends.coded import CodeFailed, check_causality
-from trainer.isolation.trial_files import TrialError
+from trainer.isolation.outcome import TrialError
 from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.checkpoints import Checkpoints
 from trainer.training.kernel_check import checking_kernels

@@ -3,7 +3,7 @@
 Outside the sandbox everything can work (nvidia-smi, torch, every check of
 :mod:`trainer.machine.gpu`) while each trial fails inside it. So the probe runs as a trial runs:
 the fork server forks it, and the same rules confine it. The same first instructions start it
-(:mod:`trainer.isolation.halves`: the driver, a context, a product). This module only
+(:mod:`trainer.isolation.trial_process`: the driver, a context, a product). This module only
 adds one compiled kernel, if a compiler is installed.
 """
 
@@ -25,8 +25,7 @@ from autoresearch.layout import LOG_FILE
 from autoresearch.values import Frozen
 from trainer.backends.compilation import compiled, missing_for
 from trainer.executors.local import LocalExecutor
-from trainer.machine.cuda_codes import NO_DEVICE, explain_code
-from trainer.machine.cuda_driver import WITHOUT_CUDA
+from trainer.machine.cuda_driver import NO_DEVICE, WITHOUT_CUDA, explain_code
 from trainer.machine.device import device_name
 from trainer.spec import Config, Limits, TrialSpec
 

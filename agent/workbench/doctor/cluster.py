@@ -12,8 +12,8 @@ from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.connection import takes_anyone
+from trainer.executors.ray.facts import Node, unfit
 from trainer.executors.ray.needs import Needs
-from trainer.executors.ray.seats import Node, unfit
 
 MOST_STORE_SHARE = 0.05
 """Largest sensible share of a node's memory for Ray's object store, which holds only pieces of

@@ -21,7 +21,8 @@ from tests.support.simulated.world import Outcome
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.worlds import RateWorld
 from trainer.executors.base import Finished
-from trainer.isolation.trial_files import TrialFiles, finished_trial
+from trainer.isolation.outcome import finished_trial
+from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import AnyConfig, Budget, CurvePoint, TrialOk, TrialSpec
 
 LONG = {"budget": Budget(amount=1000), "horizon_steps": None}

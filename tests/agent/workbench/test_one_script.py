@@ -15,7 +15,7 @@ from autoresearch.errors import CampaignError
 from tests.agent.search.test_trials import Instant, short
 from tests.support.configs import config
 from tests.support.races import run_one
-from trainer.command.script import code_sha256
+from trainer.command.tree import code_sha256
 from trainer.executors.base import Finished
 from trainer.spec import CurvePoint, TrialSpec
 

@@ -19,7 +19,8 @@ from trainer.command.workspace import work_dir
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.executors.placement import usable_cores
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.trial_files import finished_trial, read_curve
+from trainer.isolation.outcome import finished_trial
+from trainer.isolation.trial_files import read_curve
 from trainer.spec import (
     CommandOk,
     Measure,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import script
-from trainer.command.hints import refusal_hint
+from trainer.command.workspace import refusal_hint
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import command, script
-from trainer.command.script import code_sha256
+from trainer.command.tree import code_sha256
 from trainer.command.workspace import Reach
 
 

@@ -17,7 +17,7 @@ from tests.support.corpora import write_corpus
 from tests.support.trials import TINY, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.machine.standstill import TrialTime
+from trainer.isolation.usage import TrialTime
 from trainer.spec import Budget, TrialFailed, TrialOk, TrialSpec
 
 

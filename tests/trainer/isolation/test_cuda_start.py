@@ -24,7 +24,7 @@ from tests.support.trials import on_gpu, trial_spec
 from trainer.executors.base import TrialAborted
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.machine.cuda_codes import explain_code
+from trainer.machine.cuda_driver import explain_code
 from trainer.spec import TrialFailed
 
 HERE = Layers.detect()

@@ -9,8 +9,7 @@ from tests.support import hostile
 from tests.support.processes import of_trials
 from tests.support.trials import trial_spec
 from tests.trainer.isolation.test_forkserver import open_executor
-from trainer.isolation.driver_line import DriverEar
-from trainer.isolation.messages import Driver, Said
+from trainer.isolation.messages import Driver, DriverEar, Said
 from trainer.spec import TrialFailed
 
 

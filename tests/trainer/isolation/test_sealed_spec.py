@@ -13,8 +13,8 @@ from tests.support import hostile, kernel_attacks
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.sealed_spec import sealed_path
-from trainer.isolation.trial_files import TrialFiles, finished_trial
+from trainer.isolation.outcome import finished_trial
+from trainer.isolation.trial_files import TrialFiles, sealed_path
 from trainer.spec import TrialFailed, TrialSpec, parse_result
 
 ASKED = trial_spec(seed=0)

@@ -9,8 +9,8 @@ import pytest
 
 from autoresearch.errors import CorpusError, MachineryError
 from trainer.executors.base import TrialAborted
-from trainer.isolation.trial_files import CurveTail, TrialError
-from trainer.isolation.trial_log import TrialLog
+from trainer.isolation.outcome import TrialError
+from trainer.isolation.trial_files import CurveTail, TrialLog
 from trainer.spec import CurvePoint
 
 

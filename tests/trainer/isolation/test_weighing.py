@@ -22,7 +22,7 @@ from tests.support.stub_cuda import StubMachine
 from tests.support.trials import trial_spec
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.weighing import ProcessUsage, TreeUsage, unmapped_bytes, usage_below
+from trainer.isolation.usage import ProcessUsage, TreeUsage, unmapped_bytes, usage_below
 from trainer.spec import TrialFailed
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")

@@ -23,7 +23,7 @@ from tests.support.stub_cuda import StubMachine, build_stub, make_machine, set_a
 from tests.support.trials import on_gpu
 from trainer.executors.local import LocalExecutor
 from trainer.machine.device import cap_memory
-from trainer.machine.host_memory import HostWatch, available_gib, unified_limit_gib
+from trainer.machine.host import HostWatch, available_gib, unified_limit_gib
 from trainer.spec import TrialFailed
 
 MACHINE_GIB = 12.0

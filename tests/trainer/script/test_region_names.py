@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from autoresearch.errors import SpecError
-from trainer.script.region_names import check_names
+from trainer.script.regions import check_names
 
 KNOWN = {"x", "torch", "relu", "range", "step", "lr"}
 

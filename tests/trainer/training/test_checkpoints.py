@@ -16,7 +16,7 @@ from tests.support.corpora import prose, write_corpus
 from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import holdout_split
-from trainer.isolation.contradiction import contradiction
+from trainer.isolation.outcome import contradiction
 from trainer.isolation.trial_files import read_curve
 from trainer.spec import Averaging, Budget, Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.checkpoints import RunningAverage

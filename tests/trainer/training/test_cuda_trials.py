@@ -17,7 +17,7 @@ from tests.support.corpora import write_corpus
 from trainer.corpus import Corpus
 from trainer.executors.local import LocalExecutor
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.machine.host_memory import available_gib
+from trainer.machine.host import available_gib
 from trainer.memory.estimate import device_limit
 from trainer.spec import Budget, CurvePoint, Limits, TrialFailed, TrialOk, TrialSpec
 from trainer.training.cuda_probe import probe_cuda

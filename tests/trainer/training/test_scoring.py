@@ -13,7 +13,7 @@ from tests.support.corpora import prose, write_corpus
 from tests.support.trials import tiny_spec, trial_ok, trial_spec
 from trainer.corpus import Corpus
 from trainer.corpus.second_text import FreshText, holdout_split
-from trainer.isolation.contradiction import contradiction
+from trainer.isolation.outcome import contradiction
 from trainer.spec import ScoredText, TextPart, TextScore, TrialOk
 from trainer.training.child import run_trial
 

@@ -1,4 +1,4 @@
-"""A Ray cluster: find its machines, select the fit ones, and open lanes there."""
+"""A Ray cluster: find its machines, open lanes on the fit ones, combine them into an executor."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from collections.abc import Callable, Collection, Container, Sequence
 from concurrent import futures
 from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 from autoresearch.closing import Closing
 from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
+from trainer.executors.lanes import Lane, Lanes
 from trainer.executors.local import ENTRY
-from trainer.executors.ray.connection import Machine, Remote, connect, disconnect, machines
+from trainer.executors.ray.connection import Remote, connect, disconnect, machines
+from trainer.executors.ray.facts import Node, Seat, seats, unfit
 from trainer.executors.ray.lane import LEASE_S, RayLane
 from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.parcels import Parcel
 from trainer.executors.ray.remote_trial import OpenLane
-from trainer.executors.ray.seats import Node, Seat, seats, unfit
-from trainer.executors.ray.values import LaneOrder, NodeFacts, Opened, said
+from trainer.executors.ray.values import LaneOrder, Machine, NodeFacts, Opened, said
 from trainer.spec import Place
 
 _OPENING_S = 90.0
@@ -232,3 +234,62 @@ def _free_name(name: str, taken: Container[str]) -> str:
     while (candidate := name if number == 1 else f"{name}.{number}") in taken:
         number += 1
     return candidate
+
+
+class ClusterLane(Lane):
+    """A lane on a node that may be unreachable for long."""
+
+    def __init__(self, ray_lane: RayLane) -> None:
+        super().__init__(ray_lane.place, ray_lane)
+        self._ray_lane = ray_lane
+
+    def reopen(self) -> bool:
+        """See :meth:`Lane.reopen`."""
+        return self._ray_lane.reopen()
+
+
+class ClusterLanes(Lanes):
+    """All lanes of a campaign on a cluster, and the connection to it."""
+
+    def __init__(
+        self,
+        cluster: RayCluster,
+        lanes: list[RayLane],
+        refused: dict[str, str],
+    ) -> None:
+        self.kind = lanes[0].place.device or ""
+        """The kind of their devices."""
+        super().__init__([ClusterLane(lane) for lane in lanes])
+        self._cluster = cluster
+        self.refused = refused
+        """Reasons why nodes are unfit, by their names."""
+
+    @classmethod
+    def opened(
+        cls,
+        address: str | None,
+        lanes: int | None,
+        *,
+        parcel: Parcel,
+        **asked: Any,
+    ) -> Self:
+        """Connect and open lanes; see :meth:`RayCluster.open_lanes`.
+
+        :param parcel: the files to send to nodes; closed once Ray has them.
+        """
+        with parcel:
+            cluster = RayCluster(address, parcel=parcel)
+        try:
+            return cls(cluster, *cluster.open_lanes(lanes, **asked))
+        except BaseException:
+            cluster.close()
+            raise
+
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+        return self._lanes[0].executor.describe().partition(": ")[2] + ", by Ray"
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        super().close()
+        self._cluster.close()

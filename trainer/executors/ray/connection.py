@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from autoresearch.errors import MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.node import NodeLane
+from trainer.executors.ray.values import Machine
 from trainer.machine.environment import as_it_is, tell
 
 _POLL_S = 0.5
@@ -45,19 +45,6 @@ _CODE = Path(__file__).parents[3]
 """The directory that holds this product's code."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS = re.compile(r"\[?[\w.:%-]+\]?:\d{1,5}")
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A node of the cluster, as Ray reports it."""
-
-    id: str
-    """The node's id, which changes with every start of Ray there."""
-    name: str
-    address: str
-    cpus: float
-    gpus: float
-    object_store_bytes: float
 
 
 def load_ray() -> ModuleType:

@@ -32,7 +32,7 @@ from trainer.executors.ray.values import (
     TrialOrder,
     with_bytes,
 )
-from trainer.isolation.trial_files import TrialError
+from trainer.isolation.outcome import TrialError
 from trainer.machine.environment import as_it_is
 
 _LEASE_POLL_S = 0.5

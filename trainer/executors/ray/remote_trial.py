@@ -20,8 +20,7 @@ from trainer.executors.base import LaneLost
 from trainer.executors.local import LocalJob
 from trainer.executors.ray.needs import portable_program, with_uniform_paths
 from trainer.executors.ray.values import PIECE_BYTES, Opened, Progress, TrialOrder, apart, said
-from trainer.isolation.contradiction import contradiction
-from trainer.isolation.outcome import aborted
+from trainer.isolation.outcome import aborted, contradiction
 from trainer.isolation.trial_files import MAX_CURVE_BYTES, TrialFiles
 from trainer.spec import Measured, Place, TrialFailed, TrialSpec, parse_result
 

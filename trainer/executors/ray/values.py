@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -16,7 +17,7 @@ from autoresearch.values import (
     PositiveInt,
 )
 from trainer.executors.ray.needs import Needs
-from trainer.isolation.trial_files import TrialError
+from trainer.isolation.outcome import TrialError
 from trainer.spec import TrialSpec
 
 Line = Annotated[PlainText, Field(max_length=500)]
@@ -153,3 +154,16 @@ def apart(data: bytes) -> tuple[bytes, bytes]:
     """Split the two parts that :func:`with_bytes` joined."""
     head, _, body = data.partition(b"\n")
     return head, body
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of the cluster, as Ray reports it."""
+
+    id: str
+    """The node's id, which changes with every start of Ray there."""
+    name: str
+    address: str
+    cpus: float
+    gpus: float
+    object_store_bytes: float

@@ -13,7 +13,7 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   if it compiles code. It cannot change the mode, owner or extended attributes of any file, nor
   watch a directory.
 * **Its own spec.** spec.json lies in the trial's directory; the copy that is trusted later lies
-  outside (:mod:`trainer.isolation.sealed_spec`).
+  outside (:mod:`trainer.isolation.trial_files`).
 * **Network.** On a CPU there are no sockets. On a GPU there are Unix sockets, which cannot be
   connected, written to by address, or bound to a file (:mod:`trainer.isolation.kernel.seccomp`).
   Landlock refuses TCP once more (ABI 4), and abstract Unix sockets outside (ABI 6). On a CPU the
@@ -27,7 +27,7 @@ test_seccomp.py, test_weighing.py, test_sealed_spec.py, test_ordinary_user.py):
   core dumps. The supervisor, which polls ten times a second, limits wall clock, memory held, the
   number of processes and threads, and the size of the log. Memory held is what is resident, swapped
   or in page tables of any process, also if its main thread has ended
-  (:mod:`trainer.isolation.weighing`). Memory that belongs to no process is refused (System V
+  (:mod:`trainer.isolation.usage`). Memory that belongs to no process is refused (System V
   segments, message queues, pages lent to pipes; on a CPU memfds and shared anonymous mappings) or
   counted too (on a GPU memfds and socket buffers). On a CPU, mapped private memory is limited to
   twice the limit and 1 GiB more. If a cgroup is delegated, the kernel itself enforces the limits of
@@ -75,11 +75,11 @@ Not covered:
   of memory, processes and threads. RLIMIT_NPROC, the backstop behind the count of threads, does not
   bind root.
 * The GPU driver: a CUDA trial may open and ioctl its device nodes, read all of /sys, and write its
-  own threads' entries in /proc (:mod:`trainer.isolation.kernel.driver_paths`). So the trial of a
+  own threads' entries in /proc (:mod:`trainer.isolation.kernel.landlock`). So the trial of a
   user who is not root can stop being the first that the out-of-memory killer takes.
 * A trial that lies about its own score: a result is checked for form, not for truth. A command can
   print or write a false score, but it cannot report a result: the trial's own process does that on
-  a connection that no command reaches (:mod:`trainer.isolation.driver_line`), and how the trial
+  a connection that no command reaches (:mod:`trainer.isolation.messages`), and how the trial
   ended counts first (:mod:`trainer.isolation.outcome`).
 * A trial that leaves false compiled code. The compile cache is the only place that a trial leaves
   to later ones: machine code and pickles, which they load. It belongs to the user who runs the
@@ -97,19 +97,21 @@ Not covered:
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from autoresearch.errors import MachineryError, SandboxError
 from trainer.command.workspace import Reach
 from trainer.isolation.kernel import landlock, seccomp
-from trainer.isolation.kernel.capabilities import drop_capabilities
 from trainer.isolation.kernel.landlock import SystemPaths
-from trainer.isolation.kernel.libc import check, libc
-from trainer.isolation.kernel.rlimits import limit_resources, tasks_of_this_user
+from trainer.isolation.kernel.libc import check, drop_capabilities, libc
 from trainer.spec import TrialSpec
 
 if sys.platform == "linux":
@@ -240,3 +242,48 @@ class Sandbox:
 
 
 _PR_SET_NO_NEW_PRIVS = 38
+
+
+_SPARE_DATA_BYTES = 1 << 30
+_STACK_BYTES = 16 << 20
+"""Stack of one thread, with a margin; there is memory for a thread per processor."""
+
+
+def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
+    """Set this process's limits to those of ``spec``; the user already runs ``user_tasks``.
+
+    :raises OSError: if the kernel refuses.
+    """
+    limits = spec.limits
+    wanted = {
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_NPROC: user_tasks + limits.tasks,
+        # Not 0: the kernel treats 1 as no dump even if core_pattern pipes to a collector.
+        resource.RLIMIT_CORE: 1,
+    }
+    if sys.platform == "linux" and limits.memory_gib is not None and spec.device == "cpu":
+        wanted[resource.RLIMIT_DATA] = _most_data_bytes(limits.memory_gib)
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        capped = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (capped, capped))
+
+
+def _most_data_bytes(memory_gib: float) -> int:
+    """Return the private memory that a trial may map, touched or not. It is far above the limit on
+    held memory, and only stops growth that is too fast for the supervisor's polling."""
+    pages = int(Path("/proc/self/statm").read_bytes().split()[5])
+    stacks = _STACK_BYTES * (os.cpu_count() or 1)
+    mapped = pages * resource.getpagesize()
+    return mapped + int(2 * memory_gib * (1 << 30)) + _SPARE_DATA_BYTES + stacks
+
+
+def tasks_of_this_user() -> int:
+    """Return the number of threads that this process's user runs on this machine."""
+    tasks = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.uids().real == os.getuid():
+                tasks += process.num_threads()
+    return tasks

@@ -40,9 +40,8 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 
-from trainer.isolation.kernel.bpf import ERRNO, Condition, Rule, assemble
+from trainer.isolation.kernel.bpf import ARCHITECTURES, ERRNO, Condition, Rule, assemble
 from trainer.isolation.kernel.libc import check, libc
-from trainer.isolation.kernel.syscalls import ARCHITECTURES
 
 _REFUSED = (
     # other processes

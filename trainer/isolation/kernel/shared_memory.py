@@ -25,8 +25,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from trainer.isolation.kernel.capabilities import drop_capabilities
-from trainer.isolation.kernel.libc import check, libc
+from trainer.isolation.kernel.libc import check, drop_capabilities, libc
 
 SHARED_MEMORY = Path("/dev/shm")
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from agent.workbench.doctor.cluster import examine_cluster, examine_node
-from trainer.executors.ray.connection import Machine
-from trainer.executors.ray.facts import find_facts
-from trainer.executors.ray.seats import Node
+from trainer.executors.ray.facts import Node, find_facts
+from trainer.executors.ray.values import Machine
 
 NOW_S = 1_800_000_000.0
 

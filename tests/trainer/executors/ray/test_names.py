@@ -6,7 +6,7 @@ import pytest
 
 from trainer.executors.ray import cluster as module
 from trainer.executors.ray.cluster import RayCluster
-from trainer.executors.ray.connection import Machine
+from trainer.executors.ray.values import Machine
 
 
 class Named:

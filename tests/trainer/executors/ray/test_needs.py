@@ -9,9 +9,8 @@ import pytest
 
 from tests.support.commands import command, script
 from trainer.command.program import environment_of
-from trainer.executors.ray.facts import find_facts
+from trainer.executors.ray.facts import find_facts, unfit
 from trainer.executors.ray.needs import Needs, command_here, portable_program
-from trainer.executors.ray.seats import unfit
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from autoresearch.errors import SettingsError
 from tests.support.ray_facts import node_facts
 from trainer.executors.ray import cluster as module
 from trainer.executors.ray.cluster import RayCluster
-from trainer.executors.ray.connection import Machine
+from trainer.executors.ray.facts import Node, Seat
 from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.remote_trial import OpenLane
-from trainer.executors.ray.seats import Node, Seat
+from trainer.executors.ray.values import Machine
 from trainer.spec import Place
 
 

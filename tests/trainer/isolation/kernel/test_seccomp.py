@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import bpf_machine
-from trainer.isolation.kernel.bpf import ALLOW, ERRNO, KILL, Condition, Rule, assemble
+from trainer.isolation.kernel.bpf import (
+    ALLOW,
+    ARCHITECTURES,
+    ERRNO,
+    KILL,
+    NAMES,
+    Architecture,
+    Condition,
+    Rule,
+    assemble,
+)
 from trainer.isolation.kernel.seccomp import rules
-from trainer.isolation.kernel.syscalls import ARCHITECTURES, NAMES, Architecture
 
 MACHINES = [pytest.param(machine, id=machine.name) for machine in ARCHITECTURES.values()]
 DEVICES = ["cpu", "cuda:1"]

@@ -1,10 +1,15 @@
-"""Measure what a trial's processes hold, memory and threads, from /proc.
+"""Measure what a trial uses: memory and threads of its processes, and its time.
 
-Resident memory is read through a live thread: a process whose main thread has ended shows none
-under its own number, even if its other threads hold memory. Swapped pages and page tables count
-too. On a GPU, where the sandbox allows memfds and sockets, those count as well, mapped or not, and
-their mapped parts once. A measurement takes tens of microseconds per process; outside Linux it uses
-psutil, which is slower.
+Memory is read from /proc. Resident memory is read through a live thread: a process whose main
+thread has ended shows none under its own number, even if its other threads hold memory. Swapped
+pages and page tables count too. On a GPU, where the sandbox allows memfds and sockets, those count
+as well, mapped or not, and their mapped parts once. A measurement takes tens of microseconds per
+process; outside Linux it uses psutil, which is slower.
+
+Time in which the trial or the machine was suspended does not count. A closed laptop, a paused
+container and a stopped process look alike from inside: no code runs, and clocks continue. A
+supervisor that wakes every tenth of a second sees a gap between two ticks, and sees a trial that
+alone was stopped by its process state.
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -219,3 +225,43 @@ def _kib_by_name(text: bytes) -> dict[bytes, int]:
     """Parse ``Name:  123 kB`` and ``Name:  123`` lines, ignoring others."""
     fields = (line.split() for line in text.splitlines())
     return {each[0]: int(each[1]) for each in fields if len(each) > 1 and each[1].isdigit()}
+
+
+_GAP_S = 2.0
+"""Ticks come ten times a second; one this late did not only wait for a processor."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Continues while the machine is suspended, so that a suspension is a gap too."""
+
+
+class TrialTime:
+    """Remaining part of a trial's time limit."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._ticked_s = time.clock_gettime(_CLOCK)
+        self._busy_s = time.thread_time()
+        self._stopped_s = 0.0
+        self.left_s = limit_s
+        self.still_s = 0.0
+        """Seconds that did not count."""
+
+    def tick(self, is_stopped: Callable[[], bool]) -> None:
+        """Count the time since the same thread's last tick."""
+        now_s, busy_s = time.clock_gettime(_CLOCK), time.thread_time()
+        idle_s = now_s - self._ticked_s - (busy_s - self._busy_s)
+        self.count(now_s - self._ticked_s, idle_s, is_stopped)
+        self._ticked_s, self._busy_s = now_s, busy_s
+
+    def count(self, passed_s: float, idle_s: float, is_stopped: Callable[[], bool]) -> None:
+        """Count ``passed_s``, of which the supervisor was idle for ``idle_s``.
+
+        A trial can stop itself, so time in which it alone was stopped is free only up to the limit.
+        """
+        still_s = 0.0
+        if idle_s > _GAP_S:
+            still_s = idle_s
+        elif self._stopped_s < self._limit_s and is_stopped():
+            still_s = passed_s
+            self._stopped_s += passed_s
+        self.still_s += still_s
+        self.left_s -= passed_s - still_s

@@ -1,8 +1,9 @@
-"""Limit the memory that a trial takes of a machine that shares it with its GPU.
+"""Read facts about this machine without torch: its memory, its processor, its compilers.
 
-A GB10 has one pool for both. If a trial takes all of it the machine hangs. Allocation continues
-past the limit instead of failing (github.com/pytorch/pytorch, issue 174358). The driver's own
-failure to allocate wedges the host without a message from the kernel's out-of-memory killer
+A trial must not take all memory of a machine that shares it with its GPU. A GB10 has one pool for
+both. If a trial takes all of it the machine hangs. Allocation continues past the limit instead of
+failing (github.com/pytorch/pytorch, issue 174358). The driver's own failure to allocate wedges the
+host without a message from the kernel's out-of-memory killer
 (github.com/NVIDIA/open-gpu-kernel-modules, issue 1358). So there are two lines of defense, both
 based on the memory available at that moment, which counts other users such as a model server:
 
@@ -18,7 +19,12 @@ page cache (github.com/ollama/ollama, issue 12283).
 
 from __future__ import annotations
 
+import platform
+import shutil
+import sys
+import sysconfig
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from autoresearch.errors import MachineryError
@@ -78,3 +84,35 @@ class HostWatch:
             f"the machine had {left_gib:.2f} GiB of memory left, under the {floor_gib:g} GiB that"
             " are half of its reserve"
         )
+
+
+def cpu_name() -> str:
+    """Return the processor's own name; on most non-x86 machines only the architecture."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "cpu"
+
+
+def lacking(device_type: str) -> str | None:
+    """Return what compiling for "cuda" or "cpu" lacks here; None if nothing is missing.
+
+    Triton, for GPUs, compiles its launchers with a C compiler against Python's headers. Inductor's
+    code for a CPU is C++. This checks the compiler names that the two use by default, since a
+    trial's environment has no CC or CXX.
+    """
+    if device_type == "cuda":
+        if find_spec("triton") is None:
+            return "Triton"
+        compilers = ["gcc", "clang"]
+    else:
+        compilers = ["clang++" if sys.platform == "darwin" else "g++"]
+    if not any(shutil.which(name) for name in compilers):
+        return f"a compiler ({' or '.join(compilers)})"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's headers (python3-dev)"
+    return None
