@@ -15,7 +15,6 @@ import fcntl
 import json
 import mmap
 import os
-import platform
 import signal
 import socket
 import stat
@@ -46,6 +45,11 @@ def arm(trial_dir: Path, attack: Callable[..., Any], **arguments: object) -> Pat
 def loot(trial_dir: Path) -> Any:
     """Return what the attack returned, or what stopped it: ``{"stopped", "errno", "why"}``."""
     return json.loads((trial_dir / _LOOT).read_text())
+
+
+def refused(loot: Any) -> bool:
+    """Return whether the attack was denied."""
+    return isinstance(loot, dict) and loot.get("errno") in {errno.EACCES, errno.EPERM}
 
 
 def run(spec: TrialSpec, trial_dir: Path, *, born: float) -> Measured | TrialFailed | None:
@@ -228,14 +232,6 @@ def connect_unix(trial_dir: Path, address: str) -> str:
 def send_signal(trial_dir: Path, pid: int) -> str:
     os.kill(pid, signal.SIGUSR2)
     return "sent"
-
-
-def call_kernel(trial_dir: Path, x86_64: int, aarch64: int) -> str:
-    """Make one system call with arguments that do nothing; EPERM must precede their check."""
-    number = {"x86_64": x86_64, "aarch64": aarch64}[platform.machine()]
-    if ctypes.CDLL(None, use_errno=True).syscall(number, 0, 0, 0, 0, 0, 0) == -1:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return "called"
 
 
 def call_x32(trial_dir: Path) -> str:

@@ -1,4 +1,4 @@
-"""Selection of a script's files for other machines."""
+"""The parts of a script's directory that are hashed, and those that are sent to other machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from autoresearch.errors import SpecError
 from tests.support.commands import command, script
 from trainer.command import tree as module
-from trainer.command.tree import pack, tree_sha256, unpack, weigh
+from trainer.command.tree import code_sha256, pack, tree_sha256, unpack, weigh
 from trainer.command.workspace import Reach
 
 
@@ -164,3 +164,24 @@ def test_too_much_is_refused_with_what_to_do(own: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "MOST_ENTRIES", 2)
     with pytest.raises(SpecError):
         weigh(told, trial_dir)
+
+
+def test_settings_are_hashed_and_data_are_not(own: Path) -> None:
+    (own / "config.yaml").write_text("lr: 1")
+    before = code_sha256(own, own / "runs")
+    assert before[1] == 2
+    (own / "data.json").write_text(" " * ((1 << 20) + 1))
+    (own / "log.txt").write_text("x")
+    (own / "menu.toml").write_text("name = 'own'\n[trainer]\n")
+    assert code_sha256(own, own / "runs") == before
+    (own / "config.yaml").write_text("lr: 2")
+    assert code_sha256(own, own / "runs") != before
+
+
+@pytest.mark.parametrize("mark", ["trajectory.jsonl", "campaign.lock"])
+def test_another_campaign_in_the_checkout_is_not_the_script(own: Path, mark: str) -> None:
+    before = code_sha256(own, own / "runs" / "b")
+    work = script(own / "runs" / "a" / "trials" / "t000001", "print(2)")
+    assert code_sha256(own, own / "runs" / "b") != before
+    (work.parent.parent / mark).touch()
+    assert code_sha256(own, own / "runs" / "b") == before

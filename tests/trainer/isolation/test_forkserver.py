@@ -18,21 +18,11 @@ import pytest
 from autoresearch.errors import MachineryError
 from tests.support import hostile
 from tests.support.places import ROOT
+from tests.support.processes import alive, noted
 from tests.support.trials import trial_spec
 from tests.support.waiting import wait_until
-from tests.trainer.isolation.test_supervisor import alive, pids
 from trainer.executors.local import LocalExecutor
 from trainer.isolation import forkserver
-
-
-def spread_out(trial_dir: Path) -> bool:
-    """Return whether all four processes of :func:`hostile.spread` exist."""
-    noted = trial_dir / "pids"
-    return noted.exists() and len(noted.read_text().split()) == 4
-
-
-def server_pid(executor: LocalExecutor) -> int:
-    return executor._server.pid
 
 
 def open_executor() -> LocalExecutor:
@@ -45,7 +35,7 @@ def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
     with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
         for trial_dir in (first, second):
             executor.run(trial_spec(), trial_dir)
-        server = server_pid(executor)
+        server = executor._server.pid
     told = [hostile.loot(trial_dir) for trial_dir in (first, second)]
     assert told[0]["pid"] != told[1]["pid"]
     for each in told:
@@ -92,9 +82,9 @@ def test_the_supervisors_death_ends_everything(tmp_path: Path) -> None:
     """The signal is kill -9, so the supervisor cannot clean up."""
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True, deaf=True)
     with lone_supervisor(trial_dir) as (supervisor, server):
-        wait_until(lambda: spread_out(trial_dir))
+        wait_until(lambda: len(noted(trial_dir)) == 4)
         supervisor.kill()
-        wait_until(lambda: not any(map(alive, [server, *pids(trial_dir, 4)])))
+        wait_until(lambda: not any(map(alive, [server, *noted(trial_dir)])))
 
 
 def test_a_supervisor_that_is_killed_while_the_server_starts(tmp_path: Path) -> None:
@@ -111,10 +101,10 @@ def test_the_thread_that_started_the_server_may_end(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     with executors[0] as executor:
-        server = server_pid(executor)
+        server = executor._server.pid
         for name in "ab":
             executor.run(trial_spec(), hostile.arm(tmp_path / name, hostile.nap, s=0.2))
-            assert server_pid(executor) == server
+            assert executor._server.pid == server
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -123,13 +113,13 @@ def test_the_servers_death_is_no_evidence_and_is_mended(
 ) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
     with open_executor() as executor:
-        server = server_pid(executor)
+        server = executor._server.pid
         looks: list[None] = []
 
         def kill_server() -> bool:
             # After all four exist: the supervisor knows what a SIGKILLed server leaves from its
             # last poll.
-            if spread_out(trial_dir):
+            if len(noted(trial_dir)) == 4:
                 looks.append(None)
             if len(looks) == 3:
                 os.kill(server, number)
@@ -137,17 +127,19 @@ def test_the_servers_death_is_no_evidence_and_is_mended(
 
         with pytest.raises(MachineryError):
             executor.run(trial_spec(), trial_dir, should_stop=kill_server)
-        wait_until(lambda: not any(map(alive, pids(trial_dir, 4))))
+        wait_until(lambda: not any(map(alive, noted(trial_dir))))
         executor.run(trial_spec(), hostile.arm(tmp_path / "next", hostile.nap, s=0))
-        assert server_pid(executor) != server
+        assert executor._server.pid != server
 
 
 def test_a_server_that_died_between_trials_is_replaced(tmp_path: Path) -> None:
     with open_executor() as executor:
         executor.run(trial_spec(), hostile.arm(tmp_path / "a", hostile.nap, s=0))
-        psutil.Process(server_pid(executor)).kill()
-        wait_until(lambda: not alive(server_pid(executor)))
+        psutil.Process(executor._server.pid).kill()
+        wait_until(lambda: not alive(executor._server.pid))
         executor.run(trial_spec(), hostile.arm(tmp_path / "b", hostile.nap, s=0))
+        second = executor._server.pid
+    assert not alive(second)
 
 
 def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
@@ -155,13 +147,13 @@ def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
     for wall_s in (1, 8, 64):  # a busy machine takes longer to start all four
         trial_dir = hostile.arm(tmp_path / f"{wall_s}", hostile.spread, stay=True)
         with open_executor() as executor:
-            server = server_pid(executor)
+            server = executor._server.pid
             frozen = []
 
             def freeze_server(
                 trial_dir: Path = trial_dir, server: int = server, frozen: list[int] = frozen
             ) -> bool:
-                if spread_out(trial_dir):
+                if len(noted(trial_dir)) == 4:
                     with contextlib.suppress(ProcessLookupError):  # called once more after its end
                         os.kill(server, signal.SIGSTOP)
                         frozen.append(server)
@@ -170,24 +162,18 @@ def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
             finished = executor.run(trial_spec(wall_s=wall_s), trial_dir, should_stop=freeze_server)
             assert finished.result.status == "timeout"  # that of a second run, under a new server
             if frozen:
-                noted = map(int, (trial_dir / "pids").read_text().split())
-                wait_until(lambda left=(server, *noted): not any(map(alive, left)))  # type: ignore[misc]
+                left = (server, *noted(trial_dir))
+                wait_until(lambda left=left: not any(map(alive, left)))  # type: ignore[misc]
                 break
 
 
-def test_a_server_that_cannot_import_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fork_server", [True, False])
+def test_a_trainer_that_cannot_be_imported_is_no_evidence(
+    tmp_path: Path, fork_server: bool
+) -> None:
+    entry = "tests.support.nowhere:run"
     with (
-        LocalExecutor(entry="tests.support.nowhere:run", allow_unsandboxed=True) as executor,
-        pytest.raises(MachineryError),
-    ):
-        executor.run(trial_spec(), tmp_path / "trial")
-
-
-def test_a_cold_trial_that_cannot_import_is_no_evidence(tmp_path: Path) -> None:
-    with (
-        LocalExecutor(
-            entry="tests.support.nowhere:run", allow_unsandboxed=True, fork_server=False
-        ) as executor,
+        LocalExecutor(entry=entry, allow_unsandboxed=True, fork_server=fork_server) as executor,
         pytest.raises(MachineryError),
     ):
         executor.run(trial_spec(), tmp_path / "trial")

@@ -66,18 +66,11 @@ def test_who_says_that_nothing_was_measured_has_no_result_later(
     assert finished_trial(trial_dir) is None
 
 
-def leave(trial_dir: Path, result: str, then: Callable[[], object] = lambda: None) -> None:
+def leave(trial_dir: Path, result: str) -> None:
     """Write what a supervisor leaves of a trial that ended before a row named it."""
     files = TrialFiles(ASKED, trial_dir)
     files.write_result(parse_result(result))
-    then()
     files.close()
-
-
-def test_a_result_that_the_supervisor_did_not_write_is_not_taken_up(trial_dir: Path) -> None:
-    leave(trial_dir, OTHER.model_dump_json())
-    (trial_dir / "result.json").write_text(trial_ok(ASKED, val_bpb=0.5).model_dump_json())
-    assert finished_trial(trial_dir) is None
 
 
 def test_what_finished_while_the_supervisor_was_dead_is_found(trial_dir: Path) -> None:
@@ -86,29 +79,33 @@ def test_what_finished_while_the_supervisor_was_dead_is_found(trial_dir: Path) -
     assert TrialSpec.model_validate_json(sealed_path(trial_dir).read_bytes()) == ASKED
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda spec: spec.write_text(trial_spec(seed=3).model_dump_json()),
-        lambda spec: spec.unlink(),
-        lambda spec: (spec.unlink(), spec.symlink_to(sealed_path(spec.parent))),
-    ],
-    ids=["rewritten", "gone", "a link"],
-)
-def test_nothing_is_taken_up_from_a_trial_whose_order_is_not_as_given(
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "spec rewritten": lambda trial: (trial / "spec.json").write_text(
+        trial_spec(seed=3).model_dump_json()
+    ),
+    "spec gone": lambda trial: (trial / "spec.json").unlink(),
+    "spec a link": lambda trial: (
+        (trial / "spec.json").unlink(),
+        (trial / "spec.json").symlink_to(sealed_path(trial)),
+    ),
+    "no sealed spec": lambda trial: sealed_path(trial).unlink(),
+    "another result": lambda trial: (trial / "result.json").write_text(
+        trial_ok(ASKED, val_bpb=0.5).model_dump_json()
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_nothing_is_taken_up_that_is_not_as_the_supervisor_left_it(
     change: Callable[[Path], object], trial_dir: Path
 ) -> None:
-    leave(trial_dir, OTHER.model_dump_json(), lambda: change(trial_dir / "spec.json"))
+    leave(trial_dir, OTHER.model_dump_json())
+    change(trial_dir)
     assert finished_trial(trial_dir) is None
 
 
 def test_nothing_is_taken_up_that_contradicts_the_order(trial_dir: Path) -> None:
     leave(trial_dir, trial_ok(ASKED, steps=59, tokens=59 * 1024).model_dump_json())
-    assert finished_trial(trial_dir) is None
-
-
-def test_nothing_is_taken_up_without_a_sealed_order(trial_dir: Path) -> None:
-    leave(trial_dir, OTHER.model_dump_json(), lambda: sealed_path(trial_dir).unlink())
     assert finished_trial(trial_dir) is None
 
 

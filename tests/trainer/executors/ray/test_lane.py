@@ -71,6 +71,7 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
         assert not (home / "t1").exists()
         asked = set(remote.asked)
     assert asked == {"start", "watch"} | ({"more", "hand_over"} if is_large else set())
+    assert not home.exists()
 
 
 class Cancelled:

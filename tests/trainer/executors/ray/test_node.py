@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import hostile
 from tests.support.places import ROOT
-from tests.support.trials import trial_ok, trial_spec
+from tests.support.trials import trial_spec
 from tests.support.waiting import wait_for_all_gone, wait_until
 from trainer.executors.ray.node import NodeLane
 from trainer.executors.ray.values import LaneOrder, Opened, Progress, TrialOrder, apart
@@ -41,42 +41,6 @@ def ended(lane: NodeLane) -> tuple[Progress, bytes]:
         progress = Progress.model_validate_json(head)
         if progress.ended:
             return progress, behind
-
-
-def test_a_trial_s_files_are_told_as_bytes_and_then_gone(tmp_path: Path) -> None:
-    lane = NodeLane(order(tmp_path))
-    opened = Opened.model_validate_json(lane.open())
-    text = trial_ok(SPEC).model_dump_json()
-    kept = trial_ok(SPEC).model_dump_json(indent=2) + "\n"
-    trial_dir = hostile.arm(
-        Path(opened.home) / "t1", hostile.leave_everything, lines=["{}"], printed="hm", text=text
-    )
-    lane.start("t1", ORDER)
-    assert ended(lane) == (
-        Progress(ended=True, lengths=(3, 3, len(kept))),
-        f"{{}}\nhm\n{kept}".encode(),
-    )
-    assert not trial_dir.exists()
-    lane.close()
-    assert not Path(opened.home).exists()
-
-
-def test_files_too_large_for_one_answer_are_told_piece_by_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = trial_ok(SPEC).model_dump_json()
-    kept = trial_ok(SPEC).model_dump_json(indent=2) + "\n"
-    monkeypatch.setattr("trainer.executors.ray.node.PIECE_BYTES", len(kept) + 2)
-    lane = NodeLane(order(tmp_path))
-    home = Path(Opened.model_validate_json(lane.open()).home)
-    hostile.arm(home / "t1", hostile.leave_everything, lines=[], printed="hm", text=text)
-    lane.start("t1", ORDER)
-    assert ended(lane) == (Progress(ended=True), b"")
-    assert lane.more("log", 1) == b"m\n"
-    assert lane.more("curve", 0) == b""
-    assert lane.hand_over() == kept.encode()
-    assert not (home / "t1").exists()
-    lane.close()
 
 
 def test_a_link_in_place_of_a_result_is_not_followed(tmp_path: Path) -> None:
