@@ -21,7 +21,7 @@ def own(tmp_path: Path) -> Path:
     return script(tmp_path / "real" / "own", "print(1)")
 
 
-def test_a_program_is_found_where_a_node_has_it(own: Path, tmp_path: Path) -> None:
+def test_a_program_is_found_where_a_node_has_it(own: Path) -> None:
     python = Path(sys.executable)
     tool = script(own, "#!/bin/sh\necho val loss 1", "run.sh") / "run.sh"
     tool.chmod(0o755)
@@ -37,9 +37,9 @@ def test_a_program_is_found_where_a_node_has_it(own: Path, tmp_path: Path) -> No
     assert portable(hidden) == str(hidden)
     assert portable(Path("/bin/sh")) == "/bin/sh"
     told = command(directory=str(own), argv=(str(tool), "x"), programs=(str(tool),))
-    there = command_here(told, portable_program(told), tmp_path / "own")
-    assert there.argv == (str(tmp_path / "own" / "run.sh"), "x")
-    assert there.programs == (str(tmp_path / "own" / "run.sh"),)
+    there = command_here(told, portable_program(told), own)
+    assert there.argv == (str(own / "run.sh"), "x")
+    assert there.programs == (str(own / "run.sh"),)
 
 
 def _programs(program: Path) -> tuple[str, ...]:
