@@ -10,7 +10,7 @@ Eight checks run in a fixed order, the first refusal wins, and none of them asks
     code      the source of each code knob by the static rails (:mod:`trainer.code.statics`)
     cross     the menu's constraints, and the trainer's own checks of a whole config
     memory    the predicted peak within the device's limit; off if unknown
-    novelty   a config not yet tried, and not the reference itself, unless a replicate is asked for
+    novelty   a config not yet tried, and not the reference itself
     code_run  the functions of a new config, run on small tensors in a sandbox, if a check is given
 
 A value equal to the reference's is not a change. Such values are dropped before the menu is
@@ -87,18 +87,10 @@ class Rails:
         """
         self.form: Form = form
 
-    def check(
-        self,
-        raw: str,
-        reference: AnyConfig,
-        tried: Container[str] = (),
-        *,
-        replicate: bool = False,
-    ) -> Checked:
+    def check(self, raw: str, reference: AnyConfig, tried: Container[str] = ()) -> Checked:
         """Return the verdict on a raw reply that edits ``reference``.
 
-        ``tried`` holds config hashes; ``replicate`` asks for one of them on purpose. No content of
-        a reply raises an error.
+        ``tried`` holds config hashes. No content of a reply raises an error.
         """
         reply: ParsedReply | None = None
         restated: dict[str, Scalar] = {}
@@ -110,8 +102,7 @@ class Rails:
             self._range(reply.changes)
             config = self._cross(reply.changes, reference)
             self._memory(config)
-            if not replicate:
-                self._novelty(config, reference, tried)
+            self._novelty(config, reference, tried)
             self._code_run(config)
         except _RefusedError as refused:
             return Checked(refused.verdict, _proposal(reply, restated), None)

@@ -64,14 +64,14 @@ class Slate:
     promise: Promise
 
     @classmethod
-    def drawn(cls, sampler: Proposer, rails: Rails, memory: Memory, size: int = SIZE) -> Self:
+    def drawn(cls, sampler: Proposer, rails: Rails, memory: Memory) -> Self:
         """Draw a slate, each candidate as if those before it were being trained.
 
         :raises ProposerError: if there is not even one.
         """
         offers = [sampler.propose(memory)]
         known = memory
-        for place in range(1, size):
+        for place in range(1, SIZE):
             config = rails.check(offers[-1].raw, memory.reference, known.tried).config
             if config is None:
                 break

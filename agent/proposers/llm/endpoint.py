@@ -32,6 +32,7 @@ from autoresearch.errors import SettingsError
 __all__ = ["ContextError", "Endpoint", "EndpointError"]
 
 Json: TypeAlias = dict[str, Any]
+TEMPERATURE = 0.7
 
 
 class ContextError(EndpointError):
@@ -57,14 +58,12 @@ class Endpoint:
         api_key: str | None = None,
         *,
         max_tokens: int = 1024,
-        temperature: float = 0.7,
         patience: Patience | None = None,
         modes_path: Path | None = None,
     ) -> None:
         self._wire = Wire(base_url, api_key, patience or Patience())
         self._model = model or None
         self._room = ReplyRoom(max_tokens)
-        self._temperature = temperature
         self._warmer = 0.0
         self._modes_path = modes_path
         self._manner: Manner | None = None
@@ -265,7 +264,7 @@ class Endpoint:
             "messages": chat_json(messages, merges_system=manner.merges_system),
             **mode.request(schema),
             **manner.extra,
-            "temperature": self._temperature + self._warmer,
+            "temperature": TEMPERATURE + self._warmer,
             manner.tokens_named: tokens or self._room.most(messages, manner.reply_tokens),
         }
         body = {name: value for name, value in body.items() if name not in manner.refused}
