@@ -66,7 +66,6 @@ def test_a_worse_candidate_is_discarded_after_one_run() -> None:
 
 
 def test_the_first_pair_has_a_bar_of_its_own() -> None:
-    """The bar holds for any z and number of pairs: 0.03 is half of sigma_d."""
     for rules in (Rules(), Rules(z_keep=3.5), Rules(max_runs=2)):
         assert decided([4.10], [4.09], rules).action == "discard"
         assert races_on([4.09], [4.09], rules)
@@ -97,8 +96,6 @@ def test_z_keep_zero_still_never_keeps_what_is_not_better() -> None:
 
 
 def test_what_is_undecided_is_not_told_as_if_it_were_decided() -> None:
-    """This holds during the race and when it is left open. The row then says discard, since the
-    reference stays, with every number and the statement that nothing was proven."""
     undecided = judged([3.99, 4.08], [4.09, 4.09])
     assert isinstance(undecided, Undecided)
     assert undecided.explanation == "-0.0550 ± 0.0424 bpb on 2 common seeds: undecided so far"
@@ -140,7 +137,6 @@ def race(true_gain: float, rng: random.Random, rules: Rules) -> tuple[bool, int]
 
 
 def test_useless_candidates_are_rarely_kept_and_cheap() -> None:
-    """With sigma_d known, a one-sided z of 1.3 keeps 9.7 %, less those that stop early."""
     rng = random.Random(1)
     outcomes = [race(0.0, rng, Rules()) for _ in range(4000)]
     assert fmean(kept for kept, _ in outcomes) < 0.097
@@ -148,7 +144,6 @@ def test_useless_candidates_are_rarely_kept_and_cheap() -> None:
 
 
 def test_the_documented_power_of_the_race_is_what_it_has() -> None:
-    """Every row of the table in docs/decisions.md holds to two points and a tenth of a run."""
     text = (ROOT / "docs" / "decisions.md").read_text("utf-8")
     rows = re.findall(r"^\| ([−\d.]+) \| (\d+) % \| ([\d.]+) \|$", text, re.MULTILINE)
     assert len(rows) == 6

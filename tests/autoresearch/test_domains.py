@@ -103,9 +103,6 @@ def _down(number: float) -> float:
     return number - 1 if isinstance(number, int) else math.nextafter(number, -math.inf)
 
 
-# --- the contract -------------------------------------------------------------------------------
-
-
 def test_every_kind_is_held_to_the_contract() -> None:
     def below(kind: type[Domain]) -> Iterator[type[Domain]]:
         for child in kind.__subclasses__():
@@ -171,7 +168,6 @@ def test_whatever_the_optimizer_sets_is_contained(domain: Domain, rng: Random) -
 
 @given(DOMAINS, RNGS)
 def test_the_cells_part_the_domain(domain: Domain, rng: Random) -> None:
-    """Each value is in one cell, cells follow the domain's order, and nothing lies between them."""
     cells = domain.cells
     for value in (domain.draw(rng), *domain.ends):
         place = domain.place(value)
@@ -204,9 +200,6 @@ def test_a_value_beyond_the_ends_has_no_place(both: tuple[Domain, list[Any]]) ->
         if beyond or (isinstance(value, bool | str) and not domain.contains(value)):
             assert domain.place(value) is None
     assert domain.place(None) is None
-
-
-# --- the schema and the distributions, as other programs read them --------------------------------
 
 
 def accepts(schema: dict[str, Any], value: object) -> bool:
@@ -248,9 +241,6 @@ def drawn_from(distribution: BaseDistribution, rng: Random) -> Scalar:
     raise AssertionError(f"teach this reader {distribution}")
 
 
-# --- particulars of each kind ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("domain", "drawn"),
     [
@@ -266,7 +256,6 @@ def drawn_from(distribution: BaseDistribution, rng: Random) -> Scalar:
     ],
 )
 def test_a_seed_draws_what_it_always_drew(domain: Domain, drawn: list[Scalar]) -> None:
-    """A campaign that resumes must draw what an uninterrupted one would have drawn."""
     rng = Random(7)
     found = [domain.draw(rng) for _ in drawn]
     assert found == (pytest.approx(drawn) if isinstance(drawn[0], float) else drawn)
@@ -305,7 +294,6 @@ def test_a_real_number_is_proposed_to_four_digits_within_its_bounds() -> None:
 
 
 def test_a_schema_leaves_many_odd_steps_to_the_rails() -> None:
-    """No JSON Schema keyword expresses these steps, and a list of the values would be refused."""
     odd = WholeRange(low=5, high=100_005, step=100)
     assert odd.json_schema() == {"type": "integer", "minimum": 5, "maximum": 100_005}
     assert accepts(odd.json_schema(), 6)

@@ -22,9 +22,7 @@ from autoresearch.files import (
     replace_file,
     replacing,
     sweep,
-    sync_directory,
     writing,
-    writing_to,
 )
 from tests.support.places import ROOT
 
@@ -169,7 +167,6 @@ def test_what_lies_in_its_place_is_not_written_through(tmp_path: Path) -> None:
 
 
 def test_a_file_that_does_not_fit_leaves_the_old(tmp_path: Path) -> None:
-    """A limit on file size replaces a full disk here; the write fails the same way."""
     path = tmp_path / "x"
     path.write_text("old")
 
@@ -183,30 +180,6 @@ def test_a_file_that_does_not_fit_leaves_the_old(tmp_path: Path) -> None:
     assert said == f"cannot write {path}: File too large; free some space, or write less"
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
-def test_a_full_disk_leaves_the_old_and_says_what_to_do(tmp_path: Path) -> None:
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("this root may not mount")
-    try:
-        path = tmp_path / "x"
-        path.write_text("old")
-        with pytest.raises(MachineryError) as refused, writing_to(tmp_path):
-            replace_file(path, "n" * MEBIBYTE)
-        assert str(refused.value) == (
-            f"cannot write the campaign in {tmp_path}: No space left on device; free some space, "
-            "or choose another directory with --campaign"
-        )
-        assert path.read_text() == "old"
-        assert list(tmp_path.iterdir()) == [path]
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_a_directory_that_is_closed_leaves_the_old_and_says_what_to_do(tmp_path: Path) -> None:
@@ -229,15 +202,7 @@ def test_a_directory_that_is_closed_leaves_the_old_and_says_what_to_do(tmp_path:
     assert list(place.iterdir()) == [place / "x"]
 
 
-def test_what_is_no_directory_cannot_be_seen_onto_the_disk(tmp_path: Path) -> None:
-    sync_directory(tmp_path)
-    (tmp_path / "x").write_text("")
-    with pytest.raises(NotADirectoryError):
-        sync_directory(tmp_path / "x")
-
-
 def test_a_full_disk_is_named_and_one_with_room_is_not(tmp_path: Path) -> None:
-    """The file system /proc has no free block, and it is a mount of its own."""
     for directory, names in ((Path("/proc/self"), True), (tmp_path, False)):
         with pytest.raises(MachineryError) as refused, naming_full_disk(directory):
             raise MachineryError("a trial could not be run")

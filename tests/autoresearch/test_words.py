@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autoresearch.words import counted, did_you_mean, duration_text, json_text
+from autoresearch.layout import is_trial_id, nth_trial_id, trial_number
+from autoresearch.words import did_you_mean, duration_text, json_text
 
 
 @pytest.mark.parametrize(
@@ -26,11 +27,6 @@ def test_a_duration_has_two_figures_that_matter(seconds: float, text: str) -> No
     assert duration_text(seconds) == text
 
 
-def test_one_is_singular_and_thousands_are_set_apart() -> None:
-    said = [counted(n, "config") for n in (0, 1, 2, 1234)]
-    assert said == ["0 configs", "1 config", "2 configs", "1,234 configs"]
-
-
 def test_a_value_is_shown_short_and_in_ascii() -> None:
     assert json_text("größe") == '"gr\\u00f6\\u00dfe"'
     assert json_text(10**100) == "an integer of 333 bits"
@@ -40,3 +36,18 @@ def test_a_value_is_shown_short_and_in_ascii() -> None:
 def test_a_near_word_is_named_and_else_all() -> None:
     assert did_you_mean("lrr", ["lr", "d_model"]) == " (did you mean lr?)"
     assert did_you_mean("zzz", ["lr", "d_model"]) == " (choose from lr, d_model)"
+
+
+@pytest.mark.parametrize("number", [1, 12, 999_999, 1_000_000])
+def test_a_trials_name_says_its_number(number: int) -> None:
+    name = nth_trial_id(number)
+    assert is_trial_id(name)
+    assert trial_number(name) == number
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "t1", "t00001", "t000001 ", "t000001\n", "xt000001", "t000001/..", ".specs", "t٣٣٣٣٣٣"],
+)
+def test_what_is_no_trials_name(name: str) -> None:
+    assert not is_trial_id(name)

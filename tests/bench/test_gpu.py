@@ -13,7 +13,7 @@ import torch
 from agent.menu.files import load_menu
 from agent.settings.campaign import CampaignSettings
 from bench.gpu import main
-from bench.gpu_figures import figures, standings, table
+from bench.gpu_figures import figures, standings
 from bench.gpu_loop import bf16_menu
 from bench.gpu_race import DEFAULT, Lap, Start, Task, candidates
 from bench.gpu_session import MENU, Session, cpu_plan, gpu_plan
@@ -27,7 +27,6 @@ AGENT_ALONE = "typer rich optuna httpx2 sqlalchemy tenacity jinja2 matplotlib py
 
 @pytest.mark.slow
 def test_a_rehearsal_runs_every_line_without_the_agents_packages(tmp_path: Path) -> None:
-    """The machine has only the packages that bench.gpu names."""
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({AGENT_ALONE.split()!r}))
@@ -80,22 +79,11 @@ def test_time_that_is_up_starts_no_lap(tmp_path: Path, capsys: pytest.CaptureFix
     assert "not run: reference: a lap takes perhaps 10 s" in capsys.readouterr().out
 
 
-def test_the_plan_is_the_menus_own_shape_in_bf16() -> None:
-    plan = gpu_plan("cuda", 3)
-    config = plan.config
-    assert (config.n_layer, config.d_model, config.d_ff, config.n_head) == (24, 1024, 4096, 16)
-    assert (config.batch_size, config.seq_len, config.precision) == (16, 1024, "bf16")
-    assert (plan.steps, plan.tokenizer, plan.heldout_bytes) == (60, "bpe:50257", 1 << 20)
-
-
 def test_a_menu_without_fp8_has_the_precision_as_a_constant() -> None:
     before = tomllib.loads(MENU.read_text("utf-8"))
     after = tomllib.loads(bf16_menu(MENU.read_text("utf-8")))
     assert after["constants"] == {**before["constants"], "precision": "bf16"}
     assert before["knobs"].keys() - after["knobs"].keys() == {"precision"}
-
-
-# --- figures ------------------------------------------------------------------------------------
 
 
 def ceiling() -> Ceiling:
@@ -146,7 +134,6 @@ def test_goals_are_judged_by_medians(
 
 
 def test_the_goals_are_about_what_a_campaign_runs_by_default(task: Task) -> None:
-    """The goals ignore a variant that performed better in this race."""
     laps = [
         lap("torch bf16 compiled", "warm", 10.0, 50.0, 10.0),
         lap("torch bf16 eager", "warm", 18.0, 100.0, 16.0),
@@ -157,12 +144,6 @@ def test_the_goals_are_about_what_a_campaign_runs_by_default(task: Task) -> None
     assert [figure.met for figure in found if figure.goal] == [False, True, False, False]
 
 
-def test_without_a_lap_of_the_default_no_goal_is_judged(task: Task) -> None:
-    laps = [lap("torch bf16 compiled", "warm", 10, 50, 10), lap("reference", "cold", 24, 200, 30)]
-    found = figures(standings(laps, task, ceiling()), task, ceiling())
-    assert not [figure for figure in found if figure.goal]
-
-
 def test_the_default_is_the_menus_and_the_settings() -> None:
     menu = load_menu("spark-354m")
     settings = CampaignSettings.model_fields
@@ -170,26 +151,3 @@ def test_the_default_is_the_menus_and_the_settings() -> None:
     backend = settings["backend"].default
     assert f"{backend} {menu.baseline.precision} {compiled}" == DEFAULT
     assert DEFAULT in {one.name for one in candidates() if one.is_judged}
-
-
-def test_utilisation_by_hand(task: Task) -> None:
-    (one,) = standings([lap("torch bf16 eager", "warm", 10, 100, 10)], task, ceiling())
-    # 6 × 353,453,056 weights of products and 12 L D T, 163,840 tokens/s, of 800 TFLOP/s.
-    assert one.tokens_per_s == pytest.approx(163_840)
-    assert one.utilisation_pct == pytest.approx(49.6, abs=0.1)
-
-
-def test_the_table_has_a_column_an_entrant(task: Task) -> None:
-    laps = [
-        lap("torch bf16 eager", "cold", 30, 100, 10),
-        lap("reference", "cold", 24.0, 200.0, 30.0),
-    ]
-    lines = table(standings(laps, task, ceiling()))
-    assert lines[0].split("  ")[-2:] == ["torch bf16 eager", "reference"]
-    assert next(line for line in lines if line.startswith("step ms")).split() == [
-        "step",
-        "ms",
-        "100.0",
-        "200.0",
-    ]
-    assert next(line for line in lines if line.startswith("trial s, warm")).split()[3:] == []

@@ -9,9 +9,6 @@ from bench.gpu_predictions import HEADING, RESULTS, lines, table, with_table
 
 @pytest.mark.slow
 def test_the_results_hold_the_predictions_of_today() -> None:
-    """If a change of the backend changes the predictions, write them again:
-    ``python -m bench.gpu_predictions --write``.
-    """
     results = RESULTS.read_text("utf-8")
     assert results.count(HEADING) == 1
     assert with_table(results, table()) == results

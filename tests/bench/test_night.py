@@ -25,7 +25,6 @@ def scripted(*rates: float) -> MakeProposer:
 
 
 def test_what_it_keeps_what_it_drops_and_what_it_costs() -> None:
-    """There is no noise; the rates are better, worse, failing and outside the menu."""
     found = night(RateWorld(), scripted(2e-3, 5e-4, 2.5e-2, 1.0), seed=1, iterations=4)
     truths = [stage.truth for stage in found.stages]
     assert truths == pytest.approx([4.0, 3.69897, 3.69897, 3.69897, 3.69897], abs=1e-4)
@@ -38,13 +37,6 @@ def test_what_it_keeps_what_it_drops_and_what_it_costs() -> None:
     seconds = [after.train_s - before.train_s for before, after in pairwise(found.stages)]
     assert seconds[2:] == pytest.approx([0.25, 0.0])
     assert found.true_gain == pytest.approx(0.30103, abs=1e-4)
-
-
-def test_regret_is_that_of_the_reference_at_the_time() -> None:
-    found = night(RateWorld(), scripted(2e-3, 1e-2), seed=1, iterations=2)
-    assert found.regret(0) == pytest.approx(1.0)
-    assert found.regret(1) == pytest.approx(0.69897, abs=1e-4)
-    assert found.regret(200) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_night_is_the_same_again_and_another_seed_is_another() -> None:
@@ -69,7 +61,6 @@ def test_pruning_saves_time_in_a_world_with_curves() -> None:
 
 
 def test_the_rules_are_those_of_the_product() -> None:
-    """A judge without a bar keeps noise: it reports a gain, and the true gain is zero."""
     world = RateWorld(0.05)
 
     def change_nothing(_rails: Rails) -> Proposer:
@@ -86,8 +77,3 @@ def test_the_rules_are_those_of_the_product() -> None:
     assert loose.keeps == loose.false_keeps > strict.keeps
     assert loose.true_gain == 0
     assert loose.told_gain is not None
-
-
-def test_a_night_may_end_by_its_runs() -> None:
-    found = night(RateWorld(0.05), RandomProposer, seed=1, iterations=1000, runs=40)
-    assert 40 <= found.runs < 50

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.campaigns import Toy, write_text_corpus
+from tests.support.campaigns import Toy, killed_after, write_text_corpus
 from tests.support.waiting import wait_until
 from trajectory.journal import read_rows
-from trajectory.rows import ConfirmedRow, ConfirmRow
+from trajectory.rows import ConfirmRow
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +35,6 @@ def said(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def fresh_runs(toy: Toy) -> list[ConfirmRow]:
     rows = read_rows(toy.campaign / "trajectory.jsonl")
     return [row for row in rows if isinstance(row, ConfirmRow)]
-
-
-def ends(toy: Toy) -> list[ConfirmedRow]:
-    rows = read_rows(toy.campaign / "trajectory.jsonl")
-    return [row for row in rows if isinstance(row, ConfirmedRow)]
 
 
 def top(toy: Toy) -> dict[str, Any]:
@@ -113,20 +106,13 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) 
     whole = said(confirm(twin, "--seeds=3", "--json"))
 
     for rows in (2, 5):
-        working = subprocess.Popen(
-            [toy.arguments(1)[0], "confirm", "--seeds=3", f"--campaign={toy.campaign}"],
-            cwd=toy.home,
-            env=toy.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        wait_until(lambda rows=rows: len(fresh_runs(toy)) >= rows)
-        os.kill(working.pid, signal.SIGKILL)
-        working.wait()
+        with killed_after(toy.started("confirm", "--seeds=3", f"--campaign={toy.campaign}")):
+            wait_until(lambda rows=rows: len(fresh_runs(toy)) >= rows)
     assert said(confirm(toy, "--seeds=3", "--json")) == whole
     runs = [(row.config_hash, row.trial.seed) for row in fresh_runs(toy)]
     assert len(runs) == len(set(runs))
-    assert [row.found for row in ends(toy)] == [row.found for row in ends(twin)]
+    ends = [[row["found"] for row in one.rows("confirmed")] for one in (toy, twin)]
+    assert ends[0] == ends[1]
     scores = {(r.config_hash, r.trial.seed): r.trial.objective for r in fresh_runs(toy)}
     assert scores == {(r.config_hash, r.trial.seed): r.trial.objective for r in fresh_runs(twin)}
 
@@ -194,7 +180,5 @@ def test_trouble_while_confirming_costs_nothing_of_the_night(toy: Toy) -> None:
     assert confirm(toy, "--seeds=2", "--top=1").returncode == 0
 
 
-def test_without_anything_to_confirm_it_says_so(toy: Toy) -> None:
-    toy.begun(0)
-    refused = confirm(toy)
-    assert refused.returncode == 1
+def test_without_anything_to_confirm_it_is_refused(toy: Toy) -> None:
+    assert confirm(toy.begun(0)).returncode == 1

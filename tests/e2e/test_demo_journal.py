@@ -64,7 +64,6 @@ def same_machine() -> str | None:
 
 
 def test_a_trial_of_the_journal_gives_its_number_again(corpus: Corpus, tmp_path: Path) -> None:
-    """Iteration 100 trains SwiGLU on rotary positions."""
     (last,) = (row for row in ROWS if isinstance(row, IterationRow) and row.iter == 100)
     config, trial = last.config, last.trials[0]
     assert config is not None

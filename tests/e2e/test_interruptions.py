@@ -93,7 +93,6 @@ def wait_for_file(path: Path, running: subprocess.Popen[str]) -> None:
 def test_what_announces_the_end_stops_the_loop_like_sigterm(
     toy: Toy, first: signal.Signals, second: signal.Signals
 ) -> None:
-    """One signal lets the trial finish, and two stop it."""
     running = start_long(toy, "t000001")
     running.send_signal(first)
     running.send_signal(second)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,24 +27,8 @@ def toy(tmp_path: Path) -> Toy:
     return toy
 
 
-def rows_of(toy: Toy, kind: str) -> list[dict[str, Any]]:
-    return [row for row in toy.rows() if row["kind"] == kind]
-
-
 def ladder(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
     return toy.run("ladder", f"--campaign={toy.campaign}", *OPTIONS, *options)
-
-
-def start(toy: Toy) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [toy.arguments(1)[0], "ladder", f"--campaign={toy.campaign}", *OPTIONS],
-        cwd=toy.home,
-        env=toy.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 @pytest.mark.slow
@@ -55,21 +38,21 @@ def test_four_rungs_killed_in_the_middle_and_tampered_with(toy: Toy) -> None:
     assert done.returncode == 0, done.stderr
     before = toy.run("top", "--k=50", "--json", f"--campaign={toy.campaign}").stdout
 
-    running = start(toy)
-    wait_until(lambda: len(rows_of(toy, "ladder")) == 5)
+    running = toy.started("ladder", f"--campaign={toy.campaign}", *OPTIONS)
+    wait_until(lambda: len(toy.rows("ladder")) == 5)
     trials = toy.campaign / "trials"
     wait_until(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
     os.kill(running.pid, signal.SIGKILL)
     running.communicate()
-    kept = rows_of(toy, "ladder")
-    (plan,) = rows_of(toy, "ladder_plan")
-    assert not rows_of(toy, "ladder_prediction")
+    kept = toy.rows("ladder")
+    (plan,) = toy.rows("ladder_plan")
+    assert not toy.rows("ladder_prediction")
 
     resumed = ladder(toy, "--json")
     assert resumed.returncode == 0, resumed.stderr
-    assert rows_of(toy, "ladder")[: len(kept)] == kept
-    assert rows_of(toy, "ladder_plan") == [plan]
-    ran = [(r["config_hash"], r["steps"], r["trial"]["seed"]) for r in rows_of(toy, "ladder")]
+    assert toy.rows("ladder")[: len(kept)] == kept
+    assert toy.rows("ladder_plan") == [plan]
+    ran = [(r["config_hash"], r["steps"], r["trial"]["seed"]) for r in toy.rows("ladder")]
     asked = [
         (run["rung"], run["recipe"], run["length"], seed)
         for run in plan["runs"]
@@ -112,9 +95,9 @@ def _holds_the_order(toy: Toy) -> None:
     """Check that the prediction was on disk before the largest rung's first trial had a spec."""
     kinds = [(row["kind"], row.get("rung")) for row in toy.rows()]
     assert kinds.index(("ladder_prediction", None)) < kinds.index(("ladder", 4))
-    (prediction,) = rows_of(toy, "ladder_prediction")
+    (prediction,) = toy.rows("ladder_prediction")
     written_s = datetime.fromisoformat(prediction["at"]).timestamp()
-    largest = [row for row in rows_of(toy, "ladder") if row["rung"] == 4]
+    largest = [row for row in toy.rows("ladder") if row["rung"] == 4]
     assert {row["prediction_sha256"] for row in largest} == {prediction["sha256"]}
     for row in largest:
         spec = toy.campaign / "trials" / row["trial"]["trial_id"] / "spec.json"
@@ -122,5 +105,5 @@ def _holds_the_order(toy: Toy) -> None:
         said = json.loads(spec.read_text("utf-8"))
         assert said["horizon_steps"] is None
         assert said["budget"] == {"unit": "steps", "amount": row["steps"]}
-    for row in rows_of(toy, "ladder"):
+    for row in toy.rows("ladder"):
         assert (row["prediction_sha256"] is None) == (row["rung"] < 4)

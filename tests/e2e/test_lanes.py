@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.accounts import check_campaign_complete
 from tests.support.campaigns import Toy
-from tests.support.in_process import run_here
 from tests.support.waiting import wait_for_all_gone, wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -98,21 +97,6 @@ def test_killed_with_several_in_flight_nothing_is_lost_or_counted_twice(toy: Toy
 
 
 @pytest.mark.slow
-def test_one_signal_finishes_what_runs_and_the_next_sitting_goes_on_with_it(toy: Toy) -> None:
-    running = toy.start(60, "--lanes=2")
-    wait_until((toy.campaign / "trials" / "t000006").exists)
-    running.send_signal(signal.SIGINT)
-    output, _ = running.communicate()
-    assert running.returncode == 130, output
-    trials = sorted((toy.campaign / "trials").glob("t*"))
-    assert all((trial / "result.json").exists() for trial in trials), "a trial was cut short"
-    done = len(toy.iterations())
-    assert toy.loop(done + 4, "--lanes=2").returncode == 0
-    check_campaign_complete(toy, done + 4)
-    assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
-
-
-@pytest.mark.slow
 def test_two_signals_stop_every_lane_at_once(toy: Toy) -> None:
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "100000 steps"))
     running = toy.start(5, "--lanes=2")
@@ -128,7 +112,6 @@ def test_two_signals_stop_every_lane_at_once(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_a_fork_server_that_dies_costs_no_trial(toy: Toy) -> None:
-    """The trial that died with the server runs again on whichever lane is free."""
     toy.menu.write_text(toy.menu.read_text().replace("6 steps", "150 steps"))
     running = toy.start(2, "--lanes=2")
     wait_until((toy.campaign / "trials" / "t000001" / "curve.jsonl").exists)
@@ -138,13 +121,6 @@ def test_a_fork_server_that_dies_costs_no_trial(toy: Toy) -> None:
     assert running.returncode == 0, output
     check_campaign_complete(toy, 2)
     assert not [row for row in toy.rows() if row.get("event") == "interrupted"]
-
-
-@pytest.mark.parametrize("lanes", ["0", "many"])
-def test_lanes_that_make_no_sense_leave_no_campaign(toy: Toy, lanes: str) -> None:
-    words = (*toy.arguments(1)[1:], f"--lanes={lanes}")
-    assert run_here(words, toy.home, toy.environment).returncode != 0
-    assert not toy.campaign.exists()
 
 
 @pytest.mark.slow

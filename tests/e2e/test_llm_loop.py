@@ -38,10 +38,13 @@ def test_the_models_proposals_are_trained_and_recorded(toy: Toy) -> None:
         says(proposal(0.002)),  # tried already: it repairs the proposal after seeing the verdict
         says(proposal(0.003)),
     ]
+    program = toy.home / "program.md"
+    program.write_text("Only ever touch the learning rate.")
     with OpenAIServer(turns) as server:
         point_at(toy, server.url)
-        done = toy.loop(2, "--proposer=llm")
+        done = toy.loop(2, "--proposer=llm", f"--program={program}")
     assert done.returncode == 0, done.stderr
+    assert "Only ever touch the learning rate." in json.dumps(server.chats[0]["messages"])
     first, second = toy.iterations()
     assert first["proposer"]["kind"] == second["proposer"]["kind"] == "llm"
     assert first["proposal"]["changes"] == {"lr": 0.002}
@@ -95,15 +98,3 @@ def test_without_an_endpoint_the_llm_alone_is_refused_and_the_hybrid_says_so_onc
     assert not toy.campaign.exists(), "nothing is left half-made"
     done = toy.loop(1)
     assert done.stdout.count("AUTORESEARCH_LLM_BASE_URL is not set") == 1
-
-
-@pytest.mark.slow
-def test_the_users_directions_and_templates_reach_the_model(toy: Toy, tmp_path: Path) -> None:
-    program = tmp_path / "program.md"
-    program.write_text("Only ever touch the learning rate.")
-    with OpenAIServer([says(proposal(0.002))]) as server:
-        point_at(toy, server.url)
-        done = toy.loop(1, "--proposer=llm", f"--program={program}")
-        (body,) = server.chats
-    assert done.returncode == 0, done.stderr
-    assert "Only ever touch the learning rate." in json.dumps(body["messages"])

@@ -47,7 +47,6 @@ def test_a_campaign_from_nothing_then_resumed(toy: Toy) -> None:
 
 @pytest.mark.slow
 def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) -> None:
-    """Proposers continue as if never stopped: on a CPU the two searches are equal bit for bit."""
     assert toy.loop(4).returncode == 0
     other = Toy(tmp_path / "other").begun(2)
     done = other.loop(4)
@@ -63,38 +62,13 @@ def test_stopping_and_resuming_leaves_the_same_search(toy: Toy, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_every_row_says_what_it_was_made_from(toy: Toy) -> None:
-    for row in toy.begun(4).iterations():
-        for trial in row["trials"]:
-            directory = toy.campaign / "trials" / trial["trial_id"]
-            spec = json.loads((directory / "spec.json").read_text())
-            assert spec["seed"] == trial["seed"]
-            if trial["result"]["status"] == "ok":
-                result = json.loads((directory / "result.json").read_text())
-                assert result["val_bpb"] == trial["result"]["val_bpb"]
-        decision = row["decision"]
-        if decision["delta"] is not None:
-            assert decision["delta"] == pytest.approx(
-                decision["estimate_objective"] - decision["reference_objective"]
-            )
-            assert decision["stderr"] == pytest.approx(decision["sigma"] / decision["pairs"] ** 0.5)
-
-
-@pytest.mark.slow
 def test_another_evaluation_or_text_is_refused(toy: Toy) -> None:
     toy.begun(2)
     before = (toy.campaign / "trajectory.jsonl").read_bytes()
-    for change in (
-        "--budget=7 steps",
-        "--set=horizon_steps=budget",
-        "--tokenizer=bpe:300",
-        "--seed=9",
-    ):
+    for change in ("--budget=7 steps", "--set=horizon_steps=budget", "--seed=9"):
         words = tuple(toy.arguments(3, change)[1:])
         refused = run_here(words, toy.home, toy.environment)
-        assert refused.returncode == 1
-        assert refused.stderr.startswith("error: ")
-        assert refused.stderr.count("\n") == 1
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     for path in (toy.home / "text").iterdir():
         path.write_text(path.read_text().replace("loop", "hoop"))
     assert toy.loop(3).returncode == 1
@@ -169,16 +143,6 @@ def test_a_second_writer_is_told_who_holds_the_campaign(toy: Toy) -> None:
 
 
 @pytest.mark.slow
-def test_a_torn_last_line_is_repaired_and_said(toy: Toy) -> None:
-    toy.begun(2)
-    with (toy.campaign / "trajectory.jsonl").open("ab") as journal:
-        journal.write(b'{"kind":"iteration","iter":3,"at":"2026')
-    resumed = toy.loop(3)
-    assert resumed.returncode == 0, resumed.stderr
-    assert [row["iter"] for row in toy.iterations()] == [1, 2, 3]
-
-
-@pytest.mark.slow
 def test_killed_at_each_stage_nothing_is_lost_or_counted_twice(toy: Toy) -> None:
     trials = toy.campaign / "trials"
     stages = (
@@ -231,17 +195,7 @@ def test_a_baseline_that_fails_is_accounted_for_and_tried_again(toy: Toy) -> Non
 
 
 @pytest.mark.slow
-def test_trial_ids_go_on_where_the_journal_left_off_though_the_trials_are_gone(toy: Toy) -> None:
-    shutil.rmtree(toy.begun(2).campaign / "trials")
-    assert toy.loop(3).returncode == 0
-    used = [trial["trial_id"] for row in toy.iterations() for trial in row["trials"]]
-    used += [row["trial"]["trial_id"] for row in toy.rows() if row["kind"] == "baseline"]
-    assert len(set(used)) == len(used)
-
-
-@pytest.mark.slow
 def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
-    """The journal is the source of truth, so resuming may need no other file."""
     assert toy.loop(2, "--set=z_keep=2.5").returncode == 0
     kept = tomllib.loads((toy.campaign / "campaign.toml").read_text())
     journal = (toy.campaign / "trajectory.jsonl").read_bytes()
@@ -262,31 +216,6 @@ def test_the_journal_alone_is_enough_to_go_on(toy: Toy) -> None:
     refused = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}", f"--corpus={other}")
     assert refused.returncode == 1
     assert not (toy.campaign / "campaign.toml").exists()
-
-
-@pytest.mark.slow
-def test_a_baseline_raised_on_resumption_hides_no_finished_trial(toy: Toy) -> None:
-    """A kill before an iteration's row leaves this state; a second kill precedes the repair."""
-    toy.begun(2)
-    journal = toy.campaign / "trajectory.jsonl"
-    lines = journal.read_bytes().splitlines(keepends=True)
-    lost = {trial["trial_id"] for trial in json.loads(lines[-1])["trials"]}
-    assert lost
-    journal.write_bytes(b"".join(lines[:-1]))
-    assert toy.loop(1, "--baseline-seeds=3").returncode == 0
-    newest = toy.rows()[-1]
-    assert newest["kind"] == "baseline"
-    assert newest["trial"]["trial_id"] > max(lost)
-    assert toy.loop(2, "--baseline-seeds=3").returncode == 0
-    text = journal.read_text("utf-8")
-    for name in (path.name for path in (toy.campaign / "trials").glob("t*")):
-        assert text.count(f'"{name}"') == 1, f"{name} is in no row, or in two"
-
-
-@pytest.mark.slow
-def test_a_device_that_is_not_there_leaves_no_campaign(toy: Toy) -> None:
-    assert toy.loop(1, "--device=cuda:99").returncode == 1
-    assert not toy.campaign.exists()
 
 
 @pytest.mark.slow

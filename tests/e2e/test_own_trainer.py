@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -121,7 +119,6 @@ def test_a_script_that_does_nothing_with_its_seed_is_seen_to(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_runs_that_differ_are_confirmed_though_the_menu_passes_no_seed(tmp_path: Path) -> None:
-    """A script that takes no seed and sets none gives different results at every run."""
     own = Own(tmp_path)
     menu = own.checkout / "own.toml"
     text = menu.read_text().replace("high = 1e3", "high = 0.1")  # above 1 a draw may blow up
@@ -152,37 +149,15 @@ def test_failures_are_told_with_what_the_script_said_and_no_more(tmp_path: Path)
     assert "<script>alert(1)" not in page
 
 
-@pytest.mark.slow
 def test_what_cannot_begin_says_so_before_anything_is_made(tmp_path: Path) -> None:
     own = Own(tmp_path)
     menu = own.checkout / "own.toml"
-    text = menu.read_text()
-    for old, new in (
-        ("train.py", "trian.py"),
-        ("{python}", "pyhton"),
-        ("unit = ", 'directory = "nowhere"\nunit = '),
-        ("unit = ", f'directory = "{own.home}"\nunit = '),  # it holds the home
-        ("unit = ", 'reads = ["nothing"]\nunit = '),
-    ):
-        menu.write_text(text.replace(old, new, 1))
-        refused = run_here(("loop", "--menu=own.toml", "--iters=1"), own.checkout, own.env)
-        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-        assert not own.campaign.exists()
+    menu.write_text(menu.read_text().replace("train.py", "trian.py", 1))
+    refused = run_here(("loop", "--menu=own.toml", "--iters=1"), own.checkout, own.env)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert not own.campaign.exists()
     checks = json.loads(own("doctor", "--json", "--menu=own.toml", code=1))["checks"]
     assert checks[-1]["state"] == "bad"
-
-
-@pytest.mark.slow
-def test_the_interpreter_of_another_environment_is_asked_where_it_lies() -> None:
-    from trainer.command.program import environment_of, find_program
-
-    assert find_program("{python}", Path("/")) == Path(sys.executable)
-    assert environment_of(Path(sys.executable)) == ()
-    base = Path(os.path.realpath(sys.executable))
-    if base.parent != Path(sys.executable).parent:
-        found = environment_of(base)
-        assert any((path / "python3").exists() or path.name == "lib" for path in found)
-        assert not any(Path.home().is_relative_to(path) for path in found)
 
 
 @pytest.mark.slow

@@ -20,8 +20,6 @@ from agent.proposers.llm.endpoint import ContextError, Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
-from agent.settings.environment import Environment
-from agent.workbench.doctor.endpoint import asked
 from bench.small_model import SERVERS, small_model, why_not
 from tests.support.campaigns import Toy
 from tests.support.memories import RAILS, memory_of
@@ -49,7 +47,6 @@ def served(
 
 
 def test_it_proposes_within_a_short_context(served: tuple[str, str], tmp_path: Path) -> None:
-    """Some iteration leads to a proposal; which ones do depends on the model and its build."""
     name, url = served
     endpoint = Endpoint(url, patience=PATIENT, modes_path=tmp_path / "modes.json")
     proposer = LlmProposer(endpoint, RAILS, Prompter(Budget()))
@@ -92,15 +89,6 @@ def test_the_estimate_of_a_prompts_length_errs_upwards(served: tuple[str, str]) 
     assert 0.7 * prompt.tokens < reply.prompt_tokens <= prompt.tokens
 
 
-def test_the_doctor_hears_its_proposal(served: tuple[str, str]) -> None:
-    name, url = served
-    good, found = asked(Environment(llm_base_url=url, llm_timeout_s=600))
-    print(f"\n{name}: {found}")
-    assert good, found
-    assert f"mode {MODES[name]}" in found
-    assert "tokens/s" in found
-
-
 @pytest.fixture(scope="module")
 def night(served: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """Run a campaign in which the model proposes, through the command."""
@@ -123,7 +111,6 @@ def chats(night: Toy) -> Path:
 
 
 def test_a_campaign_trains_what_it_proposed(served: tuple[str, str], night: Toy) -> None:
-    """The sampler replaces a model without a usable reply: small models repeat refused ones."""
     rows = night.iterations()
     assert len(rows) == NIGHT
     attempts = [attempt for row in rows for attempt in row["proposer"]["attempts"]]

@@ -28,27 +28,8 @@ def stress(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
     return toy.run("stress", f"--campaign={toy.campaign}", *options)
 
 
-def start(toy: Toy, *options: str) -> subprocess.Popen[str]:
-    command = [toy.arguments(1)[0], "stress", f"--campaign={toy.campaign}", *options]
-    return subprocess.Popen(
-        command,
-        cwd=toy.home,
-        env=toy.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def rows_of(toy: Toy, kind: str) -> list[dict[str, Any]]:
-    return [row for row in toy.rows() if row["kind"] == kind]
-
-
 def long_runs(toy: Toy) -> list[tuple[str, int, int]]:
-    return [
-        (row["config_hash"], row["trial"]["seed"], row["steps"]) for row in rows_of(toy, "stress")
-    ]
+    return [(row["config_hash"], row["trial"]["seed"], row["steps"]) for row in toy.rows("stress")]
 
 
 def top(toy: Toy) -> dict[str, Any]:
@@ -96,69 +77,41 @@ def test_the_whole_test_its_rows_and_its_files(toy: Toy) -> None:
     assert top(toy) == after
 
 
-def test_what_was_run_is_not_run_again_and_more_seeds_add_to_it(toy: Toy) -> None:
-    toy.begun(4)
-    assert stress(toy, "--top=1", "--steps=50", "--seeds=1").returncode == 0
-    first = (toy.campaign / "trajectory.jsonl").read_bytes()
-    again = stress(toy, "--top=1", "--steps=50", "--seeds=1")
-    assert again.returncode == 0, again.stderr
-    assert (toy.campaign / "trajectory.jsonl").read_bytes() == first
-    before = long_runs(toy)
-    more = stress(toy, "--top=1", "--steps=50", "--seeds=2", "--json")
-    assert more.returncode == 0, more.stderr
-    assert long_runs(toy)[: len(before)] == before
-    assert [seed for _, seed, _ in long_runs(toy)[len(before) :]] == [901] * len(before)
-    found = json.loads(more.stdout)
-    assert [len(entry["runs"]) for entry in found["configs"]] == [2] * len(before)
-    assert found["finalists"][0]["runs"] == 2
-
-
 def test_killed_in_a_run_only_that_run_is_run_again(toy: Toy) -> None:
     toy.begun(4)
     options = ("--top=2", "--steps=500", "--seeds=1")
-    running = start(toy, *options)
-    wait_until(lambda: len(rows_of(toy, "stress")) == 1)
+    running = toy.started("stress", f"--campaign={toy.campaign}", *options)
+    wait_until(lambda: len(toy.rows("stress")) == 1)
     trials = toy.campaign / "trials"
     wait_until(lambda: any(not (t / "result.json").exists() for t in trials.glob("t*")))
     os.kill(running.pid, signal.SIGKILL)
     running.communicate()
-    kept = rows_of(toy, "stress")
+    kept = toy.rows("stress")
     (lost,) = [t.name for t in trials.glob("t*") if not (t / "result.json").exists()]
 
     # The loop may run in between: it reports the trial that was cut short and ignores long runs.
     assert toy.loop(5).returncode == 0
     resumed = stress(toy, *options)
     assert resumed.returncode == 0, resumed.stderr
-    assert rows_of(toy, "stress")[: len(kept)] == kept
+    assert toy.rows("stress")[: len(kept)] == kept
     assert len(set(long_runs(toy))) == len(long_runs(toy))
-    counted = [row["trial"]["trial_id"] for row in rows_of(toy, "stress")]
+    counted = [row["trial"]["trial_id"] for row in toy.rows("stress")]
     assert lost not in counted
-    assert [row["trial_ids"] for row in rows_of(toy, "event")] == [[lost]]
-
-
-def test_one_signal_finishes_the_run_and_says_how_to_go_on(toy: Toy) -> None:
-    toy.begun(2)
-    running = start(toy, "--top=2", "--steps=500", "--seeds=1")
-    before = len(list((toy.campaign / "trials").glob("t*")))
-    wait_until(lambda: len(list((toy.campaign / "trials").glob("t*"))) > before)
-    running.send_signal(signal.SIGINT)
-    output, _ = running.communicate()
-    assert running.returncode == 130, output
-    assert output.splitlines()[-1].split()[:2] == ["autoresearch", "stress"]
-    assert len(rows_of(toy, "stress")) == 1
+    assert [row["trial_ids"] for row in toy.rows("event")] == [[lost]]
 
 
 def test_a_pause_file_pauses_it(toy: Toy) -> None:
     toy.begun(2)
     (toy.campaign / "pause").touch()
-    running = start(toy, "--top=1", "--steps=50", "--seeds=1", "--no-baseline")
-    wait_until(lambda: bool(rows_of(toy, "event")))
-    assert not rows_of(toy, "stress")
+    few = ("--top=1", "--steps=50", "--seeds=1", "--no-baseline")
+    running = toy.started("stress", f"--campaign={toy.campaign}", *few)
+    wait_until(lambda: bool(toy.rows("event")))
+    assert not toy.rows("stress")
     (toy.campaign / "pause").unlink()
     output, _ = running.communicate()
     assert running.returncode == 0, output
-    assert [row["event"] for row in rows_of(toy, "event")] == ["paused", "resumed"]
-    assert len(rows_of(toy, "stress")) == 1
+    assert [row["event"] for row in toy.rows("event")] == ["paused", "resumed"]
+    assert len(toy.rows("stress")) == 1
 
 
 def test_a_campaign_in_tokens_stresses_equal_tokens(toy: Toy) -> None:
@@ -166,7 +119,7 @@ def test_a_campaign_in_tokens_stresses_equal_tokens(toy: Toy) -> None:
     assert toy.loop(1).returncode == 0
     done = stress(toy, "--top=1", "--steps=50", "--seeds=1", "--no-baseline")
     assert done.returncode == 0, done.stderr
-    (row,) = rows_of(toy, "stress")
+    (row,) = toy.rows("stress")
     assert row["trial"]["result"]["tokens"] == 50 * 4 * 32
 
 

@@ -61,23 +61,3 @@ def test_a_menu_of_ratios_is_searched_at_one_size(tmp_path: Path) -> None:
     size = config.n_layer * config.d_model**2 * per_head
     size += config.n_layer * config.d_model * matrices * config.d_ff
     assert abs(size / (base.n_layer * 12 * base.d_model**2) - 1) < 0.015
-
-
-def test_check_refuses_what_would_leave_the_shape(tmp_path: Path) -> None:
-    toy = Toy(tmp_path)
-    toy.menu.unlink()
-    written = toy.run(
-        "menu", "from-target", "llama-1b", "--tiny", "--keep-shape", "-o", str(tmp_path / "m.toml")
-    )
-    assert written.returncode == 0, written.stderr
-    assert list(load_menu(str(tmp_path / "m.toml")).tied) == [
-        "n_layer",
-        "n_head",
-        "n_kv_head",
-        "d_ff",
-    ]
-
-    refused = toy.run("menu", "from-target", "llama-7b", "--params", "10M")
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("error: a proxy of 10M parameters is outside")
-    assert refused.stderr.count("\n") == 1

@@ -43,18 +43,8 @@ def test_a_wheel_in_an_empty_environment_runs_two_iterations(tmp_path: Path) -> 
     run(sys.executable, "-m", "venv", "env", cwd=away)
     python = away / "env" / "bin" / "python"
     constraints = ROOT / "constraints.txt"
-    run(
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-compile",
-        "-c",
-        constraints,
-        wheel,
-        cwd=away,
-    )
+    pip = (python, "-m", "pip", "install", "--quiet", "--no-compile")
+    run(*pip, "-c", constraints, wheel, cwd=away)
 
     command = away / "env" / "bin" / "autoresearch"
     run(command, "loop", "--iters", "2", "--baseline-seeds", "2", "--no-confirm", cwd=away)

@@ -182,8 +182,11 @@ class Toy:
         return self
 
     def start(self, iters: int, *more: str) -> subprocess.Popen[str]:
+        return self.started(*self.arguments(iters, *more)[1:])
+
+    def started(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.arguments(iters, *more),
+            [str(COMMAND), *words],
             cwd=self.home,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -204,10 +207,11 @@ class Toy:
             check=False,
         )
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return the journal's whole rows; a loop that runs may be in the middle of writing one."""
         text = (self.campaign / "trajectory.jsonl").read_text("utf-8")
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [row for row in rows if kind in (None, row["kind"])]
 
     def iterations(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows() if row["kind"] == "iteration"]
+        return self.rows("iteration")

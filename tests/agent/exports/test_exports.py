@@ -43,6 +43,10 @@ from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.rows import Decision, Row, TrialRecord
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
 CURVE = [
     CurvePoint(step=s, tokens=64 * s, loss=5 / s, lr=1e-3, grad_norm=1.0, elapsed_s=0.1 * s)
     for s in (1, 2, 3)
@@ -170,8 +174,6 @@ def test_a_commit_is_an_attribute_of_its_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 def test_mlflow_has_a_run_per_trial_with_its_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,8 +207,6 @@ def test_mlflow_has_a_run_per_trial_with_its_curve(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 def test_an_mlflow_export_that_fails_leaves_its_name_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,20 +301,6 @@ def test_what_was_accepted_is_ready_for_fine_tuning(tmp_path: Path) -> None:
         }, "and no refused reply is among what an assistant said"
 
 
-@pytest.mark.slow
-def test_a_library_for_training_reads_what_was_accepted(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
-    Conversations(night.directory / PROMPTS_DIR).keep(PROMPT, SENT)
-    out = tmp_path / "chat.jsonl"
-    export_chat(night, out, overwrite=False)
-    read = datasets.load_dataset(
-        "json", data_files=str(out), split="train", cache_dir=str(tmp_path / "cache")
-    )
-    assert read.column_names == ["messages"]
-    assert [turn["role"] for turn in read[0]["messages"]] == ["system", "user", "assistant"]
-
-
 def test_what_was_not_kept_or_is_not_whole_is_counted(tmp_path: Path) -> None:
     cut = replace_attempts(truncated=True)
     failed = (Attempt(raw="", error="the endpoint is down"),)
@@ -379,9 +365,3 @@ def test_a_row_whose_time_is_none_is_exported_all_the_same(tmp_path: Path) -> No
     subject = own(tmp_path / "night", [*rows[:-1], rows[-1].model_copy(update={"at": "late"})])
     exported = export_optuna(subject, str(tmp_path / "o.sqlite"))
     assert exported.count == len(Evidence(rows).configs)
-
-
-def test_a_storage_s_password_is_in_no_message(subject: Subject) -> None:
-    with pytest.raises(FormatError) as caught:
-        export_optuna(subject, "foo://user:s3cret@localhost/x")
-    assert "s3cret" not in str(caught.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
@@ -11,6 +13,7 @@ from agent.exports.base import Exported, Subject, export_csv, export_mlflow
 from agent.exports.optuna_study import export_optuna
 from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
+from trajectory.formats import mlflow_runs
 from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
 
@@ -99,3 +102,16 @@ def test_half_a_url_is_no_file_name(
     with pytest.raises(FormatError):
         EXPORTS[name](subject, "sqlite:night.db")
     assert not list(tmp_path.glob("sqlite:*"))
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Yield the URL of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_silent_server_is_given_up_soon(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow_runs, "KNOCK_S", 0.5)
+    with pytest.raises(FormatError):
+        mlflow_runs._knock(silent)

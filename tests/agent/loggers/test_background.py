@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest.mock import Mock
 
 import pytest
 
-from agent.judge import Assessment
 from agent.loggers.background import BackgroundLogger, LoggingWatcher, LogTarget, log_targets
 from agent.loggers.base import RunEvent, RunLogger, TrialBegan, TrialEnded, TrialPoint
 from agent.search.trial import Watcher
@@ -16,7 +16,6 @@ from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial
 from trainer.spec import CurvePoint, Place, TrialSpec
-from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 ROW = iteration_row(1, None)
 POINT = CurvePoint(step=1, tokens=64, loss=5.0, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)
@@ -97,22 +96,14 @@ def test_one_that_hangs_never_makes_the_loop_wait() -> None:
     never.set()
 
 
-def test_one_that_hangs_at_the_end_is_left_behind() -> None:
-    never = threading.Event()
-    logger = BackgroundLogger("x", lambda: Fake(on_close=never.wait))
-    logger.log(ROW)
-    logger.close(0.05)
-    assert logger.trouble is not None
-    assert "after the end" in logger.trouble
-    never.set()
-
-
-def test_one_that_hangs_on_opening_is_left_behind() -> None:
+@pytest.mark.parametrize("hangs", ["on opening", "at the end"])
+def test_one_that_hangs_is_left_behind(hangs: str) -> None:
     never = threading.Event()
 
     def opener() -> RunLogger:
-        never.wait()
-        return Fake()
+        if hangs == "on opening":
+            never.wait()
+        return Fake(on_close=never.wait)
 
     logger = BackgroundLogger("x", opener, queue_events=2)
     for _ in range(2):
@@ -127,51 +118,14 @@ def test_what_hangs_at_the_end_does_not_keep_another_from_finishing() -> None:
     loggers = [BackgroundLogger(str(i), lambda: Fake(on_close=never.wait)) for i in range(3)]
     slow = Fake()
     loggers.append(BackgroundLogger("fine", lambda: slow))
-    LoggingWatcher(Recorder(), loggers, troubles.append).close(0.5)
+    LoggingWatcher(Watcher(), loggers, troubles.append).close(0.5)
     assert len(troubles) == 3
     assert slow.closed.is_set()
     never.set()
 
 
-class Recorder(Watcher):
-    """Keep the names of the watcher's calls."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.told.append("note")
-
-    def baseline_measured(self, row: BaselineRow) -> None:
-        self.told.append("baseline_measured")
-
-    def proposing(self, iteration: int) -> None:
-        self.told.append("proposing")
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self.told.append("trial_started")
-
-    def trial_placed(self, trial_id: str, place: Place) -> None:
-        self.told.append("trial_placed")
-
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
-        self.told.append("trial_point")
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        self.told.append("trial_ended")
-
-    def trial_given_up(self, trial_id: str) -> None:
-        self.told.append("trial_given_up")
-
-    def assessed(self, assessment: Assessment) -> None:
-        self.told.append("assessed")
-
-    def iteration_ended(self, row: IterationRow) -> None:
-        self.told.append("iteration_ended")
-
-
 def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
-    fine, display, troubles = Fake(), Recorder(), list[str]()
+    fine, display, troubles = Fake(), Mock(spec=Watcher), list[str]()
     loggers = [
         BackgroundLogger("fine", lambda: fine),
         BackgroundLogger("broken", broken_opener),
@@ -203,7 +157,11 @@ def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
     assert len(troubles) == 1
     assert "--log broken" in troubles[0]
     expected = "baseline_measured proposing trial_started trial_placed trial_point trial_ended note"
-    assert display.told == [*expected.split(), "iteration_ended", "iteration_ended"]
+    assert [call[0] for call in display.method_calls] == [
+        *expected.split(),
+        "iteration_ended",
+        "iteration_ended",
+    ]
 
 
 def test_what_log_may_say() -> None:

@@ -136,7 +136,6 @@ def test_the_loop_sends_its_end_its_keeps_and_its_trouble_and_writes_no_address(
 def test_the_notice_of_a_full_disk_names_its_mount_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every disk counts as full here, because a test may not fill one."""
     toy = Toy(tmp_path).begun(1)
     (toy.campaign / "in_flight").rmdir()
     (toy.campaign / "in_flight").write_text("no folder, so no iteration can begin")

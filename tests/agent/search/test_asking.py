@@ -83,9 +83,6 @@ def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None
 def test_on_one_lane_a_model_thinks_while_a_trial_runs_and_the_trial_does_not_wait(
     tmp_path: Path,
 ) -> None:
-    """The first iteration's trials end only once the model is asked for the second proposal, and
-    the model answers only once the first iteration is in the journal."""
-
     def iterations() -> list[dict[str, Any]]:
         return [row for row in written(tmp_path) if row["kind"] == "iteration"]
 

@@ -205,19 +205,6 @@ def test_half_of_the_configs_are_near_the_best_so_far(
         assert (turned <= 3) == (place % 2 == 0)
 
 
-@pytest.mark.parametrize("dies_at", [0, 3, 40])
-def test_stopped_it_goes_on_with_the_same_runs(tmp_path: Path, dies_at: int) -> None:
-    whole = World()
-    expected = calibrated(tmp_path / "whole", whole, configs=8)
-    first, second = World(dies_at), World()
-    with pytest.raises(Interrupted):
-        calibrated(tmp_path / "parts", first, configs=8)
-    assert calibrated(tmp_path / "parts", second, configs=8) == expected
-    plain = [spec.model_copy(update={"trial_id": "", "corpus_dir": ""}) for spec in whole.specs]
-    parts = [*first.specs, *second.specs]
-    assert [s.model_copy(update={"trial_id": "", "corpus_dir": ""}) for s in parts] == plain
-
-
 def test_more_configs_add_to_those_there(tmp_path: Path) -> None:
     first, second = World(), World()
     calibrated(tmp_path, first, configs=10)
@@ -252,7 +239,6 @@ def test_other_horizons_and_cooldowns_change_one_thing(tmp_path: Path, cooldown:
 
 
 def test_every_config_is_measured_in_the_ways_of_the_baseline(tmp_path: Path) -> None:
-    """Under a budget in tokens, a horizon may coincide with a config's own length."""
     budget = f"{60 * gpt(load_menu('cpu-tiny').baseline).tokens_per_step} tokens"
     with campaign(tmp_path, budget=budget, horizon_steps=120) as opened:
         plan = CalibrationPlan(opened, NO_TEXT, configs=8, long_steps=1000, long_seeds=1)
@@ -291,7 +277,6 @@ def test_a_config_of_fewer_steps_than_the_cooldown_cools_down_over_all_of_them(
 
 
 def test_configs_of_too_few_steps_to_take_parts_of_are_passed_over(tmp_path: Path) -> None:
-    """Under a budget in tokens, the batch size decides how many steps a config takes."""
     world, menu = World(), load_menu("cpu-tiny")
     wide = tmp_path / "wide.toml"
     wide.write_text(menu.toml.replace("batch_size * seq_len <= 1024", "n_layer <= 64"))

@@ -102,11 +102,3 @@ def test_stopped_it_goes_on_with_what_had_finished(
     assert finished <= counted, "what had finished was trained again"
     again = Counter((row.config_hash, row.run, row.trial.seed) for row in rows)
     assert set(again.values()) == {1}
-
-
-def test_a_stop_that_was_asked_for_begins_nothing_more(tmp_path: Path) -> None:
-    with campaign(tmp_path) as opened:
-        plan = calibration(opened, World())
-        plan.stopped(3, after=2, kills=False)
-        begun = len(list((opened.directory / "trials").glob("t*")))
-    assert begun <= 2 + 3

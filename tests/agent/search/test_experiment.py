@@ -32,7 +32,6 @@ from trajectory.rows import (
     AttributionRow,
     EventRow,
     FinalistsRow,
-    RowOfOneRun,
     StressRow,
     StressVerdict,
 )
@@ -112,7 +111,6 @@ def test_a_loss_that_was_not_finite_is_a_result_and_not_made_again(tmp_path: Pat
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_orphan_is_resumed_or_reported(threads: int, tmp_path: Path) -> None:
-    """With other settings the experiment no longer asks for the orphan's spec."""
     with campaign(tmp_path, threads=1) as opened:
         attribution(opened).stopped(3, after=2, kills=True)
         trials = opened.directory / "trials"
@@ -129,9 +127,6 @@ def test_an_orphan_is_resumed_or_reported(threads: int, tmp_path: Path) -> None:
             name for row in plan.rows() if isinstance(row, EventRow) for name in row.trial_ids
         }
     assert (resumed, orphans & reported) == ((orphans, set()) if threads == 1 else (set(), orphans))
-
-
-# --- a stress test whose first seed decides which configs get the others --------------------------
 
 
 @pytest.fixture
@@ -188,9 +183,6 @@ def test_a_stress_test_goes_on_where_it_was_killed(after: int, tmp_path: Path) -
         assert sorted(row.trial.seed for row in rows) == [900, 900, 900, 901, 902]
 
 
-# --- seeds ---------------------------------------------------------------------------------------
-
-
 def with_seeds(used: set[int], stressed: Collection[int] = (), campaign_seed: int = 0) -> Any:
     entry = SimpleNamespace(scores=dict.fromkeys(used, 3.0), failed_seeds={})
     rows = [SimpleNamespace(trial=SimpleNamespace(seed=seed)) for seed in stressed]
@@ -212,11 +204,7 @@ def test_seeds_are_ones_that_chose_nothing() -> None:
         fresh_seeds(with_seeds({900}), "stress", 100)
 
 
-# --- lines ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("judged", [True, False])
-def test_with_several_at_once_every_line_names_its_run(judged: bool) -> None:
+def test_with_several_at_once_every_line_names_its_run() -> None:
     console = Console(file=io.StringIO(), width=40)
     display = ExperimentDisplay(console, lines=20)
     runs = [
@@ -237,34 +225,24 @@ def test_with_several_at_once_every_line_names_its_run(judged: bool) -> None:
             display.trial_point(f"t{number:06d}", point)
     verdict = StressVerdict(outcome="diverges", step=7, explanation="it rose")
     for number, run in enumerate(runs, start=1):
-        row = attribution_row(run, number)
-        if judged:
-            row = stress_row(run, number, verdict)
-        display.run_ended(run, row)
+        display.run_ended(run, stress_row(run, number, verdict))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.split()[:2] for line in lines] == [
         *(["run", number] for number in "12"),
         *(["run", number] for _ in (50, 60) for number in "21"),
         *(["run", number] for number in "12"),
     ]
-    assert "loss  7.0000" in lines[2]
-    assert all(("diverges at step 7" in line) == judged for line in lines[-2:])
 
 
-def common(run: PlannedRun[None], number: int) -> dict[str, Any]:
+def stress_row(run: PlannedRun[None], number: int, verdict: StressVerdict) -> StressRow:
     config = gpt(run.spec.config)
-    return {
-        "at": "now",
-        "steps": 60,
-        "config": config,
-        "config_hash": config.config_hash,
-        "trial": trial_record(number, config, run.spec.seed, trial_ok(run.spec)),
-    }
-
-
-def attribution_row(run: PlannedRun[None], number: int) -> RowOfOneRun:
-    return AttributionRow(winner_hash="", without=None, **common(run, number))
-
-
-def stress_row(run: PlannedRun[None], number: int, verdict: StressVerdict) -> RowOfOneRun:
-    return StressRow(purpose="candidate", rank=1, verdict=verdict, **common(run, number))
+    return StressRow(
+        at="now",
+        purpose="candidate",
+        rank=1,
+        verdict=verdict,
+        steps=60,
+        config=config,
+        config_hash=config.config_hash,
+        trial=trial_record(number, config, run.spec.seed, trial_ok(run.spec)),
+    )

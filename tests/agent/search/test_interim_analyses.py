@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -106,86 +107,70 @@ class Campaign:
         return analyses
 
 
-def test_one_text_after_another_is_a_look_each() -> None:
-    """Choosing the best of six texts gives six chances, whatever the texts share."""
-    campaign = Campaign()
-    assert [campaign.analyses(6, f"text {n}") for n in range(6)] == [0, 1, 2, 3, 4, 5]
+class Stopped(NamedTuple):
+    """A confirmation that was stopped: the seeds run, those asked for, and its text."""
+
+    done: int
+    asked: int
+    name: str | None
+    choice: Config = CHOICE
+    rank: int = 1
 
 
-def test_what_was_asked_before_is_told_again_and_no_further_look() -> None:
+Ended = tuple[int, tuple[str, ...], int]
+"""A confirmation that concluded: its seeds, its texts, and the analyses before it."""
+OWN, BOTH = ("own",), ("own", "other")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([(6, (f"text {n}",), n) for n in range(6)], id="one text after another"),
+        pytest.param(
+            [(6, BOTH, 0), (6, BOTH, 0), (6, OWN, 0), (8, OWN, 1), (6, BOTH, 0)],
+            id="what was answered before is no further analysis",
+        ),
+        pytest.param([Stopped(6, 6, None), (6, (), 0), (6, (), 0)], id="a script's own runs"),
+        pytest.param([Stopped(4, 12, None), (4, (), 3)], id="a script's runs, ended early"),
+        pytest.param([Stopped(4, 12, "own"), (4, BOTH, 3)], id="ended early on one of the texts"),
+        pytest.param([Stopped(1, 12, "own"), (6, OWN, 0)], id="one seed shows nothing"),
+        pytest.param([Stopped(4, 6, "own"), (6, OWN, 0), (8, OWN, 1)], id="resumed"),
+        pytest.param(
+            [*(Stopped(5, 6, f"text {n}") for n in range(6)), (6, ("text 6",), 6)],
+            id="texts abandoned before their last run",
+        ),
+        pytest.param(
+            [*(Stopped(n - 1, n, "own") for n in (6, 8, 10)), (12, OWN, 3)],
+            id="more seeds after few",
+        ),
+        pytest.param(
+            [Stopped(5, 6, "own", OTHER), (6, OWN, 1)], id="another choice after a bad one"
+        ),
+        pytest.param(
+            [(12, ("other",), 0), Stopped(4, 12, "own"), (4, OWN, 1 + 3)],
+            id="a conclusion on another text",
+        ),
+        pytest.param(
+            [Stopped(4, 6, "own", OTHER, 3), Stopped(4, 6, "own"), (6, OWN, 0)],
+            id="configs behind the first, whose intervals hold for all together",
+        ),
+    ],
+)
+def test_each_interim_analysis_counts_once(steps: Sequence[Stopped | Ended]) -> None:
     campaign = Campaign()
-    assert campaign.analyses(6, "own", "other") == 0
-    assert campaign.analyses(6, "own", "other") == 0
-    assert campaign.analyses(6, "own") == 0
-    assert campaign.analyses(8, "own") == 1
-    assert campaign.analyses(6, "own", "other") == 0
+    for step in steps:
+        if isinstance(step, Stopped):
+            campaign.watched(*step)
+        else:
+            seeds, names, earlier = step
+            assert campaign.analyses(seeds, *names) == earlier
 
 
 @pytest.mark.parametrize(("seen", "asked"), [(2, 6), (4, 6), (4, 12), (11, 12)])
 def test_whoever_ends_one_when_it_looks_good_has_looked(seen: int, asked: int) -> None:
-    """Stopping early and asking for the seeds seen so far chooses by their scores. That choice
-    could follow any seed but the first. bench/confirm_interim.py makes the same assumption."""
+    """A choice by the scores of the seeds seen so far could follow any seed but the first."""
     campaign = Campaign()
     campaign.watched(seen, asked, "own")
     assert campaign.analyses(seen, "own") == seen - 1
     assert campaign.analyses(seen, "own") == seen - 1
     assert campaign.analyses(asked, "own") == 1  # the conclusion above; the runs are its own
-
-
-def test_the_runs_of_a_script_are_no_earlier_analysis_of_their_own_conclusion() -> None:
-    campaign = Campaign()
-    campaign.watched(6, 6, None)
-    assert campaign.analyses(6) == 0
-    assert campaign.analyses(6) == 0
-    stopped = Campaign()
-    stopped.watched(4, 12, None)
-    assert stopped.analyses(4) == 3
-
-
-def test_ended_early_on_one_of_the_texts_it_counts_too() -> None:
-    campaign = Campaign()
-    campaign.watched(4, 12, "own")
-    assert campaign.analyses(4, "own", "other") == 3
-
-
-def test_one_seed_shows_nothing() -> None:
-    campaign = Campaign()
-    campaign.watched(1, 12, "own")
-    assert campaign.analyses(6, "own") == 0
-
-
-def test_one_that_is_gone_on_with_is_no_further_look() -> None:
-    campaign = Campaign()
-    campaign.watched(4, 6, "own")
-    assert campaign.analyses(6, "own") == 0
-    assert campaign.analyses(8, "own") == 1
-
-
-def test_what_is_left_before_its_last_run_was_seen_as_well() -> None:
-    """This covers a series of texts, more seeds after few, and another choice after a bad one."""
-    texts = Campaign()
-    for number in range(6):
-        texts.watched(5, 6, f"text {number}")
-    assert texts.analyses(6, "text 6") == 6
-    more = Campaign()
-    for asked in (6, 8, 10):
-        more.watched(asked - 1, asked, "own")
-    assert more.analyses(12, "own") == 3
-    other = Campaign()
-    other.watched(5, 6, "own", choice=OTHER)
-    assert other.analyses(6, "own") == 1
-
-
-def test_a_conclusion_on_another_text_is_a_look_of_its_own() -> None:
-    campaign = Campaign()
-    assert campaign.analyses(12, "other") == 0
-    campaign.watched(4, 12, "own")
-    assert campaign.analyses(4, "own") == 1 + 3
-
-
-def test_neither_the_baseline_nor_those_behind_the_first_are_looked_at() -> None:
-    """Their reported intervals already hold for all configs together."""
-    campaign = Campaign()
-    campaign.watched(4, 6, "own", choice=OTHER, rank=3)
-    campaign.watched(4, 6, "own")
-    assert campaign.analyses(6, "own") == 0

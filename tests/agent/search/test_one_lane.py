@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
-from tests.support.nights import rows_of
+from agent.search.campaign import Campaign
+from agent.search.campaign_settings import new_settings
+from agent.search.scribe import Scribe
+from agent.search.stopping import Goal, StopRequest
+from tests.support.nights import WORLD, rows_of, work, written
+from tests.support.simulated.night import no_corpus
+from trajectory.rows import EventRow
 from trajectory.rules import Rules
 
 BEFORE = Path(__file__).parent / "fixtures" / "one_lane.jsonl"
@@ -26,3 +33,42 @@ def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
     decided = [row["decision"] for row in before if row["kind"] == "iteration"]
     assert {one["action"] for one in decided} == {"keep", "discard"}
     assert {one["pairs"] for one in decided} == {1, 2, 3, 4}, "races of every length are among them"
+
+
+def test_an_index_with_other_numbers_does_not_give_one_again(tmp_path: Path) -> None:
+    rows_of(tmp_path, 4)
+    with sqlite3.connect(tmp_path / "campaign" / "history.sqlite") as index:
+        changed = index.execute("UPDATE rows_v6 SET iter = 1 WHERE kind = 'iteration'").rowcount
+    index.close()
+    assert changed == 4
+    work(tmp_path, Goal(iterations=7))
+    numbers = [row["iter"] for row in written(tmp_path) if row["kind"] == "iteration"]
+    assert numbers == [1, 2, 3, 4, 5, 6, 7]
+
+
+REFUSED = "CREATE TRIGGER refusing BEFORE INSERT ON rows_v6 BEGIN SELECT RAISE(ABORT, 'away'); END"
+
+
+def test_that_the_index_lags_is_said_once_until_it_has_caught_up(tmp_path: Path) -> None:
+    settings = new_settings(WORLD.menu, WORLD.menu.name, {})
+    notes: list[str] = []
+    with Campaign(
+        tmp_path / "campaign", settings, WORLD.menu, no_corpus(tmp_path), sandbox="simulated"
+    ) as campaign:
+        scribe = Scribe(campaign, StopRequest(), notes.append)
+        for outage in (1, 2):
+            change(campaign, REFUSED)
+            for why in ("a", "b", "c"):
+                scribe.record(EventRow(at="2026-01-05T22:02:13.000+00:00", event="note", why=why))
+                scribe.index()  # nothing new, and the index lags as before
+            assert len(notes) == outage
+            change(campaign, "DROP TRIGGER refusing")
+            scribe.record(EventRow(at="2026-01-05T22:02:14.000+00:00", event="note", why="back"))
+            assert len(campaign.history.events()) == 4 * outage
+        assert len(notes) == 2
+
+
+def change(campaign: Campaign, statement: str) -> None:
+    with sqlite3.connect(campaign.directory / "history.sqlite") as index:
+        index.execute(statement)
+    index.close()

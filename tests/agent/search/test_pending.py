@@ -25,7 +25,6 @@ TURN = PendingIteration(
 
 
 def test_another_sitting_reads_all_of_it_but_the_clock_it_began_by(tmp_path: Path) -> None:
-    """The clock belongs to a process that is gone, so the energy since then is unknown."""
     PendingFiles(tmp_path).write(TURN)
     assert PendingFiles(tmp_path).read() == {7: TURN.model_copy(update={"began": None})}
     assert "began" not in json.loads((tmp_path / "in_flight" / "000007.json").read_text("utf-8"))
@@ -40,7 +39,6 @@ def test_what_cannot_be_read_was_not_in_flight(text: str, tmp_path: Path) -> Non
 
 
 def test_a_file_under_another_number_was_not_in_flight(tmp_path: Path) -> None:
-    """A person may have copied the file: one proposal is one iteration."""
     files = PendingFiles(tmp_path)
     files.write(TURN)
     folder = tmp_path / "in_flight"

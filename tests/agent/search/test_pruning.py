@@ -46,7 +46,6 @@ def test_the_margin_is_never_less_than_the_floor() -> None:
 
 
 def test_a_replicate_of_the_reference_is_never_hopeless() -> None:
-    """None of a thousand further seeds comes near a margin of eight sds."""
     rng = random.Random(3)
     references = [curve(rng.gauss(0, 0.05), noise=0.05, seed=n) for n in range(5)]
     rule = prune_rule(references, config(), config(), SIXTY)

@@ -74,8 +74,6 @@ def test_the_rules_are_in_every_decision(score: Score, says: str) -> None:
 
 
 def test_a_race_that_its_reference_leaves_open_says_so_and_changes_nothing() -> None:
-    """The reference trains on two of the six seeds. The two pairs favor the candidate and prove
-    nothing."""
     gains = {0: 0.02, 1: 0.06}
 
     def score(of: Config, seed: int) -> TrialOk | TrialFailed:
@@ -104,7 +102,6 @@ def point(loss: float) -> CurvePoint:
 def test_a_change_without_effect_ends_after_one_run(
     ours: float | None, runs: int, says: str
 ) -> None:
-    """Equal scores alone prove nothing: both curves must exist and be equal bit for bit."""
     rows = [campaign_row(), *(baseline_row(n + 1, 4.2, n) for n in range(4))]
     evidence = Evidence(rows)
     runner = Scored(lambda of, seed: ok(4.2))

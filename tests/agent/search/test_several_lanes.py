@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import pytest
 
 from agent.judge import Comparison
-from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
@@ -164,24 +163,6 @@ def test_proposers_see_what_is_in_flight(tmp_path: Path) -> None:
     assert set(most[4:]) == {3}, "one trial each on the lanes, and one proposal more to come"
 
 
-def test_what_is_in_flight_is_no_news(tmp_path: Path) -> None:
-    class Stubborn:
-        def __init__(self, rails: Rails) -> None:
-            self._rails = rails
-
-        def propose(self, memory: Memory) -> Offer:
-            lr = 0.004 if memory.iter <= 2 else 0.004 + memory.iter / 1000
-            return Offer(
-                f'{{"changes": {{"lr": {lr}}}, "reason": "again"}}',
-                RandomProposer(self._rails).propose(memory).record,
-            )
-
-    work(tmp_path, Goal(iterations=4), lanes=2, proposer=Stubborn)
-    first, second = sorted(iterations(written(tmp_path)), key=lambda row: row["iter"])[:2]
-    assert first["verdict"]["allowed"]
-    assert second["verdict"]["rail"] == "novelty"
-
-
 def kill_at(moment: int) -> Callable[[str, StopRequest], None]:
     def kill(trial_id: str, _stop: StopRequest) -> None:
         if int(trial_id[1:]) >= moment:
@@ -210,7 +191,6 @@ def test_killed_at_any_moment_all_that_was_in_flight_is_gone_on_with(
 
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_killed_with_a_row_that_is_in_no_index_yet(lanes: int, tmp_path: Path) -> None:
-    """When the kill comes, the lanes run trials of iterations that were proposed after the row."""
     rng = Random(lanes)
     index, flying = Campaign.index, []
     for _ in range(8):

@@ -98,16 +98,6 @@ def test_nothing_runs_ahead_that_a_wanted_trial_waits_for(
     assert most[0] >= 2, "some ran ahead, or nothing was tested"
 
 
-def test_a_search_that_fills_its_lanes_is_no_slower(
-    tmp_path: Path, clock: type[Clocked], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work(tmp_path / "ahead", Goal(iterations=30), lanes=4)
-    ahead_s, clock.total_s = clock.total_s, 0.0
-    monkeypatch.setattr(Scheduler, "speculate", lambda *_, **__: None)
-    work(tmp_path / "patient", Goal(iterations=30), lanes=4)
-    assert ahead_s <= clock.total_s
-
-
 def test_what_ran_ahead_and_was_not_needed_counts_for_nothing(tmp_path: Path) -> None:
     one_by_one(tmp_path, 12, 5)
     rows = written(tmp_path)
@@ -145,7 +135,6 @@ def test_a_reference_that_ran_ahead_is_shared_by_all_that_want_it(
 def test_what_ran_ahead_is_accounted_for_whenever_the_work_is_killed(
     last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kill follows a row, which would have been the campaign's last."""
     written_rows, write = [0], Afterwards.write
 
     def killed(afterwards: Afterwards, row: IterationRow) -> None:

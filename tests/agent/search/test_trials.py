@@ -65,7 +65,6 @@ def trials(tmp_path: Path) -> Path:
 
 
 def test_what_no_row_names_is_left_over_however_its_number_stands(trials: Path) -> None:
-    """A row about a later trial, such as a baseline added on resumption, hides no earlier one."""
     again = runner(trials, {"t000001", "t000003"})
     found = again.orphaned
     assert {name for name, _ in found.finished.values()} == {"t000002", "t000004"}
@@ -98,7 +97,6 @@ def test_ids_go_on_after_the_greatest_on_disk_or_in_a_row(trials: Path) -> None:
 
 
 def test_what_ran_beside_under_another_script_is_not_taken_up(tmp_path: Path) -> None:
-    """A person saves the script while four trials run, after the first has its row."""
     saved_again: list[str] = []
 
     def check() -> None:

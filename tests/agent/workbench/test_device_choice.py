@@ -13,11 +13,13 @@ from rich.console import Console
 
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.proxy_menu import ProxyMenu
+from agent.workbench import device_choice as module
 from agent.workbench.campaign_run import chosen_settings
-from agent.workbench.device_choice import choose_device
+from agent.workbench.device_choice import choose_device, device_telemetry
 from autoresearch.errors import SettingsError
 from tests.support.stub_cuda import build_stub, make_machine
 from trainer.machine import cuda_driver
+from trainer.telemetry import NoTelemetry
 
 SPARK = load_menu("spark-354m")
 TINY = load_menu("cpu-tiny")
@@ -87,3 +89,20 @@ def test_a_campaign_keeps_the_device_it_was_begun_with(
 def test_a_cluster_has_its_own_devices() -> None:
     assert chosen(SPARK, executor="ray")[0] == "cuda"
     assert chosen(ANY, executor="ray")[0] == "cpu"
+
+
+def test_the_meter_of_one_gpu_does_not_speak_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def choose(device: str, **_environment: str | None) -> NoTelemetry:
+        asked.append(device)
+        return NoTelemetry("a test")
+
+    monkeypatch.setattr(module, "choose_telemetry", choose)
+    assert device_telemetry("cuda", 1).description == "none: a test"
+    assert asked == ["cuda"]
+    several = device_telemetry("cuda", 4)
+    assert several.description == "none: 4 GPUs are in use, and one meter does not cover them"
+    assert several.sample().blank
+    assert "on the nodes of a cluster" in device_telemetry("cuda", 1, here=False).description
+    assert asked == ["cuda"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from agent.workbench.lane_board import LaneBoard
-from agent.workbench.lane_opening import candidates
 from tests.support.configs import config
 from tests.support.rows import ok, trial
 from tests.support.trials import trial_spec
@@ -39,8 +38,3 @@ def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
     assert board.summary() == "2 lanes, 75% in use for 20 s, 1 waiting"
     board.given_up("t000003")
     assert board.waiting == 0
-
-
-@pytest.mark.parametrize(("cores", "lanes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4])])
-def test_auto_tries_one_two_four_up_to_a_core_each(cores: int, lanes: list[int]) -> None:
-    assert list(candidates(cores)) == lanes

@@ -40,6 +40,19 @@ def checkout(tmp_path: Path) -> Path:
     return script(tmp_path / "checkout", "lr = 1.0")
 
 
+def test_what_is_not_there_or_holds_the_home_is_refused(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for missing in (table("", program="pyhton"), table('reads = ["nothing"]')):
+        with pytest.raises(SpecError):
+            command_of(missing, checkout)
+    with pytest.raises(SpecError):
+        command_of(table(""), checkout / "nowhere")
+    monkeypatch.setenv("HOME", str(checkout / "home"))
+    with pytest.raises(SandboxError):
+        command_of(table(""), checkout)
+
+
 def test_main_is_called_by_our_own_python_alone(checkout: Path) -> None:
     main = 'main = "main"'
     assert command_of(table(main), checkout).main == "main"

@@ -13,9 +13,7 @@ from typer.testing import CliRunner, Result
 from agent.commands.machine.compare import compare
 from autoresearch.errors import MachineryError, SpecError
 from tests.support.campaigns import MENU
-from tests.support.envelopes import gb10_base
-from trainer.envelope.comparison import CompareSettings, Comparison, Contender
-from trainer.machine.ceiling import Ceiling, Product
+from trainer.envelope.comparison import Comparison
 
 Run = Callable[..., Result]
 
@@ -74,39 +72,3 @@ def test_what_cannot_be_compared_is_one_sentence(
 @pytest.mark.parametrize("arguments", [("--backends=torch,jax",), ("--steps=0",), ("--batch=0",)])
 def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
-
-
-def published() -> Comparison:
-    """Return the published comparison of a GB10, whose first column has a defect."""
-    torch = {
-        "backend": "torch",
-        "step_ms": 338.0,
-        "tokens_per_s": 12_119,
-        "peak_allocated_gib": 11.28,
-        "peak_reserved_gib": 12.98,
-        "loss_first": 585.5,
-    }
-    megatron = {
-        "backend": "megatron",
-        "step_ms": 319.5,
-        "tokens_per_s": 12_820,
-        "peak_allocated_gib": 7.94,
-        "peak_reserved_gib": 10.54,
-        "loss_first": 11.0,
-    }
-    return Comparison(
-        settings=CompareSettings(config=gb10_base(), device="cuda"),
-        corpus="random",
-        vocab_size=50257,
-        flops_per_token=2.43e9,
-        ceiling=Ceiling(
-            device="cuda",
-            dtype="bf16",
-            products=(Product(size=8192, tflops=100),),
-            copy_gb_per_s=200,
-        ),
-        contenders=tuple(
-            Contender(status="ok", device_name="NVIDIA GB10", **one) for one in (torch, megatron)
-        ),
-        left_out=(),
-    )

@@ -35,21 +35,6 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def test_prepare_says_what_it_made(home: Home) -> None:
-    (home.text / "picture.png").write_bytes(b"\x89")
-    write_folder(home.text / "copies", make_texts(120)[:7])
-    result = home.run("prepare", str(home.text), "--tokenizer", "bpe:300")
-    assert result.exit_code == 0, result.output
-    (directory,) = home.cache_dir.glob("text-*")
-    info = open_corpus(directory).info
-    assert "text: 120 documents, 7 duplicates dropped" in result.stdout
-    assert f"{info.heldout_bytes:,} bytes, {info.heldout_tokens:,} tokens" in result.stdout
-    assert "bpe:300, 300 ids as uint16" in result.stdout
-    assert info.sha256 in result.stdout
-    assert str(directory) in result.stdout
-    assert "left out    1 files" in result.stdout
-
-
 def test_prepare_as_json_is_the_corpus_and_what_was_left_out(home: Home) -> None:
     (home.text / "picture.png").write_bytes(b"\x89")
     report = home.report("prepare", str(home.text), "--name", "mine", "--heldout-bytes", "2000")
@@ -88,16 +73,6 @@ def test_the_field_of_records_can_be_named(home: Home, tmp_path: Path) -> None:
 
 def test_the_default_source_is_the_standard_library(home: Home) -> None:
     assert home.report("prepare")["name"] == "stdlib"
-
-
-def test_the_default_cache_is_in_the_data_folder(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AUTORESEARCH_DATA_DIR", str(tmp_path / "data"))
-    result = CliRunner().invoke(app, ["prepare", str(home.text), "--json"])
-    assert Path(json.loads(result.stdout)["directory"]).parent == tmp_path / "data" / "corpora"
-    listed = CliRunner().invoke(app, ["list", "--json"])
-    assert len(json.loads(listed.stdout)["corpora"]) == 1
 
 
 def test_list_shows_every_corpus_and_what_is_damaged(home: Home) -> None:

@@ -32,13 +32,7 @@ def said(knob: object, value: object, **more: object) -> str:
 
 CASES = (
     (said("lr", 1e-4), None),
-    (said("lr_warmup", 20), None),
-    (said("n_layer", 32), None),
     (said("grad_clip", 0.5), None),
-    (said("weight_decay", 0.1), None),
-    (said("beta2", 0.9), None),
-    (said("d_ff", 6144), None),
-    (said("seq_len", 2048), None),
     (said("precision", "bf16"), None),
     (said("n_head", 8), None),
     ("I think a lower rate would do.", "schema"),
@@ -47,15 +41,11 @@ CASES = (
     (json.dumps({"knob": "lr", "new_value": 1e-4, "reason": "x" * 1200}), "schema"),
     (said("lr", 1e-4) + '\n{"command": "rm"}', None),  # one object of the form among others
     (said("lr", 1e-4) + "\n" + said("lr", 2e-4), "schema"),
-    (said("system", 1), "menu"),
     (said("learning_rate", 1e-4), "menu"),
     (said("lr", 1.0), "range"),
-    (said("lr", -1e-4), "range"),
     (said("n_head", 7), "range"),
-    (said("n_layer", 200), "range"),
     (said("lr", "0.0001"), None),  # a number in quotes keeps its value
     (said("lr", "0.0001x"), "range"),
-    (said("lr_warmup", 30), "cross"),
     (said("lr_warmup", 26), "cross"),
 )
 

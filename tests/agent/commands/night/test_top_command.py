@@ -28,7 +28,6 @@ def toy(tmp_path: Path) -> Toy:
 
 
 def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
-    """A config whose last seed failed is not ranked, however well its other seeds scored."""
     journal = toy.campaign / "trajectory.jsonl"
     rows = [json.loads(line) for line in journal.read_text().splitlines()]
     first = json.loads(toy.run("top", "--k=1", "--json", f"--campaign={toy.campaign}").stdout)
@@ -47,7 +46,6 @@ def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
 
 
 def test_a_history_that_cannot_be_used_is_named_where_it_is_needed(toy: Toy) -> None:
-    """A short journal is read directly, so an unusable index does not matter."""
     toy.environment["AUTORESEARCH_HISTORY_URL"] = "sqlite:////proc/nowhere/h.sqlite"
     done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
     assert (done.returncode, done.stderr) == (0, "")

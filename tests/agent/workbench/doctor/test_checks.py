@@ -22,26 +22,21 @@ from trainer.backends.megatron.backend import Trio
 
 
 @pytest.mark.parametrize(
-    ("trio", "state", "found"),
+    ("trio", "state"),
     [
-        (Trio("2.13.0", None, None), "note", "not installed"),
-        (Trio("2.13.0", "0.16.1", None), "good", "megatron-core 0.16.1, no transformer-engine"),
-        (Trio("2.13.0", "0.16.1", "2.11.0"), "good", "transformer-engine 2.11.0"),
-        (Trio("2.13.0", "0.17.0", "2.9.0"), "note", "does not work with transformer-engine 2.9.0"),
-        (Trio("2.13.0", "0.15.0", None), "note", "is older than any"),
+        (Trio("2.13.0", None, None), "note"),
+        (Trio("2.13.0", "0.16.1", None), "good"),
+        (Trio("2.13.0", "0.16.1", "2.11.0"), "good"),
+        (Trio("2.13.0", "0.17.0", "2.9.0"), "note"),
+        (Trio("2.13.0", "0.15.0", None), "note"),
     ],
 )
-def test_the_trio_is_judged_by_what_is_installed(trio: Trio, state: str, found: str) -> None:
-    check = megatron(trio)
-    assert check.state == state
-    assert found in check.found
+def test_the_trio_is_judged_by_what_is_installed(trio: Trio, state: str) -> None:
+    assert megatron(trio).state == state
 
 
-def test_a_missing_compiler_is_named() -> None:
-    assert compilation(None).state == "good"
-    check = compilation("Triton")
-    assert check.state == "note", "trials run without it"
-    assert "needs Triton" in check.found
+def test_a_missing_compiler_is_no_fault() -> None:
+    assert (compilation(None).state, compilation("Triton").state) == ("good", "note")
 
 
 def test_compiling_is_asked_about_where_there_is_a_gpu(tmp_path: Path) -> None:
@@ -85,14 +80,11 @@ def doctor_on(machine: StubMachine, tmp_path: Path, **told: str) -> tuple[int, d
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to ask")
 @pytest.mark.parametrize(("ends", "state"), [("segv", "bad"), ("0", "bad" if HAS_CUDA else "note")])
 def test_the_doctor_starts_cuda_in_the_sandbox(ends: str, state: str, tmp_path: Path) -> None:
-    """If the stand-in starts, torch is the only remaining obstacle."""
     (tmp_path / "library").mkdir()
     machine = make_machine(build_stub(tmp_path / "library"), tmp_path / "machine")
     code, check = doctor_on(machine, tmp_path, ends=ends)
     assert (check["state"], code) == (state, 1 if state == "bad" else 0)
 
-
-# --- the endpoint -------------------------------------------------------------------------------
 
 PROPOSAL = '{"reason": "faster", "changes": [{"knob": "lr", "value": 0.004}]}'
 

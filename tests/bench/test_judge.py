@@ -1,17 +1,30 @@
-"""Check that intervals of scores hold when all configs share a seed's effect."""
+"""Test null configs that are confirmed repeatedly."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
+import pytest
+
+from bench import confirm_interim
 from bench.judge_honesty import reported
 from bench.judge_nights import nights
 from bench.judge_worlds import shared_seeds
 from trajectory.rules import Rules
 
 
+@pytest.mark.slow
+def test_a_look_is_about_what_it_promises_and_later_ones_ask_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(confirm_interim, "NULLS", 400)
+    once, plain, product, ended, taken = (figure.value for figure in confirm_interim.run())
+    assert 0.5 < once < 5  # 2.5 % on one side; a share of 400 has a standard error of 0.8
+    assert once <= product < plain
+    assert once <= taken < ended
+
+
 def test_intervals_hold_the_mean_effect_of_the_seeds() -> None:
-    """The campaigns are fixed; without the effect's variance 91 % of scores' intervals hold."""
     ended = nights(
         shared_seeds(), Rules(), 40, enough=lambda night: night.evidence.tally.iterations >= 12
     )

@@ -1,4 +1,5 @@
-"""Check that the number of passes over a corpus is reported before a trial starts."""
+"""Check that concurrent trials that may exceed the machine's memory are reported before they
+start."""
 
 from __future__ import annotations
 
@@ -9,11 +10,25 @@ import pytest
 from agent.menu.files import load_menu
 from agent.search.campaign_settings import new_settings
 from agent.settings.campaign import CampaignSettings
-from agent.workbench.greeting import Phase, epochs_of, epochs_text, phases_of, warnings
+from agent.workbench.greeting import Phase, crowding, epochs_of, phases_of, warnings
 from tests.support.campaigns import Toy
 from tests.support.rows import campaign_row
 from trainer.memory.estimate import parameter_count
 from trainer.spec import Budget
+
+
+@pytest.mark.parametrize(("lanes", "trial_gib"), [(1, 100.0), (4, None), (4, 6.0)])
+def test_what_fits_is_not_spoken_of(lanes: int, trial_gib: float | None) -> None:
+    assert crowding(lanes, trial_gib, total_gib=28.0, reserve_gib=4.0) == ""
+
+
+def test_what_does_not_fit_names_what_would() -> None:
+    said = crowding(4, 8.0, total_gib=28.0, reserve_gib=4.0)
+    assert "4 trials of 8 GiB and a reserve of 4 GiB are more than the 28.0 GiB here" in said
+    assert "--trial-memory-gib 6.0 or less" in said
+    assert crowding(4, 6.0, total_gib=28.0, reserve_gib=4.0) == ""
+    crowding(4, 8.0, total_gib=3.0, reserve_gib=4.0)
+
 
 MENU = load_menu("cpu-tiny")
 
@@ -47,7 +62,6 @@ def test_seconds_are_no_number_of_tokens_and_tokens_are() -> None:
 
 
 def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
-    """The thresholds are from Muennighoff et al. 2023."""
     corpus = campaign_row().corpus
     tokens = corpus.train_tokens
 
@@ -61,13 +75,6 @@ def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
     assert "beyond four times it teaches less" in some
     (many,) = said(17)
     assert "beyond sixteen times teaches next to nothing" in many
-
-
-@pytest.mark.parametrize(
-    ("epochs", "text"), [(0.00416, "0.0042"), (1.26, "1.3"), (16.2, "16"), (13_542.0, "14,000")]
-)
-def test_two_digits_are_said(epochs: float, text: str) -> None:
-    assert epochs_text(epochs) == text
 
 
 @pytest.mark.slow
