@@ -88,7 +88,7 @@ class _Exchange:
         return {"messages": [asdict(message) for message in messages]}
 
     def line(self, campaign_id: str) -> dict[str, Any]:
-        record = self.row.proposer
+        record, verdict = self.row.proposer, self.attempt.verdict
         used = record.kind == "llm" and self.number == len(record.attempts) - 1
         # Every earlier assistant message was refused.
         said = [_weighed(message, 0) for message in self.before]
@@ -100,7 +100,9 @@ class _Exchange:
                 "iter": self.row.iter,
                 "attempt": self.number + 1,
                 "model": record.model,
-                **_verdict(self.attempt),
+                "allowed": verdict.allowed if verdict is not None else None,
+                "rail": verdict.rail if verdict is not None else None,
+                "why": verdict.why if verdict is not None else "",
                 "used": used,
                 **(_outcome(self.row) if used else {}),
             },
@@ -136,15 +138,6 @@ def _before(sent: Sequence[Message], number: int) -> Sequence[Message] | None:
     first = next((i for i, message in enumerate(sent) if message.role == "user"), len(sent)) + 1
     end = first + 2 * number
     return sent[:end] if end <= len(sent) else None
-
-
-def _verdict(attempt: Attempt) -> dict[str, Any]:
-    verdict = attempt.verdict
-    return {
-        "allowed": verdict.allowed if verdict is not None else None,
-        "rail": verdict.rail if verdict is not None else None,
-        "why": verdict.why if verdict is not None else "",
-    }
 
 
 def _outcome(row: IterationRow) -> dict[str, Any]:

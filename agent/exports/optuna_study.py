@@ -28,7 +28,7 @@ from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
 from trajectory.formats.tracked import seconds_of
 from trajectory.history.tables import hidden
-from trajectory.rows import BaselineRow, IterationRow, Row
+from trajectory.rows import BaselineRow, IterationRow
 
 BATCH = 500
 _DIRECTIONS: Mapping[Direction, optuna.study.StudyDirection] = {
@@ -103,10 +103,12 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
     campaign = subject.campaign()
     measure, menu = campaign.measured_in, subject.menu()
     evidence = Evidence()
-    seen: dict[str, tuple[str, str]] = {}
+    seen: dict[str, tuple[str, str]] = {}  # times of the first and the last row, by config
     for row in subject.rows():
         evidence.add(row)
-        _note_when(row, seen)
+        if isinstance(row, BaselineRow | IterationRow) and row.config_hash is not None:
+            first, _ = seen.get(row.config_hash, (row.at, row.at))
+            seen[row.config_hash] = (first, row.at)
     distributions = {name: domain.distribution() for name, domain in menu.domains.items()}
     trials = [
         _trial(
@@ -130,13 +132,6 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
     return trials, about
 
 
-def _note_when(row: Row, seen: dict[str, tuple[str, str]]) -> None:
-    """Record when the first and the last row about a config were written."""
-    if isinstance(row, BaselineRow | IterationRow) and row.config_hash is not None:
-        first, _ = seen.get(row.config_hash, (row.at, row.at))
-        seen[row.config_hash] = (first, row.at)
-
-
 def _attributes(entry: ConfigEvidence, measure: Measure) -> dict[str, Any]:
     return {
         "config_hash": entry.config_hash,
@@ -158,7 +153,9 @@ def _attributes(entry: ConfigEvidence, measure: Measure) -> dict[str, Any]:
 
 def _foreign_trials(campaign: ImportedCampaign) -> tuple[list[FrozenTrial], dict[str, Any]]:
     configs = list(Standings.of(campaign.runs).configs.values())
-    parameters = [_parameters(config) for config in configs]
+    # A name alone is an attribute: a category with one value per trial carries no information.
+    # Values are text because 1, 1.0 and true are one category to Python.
+    parameters = [{k: repr(v) for k, v in (config.values or {}).items()} for config in configs]
     domains: dict[str, dict[Any, None]] = {}
     for each in parameters:
         for name, value in each.items():
@@ -175,13 +172,6 @@ def _foreign_trials(campaign: ImportedCampaign) -> tuple[list[FrozenTrial], dict
     ]
     provenance = campaign.provenance
     return trials, {"source": provenance.source, "format": provenance.format}
-
-
-def _parameters(config: ForeignConfig) -> dict[str, Any]:
-    """Return the given values, if any. A name alone is an attribute: a category with one value per
-    trial carries no information. Values are text because 1, 1.0 and true are one category to
-    Python."""
-    return {name: repr(value) for name, value in (config.values or {}).items()}
 
 
 def _foreign_attributes(config: ForeignConfig) -> dict[str, Any]:
@@ -214,10 +204,8 @@ def _trial(
         user_attrs=attributes,
     )
     if when is not None:
-        trial.datetime_start, trial.datetime_complete = (_local(at) for at in when)
+        trial.datetime_start, trial.datetime_complete = (
+            datetime.fromtimestamp(seconds_of(at))  # as Optuna stores it: local, without a zone
+            for at in when
+        )
     return trial
-
-
-def _local(at: str) -> datetime:
-    """Return a time as Optuna stores it: local, without a time zone."""
-    return datetime.fromtimestamp(seconds_of(at))

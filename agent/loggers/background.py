@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, Full, Queue
 
-from agent.judge import Assessment
 from agent.loggers.base import (
     CampaignFacts,
     RunEvent,
@@ -28,7 +27,7 @@ from agent.search.trial import Watcher
 from agent.settings.environment import check_tracker_secrets
 from autoresearch.errors import AutoresearchError, SettingsError
 from autoresearch.words import did_you_mean, json_text
-from trainer.spec import CurvePoint, Place, TrialSpec
+from trainer.spec import CurvePoint, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 QUEUE_EVENTS = 20_000
@@ -118,59 +117,34 @@ class BackgroundLogger:
 
 
 class LoggingWatcher(Watcher):
-    """Passes every event to another watcher, and those that can be logged to the loggers.
+    """Passes the events that can be logged to the loggers.
 
     A logger's failure is reported between iterations, when the loop's own thread has the journal.
     """
 
     def __init__(
-        self,
-        watcher: Watcher,
-        loggers: Sequence[BackgroundLogger],
-        on_trouble: Callable[[str], None],
+        self, loggers: Sequence[BackgroundLogger], on_trouble: Callable[[str], None]
     ) -> None:
-        """Wrap a watcher.
-
+        """
         :param on_trouble: called once for each abandoned logger.
         """
-        self._watcher = watcher
         self._loggers = list(loggers)
         self._on_trouble = on_trouble
 
-    def note(self, text: str) -> None:
-        self._watcher.note(text)
-
     def baseline_measured(self, row: BaselineRow) -> None:
-        self._watcher.baseline_measured(row)
         self._log(row)
         self._report_trouble()
 
-    def proposing(self, iteration: int) -> None:
-        self._watcher.proposing(iteration)
-
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._watcher.trial_started(spec, role)
         self._log(TrialBegan(spec, role))
 
-    def trial_placed(self, trial_id: str, place: Place) -> None:
-        self._watcher.trial_placed(trial_id, place)
-
     def trial_point(self, trial_id: str, point: CurvePoint) -> None:
-        self._watcher.trial_point(trial_id, point)
         self._log(TrialPoint(trial_id, point))
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self._watcher.trial_ended(record)
         self._log(TrialEnded(record))
 
-    def trial_given_up(self, trial_id: str) -> None:
-        self._watcher.trial_given_up(trial_id)
-
-    def assessed(self, assessment: Assessment) -> None:
-        self._watcher.assessed(assessment)
-
     def iteration_ended(self, row: IterationRow) -> None:
-        self._watcher.iteration_ended(row)
         self._log(row)
         self._report_trouble()
 

@@ -85,8 +85,12 @@ class Campaign(Closing):
         self._train_tokens = (
             _tokens_without_holdout(self.corpus) if self.settings.reserve_holdout else None
         )
-        if row is not None:
-            self._refuse_another_share(row)
+        if row is not None and row.train_tokens not in (None, self._train_tokens):
+            raise CampaignError(
+                f"the trials of {self.directory} train on the first {row.train_tokens:,} tokens of "
+                f"the corpus, and this version would train on {self._train_tokens:,}; resume with "
+                "the version that created it, or start another campaign"
+            )
         self.note = self._keep_settings(is_new=row is None)
         if row is None:
             row = first_row(
@@ -99,12 +103,6 @@ class Campaign(Closing):
             )
             self.journal.append(row)
         return row
-
-    def record(self, row: Row) -> str | None:
-        """Write one row and index it; return the trouble with the index, if any. See :meth:`write`
-        and :meth:`index`."""
-        self.write(row)
-        return self.index()
 
     def write(self, row: Row) -> None:
         """Write one row to the journal, on disk before anything else happens. The row counts from
@@ -259,7 +257,14 @@ class Campaign(Closing):
     def _refuse_other_evaluation(self, row: CampaignRow) -> None:
         """Refuse settings that differ from the first row, even if campaign.toml was edited
         meanwhile. The lock is held."""
-        self._refuse_another_text(row)
+        mine = None if self._corpus is None else self._corpus.info
+        if row.corpus is not None and mine is not None and row.corpus != mine:
+            raise CampaignError(
+                f"{self.directory} was measured on the corpus {row.corpus.name} "
+                f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
+                f"{mine.name} ({mine.sha256[:12]}); "
+                "restore that corpus, or start another campaign"
+            )
         if self._script is not None:
             self.refuse_another_script(self._script, row)
         protocol = list(EvaluationProtocol.model_fields)
@@ -272,26 +277,6 @@ class Campaign(Closing):
             raise CampaignError(
                 f"{self.directory} was created with other settings: {'; '.join(changed)}; restore "
                 f"{SETTINGS_FILE}, or start another campaign"
-            )
-
-    def _refuse_another_share(self, row: CampaignRow) -> None:
-        """Refuse a holdout split that this version computes differently from the one that began the
-        campaign."""
-        if row.train_tokens not in (None, self._train_tokens):
-            raise CampaignError(
-                f"the trials of {self.directory} train on the first {row.train_tokens:,} tokens of "
-                f"the corpus, and this version would train on {self._train_tokens:,}; resume with "
-                "the version that created it, or start another campaign"
-            )
-
-    def _refuse_another_text(self, row: CampaignRow) -> None:
-        mine = None if self._corpus is None else self._corpus.info
-        if row.corpus is not None and mine is not None and row.corpus != mine:
-            raise CampaignError(
-                f"{self.directory} was measured on the corpus {row.corpus.name} "
-                f"({row.corpus.sha256[:12]}), and {self.settings.corpus} is now "
-                f"{mine.name} ({mine.sha256[:12]}); "
-                "restore that corpus, or start another campaign"
             )
 
 

@@ -118,12 +118,15 @@ def resumed_settings(
 ) -> CampaignSettings:
     """Return the campaign's own settings, with only the policy changed as chosen.
 
-    :raises CampaignError: if the choice would change the evaluation protocol, with the difference.
+    :raises CampaignError: if the choice would change the evaluation protocol, or the number of
+        cores per trial under a budget in seconds, with the difference.
     """
     path = directory / SETTINGS_FILE
     is_kept = path.exists()
     read = CampaignSettings.from_toml(path) if is_kept else _settings_of(row, chosen)
-    kept = _with_recorded_rules(read, row)
+    # The rules are those that the campaign began with: from campaign.toml, or else the first row.
+    unsaid = Rules.model_fields.keys() - read.model_fields_set
+    kept = read.model_copy(update={name: getattr(row, name) for name in unsaid})
     asked = _validated(dict(kept) | dict(chosen) | {"menu": kept.menu})
     on_cores = kept.device == "cpu" and is_kept
     by_clock = kept.budget.unit == "seconds"
@@ -139,23 +142,14 @@ def resumed_settings(
             f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. "
             "A campaign's evaluation protocol is fixed; choose another directory with --campaign"
         )
-    if by_clock and on_cores:
-        _refuse_other_cores(directory, kept, asked)
-    return asked
-
-
-def _refuse_other_cores(directory: Path, kept: CampaignSettings, asked: CampaignSettings) -> None:
-    """
-    :raises CampaignError: if the number of cores per trial would change under a budget in seconds.
-    """
-    changed = kept.differences(asked, ("lanes", "threads"))
-    if changed:
+    if by_clock and on_cores and (changed := kept.differences(asked, ("lanes", "threads"))):
         raise CampaignError(
             f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. A budget of "
             f"{kept.budget} trains more steps on more cores, so new scores could not be compared "
             "with earlier ones; resume without these options, or choose another directory with "
             "--campaign"
         )
+    return asked
 
 
 def keep_lanes(directory: Path, lanes: int) -> None:
@@ -168,13 +162,6 @@ def keep_lanes(directory: Path, lanes: int) -> None:
     others = [line for line in lines if line.partition("=")[0].strip() != "lanes"]
     with writing_to(directory):
         replace_file(path, "\n".join([*others, f"lanes = {lanes}"]) + "\n", durable=True)
-
-
-def _with_recorded_rules(kept: CampaignSettings, row: CampaignRow) -> CampaignSettings:
-    """Return the settings with the rules that the campaign began with, from campaign.toml or else
-    the first row."""
-    unsaid = Rules.model_fields.keys() - kept.model_fields_set
-    return kept.model_copy(update={name: getattr(row, name) for name in unsaid})
 
 
 def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSettings:

@@ -238,7 +238,9 @@ class Loop:
             self._account_for_lost(pending.iter)
         trials = self._scheduler.own_trials(outcome)
         resumed = [t.wall_s for t in trials if t.trial_id in self.runner.resumed]
-        several = self.runner.places > 1
+        several, energy_wh = self.runner.places > 1, None
+        if pending.began is not None and not several:  # several in flight share the energy
+            energy_wh = self.meter.energy_wh(pending.began)
         row = IterationRow(
             iter=pending.iter,
             at=timestamp(),
@@ -251,7 +253,7 @@ class Loop:
             decision=outcome.decision,
             # in this session; trials resumed from an earlier one are added
             wall_s=pending.wall_s + race_s + sum(resumed),
-            energy_wh=self._energy_wh(pending),
+            energy_wh=energy_wh,
             lanes=self.runner.places if several else None,
         )
         # First the trials that are in no row: a kill between the two leaves them uncounted.
@@ -259,13 +261,6 @@ class Loop:
         self._afterwards.write(row)
         self._work.add(row)
         self._ended_at = time.monotonic()
-
-    def _energy_wh(self, pending: PendingIteration) -> float | None:
-        """Return the device's energy for an iteration; None with several in flight, which share
-        it."""
-        if pending.began is None or self.runner.places > 1:
-            return None
-        return self.meter.energy_wh(pending.began)
 
     def _account_for_lost(self, iteration: int) -> None:
         """Record finished trials that no iteration asked for, once every resumed one is over. Long

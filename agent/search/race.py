@@ -153,7 +153,8 @@ class Race:
                     score, seed, self.rules, reference_hash=reference_hash, printed=printed
                 )
             scores[seed] = self._scores[seed] = score
-            if len(scores) < self.rules.max_runs and self._is_measured(seed + 1):
+            is_next_known = seed + 1 in self._scores and self._known(seed + 1) is not None
+            if len(scores) < self.rules.max_runs and is_next_known:  # as after :meth:`against`
                 continue  # an interim analysis before that pair would ignore a known result
             assessment = assess(
                 scores,
@@ -173,19 +174,14 @@ class Race:
     def _known(self, seed: int) -> float | None:
         """Return the reference's score on a seed, if known."""
         known = self.evidence.configs[self.reference.config_hash].scores.get(seed)
-        return self._own(self.reference, seed) if known is None else known
-
-    def _own(self, config: AnyConfig, seed: int) -> float | None:
-        """Return a score that a trial of this race measured."""
-        of_it = (t for t in self._trials if (t.config_hash, t.seed) == (config.config_hash, seed))
-        return next((trial.objective for trial in of_it), None)
+        if known is not None:
+            return known
+        of_it = (self.reference.config_hash, seed)
+        mine = (t for t in self._trials if (t.config_hash, t.seed) == of_it)
+        return next((trial.objective for trial in mine), None)
 
     def _has_failed(self, seed: int) -> bool:
         return seed in self.evidence.configs[self.reference.config_hash].failed_seeds
-
-    def _is_measured(self, seed: int) -> bool:
-        """Return whether both sides already have a score on a seed, as after :meth:`against`."""
-        return seed in self._scores and self._known(seed) is not None
 
     @property
     def _is_certain(self) -> bool:

@@ -245,7 +245,10 @@ class Scheduler:
         if each.record is not None:
             self._advance(iteration, each.record)
         elif is_new:
-            self._cancel_surplus()
+            # Wanted trials need their lanes: cancel surplus speculative trials, newest first.
+            surplus = len(self.wanted) + len(self.speculative) - self.runner.places
+            for other in self.speculative[::-1][: max(0, surplus)]:
+                self._discard(other)
 
     def _begin_speculative(self, places: int) -> None:
         """Start as many trials: first the next one of each race, then those after it."""
@@ -281,12 +284,6 @@ class Scheduler:
         each.record = record = self.runner.ended(trial)
         self._trials[each.key] = each
         self._measured.extend((iteration, record) for iteration in each.wanted_by)
-
-    def _cancel_surplus(self) -> None:
-        """Cancel speculative trials on lanes that wanted trials need, newest first."""
-        surplus = len(self.wanted) + len(self.speculative) - self.runner.places
-        for each in self.speculative[::-1][: max(0, surplus)]:
-            self._discard(each)
 
     def _discard(self, each: InFlightTrial) -> None:
         """Cancel or forget a speculative trial."""

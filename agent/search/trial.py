@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -43,6 +44,20 @@ class Watcher(TrialWatcher):
     def iteration_ended(self, row: IterationRow) -> None: ...
 
 
+class Watchers(Watcher):
+    """Pass every event on to several watchers, in order."""
+
+    def __init__(self, *watchers: TrialWatcher) -> None:
+        self._watchers = watchers
+        for name in dir(Watcher):
+            if not name.startswith("_"):
+                setattr(self, name, partial(self._pass_on, name))
+
+    def _pass_on(self, event: str, *content: object) -> None:
+        for watcher in self._watchers:
+            getattr(watcher, event)(*content)
+
+
 EndHook: TypeAlias = Callable[[Finished], Finished]
 """Takes how a trial ended and returns the record of it."""
 StartHook: TypeAlias = Callable[[Path], EndHook]
@@ -64,10 +79,7 @@ class Trial:
         self.ended_at: str | None = None
         """ISO 8601; None for a reused trial."""
         if not isinstance(work, Finished):
-            work.when_done(self._note_end)
-
-    def _note_end(self) -> None:
-        self.ended_at = timestamp()
+            work.when_done(lambda: setattr(self, "ended_at", timestamp()))
 
     @property
     def runs(self) -> bool:

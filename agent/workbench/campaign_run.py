@@ -33,6 +33,7 @@ from agent.search.first_row import read_campaign_row
 from agent.search.loop import Loop
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, StopRequest
+from agent.search.trial import Watchers
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.conclusion import conclude
@@ -163,7 +164,8 @@ def _work(
         loggers.append(BackgroundLogger("notices", lambda: KeepNotices(notifier, facts.directory)))
     if branch is not None:
         loggers.append(BackgroundLogger("git", lambda: branch))
-    watcher = LoggingWatcher(display, loggers, on_trouble=scribe.take_note)
+    logging = LoggingWatcher(loggers, on_trouble=scribe.take_note)
+    watcher = Watchers(display, logging)
     loop = Loop(
         campaign=campaign,
         proposer=choice.proposer,
@@ -186,7 +188,7 @@ def _work(
         scribe.stopped(error)
         raise
     finally:
-        watcher.close(HURRIED_CLOSE_S if session.stop.at_once() else CLOSE_S)
+        logging.close(HURRIED_CLOSE_S if session.stop.at_once() else CLOSE_S)
 
 
 def _tell_loss(note: Callable[[str], None], notifier: Notifier, directory: Path, why: str) -> None:
@@ -226,15 +228,11 @@ def chosen_settings(
         menu, source, {**chosen, "device": choose_device(menu, chosen, console)}
     )
     if menu.trainer is None:
-        _check_trainable(settings, menu)
+        from trainer.training.readiness import check_trainable  # noqa: PLC0415 (loads torch)
+
+        device, compiled = settings.device, settings.compile
+        check_trainable(gpt(menu.baseline), settings.backend, device, compile=compiled)
     return settings, menu
-
-
-def _check_trainable(settings: CampaignSettings, menu: ProxyMenu) -> None:
-    """Refuse a device that does not exist, or a backend that cannot train the baseline on it."""
-    from trainer.training.readiness import check_trainable  # noqa: PLC0415 (torch; only a new campaign asks)
-
-    check_trainable(gpt(menu.baseline), settings.backend, settings.device, compile=settings.compile)
 
 
 STEPS = 2

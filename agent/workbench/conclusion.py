@@ -26,7 +26,7 @@ from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted
 from trainer.spec import BPB, Measure
 from trainer.telemetry import TelemetrySummary
-from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, FreshGain, finding
+from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, finding
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow
@@ -242,12 +242,9 @@ def _config_lines(config: ConfirmedConfig, *, alone: bool, stands: bool) -> Iter
         yield Text(f"       not confirmed: {config.trouble}", style="red")
     for gain in config.gains:
         is_headline = gain is config.headline
+        where = f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text}"
         wide = "" if alone or not is_headline else f"; of all {gain.wide_span}"
         yield Text(
-            f"       {_where(gain):<34} {gain}{wide}",
+            f"       {where:<34} {gain}{wide}",
             style=("green" if stands else "yellow") if is_headline else "",
         )
-
-
-def _where(gain: FreshGain) -> str:
-    return f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text}"

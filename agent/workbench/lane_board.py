@@ -123,41 +123,33 @@ class LaneBoard:
 
 
 class LanesFileWriter(TrialWatcher):
-    """Passes every event on to another watcher, and keeps the file up to date.
+    """Keeps the file of lanes up to date.
 
     The file is only for viewers: if it cannot be written, nothing else is affected.
     """
 
-    def __init__(self, watcher: TrialWatcher, directory: Path, lanes: int) -> None:
+    def __init__(self, directory: Path, lanes: int) -> None:
         """
         :param directory: the campaign's.
         :param lanes: number of concurrent trials.
         """
-        self._watcher = watcher
         self._file = directory / LANES_FILE
         self._lanes = lanes
         self._board = LaneBoard()
 
     def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._watcher.trial_started(spec, role)
         self._board.started(spec, role)
         self._write()
 
     def trial_placed(self, trial_id: str, place: Place) -> None:
-        self._watcher.trial_placed(trial_id, place)
         self._board.placed(trial_id, place)
         self._write()
 
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
-        self._watcher.trial_point(trial_id, point)
-
     def trial_ended(self, record: TrialRecord) -> None:
-        self._watcher.trial_ended(record)
         self._board.ended(record)
         self._write()
 
     def trial_given_up(self, trial_id: str) -> None:
-        self._watcher.trial_given_up(trial_id)
         self._board.given_up(trial_id)
         self._write()
 

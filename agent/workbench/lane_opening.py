@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -49,79 +50,52 @@ class OpenLanes:
             keep_lanes(directory, lanes)
 
 
-class LaneOpening:
-    """Opens what runs the trials of a campaign, for as long as ``resources`` are held."""
+def open_lanes(
+    resources: ExitStack,
+    directory: Path,
+    settings: CampaignSettings,
+    menu: ProxyMenu,
+    console: Console,
+    *,
+    command: Command | None,
+) -> OpenLanes:
+    """Open what runs the trials of a campaign, for as long as ``resources`` are held.
 
-    def __init__(
-        self,
-        resources: ExitStack,
-        settings: CampaignSettings,
-        menu: ProxyMenu,
-        console: Console,
-        *,
-        command: Command | None,
-    ) -> None:
-        """
-        :param command: the command that trials run; None for the built-in trainer.
-        """
-        self._resources = resources
-        self._settings = settings
-        self._menu = menu
-        self._console = console
-        self._command = command
+    :param directory: the campaign's. No measurement runs beside the campaign's own trials.
+    :param command: the command that trials run; None for the built-in trainer.
+    :raises AutoresearchError: if lanes or corpus are unavailable, in one sentence.
+    """
+    corpus: Corpus | None = None
 
-    def opened(self, directory: Path) -> OpenLanes:
-        """
-        :param directory: the campaign's. No measurement runs beside the campaign's own trials.
-        :raises AutoresearchError: if lanes or corpus are unavailable, in one sentence.
-        """
-        settings = self._settings
-        if settings.lanes == "auto" and settings.executor == "local":
-            return self._open_best_number(directory)
-        lanes = None if settings.lanes == "auto" else settings.lanes
-        if settings.executor == "local":  # the executor starts while the corpus is read
-            executor = self._executor(lanes)
-            corpus = self._corpus()
-        else:  # the executor sends the corpus to its nodes
-            corpus = self._corpus()
-            executor = self._executor(lanes, directory, corpus)
-        if executor.kind is not None:
-            settings = settings.model_copy(update={"device_kind": executor.kind})
-            for name, why in executor.refused.items():
-                say(self._console, f"without   {name}: {why}", "yellow")
-        return OpenLanes(executor, settings, corpus, were_measured=False)
-
-    def _open_best_number(self, directory: Path) -> OpenLanes:
-        corpus = self._corpus()
-        _refuse_if_locked(directory)
-        found = chosen_lanes(
-            self._settings,
-            self._menu,
-            corpus,
-            allow_unsandboxed=self._settings.allow_unsandboxed,
-            say=lambda text: say(self._console, text),
-        )
-        settings = self._settings.model_copy(update={"lanes": found})
-        return OpenLanes(self._executor(found), settings, corpus, were_measured=True)
-
-    def _corpus(self) -> Corpus | None:
-        return None if self._command else prepared_corpus(self._settings, self._console)
-
-    def _executor(
-        self, lanes: int | None, campaign: Path = Path(), corpus: Corpus | None = None
-    ) -> Executor:
-        return self._resources.enter_context(
+    def executor() -> Executor:
+        return resources.enter_context(
             choose_executor(
-                self._settings.executor,
-                allow_unsandboxed=self._settings.allow_unsandboxed,
-                command=self._command,
-                lanes=lanes,
-                device=self._settings.device,
-                kind=self._settings.device_kind,
-                campaign=campaign,
+                settings.executor,
+                allow_unsandboxed=settings.allow_unsandboxed,
+                command=command,
+                lanes=None if settings.lanes == "auto" else settings.lanes,
+                device=settings.device,
+                kind=settings.device_kind,
+                campaign=directory,
                 corpus=None if corpus is None else corpus.directory,
             )
         )
+
+    is_local, is_auto = settings.executor == "local", settings.lanes == "auto"
+    # A local executor starts while the corpus is read; a cluster's sends the corpus to its nodes.
+    opened = executor() if is_local and not is_auto else None
+    if command is None:
+        corpus = prepared_corpus(settings, console)
+    if is_local and is_auto:
+        _refuse_if_locked(directory)
+        found = chosen_lanes(settings, menu, corpus, say=partial(say, console))
+        settings = settings.model_copy(update={"lanes": found})
+    opened = opened or executor()
+    if opened.kind is not None:
+        settings = settings.model_copy(update={"device_kind": opened.kind})
+        for name, why in opened.refused.items():
+            say(console, f"without   {name}: {why}", "yellow")
+    return OpenLanes(opened, settings, corpus, were_measured=is_local and is_auto)
 
 
 def _refuse_if_locked(directory: Path) -> None:
@@ -162,7 +136,6 @@ def chosen_lanes(
     menu: ProxyMenu,
     corpus: Corpus | None,
     *,
-    allow_unsandboxed: bool,
     say: Callable[[str], None],
 ) -> int:
     """Return the settings' number of lanes, or the number that ``auto`` means here.
@@ -184,7 +157,7 @@ def chosen_lanes(
     if len(usable_cores()) == 1:
         return 1
     spec = _spec(settings, menu, corpus)
-    found = _measured(spec, allow_unsandboxed=allow_unsandboxed)
+    found = _measured(spec, allow_unsandboxed=settings.allow_unsandboxed)
     best = 1
     for lanes, steps_per_s in found.items():
         if steps_per_s > WORTH * found[best]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -17,14 +18,14 @@ from agent.search.campaign import Campaign
 from agent.search.campaign_settings import resumed_settings
 from agent.search.first_row import read_campaign_row
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trial import StartHook, TrialWatcher
+from agent.search.trial import StartHook, TrialWatcher, Watchers
 from agent.search.trials import TrialRunner
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
 from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
-from agent.workbench.lane_opening import LaneOpening, OpenLanes
+from agent.workbench.lane_opening import open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
@@ -35,7 +36,7 @@ from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.isolation.scratch import clear_left
 from trainer.spec import gpt
-from trainer.telemetry import Sampler, Telemetry, begin_metering
+from trainer.telemetry import Sampler, begin_metering
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +75,30 @@ class Session:
             resources.enter_context(naming_full_disk(directory))
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
-            opening = LaneOpening(
-                resources,
-                settings,
-                menu,
-                console,
-                command=own.command if own else None,
-            )
-            lanes = opening.opened(directory)
+            command = own.command if own else None
+            lanes = open_lanes(resources, directory, settings, menu, console, command=command)
             executor = lanes.executor
-            campaign = resources.enter_context(_campaign(directory, lanes, menu, own))
+            campaign = resources.enter_context(
+                Campaign(
+                    directory,
+                    lanes.settings,
+                    menu,
+                    lanes.corpus,
+                    sandbox=executor.describe(),
+                    history_url=read_environment().history_url,
+                    command=command,
+                    script=own.script if own else None,
+                )
+            )
             lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
             remove_lanes_file(directory)
             resources.callback(remove_lanes_file, directory)
             telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
-            sampler = resources.enter_context(_sampler(telemetry, directory, console))
+            warn = partial(say, console, style="yellow")
+            sampler = resources.enter_context(
+                Sampler(telemetry, directory / TELEMETRY_FILE, on_note=warn)
+            )
             metered = lanes.here and executor.places == 1
             yield cls(
                 console=console,
@@ -107,7 +116,7 @@ class Session:
         """Return the runner of the campaign's trials."""
         directory, lanes = self.campaign.directory, self.executor.places
         if lanes > 1:
-            watcher = LanesFileWriter(watcher, directory, lanes)
+            watcher = Watchers(watcher, LanesFileWriter(directory, lanes))
         return TrialRunner(
             directory / TRIALS_DIR,
             self.campaign.trial_spec,
@@ -149,29 +158,6 @@ def resumed(directory: Path, *, as_json: bool) -> Iterator[Session]:
     console = Console(stderr=as_json)
     with Session.opened(directory, settings, menu_of(row), console) as session:
         yield session
-
-
-def _campaign(
-    directory: Path, lanes: OpenLanes, menu: ProxyMenu, own: OwnTrainer | None
-) -> Campaign:
-    return Campaign(
-        directory,
-        lanes.settings,
-        menu,
-        lanes.corpus,
-        sandbox=lanes.executor.describe(),
-        history_url=read_environment().history_url,
-        command=own.command if own else None,
-        script=own.script if own else None,
-    )
-
-
-def _sampler(telemetry: Telemetry, directory: Path, console: Console) -> Sampler:
-    return Sampler(
-        telemetry,
-        directory / TELEMETRY_FILE,
-        on_note=lambda text: say(console, text, "yellow"),
-    )
 
 
 def _hooks(

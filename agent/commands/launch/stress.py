@@ -9,7 +9,6 @@ import typer
 from pydantic import Field
 
 from agent.commands.options import JsonAtEndOption, takes
-from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
@@ -64,7 +63,16 @@ def stress(
     """
     directory = existing_campaign(campaign)
     with resumed(directory, as_json=as_json) as session:
-        plan = _plan(session.campaign, asked)
+        evidence = session.campaign.evidence
+        plan = StressPlan.of(
+            ranking.top(evidence, len(evidence.configs)),
+            top=asked.top,
+            first=asked.first,
+            spread=asked.spread,
+            baseline_hash=evidence.baseline_hash if asked.baseline else None,
+            steps=asked.steps,
+            seeds=fresh_seeds(session.campaign, "stress", asked.seeds),
+        )
         work = experiment(
             session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
         )
@@ -78,16 +86,3 @@ def stress(
         for line in report.lines():
             session.console.print(line, soft_wrap=True, highlight=False)
         session.say(f"plot      {', '.join(map(str, files))}")
-
-
-def _plan(campaign: Campaign, asked: Asked) -> StressPlan:
-    evidence = campaign.evidence
-    return StressPlan.of(
-        ranking.top(evidence, len(evidence.configs)),
-        top=asked.top,
-        first=asked.first,
-        spread=asked.spread,
-        baseline_hash=evidence.baseline_hash if asked.baseline else None,
-        steps=asked.steps,
-        seeds=fresh_seeds(campaign, "stress", asked.seeds),
-    )

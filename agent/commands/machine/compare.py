@@ -27,9 +27,9 @@ from trainer.envelope.comparison import (
     compare_backends,
 )
 from trainer.executors.choice import choose_executor
-from trainer.machine.ceiling import Ceiling, measure_ceiling
+from trainer.machine.ceiling import measure_ceiling
 from trainer.machine.flops import FORMULA
-from trainer.spec import BackendName, Config, Limits, gpt, make_config
+from trainer.spec import BackendName, Limits, gpt, make_config
 
 DEFAULT_WALL_S = 1800.0
 UNCOUNTED_STEPS = 10
@@ -100,15 +100,10 @@ def _backends(text: str) -> list[BackendName]:
     return chosen
 
 
-def _config(menu: ProxyMenu, **asked: object) -> Config:
-    """Return the menu's baseline with the requested changes."""
-    changes = {name: value for name, value in asked.items() if value is not None}
-    return make_config({**gpt(menu.baseline).model_dump(), **changes})
-
-
 def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:
     shape = {"batch_size": asked.batch, "precision": asked.precision}
-    config = _config(menu, **shape)
+    changes = {name: value for name, value in shape.items() if value is not None}
+    config = make_config({**gpt(menu.baseline).model_dump(), **changes})
     defaults = menu.campaign
     limits = Limits(
         wall_s=defaults.wall_s or DEFAULT_WALL_S,
@@ -190,7 +185,13 @@ def print_comparison(console: Console, found: Comparison, path: Path) -> None:
         f"{', '.join(devices) or settings.device}",
     )
     console.print(_table(found))
-    say(console, _ceiling_line(found.ceiling))
+    ceiling = found.ceiling
+    sizes = ", ".join(f"{p.size}: {p.tflops:.3g}" for p in ceiling.products)
+    say(
+        console,
+        f"ceiling   {ceiling.tflops:.4g} TFLOP/s in {ceiling.dtype} (square products, median: "
+        f"{sizes}); copies {ceiling.copy_gb_per_s:,.0f} GB/s, read and written",
+    )
     say(console, f"FLOPs     {found.flops_per_token:.4g} = {FORMULA}, causal attention as a whole")
     for one in found.contenders:
         if one.status != "ok":
@@ -225,11 +226,3 @@ def _table(found: Comparison) -> Table:
                 name = name.replace("allocated", "resident")
             table.add_row(name, *values, *said)
     return table
-
-
-def _ceiling_line(ceiling: Ceiling) -> str:
-    sizes = ", ".join(f"{p.size}: {p.tflops:.3g}" for p in ceiling.products)
-    return (
-        f"ceiling   {ceiling.tflops:.4g} TFLOP/s in {ceiling.dtype} (square products, median: "
-        f"{sizes}); copies {ceiling.copy_gb_per_s:,.0f} GB/s, read and written"
-    )

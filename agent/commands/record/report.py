@@ -61,7 +61,8 @@ def report(
             found = replace(found, about=replace(found.about, facts=facts))
         written = _write(found, out or directory / REPORT_DIR)
     if as_json:
-        typer.echo(json.dumps(_as_json(written, found)))
+        paths = {"page": str(written.page), "figures": [str(path) for path in written.figures]}
+        typer.echo(json.dumps(paths | {"summary": summary(found)}))
     else:
         console = Console()
         for line in _lines(written, found):
@@ -96,14 +97,6 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
             f"{where}, {found.about.measure} {found.about.scoring.text(best.objective)}"
             f" (n={best.n})",
         )
-
-
-def _as_json(written: Report, found: Findings) -> dict[str, Any]:
-    return {
-        "page": str(written.page),
-        "figures": [str(path) for path in written.figures],
-        "summary": summary(found),
-    }
 
 
 def _ruled(found: Findings) -> dict[str, Any]:

@@ -39,7 +39,15 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
             known = [(config, self._runs_of(config).own_score) for config in self.configs]
             config = self.plan.following(known)
             self.configs.append(config)
-            own, *others = self._planned(config)
+            own, *others = (
+                PlannedRun(
+                    self.plan.spec(config, one),
+                    f"config {len(self.configs)}, {one.metric or one.kind}",
+                    one,
+                    one.run,
+                )
+                for one in self.plan.runs(config)
+            )
             yield from (own, *others)
             while own in self.in_flight:
                 yield None
@@ -99,11 +107,6 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
             left_s = left / self.runner.places
             by_pace = f"; by their pace about {duration_text(left_s)} are left" if left else ""
             yield f"          {counted(len(done), 'run')} of such in the journal{by_pace}"
-
-    def _planned(self, config: AnyConfig) -> Iterator[PlannedRun[Planned]]:
-        for one in self.plan.runs(config):
-            label = f"config {len(self.configs)}, {one.metric or one.kind}"
-            yield PlannedRun(self.plan.spec(config, one), label, one, one.run)
 
     def _runs_of(self, config: AnyConfig) -> ConfigRuns:
         """Return the results of a config, up to the first run that gives no information."""

@@ -53,6 +53,7 @@ def asked(environment: Environment) -> tuple[bool, str]:
 
     :param environment: names an endpoint.
     """
+    from agent.proposers.llm.completions import Message  # noqa: PLC0415 (slow to load)
     from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415 (slow to load)
     from agent.proposers.llm.patience import Patience  # noqa: PLC0415
 
@@ -66,33 +67,19 @@ def asked(environment: Environment) -> tuple[bool, str]:
         endpoint = Endpoint.of(environment, patience=asking)
         mode = endpoint.schema_mode
         began = time.monotonic()
-        reply = endpoint.ask(_chat(), SCHEMA)
+        chat = [Message("system", SYSTEM), Message("user", QUESTION)]
+        reply = endpoint.ask(chat, SCHEMA)
         took_s = time.monotonic() - began
     except AutoresearchError as error:
         return False, f"{error}"
-    found = f"{endpoint.base_url} serves {model}, mode {mode}, {_length(context)}, "
+    length = "context length not reported" if context is None else f"context {context:,} tokens"
+    found = f"{endpoint.base_url} serves {model}, mode {mode}, {length}, "
     wrong = _wrong_with(reply, context)
     if wrong is not None:
         return False, f"{found}answered in {took_s:.1f} s: {wrong}"
-    return True, f"{found}a proposal in {took_s:.1f} s{_speed(reply, took_s)}"
-
-
-def _chat() -> list[Any]:
-    from agent.proposers.llm.completions import Message  # noqa: PLC0415
-
-    return [Message("system", SYSTEM), Message("user", QUESTION)]
-
-
-def _length(context: int | None) -> str:
-    if context is None:
-        return "context length not reported"
-    return f"context {context:,} tokens"
-
-
-def _speed(reply: Reply, took_s: float) -> str:
-    if not reply.completion_tokens or took_s <= 0:
-        return ""
-    return f" ({reply.completion_tokens / took_s:.1f} tokens/s)"
+    tokens = reply.completion_tokens
+    speed = f" ({tokens / took_s:.1f} tokens/s)" if tokens and took_s > 0 else ""
+    return True, f"{found}a proposal in {took_s:.1f} s{speed}"
 
 
 def _wrong_with(reply: Reply, context: int | None) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 
 from agent.loggers.background import BackgroundLogger, LoggingWatcher, LogTarget, log_targets
 from agent.loggers.base import RunEvent, RunLogger, TrialBegan, TrialEnded, TrialPoint
-from agent.search.trial import Watcher
+from agent.search.trial import Watcher, Watchers
 from autoresearch.errors import SettingsError
 from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial
@@ -118,7 +118,7 @@ def test_what_hangs_at_the_end_does_not_keep_another_from_finishing() -> None:
     loggers = [BackgroundLogger(str(i), lambda: Fake(on_close=never.wait)) for i in range(3)]
     slow = Fake()
     loggers.append(BackgroundLogger("fine", lambda: slow))
-    LoggingWatcher(Watcher(), loggers, troubles.append).close(0.5)
+    LoggingWatcher(loggers, troubles.append).close(0.5)
     assert len(troubles) == 3
     assert slow.closed.is_set()
     never.set()
@@ -130,7 +130,8 @@ def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
         BackgroundLogger("fine", lambda: fine),
         BackgroundLogger("broken", broken_opener),
     ]
-    watcher = LoggingWatcher(display, loggers, troubles.append)
+    logging = LoggingWatcher(loggers, troubles.append)
+    watcher = Watchers(display, logging)
     of = config()
     spec = TrialSpec(trial_id="t000007", config=of, seed=0, corpus_dir="/c", corpus_sha256="0" * 64)
     record = trial(7, of, 0, ok(3.5))
@@ -145,7 +146,7 @@ def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
     loggers[1]._thread.join()
     watcher.iteration_ended(ROW)
     watcher.iteration_ended(ROW)
-    watcher.close()
+    logging.close()
     assert fine.seen == [
         baseline,
         TrialBegan(spec, "candidate"),

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
 from tests.support.configs import config
 from tests.support.present import known
 from tests.support.rows import trial
-from tests.support.timed import Onlooker
 from tests.support.trials import trial_ok, trial_spec
 from tests.trajectory.live.server import simulated, write_campaign
 from tests.trajectory.live.test_follower import begin_trial
@@ -41,7 +39,7 @@ def of_lanes(rows: list[Row], lanes: int) -> list[Row]:
 def at_work(directory: Path) -> LanesFileWriter:
     """Write a campaign with two trials on its lanes, one waiting trial and a free lane."""
     write_campaign(directory, of_lanes(simulated(25), 3))
-    teller = LanesFileWriter(Onlooker(stop=Any), directory, 3)  # type: ignore[arg-type]
+    teller = LanesFileWriter(directory, 3)
     for number, (role, lane) in enumerate([("candidate", "0"), ("reference", "1")]):
         begin_trial(directory, f"t00020{number}", 20 * (number + 1))
         spec = trial_spec(trial_id=f"t00020{number}", config=config(), seed=4)
@@ -96,14 +94,14 @@ def test_what_is_illegible_is_passed_over(said: str, tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_said_the_trials_go_on(tmp_path: Path) -> None:
     (tmp_path / "lanes.json").mkdir()
-    teller = LanesFileWriter(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
+    teller = LanesFileWriter(tmp_path, 2)
     teller.trial_started(trial_spec(trial_id="t000001"), "candidate")
     teller.trial_placed("t000001", Place(lane="0"))
     assert read_lanes(tmp_path) is None
 
 
 def test_a_lane_shows_what_runs_on_it_after_a_trial_that_was_given_up(tmp_path: Path) -> None:
-    teller = LanesFileWriter(Onlooker(stop=Any), tmp_path, 2)  # type: ignore[arg-type]
+    teller = LanesFileWriter(tmp_path, 2)
     for name in ("t000001", "t000002"):
         teller.trial_started(trial_spec(trial_id=name), "candidate")
         teller.trial_placed(name, Place(lane="0"))
