@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -202,24 +203,18 @@ class LogTarget:
 
     def started(self, facts: CampaignFacts) -> BackgroundLogger:
         """Start its logger in a thread of its own."""
-        return BackgroundLogger(self.tracker, self._opener(facts))
+        return BackgroundLogger(self.tracker, partial(self._opened, facts))
 
-    def _opener(self, facts: CampaignFacts) -> Callable[[], RunLogger]:
-        def opened() -> RunLogger:
-            # Each library is slow to load: import it in the thread, and only if asked for.
-            if self.tracker == "mlflow":
-                from agent.loggers.trackers import MlflowLogger  # noqa: PLC0415
+    def _opened(self, facts: CampaignFacts) -> RunLogger:
+        from agent.loggers import trackers  # noqa: PLC0415 (of use to few)
 
-                return MlflowLogger(self.where or str(facts.directory / "mlflow.sqlite"), facts)
-            if self.tracker == "wandb":
-                from agent.loggers.trackers import WandbLogger  # noqa: PLC0415
-
-                return WandbLogger(self.where or DEFAULT_PROJECT, facts)
-            from agent.loggers.trackers import TensorboardLogger  # noqa: PLC0415
-
-            return TensorboardLogger(Path(self.where or facts.directory / "tensorboard"))
-
-        return opened
+        if self.tracker == "mlflow":
+            return trackers.MlflowLogger(
+                self.where or str(facts.directory / "mlflow.sqlite"), facts
+            )
+        if self.tracker == "wandb":
+            return trackers.WandbLogger(self.where or DEFAULT_PROJECT, facts)
+        return trackers.TensorboardLogger(Path(self.where or facts.directory / "tensorboard"))
 
 
 def log_targets(texts: Sequence[str]) -> tuple[LogTarget, ...]:

@@ -16,6 +16,7 @@ from agent.loggers.base import (
     iteration_metrics,
 )
 from autoresearch.errors import SettingsError
+from autoresearch.layout import trial_number
 from trainer.spec import TrialSpec
 from trajectory.formats.mlflow_runs import mlflow_client, translated
 from trajectory.formats.tracked import curve_metrics, metrics_of
@@ -217,11 +218,11 @@ class WandbLogger:
         """See :class:`~agent.loggers.base.RunLogger`."""
         if isinstance(event, TrialPoint):
             named = {f"trial/{name}": v for name, v in curve_metrics(event.point).items()}
-            number = _number(event.trial_id)
+            number = trial_number(event.trial_id)
             self._run.log({**named, "trial/step": event.point.step, "trial/number": number})
         elif isinstance(event, TrialEnded):
             named = {f"result/{name}": v for name, v in metrics_of(event.trial.result).items()}
-            self._run.log({**named, "result/trial": _number(event.trial.trial_id)})
+            self._run.log({**named, "result/trial": trial_number(event.trial.trial_id)})
         elif isinstance(event, IterationRow):
             named = {f"iteration/{name}": v for name, v in iteration_metrics(event).items()}
             self._run.log({**named, "iter": event.iter})
@@ -240,8 +241,3 @@ class WandbLogger:
         gone, and its library would end this process if the service ended badly."""
         with suppress(Exception, SystemExit):
             self._wandb.teardown()
-
-
-def _number(trial_id: str) -> int:
-    """Return the number in a trial's id: 12 for ``t000012``."""
-    return int(trial_id[1:])

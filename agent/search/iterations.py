@@ -22,9 +22,7 @@ from pydantic import Field, ValidationError
 from agent.menu.rails import Checked, Rails
 from agent.proposers.base import Memory, Offer, Proposer
 from agent.search.campaign import Campaign
-from agent.search.pruning import race_prune_rule
 from agent.search.race import Outcome, Race, TrialSchedule, Wanted
-from agent.search.trials import TrialRunner
 from autoresearch.files import replace_file, writing_to
 from autoresearch.layout import (
     IN_FLIGHT_DIR,
@@ -173,6 +171,24 @@ class PendingFiles:
         }
         return dict(sorted(by_number.items()))
 
+    def left(self, campaign: Campaign, rails: Rails, done: set[int]) -> list[PendingIteration]:
+        """Return the iterations to resume, the lowest number first. Their proposals would pass the
+        rails today, against their original reference.
+
+        :param done: numbers of iterations that have a row.
+        """
+        pending, configs = self.read(), campaign.evidence.configs
+        for number in sorted(pending.keys() & done):
+            self.clear(number)  # killed between its row and this
+        left = []
+        for one in pending.values():
+            reference = configs.get(one.reference_hash)
+            if one.iter in done or not (one.proposal and one.config and reference):
+                continue
+            if rails.check(one.proposal.raw, reference.config, configs).config == one.config:
+                left.append(one)
+        return left
+
     def clear(self, iteration: int) -> None:
         """Remove the file of an iteration that is in the journal."""
         with writing_to(self._directory):
@@ -225,45 +241,6 @@ def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> TrialSchedule:
         decision = outcome.decision.model_copy(update={"explanation": why})
         outcome = Outcome(outcome.trials, decision)
     return outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Resuming:
-    """Reads the in-flight files once."""
-
-    campaign: Campaign
-    runner: TrialRunner
-    rails: Rails
-    files: PendingFiles
-
-    def left(self, done: set[int]) -> list[PendingIteration]:
-        """Return the iterations to resume, the lowest number first.
-
-        :param done: numbers of iterations that have a row.
-        """
-        pending = self.files.read()
-        for number in sorted(pending.keys() & done):
-            self.files.clear(number)  # killed between its row and this
-        return [one for one in pending.values() if one.iter not in done and self._holds(one)]
-
-    def prune_rule(self, reference: AnyConfig, candidate: AnyConfig | None) -> PruneRule | None:
-        """Return the rule that stops trials of this race early, if any."""
-        settings = self.campaign.settings
-        if candidate is None or not (settings.prune and self.campaign.prunes):
-            return None
-        evidence = self.campaign.evidence
-        curve, budget = self.runner.curve, settings.budget
-        return race_prune_rule(curve, evidence, reference, candidate, budget)
-
-    def _holds(self, pending: PendingIteration) -> bool:
-        """Return whether the proposal would pass the rails today, against its original
-        reference."""
-        configs = self.campaign.evidence.configs
-        reference = configs.get(pending.reference_hash)
-        if pending.proposal is None or pending.config is None or reference is None:
-            return False
-        checked = self.rails.check(pending.proposal.raw, reference.config, configs)
-        return checked.config == pending.config
 
 
 class Numbers:

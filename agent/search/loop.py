@@ -24,9 +24,9 @@ from agent.search.iterations import (
     PendingFiles,
     PendingIteration,
     Question,
-    Resuming,
     judged,
 )
+from agent.search.pruning import race_prune_rule
 from agent.search.race import Race, known_noise, no_trials, not_raced
 from agent.search.scheduler import Scheduler
 from agent.search.scribe import Afterwards, Scribe
@@ -60,7 +60,6 @@ class Loop:
     _asking: AskedNow = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _files: PendingFiles = field(init=False)
-    _resuming: Resuming = field(init=False)
     _left: list[PendingIteration] = field(init=False, default_factory=list)
     """Iterations in flight when the campaign last stopped, not yet resumed."""
     _resumed: set[int] | None = field(init=False, default_factory=set)
@@ -78,7 +77,6 @@ class Loop:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
         self._scheduler = Scheduler(self.runner, self.stop)
         self._files = PendingFiles(self.campaign.directory)
-        self._resuming = Resuming(self.campaign, self.runner, self.rails, self._files)
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
         self._afterwards = Afterwards(self.scribe, self._files, self._queue, self.watcher)
         self._numbers = Numbers(set())
@@ -123,7 +121,7 @@ class Loop:
         journal rather than an index, since a number given twice could not be taken back."""
         rows = [row for row in self.campaign.journal.rows() if isinstance(row, IterationRow)]
         done = {row.iter for row in rows}
-        self._left = self._resuming.left(done)
+        self._left = self._files.left(self.campaign, self.rails, done)
         self._queue.recover(
             [row.proposer.queue_id for row in rows if row.proposer.queue_id],
             [pending.proposer.queue_id for pending in self._left if pending.proposer.queue_id],
@@ -189,6 +187,8 @@ class Loop:
             self.scribe.record(EventRow(at=timestamp(), event="fallback", why=record.fallback))
             self.watcher.note(f"iteration {memory.iter}: {record.fallback}")
         began = max(answer.began, self._ended_at)  # until then nothing waited for the answer
+        curve, reference = self.runner.curve, memory.reference
+        prune = race_prune_rule(curve, self.campaign, reference, checked.config)
         pending = PendingIteration(
             iter=memory.iter,
             reference_hash=memory.reference.config_hash,
@@ -197,7 +197,7 @@ class Loop:
             verdict=checked.verdict,
             config=checked.config,
             wall_s=time.monotonic() - began,
-            prune=self._resuming.prune_rule(memory.reference, checked.config),
+            prune=prune,
             until=memory.until,
             began=began,
         )

@@ -9,11 +9,11 @@ apart. A wrongly pruned idea is lost, while a spared one costs two thirds of a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
+from agent.search.campaign import Campaign
 from trainer.spec import AnyConfig, Budget, CurvePoint, PruneRule
-from trajectory.evidence import Evidence
 
 FRACTION = 1 / 3
 MARGIN_SDS = 8.0
@@ -63,12 +63,17 @@ def _place(steps: int) -> tuple[int, int]:
 
 def race_prune_rule(
     curve: Callable[[str], list[CurvePoint]],
-    evidence: Evidence,
+    campaign: Campaign,
     reference: AnyConfig,
-    candidate: AnyConfig,
-    budget: Budget,
+    candidate: AnyConfig | None,
 ) -> PruneRule | None:
-    """Return the rule that stops a trial of the candidate, from the reference's present curves."""
-    trials: Iterable[str] = evidence.configs[reference.config_hash].trial_ids.values()
+    """Return the rule that stops trials of the candidate early, from the reference's present
+    curves; None if there is none.
+
+    :param curve: returns a trial's learning curve.
+    """
+    if candidate is None or not (campaign.settings.prune and campaign.prunes):
+        return None
+    trials = campaign.evidence.configs[reference.config_hash].trial_ids.values()
     curves = [curve(trial) for trial in trials]
-    return prune_rule(curves, reference, candidate, budget)
+    return prune_rule(curves, reference, candidate, campaign.settings.budget)

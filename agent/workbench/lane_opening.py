@@ -63,6 +63,7 @@ def open_lanes(
 
     :param directory: the campaign's. No measurement runs beside the campaign's own trials.
     :param command: the command that trials run; None for the built-in trainer.
+    :raises CampaignLockedError: if lanes would be measured beside another process's trials.
     :raises AutoresearchError: if lanes or corpus are unavailable, in one sentence.
     """
     corpus: Corpus | None = None
@@ -87,7 +88,9 @@ def open_lanes(
     if command is None:
         corpus = prepared_corpus(settings, console)
     if is_local and is_auto:
-        _refuse_if_locked(directory)
+        if (directory / JOURNAL_FILE).exists():
+            with CampaignLock(directory):  # refuse if another process is writing the campaign
+                pass
         found = chosen_lanes(settings, menu, corpus, say=partial(say, console))
         settings = settings.model_copy(update={"lanes": found})
     opened = opened or executor()
@@ -96,15 +99,6 @@ def open_lanes(
         for name, why in opened.refused.items():
             say(console, f"without   {name}: {why}", "yellow")
     return OpenLanes(opened, settings, corpus, were_measured=is_local and is_auto)
-
-
-def _refuse_if_locked(directory: Path) -> None:
-    """
-    :raises CampaignLockedError: if another process is writing the campaign there.
-    """
-    if (directory / JOURNAL_FILE).exists():
-        with CampaignLock(directory):
-            pass
 
 
 def prepared_corpus(settings: CampaignSettings, console: Console) -> Corpus:

@@ -154,7 +154,8 @@ def _script_in(directory: Path, campaign: Path, table: TrainerTable) -> ScriptIn
 def command_of(table: TrainerTable, directory: Path) -> Command:
     """Return the command that trials run.
 
-    :raises SpecError: if the directory, the script or the program does not exist.
+    :raises SpecError: if the directory, the script or the program does not exist, or if an edited
+        copy could not replace the script.
     """
     refuse_home(directory, "the script's directory")
     if not directory.is_dir():
@@ -164,7 +165,13 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
             raise SpecError(
                 f"there is no {script} in {directory}; correct the command, or directory"
             )
-    _refuse_nested_script(table)
+    is_edited = table.set_by == "edit" or table.slots
+    if is_edited and table.script is not None and "/" in table.script:
+        folder, _, name = table.script.rpartition("/")
+        raise SpecError(
+            f"the script {table.script} lies in a folder of its directory, where no edited copy "
+            f"can take its place; write {name} and make {folder} the directory"
+        )
     program = find_program(table.command[0], directory)
     _refuse_unforkable(table, program)
     reads = [(directory / Path(text).expanduser()).absolute() for text in table.reads]
@@ -177,7 +184,7 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         argv=(str(program), *table.command[1:]),
         directory=str(directory),
         sent_by=table.values,
-        edited=table.script if table.set_by == "edit" or table.slots else None,
+        edited=table.script if is_edited else None,
         slots_only=table.set_by != "edit" and bool(table.slots),
         edits=tuple(table.edits.items()),
         env=tuple(table.env.items()),
@@ -201,19 +208,6 @@ def _check_of(table: CheckTable, directory: Path) -> Check:
     program = find_program(table.command[0], directory)
     programs = tuple(map(str, environment_of(program)))
     return Check(argv=(str(program), *table.command[1:]), programs=programs, score=table.rule)
-
-
-def _refuse_nested_script(table: TrainerTable) -> None:
-    """
-    :raises SpecError: if an edited copy could not replace the script.
-    """
-    is_edited = table.set_by == "edit" or table.slots
-    if is_edited and table.script is not None and "/" in table.script:
-        folder, _, name = table.script.rpartition("/")
-        raise SpecError(
-            f"the script {table.script} lies in a folder of its directory, where no edited copy "
-            f"can take its place; write {name} and make {folder} the directory"
-        )
 
 
 def _refuse_unforkable(table: TrainerTable, program: Path) -> None:

@@ -43,7 +43,12 @@ def check(
     for raw in read_replies(sys.stdin.buffer):
         rails = published if PUBLISHED.search(raw) else ours
         checked = rails.check(raw, chosen.baseline)
-        typer.echo(json.dumps(_fields(checked)) if as_json else _line(checked))
+        verdict = checked.verdict
+        if as_json:
+            typer.echo(json.dumps(_fields(checked)))
+        else:
+            refused = f"refused by {verdict.rail}: {verdict.why}"
+            typer.echo("allowed" if verdict.allowed else refused)
 
 
 NO_RAIL = "the memory rail is off here: the loop refuses what would not fit as well"
@@ -78,11 +83,6 @@ def _reply(line: bytes, number: int) -> str:
             "one JSON string a line"
         )
     return reply
-
-
-def _line(checked: Checked) -> str:
-    verdict = checked.verdict
-    return "allowed" if verdict.allowed else f"refused by {verdict.rail}: {verdict.why}"
 
 
 def _fields(checked: Checked) -> dict[str, object]:

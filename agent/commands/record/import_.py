@@ -53,7 +53,9 @@ def import_(
     Weights & Biases and TensorBoard's event files.
     """
     knobs = list(load_menu(menu).knobs) if menu else None
-    directory = campaign or Path("runs") / f"imported-{_name_of(file)}"
+    path = file.resolve()
+    name = path.stem if path.suffix else path.name
+    directory = campaign or Path("runs") / f"imported-{name}"
     provenance = import_campaign(file, directory, Wanted(metric, study))
     if provenance.format == "journal" and read_environment().history_url is None:
         # In a shared database, the index under a campaign's id belongs to the original.
@@ -74,21 +76,10 @@ def import_(
         console.print(Text(line), soft_wrap=True, highlight=False)
 
 
-def _name_of(file: Path) -> str:
-    path = file.resolve()
-    return path.stem if path.suffix else path.name
-
-
-def _measure_in(directory: Path, provenance: Provenance) -> str:
-    """Return the measure's name and direction, from the campaign itself if this tool wrote it."""
-    row = read_campaign_row(directory)
-    if row is None:
-        return f"{provenance.measure}, lower is better"
-    return f"{row.measured_in.name}, {row.measured_in.better}"
-
-
 def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold | None) -> list[str]:
-    measure = _measure_in(directory, provenance)
+    row, measure = read_campaign_row(directory), f"{provenance.measure}, lower is better"
+    if row is not None:  # this tool wrote it, perhaps with another direction
+        measure = f"{row.measured_in.name}, {row.measured_in.better}"
     lines = [
         f"line {skipped.line} was left out: {skipped.why}"
         for skipped in provenance.skipped[:SHOWN_SKIPPED]

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -51,7 +51,7 @@ def examine(
     for check in (_sandbox, _python, _torch, _device):
         yield check()
     yield from _engines()
-    yield _journal_disk(directory)()
+    yield _journal_disk(directory)
     yield _corpus() if menu is None or not _trains_with_command(menu) else OWN_TEXT
     yield endpoint(environment)
     if menu is not None:
@@ -191,27 +191,24 @@ def _sandbox() -> Check:
     return Check("sandbox", state, f"{layers.describe()}; {counted}")
 
 
-def _journal_disk(directory: Path) -> Callable[[], Check]:
-    def check() -> Check:
-        place = directory.absolute()
-        while not place.exists():
-            place = place.parent
-        try:
-            with tempfile.NamedTemporaryFile(dir=place) as file:
-                began = time.perf_counter()
-                file.write(b"x")
-                file.flush()
-                os.fsync(file.fileno())
-                fsync_ms = 1e3 * (time.perf_counter() - began)
-        except OSError as error:
-            return Check("disk", "bad", f"{place} cannot be written: {error.strerror}")
-        free_gib = shutil.disk_usage(place).free / 2**30
-        found = f"{free_gib:.1f} GiB free at {place}, fsync in {fsync_ms:.1f} ms"
-        if free_gib < MIN_FREE_GIB:
-            return Check("disk", "bad", f"{found}; free some space first")
-        return Check("disk", "good", found)
-
-    return check
+def _journal_disk(directory: Path) -> Check:
+    place = directory.absolute()
+    while not place.exists():
+        place = place.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=place) as file:
+            began = time.perf_counter()
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+            fsync_ms = 1e3 * (time.perf_counter() - began)
+    except OSError as error:
+        return Check("disk", "bad", f"{place} cannot be written: {error.strerror}")
+    free_gib = shutil.disk_usage(place).free / 2**30
+    found = f"{free_gib:.1f} GiB free at {place}, fsync in {fsync_ms:.1f} ms"
+    if free_gib < MIN_FREE_GIB:
+        return Check("disk", "bad", f"{found}; free some space first")
+    return Check("disk", "good", found)
 
 
 def _corpus() -> Check:
