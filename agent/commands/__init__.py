@@ -1,1 +1,1 @@
-"""One module per command: parse, call a library function, print."""
+"""Commands, one module each or one for a few of a topic: parse, call a library function, print."""

@@ -116,13 +116,13 @@ _ENTRIES = (
     Entry(
         "Examine",
         "stress",
-        "launch.stress:stress",
+        "launch.long_runs:stress",
         "Train the best for a full schedule and report which survive.",
     ),
     Entry(
         "Examine",
         "ladder",
-        "launch.ladder:ladder",
+        "launch.long_runs:ladder",
         "Train the winner at several sizes to see whether its lead lasts.",
     ),
     Entry(
@@ -134,7 +134,7 @@ _ENTRIES = (
     Entry(
         "Examine",
         "attribute",
-        "launch.attribute:attribute",
+        "launch.long_runs:attribute",
         "Measure what each of the winner's changes is worth.",
     ),
     Entry(
@@ -186,13 +186,13 @@ _ENTRIES = (
     Entry(
         "Set up",
         "import",
-        "record.import_:import_",
+        "record.exchange:import_",
         "Turn another tool's trajectory into a read-only campaign.",
     ),
     Entry(
         "Set up",
         "export",
-        "record.export:export",
+        "record.exchange:export",
         "Write a campaign as an Optuna study, table, MLflow or chat data.",
     ),
     Entry(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
@@ -194,15 +195,8 @@ def _split(annotation: Any) -> tuple[Any, list[Any]]:
     if get_origin(annotation) is Annotated:
         inner, *said = get_args(annotation)
         plain, more = _split(inner)
-        return plain, [*more, *_unpacked(said)]
+        unpacked = (one.metadata if isinstance(one, FieldInfo) else [one] for one in said)
+        return plain, [*more, *chain.from_iterable(unpacked)]
     if get_origin(annotation) in {Union, UnionType} and NoneType in get_args(annotation):
         return _split(next(one for one in get_args(annotation) if one is not NoneType))
     return annotation, []
-
-
-def _unpacked(said: list[Any]) -> Iterator[Any]:
-    for one in said:
-        if isinstance(one, FieldInfo):
-            yield from one.metadata
-        else:
-            yield one

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agent.menu.files import ProxyMenu
-from agent.search.first_row import first_row, read_campaign_row
+from agent.search.first_row import first_row, read_campaign_row, tokens_without_holdout
 from agent.settings.campaign import CampaignSettings, seeds_of
 from agent.settings.environment import read_environment
 from autoresearch.closing import Closing
@@ -23,7 +23,6 @@ from autoresearch.layout import (
 )
 from autoresearch.words import is_utf8
 from trainer.corpus import Corpus
-from trainer.corpus.second_text import holdout_split
 from trainer.spec import AnyConfig, Command, Limits, RunSchedule, ScriptInfo, TrialSpec, makes_code
 from trajectory.evidence import Evidence
 from trajectory.history.store import History
@@ -83,7 +82,7 @@ class Campaign(Closing):
         if row is not None:
             self._refuse_other_evaluation(row)
         self._train_tokens = (
-            _tokens_without_holdout(self.corpus) if self.settings.reserve_holdout else None
+            tokens_without_holdout(self.corpus) if self.settings.reserve_holdout else None
         )
         if row is not None and row.train_tokens not in (None, self._train_tokens):
             raise CampaignError(
@@ -294,18 +293,3 @@ def _lock(directory: Path, resources: ExitStack) -> None:
         for name in (SETTINGS_FILE, ENDPOINT_FILE):
             sweep(directory / name)
         sweep_all(directory / IN_FLIGHT_DIR)
-
-
-def _tokens_without_holdout(corpus: Corpus) -> int:
-    """Return how many tokens of the train split trials train on: all but the holdout split.
-
-    :raises CampaignError: if the corpus is too small for a holdout split.
-    """
-    text = holdout_split(corpus)
-    if text is None or text.train_tokens is None:
-        raise CampaignError(
-            f"a tenth of the corpus {corpus.info.name} ({corpus.info.train_bytes:,} bytes to train "
-            "on) has too few whole documents at its end to hold any text back; go without "
-            "reserve_holdout, or give it more text, in smaller documents"
-        )
-    return text.train_tokens

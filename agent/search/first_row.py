@@ -15,6 +15,8 @@ from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.words import timestamp
+from trainer.corpus import Corpus
+from trainer.corpus.second_text import holdout_split
 from trainer.machine.host import cpu_name
 from trainer.spec import CorpusInfo, ScriptInfo
 from trajectory.journal import read_rows
@@ -95,3 +97,18 @@ def hardware() -> dict[str, str]:
         "cpus": str(psutil.cpu_count() or 0),
         "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
     }
+
+
+def tokens_without_holdout(corpus: Corpus) -> int:
+    """Return how many tokens of the train split trials train on: all but the holdout split.
+
+    :raises CampaignError: if the corpus is too small for a holdout split.
+    """
+    text = holdout_split(corpus)
+    if text is None or text.train_tokens is None:
+        raise CampaignError(
+            f"a tenth of the corpus {corpus.info.name} ({corpus.info.train_bytes:,} bytes to train "
+            "on) has too few whole documents at its end to hold any text back; go without "
+            "reserve_holdout, or give it more text, in smaller documents"
+        )
+    return text.train_tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -161,18 +161,10 @@ def chosen_lanes(
     return best
 
 
-def candidates(cores: int) -> Iterator[int]:
-    """Yield 1, 2, 4, … up to one lane per core."""
-    lanes = 1
-    while lanes <= cores:
-        yield lanes
-        lanes *= 2
-
-
 def _measured(spec: TrialSpec, *, allow_unsandboxed: bool) -> dict[int, float]:
     """Return the steps per second of all lanes together, by number of lanes."""
     found: dict[int, float] = {}
-    for lanes in candidates(len(usable_cores())):
+    for lanes in (2**n for n in range(len(usable_cores()).bit_length())):  # up to one per core
         with (
             tempfile.TemporaryDirectory(prefix="autoresearch-lanes-") as scratch,
             choose_executor(allow_unsandboxed=allow_unsandboxed, lanes=lanes) as executor,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from autoresearch.domains.base import MAX_CHOICES, Bin, Domain
 from autoresearch.domains.choices import Choices
@@ -85,31 +85,25 @@ class Range(Domain):
         clause = super().why_not(value)
         if clause is None or type(value) in self.TYPES:
             return clause
-        return f"{clause} (it is {_type_word(value)})"
+        words = {bool: "a boolean", str: "a string", float: "a float", int: "an int"}
+        return f"{clause} (it is {words.get(type(value), f'a {type(value).__name__}')})"
 
     def _between(self, share: float) -> float:
         """Return the real number at a share of the range, on its scale."""
-        match self.scale:
-            case "linear":
-                value = self.low + (self.high - self.low) * share
-            case "log":
-                low, high = math.log(self.low), math.log(self.high)
-                value = math.exp(low + (high - low) * share)
-            case _:
-                assert_never(self.scale)
+        if self.scale == "log":
+            low, high = math.log(self.low), math.log(self.high)
+            value = math.exp(low + (high - low) * share)
+        else:
+            value = self.low + (self.high - self.low) * share
         return min(max(value, self.low), self.high)
 
     def _inner_edges(self) -> list[float]:
         """Return the bounds between BINS bins of equal width on the scale."""
         low, high = float(self.low), float(self.high)
-        match self.scale:
-            case "linear":
-                return [low + (high - low) * i / BINS for i in range(1, BINS)]
-            case "log":
-                ratio = math.log(high / low)
-                return [low * math.exp(ratio * i / BINS) for i in range(1, BINS)]
-            case _:
-                assert_never(self.scale)
+        if self.scale == "linear":
+            return [low + (high - low) * i / BINS for i in range(1, BINS)]
+        ratio = math.log(high / low)
+        return [low * math.exp(ratio * i / BINS) for i in range(1, BINS)]
 
 
 class WholeRange(Range):
@@ -246,8 +240,3 @@ class RealRange(Range):
 
 def _no_step(step: int) -> str:
     return f"step {step} is for int knobs on a linear scale; remove it"
-
-
-def _type_word(value: object) -> str:
-    words = {bool: "a boolean", str: "a string", float: "a float", int: "an int"}
-    return words.get(type(value), f"a {type(value).__name__}")

@@ -104,7 +104,13 @@ def _printed(
         seen.append(result)
         console.print(_line(result), soft_wrap=True)
     passed = all(result.passed for result in seen)
-    console.print(Text(_legend(passed=passed), style="dim"), soft_wrap=True)
+    said = "every layout trains the same model" if passed else "do not launch on what failed"
+    legend = (
+        f"\n{said}; relative to the single process, allowed: {TOLERANCE:.0e} of a loss, "
+        f"{NORM_TOLERANCE:.0e} of a gradient norm; the control passes if it differs\n"
+        f"{NOT_RUN}"
+    )
+    console.print(Text(legend, style="dim"), soft_wrap=True)
     if as_json:
         typer.echo(json.dumps(_as_json(config, on, steps, seen, passed=passed)))
     return passed
@@ -165,15 +171,6 @@ def _line(result: Sameness) -> Text:
     )
 
 
-def _legend(*, passed: bool) -> str:
-    said = "every layout trains the same model" if passed else "do not launch on what failed"
-    return (
-        f"\n{said}; relative to the single process, allowed: {TOLERANCE:.0e} of a loss, "
-        f"{NORM_TOLERANCE:.0e} of a gradient norm; the control passes if it differs\n"
-        f"{NOT_RUN}"
-    )
-
-
 def _as_json(
     config: Config, device: DeviceKind, steps: int, seen: list[Sameness], *, passed: bool
 ) -> dict[str, object]:
@@ -228,7 +225,12 @@ def over_hosts(
     """
     console = Console()
     if not as_json:
-        for text in (Text(_who(hosts)), *heading):
+        names = ", ".join(
+            f"{name} (this one, on {hosts.interface})" if place == hosts.this else name
+            for place, name in enumerate(hosts.names)
+        )
+        who = f"hosts     {names}; they meet on port {hosts.port} of {hosts.names[0]}"
+        for text in (Text(who), *heading):
             console.print(text, soft_wrap=True)
     seen: list[HostsCame] = []
     for came in hosts_preflight(config, hosts, steps=steps, device=device, meet_s=meet_s):
@@ -243,14 +245,6 @@ def over_hosts(
     if as_json:
         typer.echo(json.dumps(_hosts_json(hosts, seen, passed=passed)))
     return passed
-
-
-def _who(hosts: Hosts) -> str:
-    names = ", ".join(
-        f"{name} (this one, on {hosts.interface})" if place == hosts.this else name
-        for place, name in enumerate(hosts.names)
-    )
-    return f"hosts     {names}; they meet on port {hosts.port} of {hosts.names[0]}"
 
 
 def _link_lines(facts: LinkFacts) -> Iterator[Text]:

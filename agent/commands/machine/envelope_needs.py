@@ -91,7 +91,11 @@ def _models(
                 compile=settings.compile,
             )
             return memory, envelope, f"measured: {path}"
-    limit = _limit(settings, on)
+    try:
+        reserve_gib = read_environment().memory_reserve_gib
+        limit = device_limit(settings.device, settings.memory_gib, reserve_gib)
+    except SpecError:  # the device is on another machine
+        limit = DeviceLimit(gib=describe(on).memory_gib, source="device")
     analytic = AnalyticMemory(
         vocab_size=settings.vocab_size,
         backend=settings.backend,
@@ -100,14 +104,6 @@ def _models(
         compile=settings.compile,
     )
     return analytic, None, "computed: no envelope of this menu was measured, so no time is said"
-
-
-def _limit(settings: EnvelopeSettings, on: str) -> DeviceLimit:
-    try:
-        reserve_gib = read_environment().memory_reserve_gib
-        return device_limit(settings.device, settings.memory_gib, reserve_gib)
-    except SpecError:  # the device is on another machine
-        return DeviceLimit(gib=describe(on).memory_gib, source="device")
 
 
 def _values(changes: Sequence[str]) -> dict[str, Scalar]:

@@ -24,7 +24,7 @@ from agent.workbench.places import CampaignOption, default_campaign, latest_camp
 from agent.workbench.session import Session
 from autoresearch.values import Frozen
 from autoresearch.words import counted
-from trajectory.calibrated import Calibrated, Correlation, ProxyMetric
+from trajectory.calibrated import Calibrated, ProxyMetric
 from trajectory.calibration import FEWEST, times_to_gain
 
 
@@ -132,16 +132,13 @@ def report(found: Calibrated) -> Iterator[Text]:
 
 
 def _line(metric: ProxyMetric) -> Text:
-    gain = "" if metric.gain is None else f"{metric.gain.value:+.2f} ({_span(metric.gain)})"
+    found = metric.gain
+    gain = "" if found is None else f"{found.value:+.2f} ({found.lo:+.2f} … {found.hi:+.2f})"
     best = "" if metric.best is None else str(metric.best)
     return Text(
         f"{metric.name:<36} {metric.cost:>5.2f}  {metric.spearman!s:<20} "
         f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
     )
-
-
-def _span(interval: Correlation) -> str:
-    return f"{interval.lo:+.2f} … {interval.hi:+.2f}"
 
 
 def _left_out(found: Calibrated) -> Iterator[str]:

@@ -72,7 +72,10 @@ class ConfigRuns:
     def longer(self) -> dict[float, float]:
         """Return the scores by training length, as a multiple of the budget. The schedule is the
         campaign's, without a cooldown and averages."""
-        found = {0.5: self._at(QUARTERS.index(2)), 1.0: self._plain}
+        plain = self._at(len(QUARTERS))  # the score from the last weights
+        if self.plan.campaign.settings.cooldown_steps:
+            plain = _at(self._of("horizon")[0], 0)
+        found = {0.5: self._at(QUARTERS.index(2)), 1.0: plain}
         for one in self._of("longer"):
             # The last length is the run's score, the others are checkpoint evaluations.
             found |= {float(times): _at(one, at) for at, times in enumerate(self.plan.longer)}
@@ -98,7 +101,9 @@ class ConfigRuns:
         yield f"two seeds of {halves} steps", both, 2 * self._seconds(ceil(steps / 2))
         if text := self._with_text(own):
             yield text
-        curve = extrapolated(self._curve(), self.plan.long_of(self.config))
+        steps_of = [ceil(steps * quarter / 4) for quarter in QUARTERS]
+        points = [(step, self._at(place)) for place, step in enumerate([*steps_of, steps])]
+        curve = extrapolated(points, self.plan.long_of(self.config))
         yield "quarters of the curve, extrapolated", curve, whole + len(QUARTERS) * scoring
         for times, score in self.longer().items():
             if times > 1:
@@ -142,18 +147,6 @@ class ConfigRuns:
             score = bits / (own.val_bytes + own.texts[0].val_bytes)
         seconds = self._seconds(self._steps) + (times - 1) * self._scoring_s
         return f"{times:.2g} times the held-out text", score, seconds
-
-    def _curve(self) -> list[tuple[int, float]]:
-        steps = [ceil(self._steps * quarter / 4) for quarter in QUARTERS]
-        scores = [(step, self._at(place)) for place, step in enumerate(steps)]
-        return [*scores, (self._steps, self._at(len(QUARTERS)))]
-
-    @property
-    def _plain(self) -> float:
-        """Score of the campaign's own schedule without a cooldown, from the last weights."""
-        if self.plan.campaign.settings.cooldown_steps:
-            return _at(self._of("horizon")[0], 0)
-        return self._at(len(QUARTERS))
 
     @property
     def _steps(self) -> int:

@@ -1,0 +1,289 @@
+"""``autoresearch stress``, ``attribute`` and ``ladder``: full training schedules of the winners."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from pydantic import Field
+
+from agent.commands.options import JsonAtEndOption, takes
+from agent.search.campaign import Campaign
+from agent.search.experiment import RetryFailed, fresh_seeds
+from agent.workbench.experiments import experiment
+from agent.workbench.greeting import greet
+from agent.workbench.places import CampaignOption, existing_campaign
+from agent.workbench.session import Session, resumed
+from autoresearch.errors import CampaignError
+from autoresearch.options import AsOption
+from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
+from autoresearch.words import timestamp
+from funnel.attribution.experiment import Attribution
+from funnel.attribution.result import AttributionPlan
+from funnel.attribution.result import lines as attribution_lines
+from funnel.ladder.experiment import Ladder
+from funnel.ladder.pace import measured_pace
+from funnel.ladder.plan import Planner, candidates_of
+from funnel.ladder.plot import save_ladder_plot
+from funnel.ladder.points import LadderLog
+from funnel.ladder.report import lines as ladder_lines
+from funnel.ladder.report import result_json
+from funnel.stress.experiment import StressPlan, StressTest
+from funnel.stress.plot import save_plot
+from funnel.stress.report import StressReport
+from trainer.spec import AnyConfig, Config
+from trajectory import ranking
+from trajectory.ladder_plan import LadderAsked, LadderPlanRow
+from trajectory.rows import FinalistsRow
+
+MIN_STEPS = 50
+MAX_STEPS = 10**7
+LINES = 20
+"""Largest number of lines printed while a run trains."""
+
+
+class StressAsked(Frozen):
+    """Options of a stress test."""
+
+    top: PositiveInt = Field(3, description="Best configs to run.")
+    first: PositiveInt | None = Field(
+        None,
+        description="Best configs on the first seed; the best --top of them get the others. "
+        "Default: as --top.",
+    )
+    steps: Annotated[int, AsOption(bounds=(MIN_STEPS, None))] = Field(
+        1000, ge=MIN_STEPS, le=MAX_STEPS, description="Steps of each run and its schedule."
+    )
+    seeds: PositiveInt = Field(
+        2, description="Fresh seeds per config; two show how noisy a run is."
+    )
+    spread: NonNegativeInt = Field(
+        0, description="Configs spread over the whole ranking, to test the ranking."
+    )
+    baseline: bool = Field(True, description="Run the baseline beside them.")
+    retry_failed: RetryFailed = False
+
+
+@takes(StressAsked)
+def stress(
+    *,
+    asked: StressAsked,
+    campaign: CampaignOption = None,
+    as_json: JsonAtEndOption = False,
+) -> None:
+    """Train the best for a full schedule and report which survive.
+
+    Each run gets a verdict and its step: survives, spikes, plateaus, grad_blowup, diverges,
+    nonfinite or failed. The same command resumes.
+    """
+    directory = existing_campaign(campaign)
+    with resumed(directory, as_json=as_json) as session:
+        evidence = session.campaign.evidence
+        plan = StressPlan.of(
+            ranking.top(evidence, len(evidence.configs)),
+            top=asked.top,
+            first=asked.first,
+            spread=asked.spread,
+            baseline_hash=evidence.baseline_hash if asked.baseline else None,
+            steps=asked.steps,
+            seeds=fresh_seeds(session.campaign, "stress", asked.seeds),
+        )
+        work = experiment(
+            session, StressTest, retry_failed=asked.retry_failed, lines=LINES, plan=plan
+        )
+        greet(session, *work.announcement())
+        report = StressReport.of(work, work.run())
+        unit = "nats per token" if session.own is None else "as the command printed it"
+        files = save_plot(*report.panels(), directory / f"stress-{asked.steps}", unit=unit)
+        if as_json:
+            typer.echo(json.dumps(report.as_json() | {"plots": [str(file) for file in files]}))
+            return
+        for line in report.lines():
+            session.console.print(line, soft_wrap=True, highlight=False)
+        session.say(f"plot      {', '.join(map(str, files))}")
+
+
+FEWEST_STEPS = 10
+USUAL_STEPS = 1000
+FEW_LINES = 4
+"""Largest number of lines printed while a run trains."""
+
+
+class AttributionAsked(Frozen):
+    """Options of an attribution."""
+
+    steps: Annotated[int, Field(ge=FEWEST_STEPS, le=MAX_STEPS)] | None = Field(
+        None,
+        description="Steps of each run and its schedule. Default: the latest stress test's, else "
+        f"{USUAL_STEPS}.",
+    )
+    seeds: PositiveInt = Field(4, description="Fresh seeds for each config.")
+    retry_failed: RetryFailed = False
+
+
+@takes(AttributionAsked)
+def attribute(
+    *,
+    asked: AttributionAsked,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="First digits of the config's hash. Default: the best finalist, else the best "
+            "ranked.",
+        ),
+    ] = None,
+    campaign: CampaignOption = None,
+    as_json: JsonAtEndOption = False,
+) -> None:
+    """Measure what each of the winner's changes is worth.
+
+    Train the winner, the baseline and the winner without each change for a full schedule on fresh
+    seeds. A change is worth what the score loses without it. `handoff` drops changes that harm.
+    The same command resumes.
+    """
+    directory = existing_campaign(campaign)
+    with resumed(directory, as_json=as_json) as session:
+        plan = _attribution_plan(session.campaign, asked, config)
+        work = experiment(
+            session, Attribution, retry_failed=asked.retry_failed, lines=FEW_LINES, plan=plan
+        )
+        greet(session, *work.announcement())
+        result = work.run()
+        if as_json:
+            typer.echo(result.model_dump_json())
+            return
+        for line in attribution_lines(result, session.campaign.menu.measure):
+            session.console.print(line, soft_wrap=True, highlight=False)
+
+
+def _attribution_plan(
+    campaign: Campaign, asked: AttributionAsked, wanted: str | None
+) -> AttributionPlan:
+    ended = next(iter(campaign.history.newest(FinalistsRow, 1)), None)
+    return AttributionPlan.of(
+        campaign.menu,
+        _winner(campaign, ended, wanted),
+        budget=campaign.settings.budget,
+        steps=asked.steps or (ended.steps if ended else USUAL_STEPS),
+        seeds=fresh_seeds(campaign, "attribution", asked.seeds),
+    )
+
+
+def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> AnyConfig:
+    """
+    :raises CampaignError: if there is no winner, or if the requested hash is not a config's.
+    """
+    configs = campaign.evidence.configs
+    if wanted is not None:
+        found = [entry.config for name, entry in configs.items() if name.startswith(wanted)]
+        if len(found) != 1:
+            raise CampaignError(
+                f"{json.dumps(wanted)} begins the hash of {len(found)} configs of this campaign; "
+                "give the first digits of one, as autoresearch top --json has them"
+            )
+        return found[0]
+    if ended is not None and ended.finalists:
+        return configs[ended.finalists[0].config_hash].config
+    ranked = ranking.top(campaign.evidence, 1)
+    if not ranked:
+        raise CampaignError(
+            "nothing was measured in this campaign yet, so there is no winner; run autoresearch "
+            "loop first"
+        )
+    return ranked[0].config
+
+
+MIN_RUNGS, MAX_RUNGS = 3, 12
+
+
+class LadderOptions(Frozen):
+    """Options of a ladder."""
+
+    rungs: int = Field(
+        5,
+        ge=MIN_RUNGS,
+        le=MAX_RUNGS,
+        description="Number of sizes; the largest has twelve times the smallest's parameters.",
+    )
+    hours: Positive = Field(
+        1.0, description="Hours that all runs may take, estimated from this campaign's speed."
+    )
+    seeds: PositiveInt = Field(2, description="Seeds per rung; the two largest rungs have one.")
+    tokens_per_param: Positive = Field(
+        20.0, description="Length of a rung's run; 20 is compute-optimal at scale."
+    )
+    rates: NonNegativeInt = Field(
+        0,
+        le=3,
+        description="Further learning rates to try on each side, a factor of two apart; none "
+        "on the two largest rungs.",
+    )
+    retry_failed: RetryFailed = False
+
+
+@takes(LadderOptions)
+def ladder(
+    *,
+    asked: LadderOptions,
+    campaign: CampaignOption = None,
+    as_json: JsonAtEndOption = False,
+) -> None:
+    """Train the winner at several sizes to see whether its lead lasts.
+
+    The winner, the best of the latest stress test or else the incumbent, is compared with the
+    baseline. The largest rung is predicted before it is trained. The same command resumes.
+    """
+    directory = existing_campaign(campaign)
+    with resumed(directory, as_json=as_json) as session:
+        work = _prepare(session, asked)
+        greet(session, *work.announcement())
+        result = work.run()
+        files = save_ladder_plot(result, directory / "ladder")
+        if as_json:
+            typer.echo(json.dumps(result_json(result) | {"plots": [str(file) for file in files]}))
+            return
+        for line in ladder_lines(result):
+            session.console.print(line, soft_wrap=True, highlight=False)
+        session.say(f"plot      {', '.join(map(str, files))}")
+
+
+def _prepare(session: Session, asked: LadderOptions) -> Ladder:
+    campaign = session.campaign
+    rows = list(campaign.journal.rows())
+    log = LadderLog.of(rows)
+    planner = Planner(
+        candidates=candidates_of(campaign, rows),
+        asked=LadderAsked.model_validate(asked.model_dump(exclude={"retry_failed"})),
+        seeds=fresh_seeds(campaign, "ladder", asked.seeds),
+        pace=measured_pace(rows, campaign.corpus.info.vocab_size),
+        corpus_tokens=campaign.corpus.info.train_tokens,
+        fits=lambda config: _fits(session, config),
+    )
+    return experiment(
+        session,
+        Ladder,
+        retry_failed=asked.retry_failed,
+        lines=FEW_LINES,
+        log=log,
+        plan=_ladder_plan(log, planner),
+        pace=planner.pace,
+    )
+
+
+def _ladder_plan(log: LadderLog, planner: Planner) -> LadderPlanRow:
+    """Return the latest plan with these options, or a new plan if there is none.
+
+    A plan stays as it is while its ladder runs, although newer short runs may change the pace.
+    """
+    for plan in reversed(log.plans):
+        if planner.would_make(plan):
+            return plan
+    return planner.plan(timestamp())
+
+
+def _fits(session: Session, config: Config) -> bool:
+    model = session.memory.model
+    needed_gib = None if model is None else model.predict_gib(config)
+    return model is None or needed_gib is None or needed_gib <= model.limit_gib
