@@ -31,7 +31,6 @@ LONG = "x" * 300
         ("loop", "--corpus=nowhere"),
         ("loop", "--tokenizer=words"),
         ("loop", "--device=cuda:99"),
-        ("loop", "--lanes=0"),
         ("top", "--campaign=nowhere"),
         ("handoff", "--target=nowhere"),
         ("verify", "--log=nowhere"),
@@ -71,7 +70,7 @@ def test_a_directory_that_no_trial_could_be_told_is_refused_before_it_is_made(to
 
 @pytest.mark.parametrize(
     "arguments",
-    [("loop", "--iters=x"), ("loop", "--proposer=oracle"), ("top", "--k=0"), ("nothing",)],
+    [("loop", "--iters=x"), ("loop", "--lanes=0"), ("top", "--k=0"), ("nothing",)],
 )
 def test_bad_usage_exits_two(toy: Toy, arguments: tuple[str, ...]) -> None:
     assert run_here(arguments, toy.home, toy.environment).returncode == 2
