@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.menu.files import load_menu
 from funnel.plan.projection import project
 from funnel.target.architecture import load_target
 from funnel.target.shape import Shape
@@ -38,26 +37,3 @@ def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
         assert departures == ["head_dim is 32, the target's 128"]
         assert project(config, target, horizon_steps=1000).config.d_model == 4096
     assert toy.run("top", "--campaign", str(toy.campaign)).returncode == 0
-
-
-@pytest.mark.slow
-def test_a_menu_of_ratios_is_searched_at_one_size(tmp_path: Path) -> None:
-    toy = Toy(tmp_path)
-    toy.menu.unlink()
-    written = toy.run("menu", "from-target", "gpt-1b", "--tiny", "-o", str(toy.menu))
-    assert written.returncode == 0, written.stderr
-    short = ("--budget=6 steps", "--tokenizer=bytes", f"--corpus={tmp_path / 'text'}")
-
-    done = toy.loop(1, *short, "--proposer=random", "--baseline-seeds=2")
-    assert done.returncode == 0, done.stderr
-
-    menu = load_menu(str(toy.menu))
-    (row,) = toy.iterations()
-    config, base = Config.model_validate(row["config"]), menu.baseline
-    changes = row["proposal"]["changes"]
-    assert {knob: menu.knob_value(config, knob) for knob in changes} == changes
-    matrices = 2 if config.activation in {"gelu", "relu2"} else 3
-    per_head = 2 + 2 * config.kv_heads / config.n_head
-    size = config.n_layer * config.d_model**2 * per_head
-    size += config.n_layer * config.d_model * matrices * config.d_ff
-    assert abs(size / (base.n_layer * 12 * base.d_model**2) - 1) < 0.015

