@@ -39,7 +39,7 @@ def test_another_tools_night_becomes_a_campaign_to_look_at(toy: Toy) -> None:
     shown = json.loads(top.stdout)
     assert shown["measure"] == "val_bits_per_token"
     assert shown["configs"][0]["changes"] == {"d_model": 768}
-    assert [left["line"] for left in shown["left_out"]] == [31]
+    assert [left["line"] for left in shown["left_out"]] == [33]
     assert "val_bpb" not in top.stdout
 
 
