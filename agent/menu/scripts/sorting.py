@@ -112,9 +112,9 @@ def _skips_last(script: Script) -> bool:
 
 
 def _counter(loop: ast.For) -> str:
-    """Return the name that counts from 0 up to an option; empty for other loops."""
+    """Return the name that counts from 0 up to one value; empty for other loops."""
     match loop.target, [one for one in calls(loop.iter) if last_name(one.func) == "range"]:
-        case ast.Name(id=name), [ast.Call(args=[ast.Name() | ast.Attribute()])]:
+        case ast.Name(id=name), [ast.Call(args=[_])]:
             return name
     return ""
 

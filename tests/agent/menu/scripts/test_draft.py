@@ -252,12 +252,16 @@ def test_no_seed_is_a_knob(tmp_path: Path) -> None:
     ("last", "edits"),
     [("", {}), (" or step == steps - 1", {"steps": "{steps}", "eval_interval": "{steps}"})],
 )
+@pytest.mark.parametrize(
+    "head", ["steps = 500\nfor step in range(steps)", "for step in range(500)"]
+)
 def test_a_script_that_scores_before_its_last_step_only_keeps_its_length(
-    tmp_path: Path, last: str, edits: dict[str, str]
+    tmp_path: Path, head: str, last: str, edits: dict[str, str]
 ) -> None:
     script = tmp_path / "train.py"
+    last = last.replace("steps - 1", "499" if "500)" in head else "steps - 1")
     script.write_text(
-        "steps = 500\neval_interval = 50\nlr = 1e-3\nfor step in range(steps):\n"
+        f"eval_interval = 50\nlr = 1e-3\n{head}:\n    train(lr)\n"
         f"    if step % eval_interval == 0{last}:\n        print(f'val loss {{lr}}')\n",
         encoding="utf-8",
     )
