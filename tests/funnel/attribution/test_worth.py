@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from funnel.attribution.worth import Scatter, contrast, worths
+from funnel.attribution.worth import Estimate, Scatter, contrast, worths
 from tests.support.attributions import names, simulated, worlds
+from tests.support.present import present
 
 
 def test_by_hand() -> None:
@@ -20,13 +21,11 @@ def test_by_hand() -> None:
 
     found = worths(scores, "W", "B", ["0", "1"])
 
-    assert found.gain is not None
-    assert found.remainder is not None
-    assert found.gain.value == pytest.approx(0.5)
     assert [worth.value for worth in found.changes if worth] == pytest.approx([0.3, 0.1])
-    assert found.remainder.value == pytest.approx(0.1)
+    assert present(found.remainder).value == pytest.approx(0.1)
+    gain = present(found.gain)
     # The seeds explain everything that the configs do not, so no variance is left.
-    assert found.gain.low == pytest.approx(0.5)
+    assert (gain.value, gain.low) == pytest.approx((0.5, 0.5))
 
 
 def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
@@ -41,27 +40,24 @@ def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
     assert Scatter.of({"a": {0: 1.0}, "b": {0: 2.0}}) is None
 
 
+def holds(estimate: Estimate | None, truth: float) -> bool:
+    found = present(estimate)
+    return present(found.low) <= truth <= present(found.high)
+
+
 def test_a_gain_from_one_change_alone_is_given_to_that_one() -> None:
-    """One of five changes carries the whole gain. It differs significantly from zero in nearly
-    every run, and its interval covers the truth as often as promised. The other four are false
-    positives no more often than their intervals allow."""
+    """One of five changes carries the whole gain. The others are false positives no more often
+    than their intervals allow."""
     rng = random.Random(11)
     runs = 300
     found_it = held = false = remainders = 0
     for _ in range(runs):
-        truth = [0.0, 0.0, 0.12, 0.0, 0.0]
-        found = worths(simulated(rng, truth, 0.0), "W", "B", names(5))
-        for number, worth in enumerate(found.changes):
-            assert worth is not None
-            if number == 2:
-                found_it += worth.helps
-                assert worth.low is not None
-                assert worth.high is not None
-                held += worth.low <= truth[2] <= worth.high
-            else:
-                false += worth.helps or worth.harms
-        assert found.remainder is not None
-        remainders += found.remainder.helps or found.remainder.harms
+        found = worths(simulated(rng, [0.0, 0.0, 0.12, 0.0, 0.0], 0.0), "W", "B", names(5))
+        each = [present(worth) for worth in found.changes]
+        found_it += each[2].helps
+        held += holds(each.pop(2), 0.12)
+        false += sum(worth.helps or worth.harms for worth in each)
+        remainders += present(found.remainder).helps or present(found.remainder).harms
     assert found_it >= 0.9 * runs
     assert held >= 0.92 * runs
     assert false <= 0.06 * 4 * runs
@@ -74,76 +70,45 @@ def test_intervals_hold_where_changes_interact() -> None:
     runs = 400
     for alone, together, scores in worlds(rng, runs):
         found = worths(scores, "W", "B", names(len(alone)))
-        for worth, truth in zip(found.changes, alone, strict=True):
-            assert worth is not None
-            assert worth.low is not None
-            assert worth.high is not None
-            told += 1
-            held += worth.low <= truth <= worth.high
-        rest = found.remainder
-        assert rest is not None
-        assert rest.low is not None
-        assert rest.high is not None
-        whole += rest.low <= together <= rest.high
+        told += len(alone)
+        held += sum(map(holds, found.changes, alone))
+        whole += holds(found.remainder, together)
     assert 0.93 <= held / told <= 0.985
     assert 0.91 <= whole / runs <= 0.99
 
 
 def test_two_changes_that_work_only_together_are_a_negative_remainder() -> None:
-    """Without either change the other gains nothing, so each is worth the whole gain. Their sum
-    counts it twice, and the remainder shows that."""
     rng = random.Random(3)
-    seen = 0
-    for _ in range(100):
-        found = worths(simulated(rng, [0.15, 0.15], -0.15), "W", "B", names(2))
-        assert found.remainder is not None
-        seen += found.remainder.harms
-    assert seen >= 80
+    drawn = (worths(simulated(rng, [0.15, 0.15], -0.15), "W", "B", names(2)) for _ in range(100))
+    assert sum(present(found.remainder).harms for found in drawn) >= 80
 
 
 def test_a_single_change_is_the_whole_gain() -> None:
-    scores = simulated(random.Random(1), [0.1], 0.0)
-
-    found = worths(scores, "W", "B", ["B"])
-
+    found = worths(simulated(random.Random(1), [0.1], 0.0), "W", "B", ["B"])
     assert found.changes == (found.gain,)
-    assert found.remainder is not None
-    assert (found.remainder.value, found.remainder.is_exact) == (0.0, True)
+    rest = present(found.remainder)
+    assert (rest.value, rest.is_exact) == (0.0, True)
 
 
 def test_what_does_nothing_is_told_so() -> None:
     scores = simulated(random.Random(1), [0.1, 0.0], 0.0)
     scores["1"] = dict(scores["W"])
-
-    found = worths(scores, "W", "B", names(2))
-
-    worth = found.changes[1]
-    assert worth is not None
-    assert worth.is_exact
-    assert not worth.helps
-    assert not worth.harms
+    worth = present(worths(scores, "W", "B", names(2)).changes[1])
+    assert (worth.is_exact, worth.helps, worth.harms) == (True, False, False)
 
 
 def test_what_has_no_score_is_left_to_the_remainder() -> None:
     scores = simulated(random.Random(1), [0.1, 0.2], 0.0)
     scores["1"] = {}
-
     found = worths(scores, "W", "B", ["0", "1"])
     alone = worths(scores, "W", "B", ["0", None])
-
     assert found.changes[1] is None
     assert found.remainder == alone.remainder
-    assert found.gain is not None
-    assert found.changes[0] is not None
-    assert found.remainder is not None
-    left = found.gain.value - found.changes[0].value
-    assert found.remainder.value == pytest.approx(left)
+    left = present(found.gain).value - present(found.changes[0]).value
+    assert present(found.remainder).value == pytest.approx(left)
 
 
 def test_one_seed_has_no_interval() -> None:
     scores = {"W": {0: 2.0}, "B": {0: 2.5}}
-
-    found = contrast(scores, [("B", 1.0), ("W", -1.0)], Scatter.of(scores))
-
-    assert found is not None
+    found = present(contrast(scores, [("B", 1.0), ("W", -1.0)], Scatter.of(scores)))
     assert (found.value, found.low, found.high, found.helps) == (0.5, None, None, False)

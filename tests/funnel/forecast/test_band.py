@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,14 @@ BAND = fit_loss_law([curve(OF, law(), seed=s) for s in (1, 2)], warmup=10, run_s
 
 
 def both(**changes: Any) -> PlannedRuns:
+    text = Text(tokenizer="bpe:1024", vocab_size=1024, bytes_per_token=2.5)
     values: dict[str, Any] = {
-        "target": "llama-7b",
-        "corpus": "stdlib",
-        "proxy_text": Text(tokenizer="bpe:1024", vocab_size=1024, bytes_per_token=2.5),
-        "target_text": Text(tokenizer="bpe:1024", vocab_size=1024, bytes_per_token=None),
-        "proxy_params": 1_000_000,
-        "target_params": 1_000_000,
-        "proxy_tokens_per_step": OF.tokens_per_step,
-        "tokens_per_step": OF.tokens_per_step,
-        "seq_len": 128,
-        "warmup_steps": 10,
-        "first_day_tokens": 2_000_000,
-        "total_tokens": 10**9,
-    }
+        "target": "llama-7b", "corpus": "stdlib", "proxy_text": text,
+        "target_text": text.model_copy(update={"bytes_per_token": None}),
+        "proxy_params": 1_000_000, "target_params": 1_000_000,
+        "proxy_tokens_per_step": OF.tokens_per_step, "tokens_per_step": OF.tokens_per_step,
+        "seq_len": 128, "warmup_steps": 10, "first_day_tokens": 2_000_000, "total_tokens": 10**9,
+    }  # fmt: skip
     return PlannedRuns(**values | changes)
 
 
@@ -64,9 +57,6 @@ def test_a_larger_model_lowers_the_low_edge_alone() -> None:
     assert low_l == pytest.approx(low * 1000**-0.076)
     assert middle_l == pytest.approx(middle * 1000**-0.038)
     assert high_l == high
-
-
-def test_a_smaller_model_is_not_forecast_to_be_better() -> None:
     assert make_forecast(BAND, both(target_params=1000)).size_factor == 1
 
 
@@ -94,7 +84,6 @@ def test_through_a_long_warm_up_the_high_edge_counts_learning_rates() -> None:
     assert at(long, tokens)[0] == pytest.approx(at(short, tokens)[0], rel=5e-3)
     # Far beyond the warm-up its effect has vanished.
     assert at(long, 1.9e6)[2] == pytest.approx(at(short, 1.9e6)[2], rel=0.03)
-    assert any("900 steps" in said for said in long.assumptions)
 
 
 @given(
@@ -104,8 +93,10 @@ def test_through_a_long_warm_up_the_high_edge_counts_learning_rates() -> None:
     day=st.integers(10**6, 10**11),
 )
 @settings(max_examples=15)
-def test_the_band_is_in_order_wherever_it_is(warmup: int, proxy: int, own: int, day: int) -> None:
-    forecast = make_forecast(
+def test_the_band_is_in_order_and_its_high_edge_never_rises(
+    warmup: int, proxy: int, own: int, day: int
+) -> None:
+    points = make_forecast(
         BAND,
         both(
             warmup_steps=warmup,
@@ -114,23 +105,20 @@ def test_the_band_is_in_order_wherever_it_is(warmup: int, proxy: int, own: int, 
             first_day_tokens=day,
             total_tokens=10**22,
         ),
-    )
-    for point in forecast.points:
-        assert 0 < point.low_bpb <= point.middle_bpb <= point.high_bpb
+    ).points
+    assert all(0 < point.low_bpb <= point.middle_bpb <= point.high_bpb for point in points)
+    high = [point.high_bpb for point in points]
+    assert high == sorted(high, reverse=True)
 
 
-def test_the_first_day_is_covered_though_the_warm_up_outlasts_it() -> None:
+def test_the_first_day_is_covered_and_outlasted_where_the_plunge_is_longer() -> None:
     day = 20_000_000
     forecast = make_forecast(BAND, both(warmup_steps=40_000, first_day_tokens=day))
     assert 40_000 * OF.tokens_per_step > day
     assert forecast.points[0].tokens < day / 4
     assert forecast.points[-1].tokens == day
-
-
-def test_a_day_too_short_for_the_plunge_is_said_and_outlasted() -> None:
-    forecast = make_forecast(BAND, both(first_day_tokens=60_000))
-    assert forecast.points[-1].tokens > forecast.first_day_tokens
-    assert any("24 hours" in said for said in forecast.assumptions)
+    brief = make_forecast(BAND, both(first_day_tokens=60_000))
+    assert brief.points[-1].tokens > brief.first_day_tokens
 
 
 def test_a_run_that_ends_before_a_forecast_begins_is_refused() -> None:
@@ -138,18 +126,11 @@ def test_a_run_that_ends_before_a_forecast_begins_is_refused() -> None:
         make_forecast(BAND, both(total_tokens=20_000))
 
 
-def test_another_vocabulary_without_its_bytes_a_token_is_unknown_and_said() -> None:
+def test_another_vocabulary_without_its_bytes_a_token_is_unknown() -> None:
     other = Text(tokenizer="the cloud's", vocab_size=128_256, bytes_per_token=None)
-    forecast = make_forecast(BAND, both(target_text=other))
-    assert forecast.bytes_per_token is None
-    assert any("--bytes-per-token" in said for said in forecast.assumptions)
+    assert make_forecast(BAND, both(target_text=other)).bytes_per_token is None
     told = other.model_copy(update={"bytes_per_token": 4.4})
     assert make_forecast(BAND, both(target_text=told)).bytes_per_token == 4.4
-
-
-def test_the_high_edge_never_rises() -> None:
-    high = [point.high_bpb for point in make_forecast(BAND, both()).points]
-    assert high == sorted(high, reverse=True)
 
 
 def test_it_comes_back_from_its_file_and_csv_holds_its_points(tmp_path: Path) -> None:
@@ -157,6 +138,9 @@ def test_it_comes_back_from_its_file_and_csv_holds_its_points(tmp_path: Path) ->
     path = tmp_path / "forecast.json"
     path.write_text(forecast.model_dump_json())
     assert read_forecast(path) == forecast
+    milestones = forecast.milestones
+    assert (milestones[0], milestones[-1]) == (forecast.points[0], forecast.points[-1])
+    assert len(milestones) == 9
     lines = list(csv.DictReader(forecast.to_csv().splitlines()))
     assert [int(line["tokens"]) for line in lines] == [p.tokens for p in forecast.points]
     assert float(lines[3]["low_bpb"]) == pytest.approx(forecast.points[3].low_bpb, rel=1e-5)
@@ -170,11 +154,3 @@ def test_a_file_that_is_no_forecast_is_refused(tmp_path: Path, content: str) -> 
         read_forecast(path)
     with pytest.raises(HandoffError):
         read_forecast(tmp_path / "none.json")
-
-
-def test_its_milestones_are_its_first_and_last_points_and_some_between() -> None:
-    forecast = make_forecast(BAND, both())
-    assert forecast.milestones[0] == forecast.points[0]
-    assert forecast.milestones[-1] == forecast.points[-1]
-    assert len(forecast.milestones) == 9
-    json.dumps(forecast.model_dump(mode="json"), allow_nan=False)

@@ -12,10 +12,11 @@ from autoresearch.errors import HandoffError
 from funnel.forecast.band import Forecast, make_forecast
 from funnel.forecast.both_runs import Text
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.departures import LASTING, TOLERANCE, telling_point
+from funnel.forecast.departures import LASTING, TOLERANCE, Departure, telling_point
 from funnel.forecast.loss_law import fit_loss_law
 from funnel.forecast.verification import verify
 from tests.funnel.forecast.test_band import BAND, OF, both
+from tests.support.present import present
 from tests.support.stressed import curve, law
 
 BYTES = 4.4
@@ -42,59 +43,60 @@ def middle(noise: float = 0.0, seed: int = 0) -> np.ndarray:
     return noisy
 
 
+def departure_of(bpb: np.ndarray, forecast: Forecast = FORECAST) -> Departure:
+    """Return the departure of a broken run."""
+    found = verify(log_of(bpb), forecast, BYTES)
+    assert found.verdict == "broken"
+    return present(found.departure)
+
+
+WIDE = FORECAST.model_copy(
+    update={
+        "points": tuple(
+            point.model_copy(update={"high_bpb": 10.0, "low_bpb": 0.01})
+            for point in FORECAST.points
+        )
+    }
+)
+
+
 def test_a_run_as_forecast_is_within() -> None:
     found = verify(log_of(middle(0.03)), FORECAST, BYTES)
-    assert found.verdict == "within"
-    assert found.departure is None
-    assert "within 5% of the forecast up to step" in found.sentence
+    assert (found.verdict, found.departure) == ("within", None)
     assert found.before + found.after + found.compared == found.points == 2000
 
 
-def test_a_band_too_wide_to_say_much_is_told_with_the_verdict() -> None:
-    def down_to(share: float) -> Forecast:
-        points = tuple(
-            point.model_copy(update={"low_bpb": point.high_bpb * share})
-            for point in FORECAST.points
-        )
-        return FORECAST.model_copy(update={"points": points})
-
-    assert "says little" not in verify(log_of(middle()), down_to(1 / 1.9), BYTES).sentence
-    wide = down_to(1 / 4)
-    assert "4 times its low one, so that this says little" in (
-        verify(log_of(middle()), wide, BYTES).sentence
-    )
+@pytest.mark.parametrize(
+    ("edge", "factor", "side"),
+    [(2, 1.04, None), (2, 1.06, "above"), (0, 0.96, None), (0, 0.94, "below"), (1, 0.3, "below")],
+)
+def test_five_percent_is_measured_from_the_edge(edge: int, factor: float, side: str | None) -> None:
+    found = verify(log_of(factor * FORECAST.at(TOKENS)[edge]), FORECAST, BYTES)
+    assert found.verdict == ("broken" if side else "within")
+    assert (found.departure and found.departure.side) == side
 
 
 def test_a_diverging_run_is_told_since_its_step() -> None:
     bpb = middle(0.03)
     bpb[1200:] += np.linspace(0, 4, 800)
-    found = verify(log_of(bpb), FORECAST, BYTES)
-    assert found.verdict == "broken"
-    assert found.departure is not None
-    assert found.departure.side in {"above", "rising"}
-    _, _, high = FORECAST.at(TOKENS)
-    out = int(np.argmax(bpb > 1.05 * high * 1.03))
-    assert TOKENS[1200] <= found.departure.tokens <= 1.05 * TOKENS[out]
-    assert found.departure.back_at_step is None
+    found = departure_of(bpb)
+    assert found.side in {"above", "rising"}
+    out = int(np.argmax(bpb > 1.05 * FORECAST.at(TOKENS)[2] * 1.03))
+    assert TOKENS[1200] <= found.tokens <= 1.05 * TOKENS[out]
+    assert found.back_at_step is None
+    back = middle(0.01)
+    back[800:1100] += 3
+    assert departure_of(back).back_at_step is not None
 
 
 def test_a_run_that_rises_within_a_wide_band_is_told() -> None:
-    wide = FORECAST.model_copy(
-        update={
-            "points": tuple(
-                point.model_copy(update={"high_bpb": 10.0, "low_bpb": 0.01})
-                for point in FORECAST.points
-            )
-        }
-    )
     bpb = middle(0.03)
     bpb[1200:] += np.linspace(0, 1, 800)
-    found = verify(log_of(bpb), wide, BYTES)
-    assert found.departure is not None
-    assert found.departure.side == "rising"
-    assert 1200 * 9 < found.departure.step < 1500 * 10
+    found = departure_of(bpb, WIDE)
+    assert found.side == "rising"
+    assert 1200 * 9 < found.step < 1500 * 10
     flat = np.full(len(bpb), 2.0) * (1 + np.random.default_rng(3).normal(0, 0.05, len(bpb)))
-    assert verify(log_of(flat), wide, BYTES).verdict == "too_wide"
+    assert verify(log_of(flat), WIDE, BYTES).verdict == "too_wide"
 
 
 def stalled(forecast: Forecast) -> np.ndarray:
@@ -115,7 +117,8 @@ def widened(factor: float) -> Forecast:
 
 def test_where_a_run_is_within_one_that_stopped_learning_is_broken() -> None:
     assert verify(log_of(middle(0.03)), widened(0.9), BYTES).verdict == "within"
-    assert verify(log_of(stalled(FORECAST)), FORECAST, BYTES).verdict == "broken"
+    departure_of(stalled(FORECAST))
+    departure_of(np.full(len(TOKENS), math.log(128_256) / math.log(2) / BYTES))  # never learned
 
 
 def test_a_band_that_nothing_could_leave_confirms_nothing() -> None:
@@ -125,8 +128,6 @@ def test_a_band_that_nothing_could_leave_confirms_nothing() -> None:
         assert found.verdict == "too_wide"
         assert found.departure is None
         assert found.telling_step is None
-        assert f"at {wide.points[0].middle_bpb:.4f}" in found.sentence
-        assert "within" not in found.sentence
     assert telling_point(widened(0.99)) is not None
 
 
@@ -144,34 +145,13 @@ def test_a_log_that_ends_before_the_band_tells_is_too_early() -> None:
 
 
 def test_a_flat_noisy_run_of_few_points_seldom_seems_to_rise() -> None:
-    wide = FORECAST.model_copy(
-        update={
-            "points": tuple(
-                point.model_copy(update={"high_bpb": 10.0, "low_bpb": 0.01})
-                for point in FORECAST.points
-            )
-        }
-    )
     rng = np.random.default_rng(4)
     tokens = TOKENS[200::6]
     verdicts = [
-        verify(log_of(2 * (1 + rng.normal(0, 0.04, len(tokens))), tokens), wide, BYTES).verdict
+        verify(log_of(2 * (1 + rng.normal(0, 0.04, len(tokens))), tokens), WIDE, BYTES).verdict
         for _ in range(100)
     ]
     assert verdicts.count("broken") <= 2
-
-
-def test_a_run_that_never_learns_is_broken() -> None:
-    stuck = np.full(len(TOKENS), math.log(128_256) / math.log(2) / BYTES)
-    assert verify(log_of(stuck), FORECAST, BYTES).verdict == "broken"
-
-
-def test_a_loss_too_good_to_be_true_is_broken() -> None:
-    found = verify(log_of(0.3 * middle(0.02)), FORECAST, BYTES)
-    assert found.departure is not None
-    assert found.departure.side == "below"
-    assert found.departure.worst is not None
-    assert found.departure.worst < 0
 
 
 @given(st.lists(st.integers(0, 1999), max_size=25, unique=True), st.floats(2, 100))
@@ -183,15 +163,6 @@ def test_single_points_however_high_are_no_departure(places: list[int], height: 
     assert verify(log_of(bpb), FORECAST, BYTES).verdict == "within"
 
 
-def test_a_departure_that_came_back_says_where() -> None:
-    bpb = middle(0.01)
-    bpb[800:1100] += 3
-    found = verify(log_of(bpb), FORECAST, BYTES)
-    assert found.verdict == "broken"
-    assert found.departure is not None
-    assert found.departure.back_at_step is not None
-
-
 def test_losses_that_are_not_finite_in_a_row_are_broken_and_one_is_not() -> None:
     bpb = middle(0.01)
     bpb[700] = math.nan
@@ -199,31 +170,16 @@ def test_losses_that_are_not_finite_in_a_row_are_broken_and_one_is_not() -> None
     assert found.verdict == "within"
     assert found.not_finite == 1
     bpb[900 : 900 + LASTING] = math.inf
-    found = verify(log_of(bpb), FORECAST, BYTES)
-    assert found.verdict == "broken"
-    assert found.departure is not None
-    assert found.departure.side == "not finite"
-    assert found.departure.step == round(TOKENS[900] / OF.tokens_per_step)
+    lost = departure_of(bpb)
+    assert (lost.side, lost.step) == ("not finite", round(TOKENS[900] / OF.tokens_per_step))
 
 
 def test_too_few_points_are_neither() -> None:
-    few = TOKENS[:8]
-    found = verify(log_of(middle()[:8], few), FORECAST, BYTES)
-    assert found.verdict == "too_early"
-    late = verify(log_of(middle()[:20], TOKENS[:20] + 2 * TOKENS[-1]), FORECAST, BYTES)
-    assert late.verdict == "too_early"
-    early = verify(log_of(middle()[:1], TOKENS[:1]), FORECAST, BYTES)
-    assert early.before == 1
-    assert early.verdict == "too_early"
-
-
-def test_five_percent_is_measured_from_the_edge() -> None:
-    _, _, high = FORECAST.at(TOKENS)
-    assert verify(log_of(1.04 * high), FORECAST, BYTES).verdict == "within"
-    assert verify(log_of(1.06 * high), FORECAST, BYTES).verdict == "broken"
-    low, _, _ = FORECAST.at(TOKENS)
-    assert verify(log_of(0.96 * low), FORECAST, BYTES).verdict == "within"
-    assert verify(log_of(0.94 * low), FORECAST, BYTES).verdict == "broken"
+    late = TOKENS[:20] + 2 * TOKENS[-1]
+    for tokens in (TOKENS[:8], late, TOKENS[:1]):
+        found = verify(log_of(middle()[: len(tokens)], tokens), FORECAST, BYTES)
+        assert found.verdict == "too_early"
+    assert found.before == 1
 
 
 def test_another_tokenizer_must_be_told() -> None:
@@ -238,16 +194,13 @@ def test_another_tokenizer_must_be_told() -> None:
 @pytest.mark.slow
 def test_false_alarms_are_rare() -> None:
     """Proxy and cloud run are drawn from one law, each with its own level and noise."""
-    alarms = 0
-    trials = 60
-    for seed in range(trials):
+    verdicts = []
+    for seed in range(60):
         curves = [curve(OF, law(), seed=3 * seed + k, level_sd=0.01, noise=0.1) for k in (0, 1)]
-        forecast = make_forecast(
-            fit_loss_law(curves, warmup=10, run_sd=0.01, seed=seed),
-            both(first_day_tokens=8_000_000),
-        )
-        alarms += verify(_same_model(forecast, seed), forecast, None).verdict != "within"
-    assert alarms <= 0.05 * trials
+        band = fit_loss_law(curves, warmup=10, run_sd=0.01, seed=seed)
+        forecast = make_forecast(band, both(first_day_tokens=8_000_000))
+        verdicts.append(verify(_same_model(forecast, seed), forecast, None).verdict)
+    assert verdicts.count("within") >= 0.95 * len(verdicts)
 
 
 def _same_model(forecast: Forecast, seed: int) -> CloudLog:

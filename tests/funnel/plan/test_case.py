@@ -10,6 +10,7 @@ from autoresearch.errors import HandoffError
 from funnel.plan.case import read_case
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
+from tests.support.present import present
 from tests.support.rows import at
 from tests.support.stressed import stressed_campaign
 from trainer.spec import Config
@@ -47,20 +48,13 @@ def test_the_latest_stress_test_counts(tmp_path: Path) -> None:
     assert [c.config.lr for c in read_case(tmp_path).candidates] == [5e-4]
 
 
-def test_without_a_stress_test_it_says_what_to_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_without_a_finalist_there_is_nothing_to_launch(tmp_path: Path, is_finished: bool) -> None:
     journal = stressed_campaign(tmp_path, CONFIGS) / "trajectory.jsonl"
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(line for line in lines if '"finalists"' not in line[:20]))
-    with pytest.raises(HandoffError, match="--campaign"):
-        read_case(tmp_path)
-
-
-def test_where_nothing_survived_there_is_nothing_to_launch(tmp_path: Path) -> None:
-    journal = stressed_campaign(tmp_path, CONFIGS) / "trajectory.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)[:-1]
     none = FinalistsRow(at=at(2000), steps=1000, finalists=())
-    with journal.open("a") as file:
-        file.write(dump_row(none) + "\n")
-    with pytest.raises(HandoffError):
+    journal.write_text("".join(lines) + (dump_row(none) + "\n") * is_finished)
+    with pytest.raises(HandoffError, match=r"--(campaign|top)"):
         read_case(tmp_path)
 
 
@@ -73,29 +67,14 @@ def confirm(directory: Path, of: Config, *, gain: float = 0.3) -> None:
 
 def test_the_latest_confirmation_that_had_the_winner_counts(tmp_path: Path) -> None:
     stressed_campaign(tmp_path, CONFIGS)
-    assert read_case(tmp_path).confirmed is None
     confirm(tmp_path, CONFIGS[1])
-    case = read_case(tmp_path)
-    assert case.confirmed is None
-    assert case.confirmed_words == (
-        "not measured: no confirmation had the winner; autoresearch confirm --top 1 would"
-    )
+    assert read_case(tmp_path).confirmed is None
     confirm(tmp_path, CONFIGS[0], gain=0.1)
     confirm(tmp_path, CONFIGS[0], gain=0.3)
     confirm(tmp_path, CONFIGS[1])
-    case = read_case(tmp_path)
-    assert case.confirmed is not None
-    assert case.confirmed[1].config_hash == CONFIGS[0].config_hash
-    assert case.confirmed[1].claimed == pytest.approx(-0.36)
-    assert case.confirmed_words.startswith("confirmed: iteration 1, -0.")
-    assert case.confirmed_words.endswith(
-        "on 2 fresh seeds and on text that no trial of the search scored"
-    )
-
-
-def test_a_winner_that_is_the_baseline_has_nothing_to_confirm(tmp_path: Path) -> None:
-    stressed_campaign(tmp_path, [load_menu("cpu-tiny").baseline, CONFIGS[1]])
-    assert read_case(tmp_path).confirmed_words == "nothing to confirm: the winner is the baseline"
+    _, found = present(read_case(tmp_path).confirmed)
+    assert found.config_hash == CONFIGS[0].config_hash
+    assert found.claimed == pytest.approx(-0.36)
 
 
 def test_a_curve_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agent.settings.environment import Rates
 from autoresearch.errors import HandoffError, TargetError
 from funnel.cost.gpus import GPUS
-from funnel.plan.bundle import write_bundle
-from funnel.plan.case import read_case
-from funnel.plan.handoff import Handoff, Wishes, make_handoff
+from funnel.plan.handoff import Handoff
 from funnel.plan.handoff_files import handoff_files
-from funnel.plan.layout import Cluster, memory_use
+from funnel.plan.layout import memory_use
 from funnel.plan.phases import plan_phases
 from funnel.plan.recipe import Recipe
 from funnel.target.architecture import Phase, TargetArchitecture, load_target, parse_target
 from tests.funnel.plan.test_handoff_files import Node
-from tests.funnel.plan.test_megatron_flags import known_options, options
+from tests.funnel.plan.test_megatron_flags import known_options
+from tests.support import plans
 
 CURRICULUM = """
 [[phases]]
@@ -48,10 +46,8 @@ def target(name: str = "llama-1b", phases: str = CURRICULUM) -> TargetArchitectu
     return parse_target(shipped.read_text("utf-8") + phases, "test")
 
 
-def plan_of(campaign: Path, asked: TargetArchitecture, **changes: Any) -> Handoff:
-    wishes = Wishes(mfu=None, lr_rule="mup", batch=64, bytes_per_token=None)
-    cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"]).model_copy(update=changes)
-    return make_handoff(read_case(campaign), asked, cluster, wishes, Rates())
+def plan_of(campaign: Path, asked: TargetArchitecture) -> Handoff:
+    return plans.plan_of(campaign, asked, mfu=None, batch=64)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +57,7 @@ def plan(stressed: Path) -> Handoff:
 
 @pytest.fixture(scope="module")
 def bundle(plan: Handoff, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("phases") / "handoff"
-    write_bundle(out, handoff_files(plan, out))
-    return out
+    return plans.written(plan, tmp_path_factory.mktemp("phases") / "handoff")
 
 
 def test_tokens_are_shared_out_and_a_step_keeps_its_tokens(plan: Handoff) -> None:
@@ -90,13 +84,11 @@ def test_each_phase_has_its_own_memory_time_and_layout(plan: Handoff) -> None:
 
 def test_where_the_memory_says_so_the_state_is_sharded_at_the_hand_over(stressed: Path) -> None:
     """3.1 B parameters take 56 GB unsharded, which leaves no room for sequences of 32,768."""
-    wider = target().model_copy(
-        update={"d_model": 3072, "n_head": 48, "n_layer": 20, "params": 3_100_000_000}
-    )
+    larger = {"d_model": 3072, "n_head": 48, "n_layer": 20, "params": 3_100_000_000}
+    wider = target().model_copy(update=larger)
     first, second = plan_of(stressed, wider).phases
-    assert not first.recipe.layout.is_sharded
-    assert second.recipe.layout.is_sharded
-    assert "is sharded: with" in second.change
+    assert [phase.recipe.layout.is_sharded for phase in (first, second)] == [False, True]
+    assert second.change
     whole = second.recipe.layout.model_copy(update={"distributed_optimizer": False})
     longer = wider.model_copy(update={"seq_len": 32768})
     assert not memory_use(longer, whole, GPUS["h100"], fp8=False).fits
@@ -130,12 +122,6 @@ def test_a_rotary_base_stays_until_a_phase_has_another(stressed: Path) -> None:
         assert recipe.projection.steps == recipe.schedule.steps
         assert recipe.projection.tokens_per_step == recipe.schedule.tokens_per_step
     assert bases == ["10000", "500000", "500000"]
-
-
-def test_a_rotary_base_that_no_flag_takes_is_refused(stressed: Path) -> None:
-    asked = target(phases=CURRICULUM.replace("500000.0", "500000.5"))
-    with pytest.raises(TargetError):
-        plan_of(stressed, asked)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +169,21 @@ def flag(recipe: Recipe, name: str) -> str | None:
     return next((flag.value for flag in recipe.flags if flag.name == name), None)
 
 
-def flags_of(node: Node) -> dict[str, list[str]]:
-    words = node.words()
-    return dict(options(words[words.index(node.pretrain) + 1 :]))
+def kept_gpus_and_spot(campaign: Path) -> Iterator[tuple[Handoff, str]]:
+    kept = plan_of(campaign, load_target("llama-1b").model_copy(update={"token_budget": 10**9}))
+    spot = kept.winner.operations.model_copy(update={"spot": True})
+    taken = replace(kept, recipes=(kept.winner.model_copy(update={"operations": spot}),))
+    for plan in (kept, taken):
+        yield plan, handoff_files(plan, Path("handoff"))["README.md"].decode()
+
+
+def test_gpus_that_are_kept_are_not_held_against_such_that_are_not(stressed: Path) -> None:
+    """The run takes less than a day, on demand and on spot."""
+    (kept, page), (_, spot_page) = kept_gpus_and_spot(stressed)
+    assert kept.phases == ()
+    assert kept.money.run.undisturbed_usd < kept.money.run.day_usd
+    assert f"${kept.money.run.undisturbed_usd:,.0f}." in page
+    assert ["uninterrupted GPUs" in text for text in (page, spot_page)] == [False, True]
 
 
 def test_the_scripts_are_whole_and_say_what_megatron_lm_takes(bundle: Path, tmp_path: Path) -> None:
@@ -197,7 +195,7 @@ def test_the_scripts_are_whole_and_say_what_megatron_lm_takes(bundle: Path, tmp_
         subprocess.run(["shellcheck", str(script)], check=True)
     done = node.run(first)
     assert done.returncode == 0, done.stderr
-    flags = flags_of(node)
+    flags = node.flags()
     assert set(flags) <= set(known_options())
     assert flags["--seq-length"] == ["4096"]
     assert flags["--data-path"] == ["0.8", "/corpora/web", "0.2", "/corpora/code"]
@@ -215,7 +213,7 @@ def test_the_scripts_are_whole_and_say_what_megatron_lm_takes(bundle: Path, tmp_
     (before / "latest_checkpointed_iteration.txt").write_text("900")
     done = node.run(second)
     assert done.returncode == 0, done.stderr
-    flags = flags_of(node)
+    flags = node.flags()
     assert set(flags) <= set(known_options())
     assert flags["--pretrained-checkpoint"] == [str(before)]
     assert flags["--load"] == flags["--save"] == [str(tmp_path / "long")]
@@ -227,12 +225,11 @@ def test_the_scripts_are_whole_and_say_what_megatron_lm_takes(bundle: Path, tmp_
     # The run resumes from its own checkpoints; the previous phase's are only a starting point.
     (tmp_path / "long/latest_checkpointed_iteration.txt").write_text("10")
     assert node.run(second).returncode == 0
-    assert "--pretrained-checkpoint" not in flags_of(node)
+    assert "--pretrained-checkpoint" not in node.flags()
 
 
 def test_the_page_and_the_json_have_the_table(bundle: Path, plan: Handoff) -> None:
     text = (bundle / "README.md").read_text()
-    assert "## Phases" in text
     total = sum(phase.hours for phase in plan.phases)
     assert f"In total {total:,.0f} hours" in text
     assert plan.money.run.hours == pytest.approx(total)
@@ -241,28 +238,7 @@ def test_the_page_and_the_json_have_the_table(bundle: Path, plan: Handoff) -> No
     assert ", then ".join(f"`./run.sh {script}`" for script in scripts) in launch
     written = json.loads((bundle / "plan.json").read_text())["phases"]
     assert [phase["name"] for phase in written] == ["main", "long"]
-    for phase in written:
-        assert (bundle / phase["script"]).exists()
-        assert (bundle / phase["file"]).exists()
-
-
-def test_gpus_that_are_kept_are_not_held_against_such_that_are_not(stressed: Path) -> None:
-    """A run of less than a day is planned on demand and on spot."""
-    kept = plan_of(stressed, load_target("llama-1b").model_copy(update={"token_budget": 10**9}))
-    assert kept.money.run.undisturbed_usd < kept.money.run.day_usd
-    page = handoff_files(kept, Path("handoff"))["README.md"].decode()
-    money = page.split("## The money")[1]
-    assert "interruptions a day" in money and "pre-emption" not in money
-    assert "uninterrupted GPUs" not in money
-    assert f"the forecast can be compared: ${kept.money.run.undisturbed_usd:,.0f}." in money
-    spot = kept.winner.operations.model_copy(update={"spot": True})
-    taken = replace(kept, recipes=(kept.winner.model_copy(update={"operations": spot}),))
-    page = handoff_files(taken, Path("handoff"))["README.md"].decode()
-    assert "uninterrupted GPUs at" in page
-
-
-def test_a_target_without_phases_has_none(stressed: Path) -> None:
-    assert plan_of(stressed, load_target("llama-1b")).phases == ()
+    assert all((bundle / phase[name]).exists() for phase in written for name in ("script", "file"))
 
 
 @pytest.mark.parametrize(
@@ -282,9 +258,10 @@ def test_a_curriculum_that_cannot_be_is_one_sentence(old: str, new: str, said: s
     assert "\n" not in str(error.value)
 
 
-def test_a_parallelism_that_does_not_divide_is_refused(stressed: Path) -> None:
-    asked = target(phases=CURRICULUM.replace("rope_base", "tensor = 3\nrope_base"))
+def test_what_no_flag_and_no_gpu_can_do_is_refused(stressed: Path) -> None:
+    with pytest.raises(TargetError):
+        plan_of(stressed, target(phases=CURRICULUM.replace("500000.0", "500000.5")))
     with pytest.raises(HandoffError):
-        plan_of(stressed, asked)
+        plan_of(stressed, target(phases=CURRICULUM.replace("rope_base", "tensor = 3\nrope_base")))
     given = target(phases=CURRICULUM.replace("rope_base", "tensor = 4\nrope_base"))
     assert plan_of(stressed, given).phases[1].recipe.layout.tensor == 4

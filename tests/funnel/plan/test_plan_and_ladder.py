@@ -9,98 +9,61 @@ from typing import Any
 import pytest
 
 from agent.commands.launch.handoff import epochs_of
-from agent.settings.environment import Rates
-from funnel.cost.gpus import GPUS
 from funnel.forecast.departures import telling_point
-from funnel.forecast.ladder.words import assumptions_of
 from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.result import LadderResult
 from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.checks import day_code
-from funnel.plan.handoff import Handoff, Wishes, make_handoff
-from funnel.plan.layout import Cluster
+from funnel.plan.handoff import Handoff
 from funnel.plan.recipe import departures_from
 from funnel.plan.risks import risks
-from funnel.target.architecture import load_target
 from funnel.target.shape import size_text
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
+from tests.support import plans
 from tests.support.ladder_worlds import Trainer, World
 from tests.support.ladder_worlds import plan as ladder_plan
 from trajectory.rows import dump_row
-
-WISHES = Wishes(mfu=0.4, lr_rule="mup", batch=128, bytes_per_token=None)
 
 
 def ladder_of(case: LaunchCase, rungs: int) -> LadderResult:
     """Return a ladder of a few runs, whose curves are the long runs'."""
     best = case.candidates[0]
-    points = tuple(
+    made = [
         LadderPoint(
-            recipe="winner",
-            rung=rung,
-            params=100_000 * rung,
-            length=1_000_000 * rung,
-            tokens=1_000_000 * rung,
-            steps=1000,
-            flops=6e11 * rung**2,
-            seed=1,
-            lr_factor=1.0,
-            val_bpb=2.0 - 0.1 * rung,
-            config=best.config,
-            trial_id=best.trial_ids[0],
+            recipe="winner", rung=rung, params=100_000 * rung, length=1_000_000 * rung,
+            tokens=1_000_000 * rung, steps=1000, flops=6e11 * rung**2, seed=1, lr_factor=1.0,
+            val_bpb=2.0 - 0.1 * rung, config=best.config, trial_id=best.trial_ids[0],
         )
         for rung in range(1, rungs + 1)
-    )
+    ]  # fmt: skip
     return LadderResult(
-        plan=ladder_plan(4, 0.2),
-        points=points,
-        left_out=(),
-        missing=0,
-        winner=None,
-        baseline=None,
-        no_law=None,
-        lead=None,
-        predicted=None,
-        rates=(),
-    )
+        plan=ladder_plan(4, 0.2), points=tuple(made), left_out=(), missing=0, winner=None,
+        baseline=None, no_law=None, lead=None, predicted=None, rates=(),
+    )  # fmt: skip
 
 
 def plan_of(case: LaunchCase, ladder: LadderResult | None, **wishes: Any) -> Handoff:
-    return make_handoff(
-        case,
-        load_target("llama-1b"),
-        Cluster(nodes=1, gpus=8, gpu=GPUS["h100"]),
-        WISHES.model_copy(update=wishes),
-        Rates(),
-        ladder=ladder,
-    )
+    return plans.plan_of(case, "llama-1b", ladder=ladder, **wishes)
 
 
-@pytest.mark.parametrize(
-    ("rungs", "said"),
-    [
-        (2, "the ladder gives no law (a scaling law needs finished runs of"),
-        (0, "the ladder gives no law (none of its runs has left a curve)"),
-    ],
-)
-def test_a_ladder_that_gives_no_law_is_not_called_none(
-    stressed: Path, rungs: int, said: str
-) -> None:
+def test_why_the_forecast_is_not_a_ladders_is_told(stressed: Path, tmp_path: Path) -> None:
     case = read_case(stressed)
-    assumed = plan_of(case, ladder_of(case, rungs)).forecast.assumptions
-    assert assumed[0].startswith(said)
-
-
-def test_a_ladder_of_another_recipe_is_told(stressed: Path, tmp_path: Path) -> None:
-    assert plan_of(read_case(stressed), None).forecast.assumptions[0].startswith("there was no")
     copy = shutil.copytree(stressed, tmp_path / "campaign")
     other = ladder_plan(4, 0.2)
     run = Trainer(World(), other, seed=1).row(other.runs[0], other.runs[0].seeds[0])
     with (copy / "trajectory.jsonl").open("a") as journal:
         journal.write(f"{dump_row(other)}\n{dump_row(run)}\n")
-    assumed = plan_of(read_case(copy), None).forecast.assumptions
-    assert assumed[0].startswith("the ladder is of another recipe")
+    why = [
+        plan_of(of, ladder).forecast.assumptions[0].split(":")[0]
+        for of, ladder in (
+            (case, None),
+            (case, ladder_of(case, 0)),
+            (case, ladder_of(case, 2)),
+            (read_case(copy), None),
+        )
+    ]
+    assert len(set(why)) == 4
 
 
 def test_rules_other_than_the_rungs_are_named(stressed: Path) -> None:
@@ -117,30 +80,19 @@ def test_rules_other_than_the_rungs_are_named(stressed: Path) -> None:
     assert said.startswith(f"a step of {larger.schedule.tokens_per_step:,} tokens, where step_law")
 
 
-def test_a_law_of_otherwise_carried_rungs_says_so_and_is_a_risk(stressed: Path) -> None:
-    ladder = forecast_of(NEAR)
-    both, _ = NEAR.target()
-    case = read_case(stressed)
-    for rule, is_other in (("mup", False), ("sqrt_width", True)):
+def test_a_law_of_otherwise_carried_rungs_is_a_risk(stressed: Path) -> None:
+    ladder, case = forecast_of(NEAR), read_case(stressed)
+    told = {}
+    for rule in ("mup", "sqrt_width"):
         plan = plan_of(case, None, batch=None, lr_rule=rule)
-        other = tuple(departures_from(RULES, plan.winner))
-        assert ladder.ladder is not None
-        (said,) = (
-            words
-            for words in assumptions_of(ladder.ladder, both, NEAR.ladder(), other)
-            if "carried to every rung" in words
-        )
-        assert ("by the same rules" not in said) == is_other
-        told = " ".join(risks(case, plan.winner, plan.booking, ladder))
-        assert ("width by sqrt_width, there by mup" in told) == is_other
+        told[rule] = " ".join(risks(case, plan.winner, plan.booking, ladder))
+    assert ["width by sqrt_width, there by mup" in text for text in told.values()] == [False, True]
 
 
 def test_a_forecasts_day_has_24_hours_of_a_run_that_has_fewer(stressed: Path) -> None:
     plan = plan_of(read_case(stressed), None, mfu=1.0)
     short = plan.booking.target.model_copy(update={"token_budget": 10**9})
-    brief = make_handoff(
-        plan.case, short, plan.booking.cluster, WISHES.model_copy(update={"mfu": 1.0}), Rates()
-    )
+    brief = plans.plan_of(plan.case, short, mfu=1.0)
     assert brief.booking.compute.hours < 2
     assert brief.forecast.first_day_tokens == plan.forecast.first_day_tokens
     assert brief.forecast.points[-1].tokens <= brief.winner.schedule.tokens

@@ -35,17 +35,6 @@ def flag(recipe: Recipe, name: str) -> float:
     return float(found.value or "nan")
 
 
-def test_a_7b_plan_on_one_node_has_a_batch_that_published_fits_would_have(
-    stressed: Path, booking: Booking
-) -> None:
-    recipe = winner(stressed, booking)
-
-    assert recipe.schedule.tokens_per_step == pytest.approx(1.45e6, rel=0.05)
-    assert recipe.layout.global_batch == recipe.layout.data * recipe.layout.micro_batch * (
-        recipe.layout.accumulation
-    )
-
-
 @pytest.mark.parametrize("batch", [None, 16, 130, 512])
 def test_what_the_layout_takes_is_what_the_rates_are_carried_for(
     stressed: Path, booking: Booking, batch: int | None

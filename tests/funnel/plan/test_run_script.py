@@ -12,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings.environment import Rates
-from funnel.cost.gpus import GPUS
 from funnel.plan.bundle import write_bundle
-from funnel.plan.case import read_case
-from funnel.plan.handoff import Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
-from funnel.plan.layout import Cluster
-from funnel.target.architecture import load_target
+from tests.support.plans import plan_of
 from tests.support.waiting import wait_until
 
 TRAINER = '''
@@ -73,10 +68,7 @@ save()
 def bundle(stressed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a plan for two GPUs with a run of 300 steps; return its folder."""
     out = tmp_path_factory.mktemp("plan") / "handoff"
-    wishes = Wishes(mfu=None, lr_rule="mup", batch=16, bytes_per_token=None)
-    cluster = Cluster(nodes=1, gpus=2, gpu=GPUS["h100"])
-    plan = make_handoff(read_case(stressed), load_target("llama-1b"), cluster, wishes, Rates())
-    files = dict(handoff_files(plan, out))
+    files = dict(handoff_files(plan_of(stressed, "llama-1b", gpus=2, mfu=None, batch=16), out))
     script = files["launch_megatron.sh"].decode()
     shorter, count = re.subn(r"--train-iters \d+", "--train-iters 300", script)
     assert count == 1

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from funnel.stress.curve import Curve, noise_sd
-from funnel.stress.detectors import divergence, gradient_blowup, plateau, spikes
+from funnel.stress.detectors import divergence, gradient_blowup, judge_run, plateau, spikes
 from tests.support.curves import Floats, judged, noisy, points, power_law
-from trainer.spec import TrialFailed
+from tests.support.present import present
+from trainer.spec import CommandOk, CurvePoint, TrialFailed
+from trajectory.rows import StressVerdict
 
 STEPS = 400
 sigmas = st.floats(-3, -0.7).map(lambda exponent: 10**exponent)
@@ -22,6 +24,12 @@ seeds = st.integers(0, 10_000)
 def rise(at: int, height: float) -> Floats:
     """Return a step [STEPS]: zero before ``at``, ``height`` from then on."""
     return np.where(np.arange(1, STEPS + 1) >= at, height, 0.0)
+
+
+def ends(verdict: StressVerdict, outcome: str, first: float, last: float) -> None:
+    """Check a verdict and that its step lies between two steps."""
+    assert verdict.outcome == outcome
+    assert first <= present(verdict.step) <= last
 
 
 @pytest.mark.slow
@@ -68,10 +76,7 @@ def test_a_loss_that_jumps_and_stays_diverges_there(
     sigma: float, seed: int, at: int, height: float
 ) -> None:
     loss = noisy(power_law(), STEPS, sigma, seed=seed) + rise(at, max(height, 8 * sigma))
-    verdict = judged(points(loss))
-    assert verdict.outcome == "diverges"
-    assert verdict.step is not None
-    assert abs(verdict.step - at) <= 5
+    ends(judged(points(loss)), "diverges", at - 5, at + 5)
 
 
 @settings(max_examples=15, derandomize=True)
@@ -82,9 +87,7 @@ def test_a_loss_that_climbs_slowly_diverges_while_it_climbs(
     step = np.arange(1, STEPS + 1)
     climb = np.clip((step - at) / (STEPS - at), 0, 1) * max(1.5, 10 * sigma)
     verdict = judged(points(noisy(power_law(), STEPS, sigma, seed=seed) + climb))
-    assert verdict.outcome == "diverges"
-    assert verdict.step is not None
-    assert at < verdict.step < at + 0.6 * (STEPS - at)
+    ends(verdict, "diverges", at + 1, at + 0.6 * (STEPS - at))
 
 
 @settings(max_examples=15, derandomize=True)
@@ -95,9 +98,7 @@ def test_a_loss_that_jumps_and_comes_back_spikes_there(
     step = np.arange(1, STEPS + 1)
     bump = np.where(step >= at, max(1.5, 10 * sigma) * np.exp(-(step - at) / lasting), 0.0)
     verdict = judged(points(noisy(power_law(), STEPS, sigma, seed=seed) + bump))
-    assert verdict.outcome == "spikes"
-    assert verdict.step is not None
-    assert abs(verdict.step - at) <= 5
+    ends(verdict, "spikes", at - 5, at + 5)
 
 
 def test_every_spike_is_counted() -> None:
@@ -128,10 +129,7 @@ def test_a_loss_that_stops_falling_plateaus_there(sigma: float, seed: int, share
     at = round(share * STEPS)
     shape = power_law(exponent=0.4)
     loss = noisy(lambda step: shape(np.minimum(step, at)), STEPS, sigma, seed=seed)
-    verdict = judged(points(loss))
-    assert verdict.outcome == "plateaus"
-    assert verdict.step is not None
-    assert -0.15 * STEPS <= verdict.step - at <= 0.1 * STEPS
+    ends(judged(points(loss)), "plateaus", at - 0.15 * STEPS, at + 0.1 * STEPS)
 
 
 def test_a_run_that_never_learned_plateaus_from_the_start() -> None:
@@ -155,9 +153,7 @@ def test_a_gradient_norm_that_grows_for_good_blows_up(seed: int, at: int, factor
     growth = factor ** np.clip((step - at) / 60, 0, 1)
     norms = np.exp(np.random.default_rng(seed).normal(0, 0.4, STEPS)) * growth
     verdict = judged(points(noisy(power_law(), STEPS, 0.05, seed=seed), grad_norm=norms))
-    assert verdict.outcome == "grad_blowup"
-    assert verdict.step is not None
-    assert at < verdict.step <= at + 75
+    ends(verdict, "grad_blowup", at + 1, at + 75)
 
 
 def test_a_gradient_norm_that_comes_back_does_not() -> None:
@@ -172,10 +168,7 @@ def test_sparse_curves_are_judged_too(every: int) -> None:
     sound = noisy(power_law(), 1000, 0.05)
     risen = sound + np.where(np.arange(1000) >= 600, 2.0, 0.0)
     assert judged(points(sound, every=every)).outcome == "survives"
-    verdict = judged(points(risen, every=every))
-    assert verdict.outcome == "diverges"
-    assert verdict.step is not None
-    assert abs(verdict.step - 600) <= 3 * every
+    ends(judged(points(risen, every=every)), "diverges", 600 - 3 * every, 600 + 3 * every)
 
 
 def test_the_noise_is_the_batches_whatever_the_trend_and_the_trouble() -> None:
@@ -216,3 +209,25 @@ def test_nothing_is_said_of_a_curve_that_is_not_there() -> None:
     assert judged(points([5.0, 4.9, 4.8])).outcome == "failed"
     with pytest.raises(ValueError, match="3 points"):
         Curve(points([5.0, 4.9, 4.8]), steps=3, warmup=0)
+
+
+@pytest.mark.parametrize(
+    ("printed", "ended_elsewhere"),
+    [
+        (range(0, 201, 10), False),
+        (range(0, 200, 30), False),
+        (range(200), False),
+        (range(0, 61, 10), True),
+        (range(0, 401, 10), True),
+        (range(0), False),
+    ],
+)
+def test_a_script_that_ignores_the_requested_length_fails(
+    printed: range, ended_elsewhere: bool
+) -> None:
+    curve = [CurvePoint(step=step, loss=2 - step / 1000, elapsed_s=1.0) for step in printed]
+    result = CommandOk(
+        score=1.0, direction="minimise", steps=None, train_s=1.0, setup_s=0.1, peak_mem_gib=0.1
+    )
+    verdict = judge_run(curve, result, steps=200, warmup=0)
+    assert (verdict.outcome == "failed") is ended_elsewhere

@@ -32,17 +32,6 @@ def test_both_formats_and_every_word(tmp_path: Path) -> None:
         assert words in text
 
 
-def test_the_same_curves_give_the_same_picture(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        save_plot([panel("candidate")], None, tmp_path / name)
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-
-
-def test_runs_without_a_curve_leave_an_empty_panel(tmp_path: Path) -> None:
-    empty = Panel("candidate", "failed", (Run([], "failed", None),))
-    assert all(path.stat().st_size for path in save_plot([empty], None, tmp_path / "x"))
-
-
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(MachineryError):
         save_plot([panel("candidate")], None, tmp_path / "missing" / "x")
@@ -50,3 +39,11 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(MachineryError):
         save_plot([panel("candidate")], None, tmp_path / "x")
     assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
+
+
+def test_the_same_curves_give_the_same_picture_and_none_an_empty_panel(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_plot([panel("candidate")], None, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    empty = Panel("candidate", "failed", (Run([], "failed", None),))
+    assert all(path.stat().st_size for path in save_plot([empty], None, tmp_path / "x"))

@@ -19,16 +19,6 @@ from trainer.spec import Config
 TOML = (ROOT / "funnel" / "target" / "shipped" / "llama-7b.toml").read_text("utf-8")
 
 
-def refusal(old: str, new: str) -> str:
-    assert old in TOML
-    with pytest.raises(TargetError) as caught:
-        parse_target(TOML.replace(old, new, 1), "own.toml")
-    message = str(caught.value)
-    assert message.startswith("target own.toml ")
-    assert "\n" not in message
-    return message
-
-
 def test_four_targets_are_shipped_under_their_own_names() -> None:
     assert shipped_targets() == ["gpt-1b", "llama-1b", "llama-70b", "llama-7b"]
     assert [load_target(name).name for name in shipped_targets()] == shipped_targets()
@@ -54,70 +44,41 @@ def test_the_shipped_shapes_have_the_published_parameters(
     assert target.tokens == 20 * total
 
 
-def test_an_own_token_budget_is_kept() -> None:
-    target = parse_target(f"{TOML}\ntoken_budget = 2_000_000_000_000\n", "own.toml")
-
-    assert target.tokens == 2 * 10**12
-
-
-def test_the_published_7b_shape_is_seven_billion_without_its_tables() -> None:
-    target = load_target("llama-7b")
-
-    assert (target.d_model, target.n_layer, target.n_head, target.head_dim) == (4096, 32, 32, 128)
-    assert (target.ffn_ratio, target.d_ff, target.activation) == (3.5, 14336, "swiglu")
-    assert (target.seq_len, target.vocab_size) == (8192, 128256)
-    assert abs(target.parameter_count.blocks / 7e9 - 1) < 0.003
-
-
-def test_a_count_that_is_not_the_shapes_is_refused_with_both_numbers() -> None:
-    message = refusal("n_kv_head = 8", "n_kv_head = 32")
-
-    assert "7,784,894,464" in message
-    assert "7,000,000,000" in message
-    assert "11.2% apart where 3% is allowed" in message
-
-
 @pytest.mark.parametrize("params", [6_790_000_000, 7_190_000_000])
 def test_three_percent_either_way_are_allowed(params: int) -> None:
-    parse_target(TOML.replace("7_000_000_000", str(params)), "own.toml")
-
-
-@pytest.mark.parametrize("params", [6_770_000_000, 7_200_000_000])
-def test_more_than_three_percent_are_not(params: int) -> None:
-    assert "3% is allowed" in refusal("7_000_000_000", str(params))
+    toml = TOML.replace("7_000_000_000", str(params))
+    assert parse_target(f"{toml}\ntoken_budget = 2_000_000\n", "own.toml").tokens == 2_000_000
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "clauses"),
+    ("old", "new", "clause"),
     [
-        ("seq_len", "seqlen", ['unknown key "seqlen"', "mean seq_len?"]),
-        ("head_dim = 128", "head_dim = 64", ["64 × n_head 32 is 2048, not d_model 4096"]),
-        ("n_kv_head = 8", "n_kv_head = 5", ["not a multiple of n_kv_head 5"]),
-        ("ffn_ratio = 3.5", "ffn_ratio = 3.3", ["13516.8, not a whole d_ff"]),
-        ("ffn_ratio = 3.5", "ffn_ratio = -1.0", ["ffn_ratio"]),
-        ("ffn_ratio = 3.5", "ffn_ratio = 1e305", ["ffn_ratio"]),
-        ("vocab_size = 128256", f"vocab_size = {'9' * 400}", ["vocab_size"]),
-        ("seq_len = 8192", f"token_budget = {'9' * 300}\nseq_len = 8192", ["token_budget"]),
-        ("ffn_ratio = 3.5\n", "", ["ffn_ratio: Field required"]),
-        ("n_layer = 32", "n_layer = 0", ["n_layer", "got 0"]),
-        ("n_layer = 32", "n_layer = 32.0", ["n_layer", "32.0"]),
-        ("n_layer = 32", 'n_layer = "32"', ["n_layer", "'32'"]),
-        ('"swiglu"', '"relu"', ["activation", "relu"]),
-        ("tie_embeddings = false", "tie_embeddings = 0", ["tie_embeddings"]),
-        ('name = "llama-7b"', 'name = "a b"', ["name", "a b"]),
-        ("head_dim = 128", "head_dim = ", ["TOML", "line"]),
+        ("7_000_000_000", "6_770_000_000", "3% is allowed"),
+        ("7_000_000_000", "7_200_000_000", "3% is allowed"),
+        ("n_kv_head = 8", "n_kv_head = 32", "7,784,894,464"),
+        ("seq_len", "seqlen", 'unknown key "seqlen"'),
+        ("head_dim = 128", "head_dim = 64", "64 × n_head 32 is 2048, not d_model 4096"),
+        ("n_kv_head = 8", "n_kv_head = 5", "not a multiple of n_kv_head 5"),
+        ("ffn_ratio = 3.5", "ffn_ratio = 3.3", "13516.8, not a whole d_ff"),
+        ("ffn_ratio = 3.5", "ffn_ratio = 1e305", "ffn_ratio"),
+        ("vocab_size = 128256", f"vocab_size = {'9' * 400}", "vocab_size"),
+        ("ffn_ratio = 3.5\n", "", "ffn_ratio: Field required"),
+        ("n_layer = 32", "n_layer = 32.0", "n_layer"),
+        ('"swiglu"', '"relu"', "activation"),
+        ('name = "llama-7b"', 'name = "a b"', "name"),
+        ("head_dim = 128", "head_dim = ", "TOML"),
     ],
 )
-def test_a_bad_target_is_refused_in_one_sentence(old: str, new: str, clauses: list[str]) -> None:
-    message = refusal(old, new)
-
-    for clause in clauses:
-        assert clause in message
+def test_a_bad_target_is_refused_in_one_sentence(old: str, new: str, clause: str) -> None:
+    assert old in TOML
+    with pytest.raises(TargetError, match=r"target own\.toml ") as caught:
+        parse_target(TOML.replace(old, new, 1), "own.toml")
+    assert clause in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_odd_heads_cannot_rotate() -> None:
     toml = TOML.replace("head_dim = 128", "head_dim = 1").replace("n_head = 32", "n_head = 4096", 1)
-
     with pytest.raises(TargetError, match="head_dim"):
         parse_target(toml, "own.toml")
 

@@ -14,10 +14,9 @@ from autoresearch.errors import SpecError, TargetError
 from autoresearch.values import Scalar
 from funnel.target.architecture import Phase, TargetArchitecture, load_target
 from funnel.target.carried_shape import ASPECT_LIMIT, CarriedShape, carry_shape
-from funnel.target.menu_text import longest_seq_len
-from funnel.target.proxies import CPU, GPU, Scale, find_proxies
-from funnel.target.ratio_family import find_ratio_family
+from funnel.target.proxies import CPU, GPU, Scale
 from funnel.target.ratio_menu import ratio_menu_text
+from tests.funnel.target.test_ratio_menu import family_of
 from trainer.spec import Config
 
 TARGETS = ("llama-7b", "llama-70b", "gpt-1b")
@@ -28,19 +27,7 @@ SIZE_TOLERANCE = 0.02
 
 @cache
 def menu_of(name: str, scale: Scale) -> ProxyMenu:
-    target = load_target(name)
-    seq_len = longest_seq_len(scale)
-    base = find_proxies(
-        target,
-        scale=scale,
-        params=scale.default_params,
-        tokenizer=scale.tokenizer,
-        seq_len=seq_len,
-    )
-    family = find_ratio_family(
-        target, base=base, equal="params", seq_len=load_menu(scale.menu).baseline.seq_len
-    )
-    return parse_menu(ratio_menu_text(family), "generated")
+    return parse_menu(ratio_menu_text(family_of(load_target(name), scale)), "generated")
 
 
 def won(name: str, scale: Scale = GPU, **changes: Scalar) -> tuple[Config, Config]:

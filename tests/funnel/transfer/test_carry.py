@@ -88,6 +88,8 @@ def test_another_batch_re_derives_the_rest(rules: RuleChoice, factor: int) -> No
 
 def test_our_own_trainer_is_told_the_base_and_does_the_rest() -> None:
     """If the config states the parametrization, the blocks train at its rate times base / width."""
+    assert (RuleChoice().depth, RuleChoice(in_config=True).depth) == ("depth_mup", "complete_p")
+    assert RuleChoice(in_config=True, depth="depth_mup").depth == "depth_mup"
     said = at(SMALL, WIDE, 10**5, rules=RuleChoice(in_config=True))
     unsaid = at(SMALL, WIDE, 10**5, rules=RuleChoice(depth="complete_p"))
 
@@ -102,24 +104,17 @@ def test_our_own_trainer_is_told_the_base_and_does_the_rest() -> None:
     assert on.config.lr < said.config.lr
 
 
-def test_a_launcher_has_no_multipliers_on_its_branches() -> None:
-    assert RuleChoice().depth == "depth_mup"
-    assert RuleChoice(in_config=True).depth == "complete_p"
-    assert RuleChoice(in_config=True, depth="depth_mup").depth == "depth_mup"
-
-
-def test_the_launchers_rate_is_the_blocks_at_the_base() -> None:
-    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
-
-    assert carried.base_lr * carried.base_width / TARGET.d_model == pytest.approx(carried.block_lr)
-    assert carried.config.lr == carried.block_lr
-
-
 def test_a_7b_on_161b_tokens_has_what_fits_of_published_runs_say() -> None:
     carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
-
     assert carried.tokens_per_step == pytest.approx(1.45e6, rel=0.01)
     assert carried.steps == pytest.approx(110_800, rel=0.01)
+    assert carried.base_lr * carried.base_width / TARGET.d_model == pytest.approx(carried.block_lr)
+    assert carried.config.lr == carried.block_lr
+    # A rule of the whole size leaves nothing for depth.
+    rules = RuleChoice(width="step_law")
+    whole = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens, rules=rules)
+    assert "lr, by depth" not in {each.what for each in whole.disagreements}
+    assert whole.base_lr == whole.block_lr
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 1e-4])
@@ -176,11 +171,3 @@ def test_a_batch_below_one_sequence_becomes_one() -> None:
 
     assert (carried.config.batch_size, carried.tokens_per_step) == (1, 8192)
     assert carried.steps == 123
-
-
-def test_a_rule_of_the_whole_size_leaves_nothing_for_depth() -> None:
-    rules = RuleChoice(width="step_law")
-    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens, rules=rules)
-
-    assert "lr, by depth" not in {each.what for each in carried.disagreements}
-    assert carried.base_lr == carried.block_lr

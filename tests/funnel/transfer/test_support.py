@@ -32,37 +32,20 @@ def ladder(rules: RateRules, *, log_sd: float, noise: float = 0.0, seed: int = 0
     d_base, l_base, t_base = SIZES[0]
     rates = []
     for d_model, n_layer, tokens in SIZES:
-        step = 4096 * math.sqrt(tokens / t_base)
-        size_ratio = params(d_model, n_layer) / params(d_base, l_base)
-        lr = (
-            0.01
-            * width_factor(rules.width, d_base=d_base, d_model=d_model, size_ratio=size_ratio)
-            * horizon_factor(rules.horizon, tokens_ratio=tokens / t_base)
-            * math.sqrt(step / 4096)
-            * math.exp(noise * rng.standard_normal())
-        )
+        size, step = params(d_model, n_layer), 4096 * math.sqrt(tokens / t_base)
+        ratio = size / params(d_base, l_base)
+        lr = 0.01 * width_factor(rules.width, d_base=d_base, d_model=d_model, size_ratio=ratio)
+        lr *= horizon_factor(rules.horizon, tokens_ratio=tokens / t_base) * math.sqrt(step / 4096)
+        lr *= math.exp(noise * rng.standard_normal())
         if rules.width != "step_law":
             lr *= depth_factor(rules.depth, base=l_base, n_layer=n_layer)
         rates.append(
             BestRate(
-                d_model=d_model,
-                n_layer=n_layer,
-                params=params(d_model, n_layer),
-                tokens=tokens,
-                tokens_per_step=step,
-                lr=lr,
-                log_sd=log_sd,
+                d_model=d_model, n_layer=n_layer, params=size, tokens=tokens,
+                tokens_per_step=step, lr=lr, log_sd=log_sd,
             )
-        )
+        )  # fmt: skip
     return LadderSupport(best_rates=tuple(rates))
-
-
-def overturned(ladders: int) -> int:
-    """Return how many of so many ladders reject the default rules that generated them."""
-    return sum(
-        ladder(DEFAULT, log_sd=0.2, noise=0.2, seed=seed).choose(DEFAULT).decisive
-        for seed in range(ladders)
-    )
 
 
 @pytest.mark.parametrize(
@@ -100,17 +83,13 @@ def test_a_rule_that_was_asked_for_is_not_overturned() -> None:
 
 
 def test_rules_that_it_cannot_tell_apart_stay() -> None:
-    """A grid of doubling rates locates the best rate only to within half an octave."""
+    """A grid of doubling rates locates the best rate only to within half an octave. Chance rejects
+    the rules in about one ladder of twenty; the test allows one in ten."""
     made = ladder(DEFAULT.model_copy(update={"horizon": "microsoft"}), log_sd=0.35)
     verdict = made.choose(DEFAULT)
-
     assert (verdict.rules, verdict.decisive) == (DEFAULT, False)
-    assert "cannot tell mup, depth_mup and delphi from" in verdict.words
-
-
-def test_chance_rarely_overturns_rules_that_hold() -> None:
-    """About one in twenty of 200 ladders rejects the rules; the test allows one in ten."""
-    assert overturned(200) <= 20
+    drawn = (ladder(DEFAULT, log_sd=0.2, noise=0.2, seed=seed) for seed in range(200))
+    assert sum(made.choose(DEFAULT).decisive for made in drawn) <= 20
 
 
 def test_rates_without_depth_leave_its_rule_alone() -> None:
@@ -121,14 +100,8 @@ def test_rates_without_depth_leave_its_rule_alone() -> None:
 
     assert made.choose(DEFAULT).rules.depth == "complete_p"
     assert flat.choose(DEFAULT).rules.depth == "depth_mup"
-
-
-def test_it_says_where_nothing_fits() -> None:
-    rates = list(ladder(DEFAULT, log_sd=0.05).best_rates)
-    rates[2] = rates[2].model_copy(update={"lr": 10 * rates[2].lr})
-    verdict = LadderSupport(best_rates=tuple(rates)).choose(DEFAULT)
-
-    assert "no rule fits it well" in verdict.words
+    ruined = [flat.best_rates[0].model_copy(update={"lr": 0.1}), *flat.best_rates[1:]]
+    assert "no rule fits" in LadderSupport(best_rates=tuple(ruined)).choose(DEFAULT).words
 
 
 @pytest.mark.parametrize("count", [0, 1])
