@@ -29,13 +29,12 @@ from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.operations import Terms
 from funnel.plan.phases import PhasePlan, plan_phases
-from funnel.plan.projection import LrRule
 from funnel.plan.recipe import Carrying, Recipe, carried_recipe, departures_from, make_recipes
 from funnel.plan.risks import risks
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
-from funnel.transfer.rates import BatchRule, HorizonRule
+from funnel.transfer.rates import BatchRule, HorizonRule, WidthRule
 from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import RateRule
 
@@ -47,7 +46,7 @@ class Wishes(Frozen):
 
     mfu: float | None
     """Utilization; None: computed from the layout, or measured by the preflight."""
-    lr_rule: LrRule | None
+    lr_rule: WidthRule | None
     """None: the default rule, or the rule that a ladder supports; likewise ``length_rule``."""
     batch: int | None
     """Sequences per step; None: chosen by ``batch_rule``."""

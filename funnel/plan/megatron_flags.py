@@ -17,10 +17,11 @@ from autoresearch.values import Frozen
 from funnel.plan.booking import Checkpoints, Schedule
 from funnel.plan.layout import Layout
 from funnel.plan.operations import Operations
-from funnel.plan.projection import LrRule, Projection
+from funnel.plan.projection import Projection
+from funnel.transfer.rates import WidthRule
 from trainer.spec import Config, Fp8Recipe
 
-CHECKED_AGAINST: dict[LrRule, tuple[str, ...]] = {
+CHECKED_AGAINST: dict[WidthRule, tuple[str, ...]] = {
     "mup": ("core_v0.19.0",),
     "sqrt_width": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
     # This rule also has one rate for all weights, so it needs the same flags.

@@ -5,22 +5,14 @@ Its functions go into a file to patch Megatron-LM with, since no flag carries co
 
 from __future__ import annotations
 
-from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import Shape
-from funnel.transfer.carry import (
-    CarriedValue,
-    Disagreement,
-    carry,
-)
-from funnel.transfer.rates import WidthRule as LrRule
+from funnel.transfer.carry import Carried, carry
+from funnel.transfer.rates import WidthRule
 from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
 from funnel.transfer.support import LadderSupport
 from trainer.code import slot_of
 from trainer.spec import Config
-
-__all__ = ["LrRule", "Projection", "project"]
-
 
 CODE_FILE = "code_patch.py"
 
@@ -70,38 +62,18 @@ def code_patch(config: Config) -> str:
     return _HEAD + "\n\n".join(filter(None, parts))
 
 
-class Projection(Frozen):
-    """The target's recipe and the source of each of its values."""
+class Projection(Carried):
+    """The target's recipe and the source of each of its values.
+
+    The config's ``lr`` is the rate of the matrices in the blocks, which hold most parameters.
+    """
 
     target: TargetArchitecture
     source: Config
     """The proxy's config."""
-    rules: RuleChoice
-    """Rules in force."""
-    config: Config
-    """The target's config: its shape with the carried hyperparameters.
-
-    ``lr`` is the rate of the matrices in the blocks, which hold most of the parameters.
-    """
-    base_lr: Positive
-    """Rate for a launcher that scales by the width itself, if the rule is ``mup``; else ``lr``."""
-    base_width: PositiveInt
-    """Width at which ``base_lr`` equals the blocks' rate."""
-    warmup_fraction: NonNegative
-    """Warm-up as a share of the schedule, the same for proxy and target."""
-    steps: PositiveInt
-    """The target's steps, which are the horizon of its schedule."""
-    tokens_per_step: PositiveInt
-    """The target's tokens per step."""
-    carried: tuple[CarriedValue, ...]
-    """One value for every field of the target's config, in the config's order."""
-    disagreements: tuple[Disagreement, ...]
-    """Values on which rules disagree, with the rule that was used."""
-    notes: tuple[str, ...]
-    """Notes on rules that are used outside their tested range."""
 
     @property
-    def lr_rule(self) -> LrRule:
+    def lr_rule(self) -> WidthRule:
         """Rule that scales the learning rate with the width."""
         return self.rules.width
 
@@ -145,7 +117,6 @@ def project(
     target: TargetArchitecture,
     *,
     horizon_steps: int,
-    lr_rule: LrRule | None = None,
     rules: RuleChoice = DEFAULT_RULES,
     batch_size: int | None = None,
     support: LadderSupport | None = None,
@@ -153,7 +124,6 @@ def project(
     """Carry the recipe of ``config`` to the target.
 
     :param horizon_steps: steps over which the proxy's learning rate would have decayed.
-    :param lr_rule: rule of the width; None: that of ``rules``.
     :param batch_size: the target's sequences per step; None: chosen by the batch's rule.
     :param support: best rates of a ladder, which may choose among the rules.
     :raises TargetError: if the proxy's warm-up fills its whole schedule.
@@ -164,20 +134,7 @@ def project(
         shape=target,
         tokens=target.tokens,
         tokens_per_step=batch_size and batch_size * target.seq_len,
-        rules=rules.model_copy(update={"in_config": False, "width": lr_rule or rules.width}),
+        rules=rules,
         support=support,
     )
-    return Projection(
-        target=target,
-        source=config,
-        rules=carried.rules,
-        config=carried.config,
-        base_lr=carried.base_lr,
-        base_width=carried.base_width,
-        warmup_fraction=carried.warmup_fraction,
-        steps=carried.steps,
-        tokens_per_step=carried.tokens_per_step,
-        carried=carried.values,
-        disagreements=carried.disagreements,
-        notes=carried.notes,
-    )
+    return Projection(target=target, source=config, **dict(carried))

@@ -31,7 +31,6 @@ from funnel.target.equal_size import (
     unequal_sizes,
 )
 from funnel.target.ratios import RATIOS, RatioName
-from trainer.machine.flops import DecoderShape
 from trainer.spec import Config
 
 ASPECT_LIMIT = 2.0
@@ -95,20 +94,19 @@ def carry_shape(
     winner: Config,
     target: TargetArchitecture,
     *,
-    baseline: Config | None = None,
-    vocab_size: int | None = None,
+    baseline: Config,
+    vocab_size: int,
     left: Collection[RatioName] = (),
 ) -> CarriedShape:
     """Return the target at its own size with the ratios that the winner changed.
 
-    :param baseline: config to compare the winner with; None: the target itself.
-    :param vocab_size: the proxies' vocabulary, to compare FLOPs; None: compare only weights.
+    :param baseline: config to compare the winner with.
+    :param vocab_size: the proxies' vocabulary, to compare FLOPs.
     :param left: harmful ratios, which stay as in the target.
     :raises TargetError: if no shape in whole numbers has the winner's ratios at this size.
     """
-    reference: DecoderShape = baseline or target
-    own, base = NumericRatios.of(winner, reference), NumericRatios.of(reference, reference)
-    unequal = None if baseline is None else unequal_sizes(winner, baseline, vocab_size)
+    own, base = NumericRatios.of(winner, baseline), NumericRatios.of(baseline, baseline)
+    unequal = unequal_sizes(winner, baseline, vocab_size)
     journey = _Journey(winner, baseline, target, own, base, unequal, frozenset(left))
     carried = {name: journey.why_left(name) is None for name in journey.changed()}
     if not any(carried.values()):
@@ -122,7 +120,7 @@ class _Journey:
     """Work of :func:`carry_shape`: decides which ratios to carry, and builds the shape."""
 
     winner: Config
-    baseline: Config | None
+    baseline: Config
     target: TargetArchitecture
     own: NumericRatios
     base: NumericRatios
@@ -131,11 +129,8 @@ class _Journey:
 
     def changed(self) -> Iterator[RatioName]:
         """Yield the ratios in which the winner differs from the baseline."""
-        reference: Config | TargetArchitecture = self.baseline or self.target
-        same_layers = (self.winner.d_model, self.winner.n_layer) == (
-            reference.d_model,
-            reference.n_layer,
-        )
+        winner, baseline = self.winner, self.baseline
+        same_layers = (winner.d_model, winner.n_layer) == (baseline.d_model, baseline.n_layer)
         for name in RATIOS:
             if name in NUMBERS:
                 if name == "ffn_ratio" and same_layers:
@@ -143,33 +138,26 @@ class _Journey:
                 factor = self.own.get(name) / self.base.get(name)
                 if max(factor, 1 / factor) > 1 + CHANGED_BY[name]:
                     yield name
-            elif name in KINDS and getattr(self.winner, name) != getattr(reference, name):
+            elif name in KINDS and getattr(winner, name) != getattr(baseline, name):
                 yield name
 
     def why_left(self, name: RatioName) -> str | None:
         """Return why a change is not carried; None if it is carried."""
         if name in self.target.fixed:
             return "dropped: the target fixes it"
-        if name in self.left or self._is_paid_for(name):
+        # A wider feed-forward block that is left behind also leaves the layers that paid for it.
+        paid = self.winner.d_model == self.baseline.d_model and "ffn_ratio" in self.left
+        if name in self.left or (paid and name == "depth_width"):
             return "dropped: undoing it alone improved the score"
         if name in NUMBERS and self.unequal is not None:
             return f"dropped: the winner has {self.unequal}, and may have won by size"
         if name in KINDS and getattr(self.winner, name) == getattr(self.target, name):
             return "the target has it already"
-        if name == "positions" and self._phases_forbid(self.winner.positions):
+        if name == "positions" and phases_problem(
+            self.target.phases, seq_len=self.target.seq_len, positions=self.winner.positions
+        ):
             return "dropped: the target's phases need rotary positions"
         return None
-
-    def _phases_forbid(self, positions: str) -> bool:
-        target = self.target
-        problem = phases_problem(target.phases, seq_len=target.seq_len, positions=positions)
-        return problem is not None
-
-    def _is_paid_for(self, name: RatioName) -> bool:
-        """Return whether the depth changed only because a wider feed-forward block takes layers."""
-        reference: Config | TargetArchitecture = self.baseline or self.target
-        paid = self.winner.d_model == reference.d_model
-        return name == "depth_width" and "ffn_ratio" in self.left and paid
 
     def factor(self, name: RatioName) -> float:
         """Return the factor by which to multiply a number of the target."""
@@ -184,7 +172,9 @@ class _Journey:
         :raises TargetError: if no shape in whole numbers has these ratios.
         """
         target = self.target
-        kinds: dict[str, Any] = {name: self._kind(name) for name in KINDS if name in carried}
+        kinds: dict[str, Any] = {n: getattr(self.winner, n) for n in KINDS if n in carried}
+        if "rope_base" in kinds:
+            kinds["rope_base"] = target.rope_base * kinds["rope_base"] / self.baseline.rope_base
         head_dim = self._whole(carried, "head_dim", target.head_dim, even=True)
         group = self._whole(carried, "kv_group", target.n_head // target.n_kv_head, even=False)
         grain = math.gcd(D_FF_GRAIN, target.d_ff)
@@ -222,12 +212,6 @@ class _Journey:
             },
         )
 
-    def _kind(self, name: RatioName) -> Any:
-        value = getattr(self.winner, name)
-        if name == "rope_base" and self.baseline is not None:
-            return self.target.rope_base * value / self.baseline.rope_base
-        return value
-
     def _whole(
         self, carried: Collection[RatioName], name: RatioName, own: int, *, even: bool
     ) -> int:
@@ -240,11 +224,10 @@ class _Journey:
         self, built: TargetArchitecture, carried: Mapping[RatioName, bool]
     ) -> Iterator[CarriedRatio]:
         """Yield each change and its effect on the target."""
-        reference: Config | TargetArchitecture = self.baseline or self.target
         for name, is_carried in carried.items():
             yield CarriedRatio(
                 name=name,
-                baseline=_said(name, reference, self.base),
+                baseline=_said(name, self.baseline, self.base),
                 winner=_said(name, self.winner, self.own),
                 before=_said(name, self.target, NumericRatios.of(self.target, self.target)),
                 after=_said(name, built, NumericRatios.of(built, self.target)),

@@ -20,12 +20,12 @@ therefore nominal: the F / D that it would have with the baseline's heads and ac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
-from autoresearch.values import Scalar
 from funnel.target.ratios import RatioName
 from trainer.machine.flops import DecoderShape
+from trainer.spec import Config
 
 Equal: TypeAlias = Literal["params", "flops"]
 """Quantity that is held equal."""
@@ -77,15 +77,7 @@ class EqualSize:
             scores=2 * seq_len if equal == "flops" else 0,
             unit=unit,
         )
-        return cls(
-            equal=equal,
-            amount=size.amount_of(shape),
-            attention=size.attention,
-            k=size.k,
-            head=size.head,
-            scores=size.scores,
-            unit=unit,
-        )
+        return replace(size, amount=size.amount_of(shape))
 
     def amount_of(self, shape: DecoderShape) -> int:
         """Return another shape's weights or FLOPs, comparable with ``amount``."""
@@ -129,19 +121,11 @@ class EqualSize:
         :param kv_group: name of a knob, or a number: heads per KV head.
         :param activation: activation of all configs; None: it is a knob.
         """
-        k = (
-            str(matrices(activation))
-            if activation
-            else f"(3 if activation in {_tuple(GATED)} else 2)"
-        )
+        k = str(matrices(activation)) if activation else f"(3 if activation in {GATED!r} else 2)"
         scores = f" - {self.scores}" if self.scores else ""
         heads = f"2 * d_model - 2 * d_model / {kv_group}"
         left = f"({self._room} / n_layer / d_model{scores} - {heads})"
         return f"({left} / {k} / {self.unit} + 0.5) // 1 * {self.unit}"
-
-
-def _tuple(values: tuple[Scalar, ...]) -> str:
-    return f"({', '.join(repr(value) for value in values)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +156,13 @@ class NumericRatios:
         return self.aspect if name == "depth_width" else float(getattr(self, name))
 
 
-def unequal_sizes(
-    winner: DecoderShape, baseline: DecoderShape, vocab_size: int | None
-) -> str | None:
+def unequal_sizes(winner: Config, baseline: Config, vocab_size: int) -> str | None:
     """Return how two sizes differ, in words; None if their parameters or FLOPs are equal."""
     off = []
-    for equal in ("params", "flops") if vocab_size else ("params",):
+    kinds: tuple[Equal, ...] = ("params", "flops")
+    for equal in kinds:
         size = EqualSize.of(
-            baseline,
-            equal="flops" if equal == "flops" else "params",
-            vocab_size=vocab_size or 0,
-            seq_len=getattr(baseline, "seq_len", 1),
-            unit=1,
+            baseline, equal=equal, vocab_size=vocab_size, seq_len=baseline.seq_len, unit=1
         )
         factor = size.amount_of(winner) / size.amount
         if abs(factor - 1) <= EQUAL_TOLERANCE:

@@ -56,11 +56,20 @@ def menu_text(family: ProxyFamily) -> str:
     }
     constants["precision"] = "bf16"
     if has_width:
-        knobs.insert(0, _width_knob(family))
+        knobs.insert(
+            0,
+            Knob(
+                name="d_model",
+                domain=Ladder(type="int", choices=tuple(proxy.d_model for proxy in family.proxies)),
+                default=family.default.d_model,
+                doc="width of the residual stream; layers, heads and d_ff follow it",
+            ),
+        )
     else:
         constants |= _sizes(family)
+    name = f"{family.target.name}-{'tiny' if family.scale.is_cpu else 'proxy'}"
     blocks = [
-        [f"name = {json.dumps(_name(family))}", f"doc = {text_lines(_doc(family))}"],
+        [f"name = {json.dumps(name)}", f"doc = {text_lines(_doc(family))}"],
         *(knob_lines(knob) for knob in knobs),
         table_lines("tied", _formulas(family)) if has_width else [],
         table_lines("constants", constants),
@@ -71,10 +80,6 @@ def menu_text(family: ProxyFamily) -> str:
 
 
 # --- content ------------------------------------------------------------------------------------
-
-
-def _name(family: ProxyFamily) -> str:
-    return f"{family.target.name}-{'tiny' if family.scale.is_cpu else 'proxy'}"
 
 
 def _doc(family: ProxyFamily) -> str:
@@ -104,15 +109,6 @@ def text_side(family: ProxyFamily) -> Iterator[str]:
         yield f"the vocabulary is {family.vocab_size}, the target's {target.vocab_size}"
     if family.seq_len != target.seq_len:
         yield f"sequences have up to {family.seq_len} tokens, the target's {target.seq_len}"
-
-
-def _width_knob(family: ProxyFamily) -> Knob:
-    return Knob(
-        name="d_model",
-        domain=Ladder(type="int", choices=tuple(proxy.d_model for proxy in family.proxies)),
-        default=family.default.d_model,
-        doc="width of the residual stream; layers, heads and d_ff follow it",
-    )
 
 
 def _formulas(family: ProxyFamily) -> dict[str, Scalar]:

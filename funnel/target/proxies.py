@@ -129,7 +129,7 @@ class ProxyFamily:
         """Return all parameters of a proxy, the vocabulary's tables included."""
         return ParameterCount.of(proxy, self.vocab_size).total
 
-    def given_up(self) -> Sequence[str]:
+    def given_up(self) -> tuple[str, ...]:
         """Return the differences between the proxies' shape and the target's, in words."""
         return tuple(self.shape.departures(Shape.of(self.target)))
 
@@ -161,7 +161,7 @@ def find_proxies(
             f"a proxy of {size_text(params)} parameters is outside the {_range_text(scale)} that "
             "proxies have; ask for a size within, or --tiny for a CPU"
         )
-    search = _Search(
+    wanted = ProxyFamily(
         target=target,
         scale=scale,
         asked_params=min(max(params, scale.low_params), scale.high_params),
@@ -169,47 +169,39 @@ def find_proxies(
         vocab_size=vocabulary_of(tokenizer),
         seq_len=seq_len,
         shape=Shape.of(target),
+        proxies=(),
     )
-    return search.with_smaller_heads() if scale.is_cpu else search.family()
+    return _Search(wanted).with_smaller_heads() if scale.is_cpu else _Search(wanted).family()
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Search for proxies of one requested size that keep one shape."""
+    """Search for the proxies of a family that keep its shape."""
 
-    target: TargetArchitecture
-    scale: Scale
-    asked_params: int
-    tokenizer: str
-    vocab_size: int
-    seq_len: int
-    shape: Shape
+    wanted: ProxyFamily
+    """The family, without its proxies."""
 
     def family(self) -> ProxyFamily:
         """Return the proxies of exactly this shape.
 
         :raises TargetError: if there are none.
         """
-        sized = [proxy for proxy in self._by_width() if self._is_in_range(proxy)]
+        wanted, scale = self.wanted, self.wanted.scale
+        sized = [
+            proxy
+            for proxy in self._by_width()
+            if scale.low_params <= wanted.params(proxy) <= scale.high_params
+        ]
         if not sized:
             raise TargetError(self._why_no_size())
-        kept = [proxy for proxy in sized if self._keeps_depth(proxy)]
+        kept = [proxy for proxy in sized if abs(self._depth_error(proxy)) <= DEPTH_TOLERANCE]
         if not kept:
             raise TargetError(self._why_no_depth(sized))
-        ceiling = self.scale.max_above_asked * self.asked_params
-        near = [proxy for proxy in kept if self._params(proxy) <= ceiling] or kept[:1]
-        found = ProxyFamily(
-            target=self.target,
-            scale=self.scale,
-            asked_params=self.asked_params,
-            tokenizer=self.tokenizer,
-            vocab_size=self.vocab_size,
-            seq_len=self.seq_len,
-            shape=self.shape,
-            proxies=tuple(near),
-        )
-        off = self._params(found.default) / self.asked_params
-        if not self.scale.is_cpu and not 1 / NEAR_ASKED <= off <= NEAR_ASKED:
+        ceiling = scale.max_above_asked * wanted.asked_params
+        near = [proxy for proxy in kept if wanted.params(proxy) <= ceiling] or kept[:1]
+        found = replace(wanted, proxies=tuple(near))
+        off = found.params(found.default) / found.asked_params
+        if not scale.is_cpu and not 1 / NEAR_ASKED <= off <= NEAR_ASKED:
             raise TargetError(self._why_not_near(kept))
         return found
 
@@ -221,9 +213,9 @@ class _Search:
         found: list[ProxyFamily] = []
         refused: list[TargetError] = []
         for head_dim in self._head_dims():
-            smaller = replace(self, shape=replace(self.shape, head_dim=head_dim))
+            shape = replace(self.wanted.shape, head_dim=head_dim)
             try:
-                family = smaller.family()
+                family = _Search(replace(self.wanted, shape=shape)).family()
             except TargetError as error:
                 refused.append(error)
                 continue
@@ -239,8 +231,8 @@ class _Search:
 
         With rotary positions a head_dim stays even.
         """
-        even = 2 if self.shape.positions == "rotary" else 1
-        head_dim = self.shape.head_dim
+        even = 2 if self.wanted.shape.positions == "rotary" else 1
+        head_dim = self.wanted.shape.head_dim
         yield head_dim
         while head_dim % (2 * even) == 0 and head_dim // 2 >= SMALLEST_HEAD_DIM:
             head_dim //= 2
@@ -251,62 +243,56 @@ class _Search:
 
         They end at the target's own width, or with the first that is larger than the scale allows.
         """
-        unit = width_unit(self.shape)
-        for d_model in range(unit, max(unit, self.target.d_model) + 1, unit):
-            proxy = Proxy.of(self.shape, d_model, self.seq_len)
+        wanted = self.wanted
+        unit = width_unit(wanted.shape)
+        for d_model in range(unit, max(unit, wanted.target.d_model) + 1, unit):
+            proxy = Proxy.of(wanted.shape, d_model, wanted.seq_len)
             yield proxy
-            if self._params(proxy) > self.scale.high_params:
+            if wanted.params(proxy) > wanted.scale.high_params:
                 return
 
-    def _params(self, proxy: Proxy) -> int:
-        return ParameterCount.of(proxy, self.vocab_size).total
-
-    def _is_in_range(self, proxy: Proxy) -> bool:
-        return self.scale.low_params <= self._params(proxy) <= self.scale.high_params
-
-    def _keeps_depth(self, proxy: Proxy) -> bool:
-        return abs(depth_error(proxy.depth_ratio, self.shape.depth_ratio)) <= DEPTH_TOLERANCE
-
-    # --- messages: the ratio that prevents a proxy ----------------------------------------------
+    def _depth_error(self, proxy: Proxy) -> float:
+        return depth_error(proxy.depth_ratio, self.wanted.shape.depth_ratio)
 
     def _why_no_size(self) -> str:
-        shape = self.shape
+        shape, target, scale = self.wanted.shape, self.wanted.target, self.wanted.scale
         unit = width_unit(shape)
-        narrowed = shape.head_dim != self.target.head_dim
+        narrowed = shape.head_dim != target.head_dim
         parts = [f"{'even a ' if narrowed else ''}head_dim {shape.head_dim}"]
         if shape.group > 1:
             parts.append(f"{shape.group} heads to a KV head")
         if unit != shape.head_dim * shape.group:
             parts.append(f"d_ff / d_model = {shape.ffn_ratio}")
         sizes = ", ".join(self._size_texts(list(self._by_width())[-2:]))
-        smaller_heads = "" if self.scale.is_cpu else "--tiny, which makes the heads smaller, or "
+        smaller_heads = "" if scale.is_cpu else "--tiny, which makes the heads smaller, or "
         return (
-            f"no proxy of {_range_text(self.scale)} parameters keeps the shape of "
-            f"{self.target.name}: {' and '.join(parts)} are kept only by widths that are multiples "
+            f"no proxy of {_range_text(scale)} parameters keeps the shape of "
+            f"{target.name}: {' and '.join(parts)} are kept only by widths that are multiples "
             f"of {unit} ({sizes}); use {smaller_heads}another --tokenizer or target"
         )
 
     def _why_no_depth(self, sized: Sequence[Proxy]) -> str:
-        wanted = self.shape.depth_ratio
-        best = min(sized, key=lambda proxy: abs(depth_error(proxy.depth_ratio, wanted)))
+        target = self.wanted.target
+        best = min(sized, key=lambda proxy: abs(self._depth_error(proxy)))
+        layers = float(best.d_model * self.wanted.shape.depth_ratio)
         return (
-            f"no proxy of {_range_text(self.scale)} parameters keeps the depth of "
-            f"{self.target.name}, n_layer {self.target.n_layer} for d_model "
-            f"{self.target.d_model}, within {DEPTH_TOLERANCE:.0%}: the nearest, d_model "
-            f"{best.d_model}, would need {float(best.d_model * wanted):.2f} layers; use another "
-            "target"
+            f"no proxy of {_range_text(self.wanted.scale)} parameters keeps the depth of "
+            f"{target.name}, n_layer {target.n_layer} for d_model {target.d_model}, within "
+            f"{DEPTH_TOLERANCE:.0%}: the nearest, d_model {best.d_model}, would need {layers:.2f} "
+            "layers; use another target"
         )
 
     def _why_not_near(self, kept: Sequence[Proxy]) -> str:
-        nearest = min(kept, key=lambda p: abs(math.log(self._params(p) / self.asked_params)))
+        nearest = replace(self.wanted, proxies=tuple(kept)).default
         return (
-            f"no proxy of about {size_text(self.asked_params)} parameters keeps the shape of "
-            f"{self.target.name}: those that do are {', '.join(self._size_texts(kept))}; ask for "
-            f"--params {size_text(self._params(nearest))} or choose another --tokenizer"
+            f"no proxy of about {size_text(self.wanted.asked_params)} parameters keeps the shape "
+            f"of {self.wanted.target.name}: those that do are {', '.join(self._size_texts(kept))}; "
+            f"ask for --params {size_text(self.wanted.params(nearest))} or choose another "
+            "--tokenizer"
         )
 
     def _size_texts(self, proxies: Sequence[Proxy]) -> list[str]:
-        return [f"d_model {p.d_model} with {size_text(self._params(p))}" for p in proxies]
+        return [f"d_model {p.d_model} with {size_text(self.wanted.params(p))}" for p in proxies]
 
 
 def _range_text(scale: Scale) -> str:

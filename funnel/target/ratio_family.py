@@ -144,13 +144,6 @@ class RatioFamily:
         return ParameterCount.of(self.proxy, self.base.vocab_size).total
 
 
-def find_ratio_family(
-    target: TargetArchitecture, *, base: ProxyFamily, equal: Equal, seq_len: int
-) -> RatioFamily:
-    """Return the family of one target; see :meth:`RatioFamily.of`."""
-    return RatioFamily.of(target, base=base, equal=equal, seq_len=seq_len)
-
-
 def _whole_heads(base: ProxyFamily) -> Proxy:
     """Return the default proxy with heads narrow enough to allow other widths."""
     proxy, group = base.default, base.shape.group

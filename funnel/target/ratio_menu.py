@@ -49,18 +49,25 @@ LEFT_ALONE = SHAPE_FIELDS | {"precision", "seq_len"}
 The target has its own sequence length, so a gain from shorter sequences would not carry over.
 """
 INIT_SCALES = (0.25, 4.0)
+SCHEDULE = Knob(
+    name="schedule",
+    domain=Choices(choices=("cosine", "linear", "wsd")),
+    default="cosine",
+    doc="how the rate falls after the warm-up; short runs see its beginning, long runs all",
+)
 
 
 def ratio_menu_text(family: RatioFamily) -> str:
     """Return the menu as TOML."""
     base = load_menu(family.base.scale.menu)
-    knobs = [*_ratio_knobs(family), _schedule_knob()]
+    knobs = [*_ratio_knobs(family), SCHEDULE]
     most = gpt(base.baseline).tokens_per_step // _seq_len(family)
-    knobs += [
-        _at_most(knob, most) if knob.name == "batch_size" else knob
-        for knob in base.knobs.values()
-        if knob.name not in LEFT_ALONE
-    ]
+    for knob in base.knobs.values():
+        if knob.name == "batch_size":
+            sizes = tuple(int(value) for value in knob.domain.ends if int(value) <= most)
+            knobs.append(knob.model_copy(update={"domain": Ladder(type="int", choices=sizes)}))
+        elif knob.name not in LEFT_ALONE:
+            knobs.append(knob)
     constants = _constants(base, family, {knob.name for knob in knobs})
     constants["precision"] = "bf16"
     tiny = "-tiny" if family.base.scale.is_cpu else ""
@@ -137,21 +144,6 @@ def _turned(family: RatioFamily, name: RatioName) -> tuple[Domain, Scalar, str |
     if name in numbers:
         return numbers[name]
     return Choices(choices=KINDS[name]), getattr(target, name), None
-
-
-def _schedule_knob() -> Knob:
-    return Knob(
-        name="schedule",
-        domain=Choices(choices=("cosine", "linear", "wsd")),
-        default="cosine",
-        doc="how the rate falls after the warm-up; short runs see its beginning, long runs all",
-    )
-
-
-def _at_most(knob: Knob, most: int) -> Knob:
-    """Return the knob without the choices above a bound."""
-    choices = tuple(int(value) for value in knob.domain.ends if int(value) <= most)
-    return knob.model_copy(update={"domain": Ladder(type="int", choices=choices)})
 
 
 def _constants(base: ProxyMenu, family: RatioFamily, turned: set[str]) -> dict[str, Scalar]:

@@ -80,12 +80,10 @@ class Carried(Frozen):
     ``lr`` is the rate of the matrices in the blocks, which hold most parameters. If the config sets
     ``mup_base_width``, ``lr`` is the rate at that width.
     """
-    block_lr: Positive
-    """Rate of the matrices in the blocks."""
     base_lr: Positive
-    """Rate for a launcher that scales by the width itself, under ``mup``; else ``block_lr``."""
+    """Rate for a launcher that scales by the width itself, under ``mup``; else the blocks' rate."""
     base_width: PositiveInt
-    """Width at which ``base_lr`` and ``block_lr`` are equal."""
+    """Width at which ``base_lr`` is the blocks' rate."""
     steps: PositiveInt
     """Steps of the run, which are the schedule's horizon."""
     tokens_per_step: PositiveInt
@@ -93,9 +91,10 @@ class Carried(Frozen):
     """Warm-up as a fraction of the schedule."""
     rules: RuleChoice
     """Rules in force, which a ladder may have changed from those requested."""
-    values: tuple[CarriedValue, ...]
+    carried: tuple[CarriedValue, ...]
     """One value for every field of the config, in its order."""
     disagreements: tuple[Disagreement, ...]
+    """Values on which rules disagree, with the rule that was used."""
     notes: tuple[str, ...]
     """Notes on rules that are used outside their tested range."""
 
@@ -138,14 +137,13 @@ def carry(
     why = reasons(leap, rules, config, asked=tokens_per_step)
     return Carried(
         config=config,
-        block_lr=block_lr,
         base_lr=base_lr,
         base_width=leap.base_width,
         steps=leap.steps,
         tokens_per_step=leap.tokens_per_step,
         warmup_fraction=leap.warmup_fraction,
         rules=rules,
-        values=tuple(_values(source, config, why)),
+        carried=tuple(_carried(source, config, why)),
         disagreements=tuple(_disagreements(leap, rules, block_lr, verdict, tokens_per_step)),
         notes=tuple(beyond_range(leap, rules)),
     )
@@ -175,20 +173,17 @@ def _config(leap: Leap, rules: RuleChoice, block_lr: float, base_lr: float) -> C
     )
 
 
-def _values(source: Config, config: Config, why: dict[str, str]) -> Iterator[CarriedValue]:
+def _carried(source: Config, config: Config, why: dict[str, str]) -> Iterator[CarriedValue]:
     unused = {slot.key for slot in SLOTS.values()} - source.code.keys()
     for name in (name for name in Config.model_fields if name not in unused):
         field = "kv_heads" if name == "n_kv_head" else name
+        own, there = getattr(source, field), getattr(config, field)
         yield CarriedValue(
             name=name,
-            proxy=_scalar(getattr(source, field)),
-            target=_scalar(getattr(config, field)),
+            proxy="none" if own is None else own,
+            target="none" if there is None else there,
             rule=why[name],
         )
-
-
-def _scalar(value: Scalar | None) -> Scalar:
-    return "none" if value is None else value
 
 
 def _disagreements(

@@ -24,7 +24,7 @@ from funnel.target.architecture import TargetArchitecture, load_target, shipped_
 from funnel.target.equal_size import Equal
 from funnel.target.menu_text import longest_seq_len, menu_text
 from funnel.target.proxies import CPU, GPU, ProxyFamily, find_proxies
-from funnel.target.ratio_family import RatioFamily, find_ratio_family
+from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import parse_size, size_text
@@ -134,7 +134,7 @@ def from_target(
     )
     ratios = None
     if not asked.keep_shape and set(chosen.fixed) < set(RATIOS):
-        ratios = find_ratio_family(
+        ratios = RatioFamily.of(
             chosen,
             base=family,
             equal=asked.equal,

@@ -12,8 +12,10 @@ from funnel.plan import megatron_flags
 from funnel.plan.booking import Checkpoints, make_schedule
 from funnel.plan.layout import Layout
 from funnel.plan.megatron_flags import flag_words, launch_precision, precision_flags, save_flags
-from funnel.plan.projection import LrRule, project
+from funnel.plan.projection import project
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
+from funnel.transfer.rates import WidthRule
+from funnel.transfer.rules import RuleChoice
 from tests.funnel.plan.test_layout import gpt3_like
 from tests.support.configs import config
 from tests.support.places import ROOT
@@ -26,7 +28,7 @@ CHECKPOINTS = Checkpoints(
 )
 
 
-def known_options(lr_rule: LrRule = "mup") -> dict[str, tuple[str, list[str]]]:
+def known_options(lr_rule: WidthRule = "mup") -> dict[str, tuple[str, list[str]]]:
     """Return the options of the real parsers by name: how many values each takes, and which.
 
     A plan with a rule other than ``mup`` must work with the oldest release.
@@ -43,11 +45,13 @@ def known_options(lr_rule: LrRule = "mup") -> dict[str, tuple[str, list[str]]]:
 def words_of(
     target: TargetArchitecture,
     *,
-    lr_rule: LrRule = "mup",
+    lr_rule: WidthRule = "mup",
     layout: Layout | None = None,
     **changes: Any,
 ) -> list[str]:
-    projection = project(config(**changes), target, horizon_steps=1000, lr_rule=lr_rule)
+    projection = project(
+        config(**changes), target, horizon_steps=1000, rules=RuleChoice(width=lr_rule)
+    )
     layout = layout or Layout(tensor=2, pipeline=2, data=2, micro_batch=1, global_batch=16)
     schedule = make_schedule(projection, layout, batch_carried=16)
     groups = megatron_flags.megatron_flags(projection, layout, schedule)
@@ -83,7 +87,7 @@ LAYOUTS = [
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_every_flag_is_one_that_megatron_lm_has(
-    target: TargetArchitecture, layout: Layout, precision: str, lr_rule: LrRule
+    target: TargetArchitecture, layout: Layout, precision: str, lr_rule: WidthRule
 ) -> None:
     known = known_options(lr_rule)
     words = words_of(target, lr_rule=lr_rule, layout=layout, precision=precision)
@@ -112,14 +116,14 @@ def test_a_llama_is_told_apart_from_a_gpt() -> None:
 
 
 @pytest.mark.parametrize(("lr_rule", "of_the_blocks"), [("mup", 32), ("sqrt_width", 1)])
-def test_the_recipe_is_in_the_flags(lr_rule: LrRule, of_the_blocks: float) -> None:
+def test_the_recipe_is_in_the_flags(lr_rule: WidthRule, of_the_blocks: float) -> None:
     recipe: dict[str, Any] = {
         "lr": 2e-3, "lr_min_ratio": 0.25, "beta1": 0.91, "beta2": 0.97, "grad_clip": 0.5,
         "weight_decay": 0.2, "lr_warmup": 20,
     }  # fmt: skip
     target = load_target("llama-7b")
     words = words_of(target, lr_rule=lr_rule, **recipe)
-    carried = project(config(**recipe), target, horizon_steps=1000, lr_rule=lr_rule)
+    carried = project(config(**recipe), target, horizon_steps=1000, rules=RuleChoice(width=lr_rule))
     lr, steps = of_the_blocks * carried.config.lr, int(value(words, "--train-iters"))
     for name, wanted in {
         "--lr": lr, "--min-lr": 0.25 * lr, "--adam-beta1": 0.91, "--adam-beta2": 0.97,

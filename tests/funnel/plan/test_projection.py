@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from funnel.plan.projection import project
 from funnel.target.architecture import TargetArchitecture, load_target
+from funnel.transfer.rules import RuleChoice
 from tests.support.configs import config
 
 TARGET = load_target("llama-7b")
@@ -39,7 +40,7 @@ def test_a_proxy_a_quarter_as_wide() -> None:
     assert projection.config.lr == pytest.approx(3e-4 / 4 / 2 * everywhere)
     assert projection.base_lr == pytest.approx(4 * projection.config.lr)
     assert projection.base_width == 1024
-    shortcut = project(PROXY, TARGET, horizon_steps=1000, lr_rule="sqrt_width")
+    shortcut = project(PROXY, TARGET, horizon_steps=1000, rules=RuleChoice(width="sqrt_width"))
     assert shortcut.config.lr == pytest.approx(3e-4 / 2 / 2 * everywhere)
     assert shortcut.base_lr == shortcut.config.lr
     # 160,605,224,960 tokens are 20 per parameter; 0.58 times their power of 0.571 is 1.45 million.

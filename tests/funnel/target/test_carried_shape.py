@@ -16,6 +16,7 @@ from funnel.target.architecture import Phase, TargetArchitecture, load_target
 from funnel.target.carried_shape import ASPECT_LIMIT, CarriedShape, carry_shape
 from funnel.target.proxies import CPU, GPU, Scale
 from funnel.target.ratio_menu import ratio_menu_text
+from funnel.target.ratios import RatioName
 from tests.funnel.target.test_ratio_menu import family_of
 from trainer.spec import Config
 
@@ -38,7 +39,13 @@ def won(name: str, scale: Scale = GPU, **changes: Scalar) -> tuple[Config, Confi
 
 def carried(name: str, scale: Scale = GPU, **changes: Scalar) -> CarriedShape:
     winner, baseline = won(name, scale, **changes)
-    return carry_shape(winner, load_target(name), baseline=baseline)
+    return carry(winner, load_target(name), baseline)
+
+
+def carry(
+    winner: Config, target: TargetArchitecture, baseline: Config, *left: RatioName
+) -> CarriedShape:
+    return carry_shape(winner, target, baseline=baseline, vocab_size=1024, left=left)
 
 
 def numbers(target: TargetArchitecture) -> tuple[int, ...]:
@@ -51,12 +58,10 @@ def test_the_baseline_carries_the_target_itself(name: str, scale: Scale) -> None
     target = load_target(name)
     baseline = menu_of(name, scale).baseline
 
-    assert carry_shape(baseline, target, baseline=baseline) == CarriedShape(
-        target=target, ratios=()
-    )
+    assert carry(baseline, target, baseline) == CarriedShape(target=target, ratios=())
     # Knobs that are not ratios leave the shape unchanged.
     other = baseline.model_copy(update={"lr": 0.5, "weight_decay": 0.3, "schedule": "wsd"})
-    assert carry_shape(other, target, baseline=baseline).target is target
+    assert carry(other, target, baseline).target is target
 
 
 def test_shared_heads_and_activation_are_paid_by_d_ff_as_in_the_proxy() -> None:
@@ -93,7 +98,7 @@ def test_width_to_depth_is_held_within_a_factor() -> None:
     deep, base = won("llama-7b", CPU, d_model=128)
     factor = (deep.d_model / deep.n_layer) / (base.d_model / base.n_layer)
     assert factor < 1 / ASPECT_LIMIT
-    shape = carry_shape(deep, load_target("llama-7b"), baseline=base)
+    shape = carry(deep, load_target("llama-7b"), base)
 
     aspect = shape.target.d_model / shape.target.n_layer
     assert aspect == pytest.approx(128 / ASPECT_LIMIT, rel=0.15)
@@ -115,7 +120,7 @@ def test_every_shape_of_the_menu_is_carried_at_the_targets_size(name: str, scale
         if menu.broken_constraint(winner, menu.campaign.budget):
             continue
         try:
-            shape = carry_shape(winner, target, baseline=menu.baseline).target
+            shape = carry(winner, target, menu.baseline).target
         except TargetError:
             continue
         count += 1
@@ -131,7 +136,7 @@ def test_what_the_target_fixes_stays_and_is_told() -> None:
     winner, baseline = won("llama-7b", activation="gelu", qk_norm=True)
     target = load_target("llama-7b").model_copy(update={"fixed": ("activation",)})
 
-    shape = carry_shape(winner, target, baseline=baseline)
+    shape = carry(winner, target, baseline)
 
     assert (shape.target.activation, shape.target.qk_norm) == ("swiglu", True)
     told = {ratio.name: ratio for ratio in shape.ratios}
@@ -143,7 +148,7 @@ def test_what_the_target_fixes_stays_and_is_told() -> None:
 def test_what_harms_stays_behind_and_takes_the_depth_it_was_paid_with() -> None:
     winner, baseline = won("llama-7b", ffn_ratio=2.5, norm_place="output")
 
-    shape = carry_shape(winner, load_target("llama-7b"), baseline=baseline, left=["ffn_ratio"])
+    shape = carry(winner, load_target("llama-7b"), baseline, "ffn_ratio")
 
     assert numbers(shape.target) == numbers(load_target("llama-7b"))
     assert shape.target.norm_place == "output"
@@ -159,7 +164,7 @@ def test_numbers_of_a_larger_winner_are_left_behind() -> None:
     winner = menu.apply(menu.baseline, {"d_model": 192, "positions": "rotary"})
     target = load_target("gpt-1b")
 
-    shape = carry_shape(winner, target, baseline=menu.baseline, vocab_size=1024)
+    shape = carry(winner, target, menu.baseline)
 
     assert numbers(shape.target) == numbers(target)
     assert shape.target.positions == "rotary"
@@ -172,32 +177,22 @@ def test_learned_positions_are_left_behind_where_the_targets_phases_want_rotary_
     winner, baseline = won("llama-7b", positions="learned")
     phases = (Phase(name="main", share=0.5), Phase(name="long", share=0.5, seq_len=32768))
     asked = load_target("llama-7b").model_copy(update={"phases": phases})
-    found = carry_shape(winner, asked, baseline=baseline)
+    found = carry(winner, asked, baseline)
     (ratio,) = (ratio for ratio in found.ratios if ratio.name == "positions")
     assert not ratio.is_carried
     assert ratio.how == "dropped: the target's phases need rotary positions"
     assert found.target.positions == "rotary"
     # Phases of equal length require no rotary positions.
     even = asked.model_copy(update={"phases": (Phase(name="main", share=1.0),)})
-    assert carry_shape(winner, even, baseline=baseline).target.positions == "learned"
+    assert carry(winner, even, baseline).target.positions == "learned"
 
 
 def test_a_kind_that_the_target_has_already_is_said_to_be_there() -> None:
     menu = load_menu("cpu-tiny")
     winner = menu.apply(menu.baseline, {"positions": "rotary"})
 
-    shape = carry_shape(winner, load_target("llama-7b"), baseline=menu.baseline)
+    shape = carry(winner, load_target("llama-7b"), menu.baseline)
 
     assert [(r.name, r.is_carried, r.how) for r in shape.ratios] == [
         ("positions", False, "the target has it already")
     ]
-
-
-def test_without_a_baseline_the_winner_is_held_against_the_target() -> None:
-    winner, baseline = won("llama-7b", kv_group=2)
-    target = load_target("llama-7b")
-
-    assert carry_shape(baseline, target).target is target
-    assert (
-        carry_shape(winner, target).target == carry_shape(winner, target, baseline=baseline).target
-    )

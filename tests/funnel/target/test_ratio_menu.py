@@ -19,7 +19,7 @@ from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.equal_size import RATIO_TOLERANCE, Equal
 from funnel.target.menu_text import longest_seq_len
 from funnel.target.proxies import CPU, GPU, Scale, find_proxies
-from funnel.target.ratio_family import RatioFamily, find_ratio_family
+from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS
 from trainer.spec import Config
@@ -40,7 +40,7 @@ def family_of(
         seq_len=longest_seq_len(scale),
     )
     seq_len = load_menu(scale.menu).baseline.seq_len
-    return find_ratio_family(target, base=base, equal=equal, seq_len=seq_len)
+    return RatioFamily.of(target, base=base, equal=equal, seq_len=seq_len)
 
 
 @cache

@@ -42,7 +42,7 @@ def carried(
         tokens_per_step=tokens_per_step,
         rules=rules,
     )
-    return plan.block_lr
+    return plan.config.lr
 
 
 def rate(run: PublishedRun, rules: RuleChoice = DEFAULT_RULES) -> float:
