@@ -153,16 +153,11 @@ def make_forecast(band: LawBand, both: PlannedRuns, no_ladder: str = NO_LADDER) 
     :raises HandoffError: if the run ends before a forecast could begin, or the bytes per token are
         unknown.
     """
-    if both.proxy_text.bytes_per_token is None:
-        raise HandoffError(
-            f"the corpus {both.corpus} does not say how many bytes a token has, and a forecast in "
-            "bits per byte needs it; prepare the corpus again with: autoresearch data prepare"
-        )
+    nats_to_bpb = both.nats_to_bpb
     first, last = _span(band.fall, both)
     tokens_N = np.geomspace(first, last, POINTS).round()
     size_factor = min(1.0, (both.target_params / both.proxy_params) ** -SIZE_EXPONENT)
     low_N, middle_N, high_N = _edges(band, both, tokens_N, size_factor)
-    nats_to_bpb = 1 / (math.log(2) * both.proxy_text.bytes_per_token)
     return Forecast(
         **both.model_dump(include=set(BothRuns.model_fields)),
         fall=band.fall,

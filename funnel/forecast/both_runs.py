@@ -5,8 +5,10 @@ The runs are the proxy's long run and the target's run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from funnel.forecast.loss_law import COVERAGE, LossLaw
 from funnel.target.shape import size_text
@@ -48,6 +50,20 @@ class PlannedRuns(BothRuns):
     """The target's warm-up steps."""
     total_tokens: PositiveInt
     """The target's token budget; no forecast extends past it."""
+
+    @property
+    def nats_to_bpb(self) -> float:
+        """Factor from the proxy's nats per token to bits per byte.
+
+        :raises HandoffError: if the bytes per token are unknown.
+        """
+        if self.proxy_text.bytes_per_token is None:
+            raise HandoffError(
+                f"the corpus {self.corpus} does not say how many bytes a token has, and a forecast "
+                "in bits per byte needs it; prepare the corpus again with: autoresearch data "
+                "prepare"
+            )
+        return 1 / (math.log(2) * self.proxy_text.bytes_per_token)
 
 
 SIZE_EXPONENT = 0.076

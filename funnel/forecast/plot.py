@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from funnel.forecast.band import Forecast
-from funnel.stress.plot import DPI
+from funnel.stress.plot import draw_pictures
 from funnel.target.shape import size_text
 from trainer.spec import CurvePoint
 
@@ -20,36 +19,11 @@ if TYPE_CHECKING:
 
 SIZE_IN = (6.5, 3.6)
 _CURVE, _LAW, _BAND = "#8C8C8C", "#0072B2", "#56B4E9"
-_STYLE = {
-    "font.size": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "text.parse_math": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "autoresearch",
-}
-
-PictureFormat = Literal["png", "svg"]
 
 
-def draw_forecast(
-    forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]
-) -> dict[PictureFormat, bytes]:
+def draw_forecast(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> dict[str, bytes]:
     """Return the picture in each format."""
-    import matplotlib as mpl  # noqa: PLC0415 (slow to load)
-
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = _figure(forecast, curves)
-        formats: tuple[PictureFormat, ...] = ("png", "svg")
-        pictures: dict[PictureFormat, bytes] = {}
-        for picture_format in formats:
-            content = io.BytesIO()
-            metadata = {"Date": None} if picture_format == "svg" else None
-            figure.savefig(content, format=picture_format, dpi=DPI, metadata=metadata)
-            pictures[picture_format] = content.getvalue()
-    return pictures
+    return draw_pictures(lambda: _figure(forecast, curves))
 
 
 def _figure(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> Figure:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, TypedDict
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt
-from funnel.forecast.band import Forecast, ForecastPoint
+from funnel.forecast.band import Forecast
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
 from funnel.forecast.departures import (
     LASTING,
@@ -108,8 +108,14 @@ def _against_proxy(
     windows = make_windows(finite, forecast, factor)
     departure = earliest_departure(windows, log.points, forecast)
     telling = telling_point(forecast)
+    verdict: ForecastVerdict = "broken" if departure else "too_early"
+    if departure is None and len(windows) >= LASTING:
+        if tells(windows[-1], forecast):
+            verdict = "within"
+        elif telling is None:
+            verdict = "too_wide"
     return _Found(
-        verdict="broken" if departure else _undeparted(windows, forecast, telling),
+        verdict=verdict,
         departure=departure,
         telling_step=telling.step if telling else None,
         caught=(),
@@ -145,17 +151,6 @@ def _against_ladder(
         windows=seen.windows,
         sentence=ladder_sentence(verdict, departure, seen, log),
     )
-
-
-def _undeparted(
-    windows: Sequence[Window], forecast: Forecast, telling: ForecastPoint | None
-) -> ForecastVerdict:
-    """Return the verdict on a run without a departure."""
-    if len(windows) < LASTING:
-        return "too_early"
-    if tells(windows[-1], forecast):
-        return "within"
-    return "too_wide" if telling is None else "too_early"
 
 
 def _to_bpb(log: CloudLog, forecast: Forecast, asked: float | None) -> tuple[float, float | None]:

@@ -21,6 +21,12 @@ from funnel.forecast.ladder.comparison import LadderComparison
 from funnel.forecast.ladder.words import power_lines
 from funnel.target.shape import size_text
 
+_LIKE = {
+    "above": "is higher than a sound run's",
+    "below": "is lower than a sound run's",
+    "rising": "has risen",
+    "stopped": "has stopped falling",
+}
 WIDE_BAND = 2.0
 """Ratio of the high edge to the low edge above which the sentence calls the evidence weak."""
 
@@ -102,7 +108,12 @@ def _broken(departure: Departure) -> str:
             f"({size_text(departure.tokens)} tokens)"
         )
     if departure.seen_at_step is not None:
-        return _not_sound(departure)
+        return (
+            f"broken: against the forecast the loss {_LIKE[departure.side]} since about step "
+            f"{departure.step:,} ({size_text(departure.tokens)} tokens), "
+            f"{departure.worst or 0:+.1%} of its middle; told at step "
+            f"{departure.seen_at_step:,}, and fewer than one sound run in a hundred looks like it"
+        )
     what = (
         f"has been more than {RISE:.0%} above its own lowest"
         if departure.side == "rising"
@@ -117,23 +128,6 @@ def _broken(departure: Departure) -> str:
         f"broken: the loss {what} since step {departure.step:,} ({size_text(departure.tokens)} "
         f"tokens), at the worst by {abs(departure.worst or 0):.1%}{back}; the proxy does not stand "
         "for this run"
-    )
-
-
-_LIKE = {
-    "above": "is higher than a sound run's",
-    "below": "is lower than a sound run's",
-    "rising": "has risen",
-    "stopped": "has stopped falling",
-}
-
-
-def _not_sound(departure: Departure) -> str:
-    return (
-        f"broken: against the forecast the loss {_LIKE[departure.side]} since about step "
-        f"{departure.step:,} ({size_text(departure.tokens)} tokens), {departure.worst or 0:+.1%} "
-        f"of its middle; told at step {departure.seen_at_step:,}, and fewer than one sound run in "
-        "a hundred looks like it"
     )
 
 

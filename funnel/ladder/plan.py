@@ -168,18 +168,15 @@ class Planner:
                 f"by this campaign's pace, and {duration_text(limit_s)} were given; give more "
                 "--hours, or fewer --rungs or --tokens-per-param"
             )
-        high = max(low, math.log(self._most_params))
+        # The corpus is long enough up to this size.
+        most = EPOCHS * self.corpus_tokens / self.asked.tokens_per_param
+        high = max(low, math.log(most))
         if self._is_feasible(high, limit_s):
             return round(math.exp(high))
         while high - low > 1e-2:
             middle = (low + high) / 2
             low, high = (middle, high) if self._is_feasible(middle, limit_s) else (low, middle)
         return round(math.exp(low))
-
-    @property
-    def _most_params(self) -> float:
-        """Parameters of the largest rung for which the corpus is long enough."""
-        return EPOCHS * self.corpus_tokens / self.asked.tokens_per_param
 
     def _is_feasible(self, log_largest: float, limit_s: float) -> bool:
         """Return whether a ladder up to this size fits the time and the memory, and has shapes."""
@@ -231,7 +228,9 @@ class Planner:
                 runs += (self._run(name, rung, shape, tokens) for name, shape in shapes)
             if self.asked.rates > 0 and self._is_small(rung):
                 _, winner = shapes[0]
-                runs += self._sweep(rung, winner, self._tokens(size))
+                for step in range(1, self.asked.rates + 1):
+                    for factor in (RATE_STEP**-step, RATE_STEP**step):
+                        runs.append(self._run("winner", rung, winner, self._tokens(size), factor))
         return runs
 
     def _shapes(self, params: int) -> list[tuple[Recipe, Config]]:
@@ -274,11 +273,6 @@ class Planner:
             seeds=self.seeds if self._is_small(rung) else self.seeds[:1],
             expected_s=self.pace.run_s(config, carried.steps),
         )
-
-    def _sweep(self, rung: int, shape: Config, tokens: int) -> Iterator[LadderRun]:
-        for step in range(1, self.asked.rates + 1):
-            for factor in (RATE_STEP**-step, RATE_STEP**step):
-                yield self._run("winner", rung, shape, tokens, factor)
 
     def _notes(self, runs: Sequence[LadderRun]) -> Iterator[str]:
         epochs = max(run.tokens for run in runs) / self.corpus_tokens

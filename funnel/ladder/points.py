@@ -135,7 +135,12 @@ def points_of(
             if row is None:
                 continue
             if row.trial.objective is None or row.verdict.outcome not in USABLE:
-                left_out.append(_left_out(row))
+                result, config = row.trial.result, gpt(row.config)
+                why = result.message if isinstance(result, TrialFailed) else row.verdict.explanation
+                left_out.append(
+                    f"{row.trial.trial_id} ({row.recipe}, rung {row.rung}, {row.tokens:,} tokens, "
+                    f"lr {config.lr:.3g}) {row.verdict.outcome}: {why}"
+                )
                 continue
             found.append(
                 LadderPoint(
@@ -205,15 +210,6 @@ def tried_rates(points: Iterable[LadderPoint]) -> Iterator[TriedRate]:
                 factor=point.lr_factor,
                 val_bpb=point.val_bpb,
             )
-
-
-def _left_out(row: LadderRow) -> str:
-    result = row.trial.result
-    why = result.message if isinstance(result, TrialFailed) else row.verdict.explanation
-    return (
-        f"{row.trial.trial_id} ({row.recipe}, rung {row.rung}, {row.tokens:,} tokens, "
-        f"lr {gpt(row.config).lr:.3g}) {row.verdict.outcome}: {why}"
-    )
 
 
 def rung_runs(

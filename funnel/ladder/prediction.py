@@ -99,26 +99,27 @@ def read_prediction(
     """
     made = log.prediction_of(plan)
     if made is None:
-        _refuse_second_prediction(log, plan)
+        for run in log.runs:
+            if run.plan_sha256 == plan.sha256 and run.prediction_sha256 is not None:
+                raise JournalError(
+                    f"the row of {run.trial.trial_id} names a prediction of SHA-256 "
+                    f"{run.prediction_sha256[:12]}, which is not in the journal; restore "
+                    "trajectory.jsonl from a copy, or do not believe this ladder"
+                )
         return None
     row, before = made
-    _check(log, plan, row, before)
+    for problem in _problems(log, plan, row, before):
+        raise JournalError(
+            f"the prediction of the ladder's largest rung (written {row.at}, SHA-256 "
+            f"{row.sha256[:12]}) {problem}; restore trajectory.jsonl from a copy, or do not "
+            "believe this ladder"
+        )
     seen = {point.recipe: point.val_bpb for point in points if point.rung == plan.largest}
     outcomes = (
         Outcome(**predicted.model_dump(), seen_bpb=seen.get(predicted.recipe))
         for predicted in row.predicted
     )
     return PredictedRung(sha256=row.sha256, at=row.at, outcomes=tuple(outcomes))
-
-
-def _refuse_second_prediction(log: LadderLog, plan: LadderPlanRow) -> None:
-    for run in log.runs:
-        if run.plan_sha256 == plan.sha256 and run.prediction_sha256 is not None:
-            raise JournalError(
-                f"the row of {run.trial.trial_id} names a prediction of SHA-256 "
-                f"{run.prediction_sha256[:12]}, which is not in the journal; restore "
-                "trajectory.jsonl from a copy, or do not believe this ladder"
-            )
 
 
 def _predicted(run: LadderRun, law: ScalingFit) -> PredictedLoss:
@@ -131,17 +132,6 @@ def _predicted(run: LadderRun, law: ScalingFit) -> PredictedLoss:
         middle=middle,
         high=high,
     )
-
-
-def _check(
-    log: LadderLog, plan: LadderPlanRow, row: LadderPredictionRow, before: Sequence[LadderRow]
-) -> None:
-    for problem in _problems(log, plan, row, before):
-        raise JournalError(
-            f"the prediction of the ladder's largest rung (written {row.at}, SHA-256 "
-            f"{row.sha256[:12]}) {problem}; restore trajectory.jsonl from a copy, or do not "
-            "believe this ladder"
-        )
 
 
 def _problems(

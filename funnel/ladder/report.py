@@ -12,7 +12,6 @@ from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.lead import Lead
 from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
-from funnel.ladder.prediction import Outcome
 from funnel.ladder.result import LadderResult
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
@@ -191,19 +190,16 @@ def _prediction_lines(result: LadderResult) -> Iterator[Text]:
             yield Text("predicted nothing: the largest rung was trained without a prediction")
         return
     for outcome in result.predicted.outcomes:
-        yield Text(_outcome_text(outcome), style="yellow" if outcome.within is False else "")
+        seen = "not trained yet, or without a measurement"
+        if outcome.error is not None:
+            place = "inside" if outcome.within else "OUTSIDE"
+            seen = f"seen {outcome.seen_bpb:.4f}: error {outcome.error:+.2%}, {place} the interval"
+        yield Text(
+            f"predicted {outcome.recipe} {outcome.middle:.4f} bpb ({outcome.low:.4f} to "
+            f"{outcome.high:.4f}), {seen}",
+            style="yellow" if outcome.within is False else "",
+        )
     yield Text(f"          SHA-256 {result.predicted.sha256} of {result.predicted.at}")
-
-
-def _outcome_text(outcome: Outcome) -> str:
-    said = (
-        f"predicted {outcome.recipe} {outcome.middle:.4f} bpb ({outcome.low:.4f} to "
-        f"{outcome.high:.4f}), "
-    )
-    if outcome.error is None or outcome.seen_bpb is None:
-        return f"{said}not trained yet, or without a measurement"
-    place = "inside" if outcome.within else "OUTSIDE"
-    return f"{said}seen {outcome.seen_bpb:.4f}: error {outcome.error:+.2%}, {place} the interval"
 
 
 def _rate_lines(result: LadderResult) -> Iterator[Text]:

@@ -9,7 +9,7 @@ from funnel.cost.gpus import MACHINES
 from funnel.forecast.band import Forecast
 from funnel.forecast.departures import telling_point
 from funnel.plan.booking import Booking
-from funnel.plan.layout import Cluster, Layout, MemoryUse
+from funnel.plan.layout import Cluster, MemoryUse
 from funnel.plan.megatron_flags import flag_words, layout_flags
 from funnel.plan.recipe import Recipe
 from funnel.plan.step_time import FABRIC_SHARE
@@ -87,13 +87,31 @@ def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Se
     """Return the checks, each of which the script preflight.sh runs and judges."""
     limits = PreflightLimits.of(recipe, booking)
     other = other_layout(recipe)
+    place = "GPUs" if limits.toy_ranks <= booking.cluster.gpus else "processes of the CPU"
+    toy = Check(
+        name="TP, PP and DP at toy width",
+        command="./preflight.sh toy",
+        does=f"the recipe at toy width under torchrun on {limits.toy_ranks} {place}; minutes",
+        passes="every layout's losses are the single process's, and the control's are not",
+    )
+    layouts = []
+    if other is not None:
+        layouts.append(
+            Check(
+                name="TP and PP at full width",
+                command="./preflight.sh layout",
+                does=f"{SHORT_STEPS} steps in {recipe.layout} and in {other.layout}",
+                passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each "
+                "other",
+            )
+        )
     return [
         *_of_the_node(limits, booking.cluster),
         *([_fabric(limits)] if booking.cluster.nodes > 1 else []),
         _data(recipe),
-        _toy(limits, booking.cluster),
+        toy,
         _fp8(recipe),
-        *([_full_width(recipe.layout, other.layout)] if other is not None else []),
+        *layouts,
         _speed(recipe, booking),
         _day(booking, forecast),
     ]
@@ -161,16 +179,6 @@ def _speed(recipe: Recipe, booking: Booking) -> Check:
     )
 
 
-def _toy(limits: PreflightLimits, cluster: Cluster) -> Check:
-    place = "GPUs" if limits.toy_ranks <= cluster.gpus else "processes of the CPU"
-    return Check(
-        name="TP, PP and DP at toy width",
-        command="./preflight.sh toy",
-        does=f"the recipe at toy width under torchrun on {limits.toy_ranks} {place}; minutes",
-        passes="every layout's losses are the single process's, and the control's are not",
-    )
-
-
 def _fp8(recipe: Recipe) -> Check:
     unneeded = "; the recipe is bf16, so this is only for who means to change it to fp8"
     return Check(
@@ -181,15 +189,6 @@ def _fp8(recipe: Recipe) -> Check:
             f"batches{'' if recipe.precision == 'fp8' else unneeded}"
         ),
         passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
-    )
-
-
-def _full_width(chosen: Layout, other: Layout) -> Check:
-    return Check(
-        name="TP and PP at full width",
-        command="./preflight.sh layout",
-        does=f"{SHORT_STEPS} steps in {chosen} and in {other}",
-        passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each other",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -27,7 +26,6 @@ from funnel.plan.checks import (
 )
 from funnel.plan.handoff import Handoff
 from funnel.plan.megatron_flags import (
-    ASYNC_FLAGS,
     CHECKED_AGAINST,
     MUP_SINCE,
     flag_words,
@@ -38,13 +36,19 @@ from funnel.plan.recipe import Recipe
 from funnel.plan.step_time import FABRIC_SHARE
 from funnel.plan.utilisation import ERROR
 from funnel.stress.fidelity_words import fidelity_lines
-from funnel.stress.plot import Panel, Run, save_plot
+from funnel.stress.plot import Panel, Run, draw_pictures, panel_figure
 from funnel.target.shape import size_text
 from trainer.spec import difference
 
 FORECAST_FILE = "forecast.json"
 PLAN_FILE = "plan.json"
 HALF_LR_FILE = "pretrain_gpt_half_lr.py"
+ASYNC_FLAGS = ("--async-save", "--use-persistent-ckpt-worker")
+"""Flags of an asynchronous save.
+
+Megatron-LM ignores either without the other, and both together need another package.
+"""
+_FILES = resources.files("funnel.plan")
 SCRIPTS = ("prepare_data.py", "measure_fabric.py")
 
 
@@ -62,7 +66,7 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         "forecast.csv": plan.forecast.to_csv().encode(),
         "preflight.sh": pages.render("preflight.sh.j2", plan.winner),
         "run.sh": pages.render("run.sh.j2", plan.winner),
-        **{name: _script(name) for name in SCRIPTS},
+        **{name: (_FILES / "scripts" / name).read_bytes() for name in SCRIPTS},
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
         **dict(_stress_pictures(plan)),
     }
@@ -154,7 +158,7 @@ class _Pages:
 
     def __init__(self, plan: Handoff, out: Path) -> None:
         self._environment = Environment(
-            loader=FunctionLoader(_template),
+            loader=FunctionLoader(lambda name: (_FILES / "templates" / name).read_text("utf-8")),
             undefined=StrictUndefined,
             keep_trailing_newline=True,
             autoescape=False,
@@ -200,15 +204,6 @@ class _Pages:
         return template.render(self._values | own).encode()
 
 
-def _template(name: str) -> str:
-    return (resources.files("funnel.plan") / "templates" / name).read_text("utf-8")
-
-
-def _script(name: str) -> bytes:
-    """Return a script that is copied into the plan unchanged."""
-    return (resources.files("funnel.plan") / "scripts" / name).read_bytes()
-
-
 def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of each picture of the candidates' long runs."""
     case = plan.case
@@ -224,6 +219,6 @@ def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:
         for runs in case.long_runs
         if any(row.purpose == "candidate" for row in runs.rows)
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        for path in save_plot(panels, None, Path(folder) / "stress"):
-            yield path.name, path.read_bytes()
+    pictures = draw_pictures(lambda: panel_figure(panels, None, "nats per token"))
+    for suffix, picture in pictures.items():
+        yield f"stress.{suffix}", picture

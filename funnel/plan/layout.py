@@ -29,10 +29,9 @@ entry (bf16, fp32 and a bf16 gradient), divided by TP.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from autoresearch.errors import HandoffError
 from autoresearch.values import Finite, Frozen, Positive, PositiveInt
 from funnel.cost.gpus import Gpu
 from funnel.target.architecture import TargetArchitecture
@@ -292,32 +291,3 @@ def _roomiest(
         if global_batch % (data * micro_batch) == 0
     ]
     return next((use for use in uses if use.is_usable), uses[-1])
-
-
-def suggest(uses: Sequence[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
-    """Return the usable layout with the least model parallelism.
-
-    It recomputes whole layers only if no layout is usable without that.
-
-    :raises HandoffError: if no layout is usable; the message says what would help.
-    """
-    for use in uses:
-        if use.is_usable:
-            return use
-    fullest = min(
-        (use.layout for use in uses if use.fits), key=lambda layout: layout.bubble, default=None
-    )
-    if fullest is not None:
-        raise HandoffError(
-            f"{target.name} fits {cluster.nodes} × {cluster.gpus} {cluster.gpu.name} only as a "
-            f"pipeline of more stages than micro-batches, idle for {fullest.bubble:.0%} of a step "
-            f"at best ({fullest}, {fullest.accumulation} micro-batch"
-            f"{'es' * (fullest.accumulation > 1)}): take a --global-batch of at least "
-            f"{fullest.data * fullest.pipeline} sequences, or other GPUs"
-        )
-    least = min(uses, key=lambda use: use.total_gb)
-    raise HandoffError(
-        f"{target.name} does not fit {cluster.nodes} × {cluster.gpus} {cluster.gpu.name}: at best "
-        f"({least.layout}, full recomputation) a GPU needs {least.total_gb:.0f} GB of the "
-        f"{least.limit_gb:.0f} GB it can use; take more --nodes, or a --gpu with more memory"
-    )

@@ -9,7 +9,7 @@ in Adam. A recipe that no flag can express is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from autoresearch.errors import TargetError
@@ -57,13 +57,10 @@ class Flag(Frozen):
     name: str
     value: str | None = None
 
-    def words(self) -> tuple[str, ...]:
-        return (self.name,) if self.value is None else (self.name, self.value)
-
 
 def flag_words(flags: Iterable[Flag]) -> list[str]:
     """Return the flags as words of a command line."""
-    return [word for flag in flags for word in flag.words()]
+    return [word for flag in flags for word in (flag.name, flag.value) if word is not None]
 
 
 class FlagGroup(Frozen):
@@ -76,20 +73,15 @@ class FlagGroup(Frozen):
 
 def _flags(**values: object) -> tuple[Flag, ...]:
     """Return flags: ``lr=0.1`` is ``--lr 0.1``, True is a switch, False and None are omitted."""
-    flags = []
-    for name, value in values.items():
-        if value is None or value is False:
-            continue
-        text = f"{value:.8g}" if isinstance(value, float) else str(value)
-        flags.append(
-            Flag(name=f"--{name.replace('_', '-')}", value=None if value is True else text)
-        )
-    return tuple(flags)
-
-
-_LOGGING = _flags(
-    log_interval=1, log_throughput=True, eval_interval=EVAL_STEPS, eval_iters=EVAL_BATCHES
-)
+    texts = {
+        name: f"{value:.8g}" if isinstance(value, float) else str(value)
+        for name, value in values.items()
+        if value is not None and value is not False
+    }
+    return tuple(
+        Flag(name=f"--{name.replace('_', '-')}", value=None if values[name] is True else text)
+        for name, text in texts.items()
+    )
 
 
 def launch_precision(projection: Projection) -> Precision:
@@ -102,27 +94,26 @@ def megatron_flags(
 ) -> tuple[FlagGroup, ...]:
     """Return every flag but those of data, tokenizer, precision and checkpoints.
 
-    The launch script adds the others.
-
     :raises TargetError: if Megatron-LM has no flags for the recipe.
     """
     _refuse_without_flag(projection)
+    sizes = _flags(micro_batch_size=layout.micro_batch, global_batch_size=layout.global_batch)
+    logging = _flags(
+        log_interval=1, log_throughput=True, eval_interval=EVAL_STEPS, eval_iters=EVAL_BATCHES
+    )
     return (
         FlagGroup(name="MODEL", flags=_model(projection)),
         FlagGroup(name="INIT", flags=_init(projection)),
-        *_width(projection),
+        *([_width(projection)] if projection.lr_rule == "mup" else []),
         FlagGroup(name="OPTIMIZER", flags=_optimizer(projection, schedule)),
-        FlagGroup(name="BATCH", flags=_batch(layout)),
+        FlagGroup(name="BATCH", flags=sizes),
         FlagGroup(name="PARALLEL", flags=_parallel(layout)),
-        FlagGroup(name="LOGGING", flags=_LOGGING),
+        FlagGroup(name="LOGGING", flags=logging),
     )
 
 
 def _refuse_without_flag(projection: Projection) -> None:
-    """Refuse a recipe that Megatron-LM's flags cannot express.
-
-    :raises TargetError: if there is such a part.
-    """
+    """Raise TargetError if Megatron-LM's flags cannot express the recipe."""
     source, target = projection.source, projection.target
     if target.activation == "geglu":
         raise _no_flag("activation geglu", "gates with the exact GELU (--quick-geglu does not)")
@@ -146,10 +137,7 @@ def _no_flag(what: str, flag: str) -> TargetError:
 
 
 def precision_flags(precision: Precision) -> tuple[Flag, ...]:
-    """Return the flags of a precision.
-
-    fp8 is bf16 with the matrix products in fp8, by the proxies' recipe.
-    """
+    """Return the flags of a precision; fp8 is bf16 with the products in fp8, as in the proxies."""
     if precision == "bf16":
         return _flags(bf16=True)
     recipe = Fp8Recipe()
@@ -198,8 +186,7 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
 def _init(projection: Projection) -> tuple[Flag, ...]:
     """Return the flags of the proxy's initialization.
 
-    Like the proxies, Megatron-LM divides matrices that write to the residual stream by
-    sqrt(2 × layers).
+    Both trainers divide matrices that write to the residual stream by sqrt(2 × layers).
     """
     return _flags(
         init_method_std=INIT_STD * projection.source.init_scale,
@@ -213,32 +200,36 @@ def table_std(config: Config) -> float:
     return min(INIT_STD, bound / math.sqrt(config.mup_base_width or config.d_model))
 
 
-def _width(projection: Projection) -> Iterator[FlagGroup]:
-    """Yield the flags of the maximal-update rule, if the recipe uses it.
+def _width(projection: Projection) -> FlagGroup:
+    """Return the flags of the maximal-update rule.
 
     Megatron-LM then scales rates, epsilons, initial weights and logits from the proxy's width to
     the target's itself (get_mup_config_overrides in megatron/core/optimizer). Since the proxy's
     head_dim is given, it scales attention scores of that head_dim as usual.
     """
-    if projection.lr_rule == "mup":
-        yield FlagGroup(
-            name="WIDTH",
-            flags=_flags(
-                use_mup=True,
-                mup_base_hidden_size=projection.base_width,
-                mup_base_head_dim=projection.source.d_model // projection.source.n_head,
-            ),
-        )
+    flags = _flags(
+        use_mup=True,
+        mup_base_hidden_size=projection.base_width,
+        mup_base_head_dim=projection.source.d_model // projection.source.n_head,
+    )
+    return FlagGroup(name="WIDTH", flags=flags)
 
 
 def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
     config = projection.config
+    fall: dict[str, object] = {}
+    if projection.source.schedule == "wsd":
+        # Megatron-LM counts the decay back from the end and does not prevent an overlap with the
+        # warm-up.
+        asked = round(projection.source.decay_share * schedule.steps)
+        steps = max(min(asked, schedule.steps - schedule.warmup_steps), 1)
+        fall = {"lr_wsd_decay_style": "linear", "lr_wsd_decay_iters": steps}
     return _flags(
         optimizer="adam",
         lr=projection.base_lr,
         min_lr=projection.base_lr * config.lr_min_ratio,
         lr_decay_style={"wsd": "WSD"}.get(projection.source.schedule, projection.source.schedule),
-        **_wsd(projection.source, schedule),
+        **fall,
         lr_warmup_iters=schedule.warmup_steps,
         lr_decay_iters=schedule.steps,
         train_iters=schedule.steps,
@@ -249,21 +240,6 @@ def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:
         clip_grad=config.grad_clip,
         seed=DATA_SEED,
     )
-
-
-def _wsd(config: Config, schedule: Schedule) -> dict[str, object]:
-    """Return the arguments of a ``wsd`` schedule; empty for any other schedule.
-
-    Megatron-LM counts the decay back from the end and does not prevent an overlap with the warm-up.
-    """
-    if config.schedule != "wsd":
-        return {}
-    fall = min(round(config.decay_share * schedule.steps), schedule.steps - schedule.warmup_steps)
-    return {"lr_wsd_decay_style": "linear", "lr_wsd_decay_iters": max(fall, 1)}
-
-
-def _batch(layout: Layout) -> tuple[Flag, ...]:
-    return _flags(micro_batch_size=layout.micro_batch, global_batch_size=layout.global_batch)
 
 
 def _parallel(layout: Layout) -> tuple[Flag, ...]:
@@ -308,13 +284,6 @@ def layout_flags(layout: Layout) -> tuple[Flag, ...]:
         micro_batch_size=layout.micro_batch,
         use_distributed_optimizer=layout.is_sharded,
     )
-
-
-ASYNC_FLAGS = ("--async-save", "--use-persistent-ckpt-worker")
-"""Flags of an asynchronous save.
-
-Megatron-LM ignores either without the other, and both together need another package.
-"""
 
 
 def operator_flags(operations: Operations) -> tuple[Flag, ...]:

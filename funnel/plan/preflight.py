@@ -91,7 +91,7 @@ def toy_config(recipe: Config) -> Config:
             "n_head": kv_heads * group,
             "n_kv_head": None if group == 1 else kv_heads,
             "d_model": width,
-            "d_ff": _even(recipe.d_ff / recipe.d_model * width),
+            "d_ff": max(2, 2 * round(recipe.d_ff / recipe.d_model * width / 2)),
             "lr": min(MAX_LR, recipe.lr * recipe.d_model / width),
             "lr_warmup": 0,
             "batch_size": TOY_BATCH,
@@ -148,10 +148,14 @@ def compare(layout: Layout, came: LayoutLosses, single: LayoutLosses) -> Samenes
     norm = _difference(came.grad_norms, single.grad_norms)
     is_same = loss <= TOLERANCE and norm <= NORM_TOLERANCE
     is_control = not layout.averaged
-    if is_control:
-        message = "" if not is_same else "it was not told apart: the comparison proves nothing"
-    else:
-        message = "" if is_same else _how_far(loss, norm)
+    message = ""
+    if is_control and is_same:
+        message = "it was not told apart: the comparison proves nothing"
+    elif not is_control and not is_same:
+        message = (
+            f"losses differ by up to {loss:.1e} (allowed {TOLERANCE:.0e}), gradient norms by "
+            f"{norm:.1e} (allowed {NORM_TOLERANCE:.0e}): this layout does not train the same model"
+        )
     return Sameness(
         layout=layout.name,
         world_size=layout.world_size,
@@ -170,13 +174,6 @@ def _difference(values: tuple[float, ...], reference: tuple[float, ...]) -> floa
     return max(abs(value - true) / max(abs(true), 1e-12) for value, true in pairs)
 
 
-def _how_far(loss: float, norm: float) -> str:
-    return (
-        f"losses differ by up to {loss:.1e} (allowed {TOLERANCE:.0e}), gradient norms by "
-        f"{norm:.1e} (allowed {NORM_TOLERANCE:.0e}): this layout does not train the same model"
-    )
-
-
 def _failed(layout: Layout, message: str) -> Sameness:
     return Sameness(
         layout=layout.name,
@@ -185,10 +182,6 @@ def _failed(layout: Layout, message: str) -> Sameness:
         passed=False,
         message=message,
     )
-
-
-def _even(width: float) -> int:
-    return max(2, 2 * round(width / 2))
 
 
 HostsCame: TypeAlias = Sameness | LinkFacts | HostsFailed

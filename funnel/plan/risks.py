@@ -45,7 +45,14 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
     if booking.target.norm == "layernorm":
         yield "Megatron-LM's LayerNorm has a bias; the proxies' has none"
     if booking.target.positions == projection.source.positions == "rotary":
-        yield _rotary_base(booking.target.rope_base, projection.source.rope_base)
+        base, proxys = booking.target.rope_base, projection.source.rope_base
+        rest = f", and the proxies trained with {proxys:,.10g}"
+        if base == proxys:
+            rest = (
+                ", as the proxies trained with; for long sequences larger ones are in use, and "
+                "none was tested"
+            )
+        yield f"the rotary base is {base:,.10g}{rest}"
     if code := projection.source.code:
         yield (
             f"Megatron-LM's flags cannot carry {', '.join(code)}: the launch trains without it "
@@ -53,15 +60,6 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
         )
     yield from _doubts(case, winner, forecast)
     yield from _not_measured(winner, booking)
-
-
-def _rotary_base(base: float, proxys: float) -> str:
-    if base == proxys:
-        return (
-            f"the rotary base is {base:,.10g}, as the proxies trained with; for long sequences "
-            "larger ones are in use, and none was tested"
-        )
-    return f"the rotary base is {base:,.10g}, and the proxies trained with {proxys:,.10g}"
 
 
 def _carried_over(projection: Projection) -> Iterator[str]:

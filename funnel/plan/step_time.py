@@ -26,10 +26,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
 from funnel.cost.gpus import Machine
 from funnel.plan.layout import Cluster, Layout, padded_vocab, stage_params
 from funnel.target.architecture import TargetArchitecture
+from funnel.target.equal_size import GATED
+
+Array = NDArray[np.float64]
 
 NVLINK_SHARE = 0.8
 """Share of one direction's data-sheet bandwidth that a collective over NVLink reaches."""
@@ -60,7 +66,6 @@ LOSS_BYTES = 48
 BACKWARD_BYTES = 2
 """Bytes that a backward pass moves outside products, relative to the forward pass."""
 BF16 = 2
-GATED = ("swiglu", "geglu")
 
 
 class Practice(Frozen):
@@ -115,27 +120,6 @@ class StepTime(Frozen):
         yield "optimizer", self.optimizer_s
 
 
-class _Pass(Frozen):
-    """One pass of a micro-batch over some layers, in seconds."""
-
-    products: float = 0.0
-    attention: float = 0.0
-    memory: float = 0.0
-    tensor: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.products + self.attention + self.memory + self.tensor
-
-    def plus(self, other: _Pass, times: float = 1.0) -> _Pass:
-        return _Pass(
-            products=self.products + times * other.products,
-            attention=self.attention + times * other.attention,
-            memory=self.memory + times * other.memory,
-            tensor=self.tensor + times * other.tensor,
-        )
-
-
 def step_time(
     target: TargetArchitecture,
     layout: Layout,
@@ -149,12 +133,11 @@ def step_time(
 
     :param fp8: whether the blocks' products run at twice the peak of bf16.
     """
-    work = _Work(target, layout, cluster, machine, practice, fp8=fp8)
-    return work.step()
+    return _Work(target, layout, cluster, machine, practice, fp8=fp8).step()
 
 
 class _Work:
-    """The arithmetic of one layout."""
+    """The arithmetic of one layout; a pass is products, attention, memory and traffic, in s."""
 
     def __init__(
         self,
@@ -174,6 +157,9 @@ class _Work:
         self.block_rate = self.rate * (2 if fp8 else 1)
         self.memory_rate = machine.hbm_gb_s * 1e9 * MEMORY_SHARE
         self.link = machine.gpu.nvlink_gb_s / 2 * 1e9 * NVLINK_SHARE
+        moved = 4 * (layout.tensor - 1) / layout.tensor * BF16 * self.tokens * target.d_model
+        self.traffic = (1 - practice.tensor_hidden) * moved / self.link
+        """Seconds of a layer's tensor-parallel traffic that nothing hides, in one direction."""
         self.fabric = machine.fabric_gb_s * 1e9 * FABRIC_SHARE
 
     def step(self) -> StepTime:
@@ -181,23 +167,28 @@ class _Work:
         layers = self.target.n_layer // layout.pipeline
         forward, backward = self.layer_forward(), self.layer_backward()
         head = self.head()
-        stage_f = _Pass().plus(forward, layers)
-        stage_b = _Pass().plus(backward, layers)
-        usual = stage_f.total + stage_b.total
-        micro = stage_f.plus(stage_b).plus(head)
+        stage_f, stage_b = layers * forward, layers * backward
+        products, attention, memory, tensor = map(float, stage_f + stage_b + head)
+        usual, forward_s, backward_s = (
+            float(one.sum()) for one in (stage_f + stage_b, stage_f, stage_b)
+        )
         count = layout.accumulation
         waits = layout.pipeline - 1
         # The last stage, with the head, sets the pace; filling takes the time of the other stages.
-        bubble = waits / self.practice.chunks * (usual + head.total / layout.pipeline)
+        bubble = waits / self.practice.chunks * (usual + float(head.sum()) / layout.pipeline)
+        between = 0.0
+        if layout.pipeline > 1 and not self.practice.pipeline_hidden:
+            moved = 2 * self.practice.chunks * BF16 * self.tokens * self.target.d_model
+            between = moved / layout.tensor / self.fabric
         params = stage_params(self.target, layout)
         return StepTime(
-            products_s=count * micro.products,
-            attention_s=count * micro.attention,
-            memory_s=count * micro.memory,
-            tensor_s=count * micro.tensor,
-            pipeline_s=count * self.between_stages(),
+            products_s=count * products,
+            attention_s=count * attention,
+            memory_s=count * memory,
+            tensor_s=count * tensor,
+            pipeline_s=count * between,
             bubble_s=bubble,
-            data_s=self.data_parallel(params, stage_f.total, stage_b.total),
+            data_s=self.data_parallel(params, forward_s, backward_s),
             optimizer_s=self.optimizer(params),
         )
 
@@ -242,55 +233,43 @@ class _Work:
         activation = (6 if target.activation in GATED else 4) * target.d_ff
         return self.tokens * (stream + (rotation + activation) / split)
 
-    def layer_forward(self) -> _Pass:
+    def layer_forward(self) -> Array:
         attention, _, score_bytes = self.layer_attention()
-        return _Pass(
-            products=self.layer_products(),
-            attention=attention + score_bytes / self.memory_rate,
-            memory=self.layer_bytes() / self.memory_rate,
-            tensor=self.layer_traffic(),
+        return np.array(
+            [
+                self.layer_products(),
+                attention + score_bytes / self.memory_rate,
+                self.layer_bytes() / self.memory_rate,
+                self.traffic,
+            ]
         )
 
-    def layer_backward(self) -> _Pass:
+    def layer_backward(self) -> Array:
         _, attention, score_bytes = self.layer_attention()
-        own = _Pass(
-            products=2 * self.layer_products(),
-            attention=attention + BACKWARD_BYTES * score_bytes / self.memory_rate,
-            memory=BACKWARD_BYTES * self.layer_bytes() / self.memory_rate,
-            tensor=self.layer_traffic(),
+        own = np.array(
+            [
+                2 * self.layer_products(),
+                attention + BACKWARD_BYTES * score_bytes / self.memory_rate,
+                BACKWARD_BYTES * self.layer_bytes() / self.memory_rate,
+                self.traffic,
+            ]
         )
-        return own.plus(self.layer_forward()) if self.layout.recompute == "full" else own
+        return own + self.layer_forward() if self.layout.recompute == "full" else own
 
-    def layer_traffic(self) -> float:
-        split = self.layout.tensor
-        moved = 2 * 2 * (split - 1) / split * BF16 * self.tokens * self.target.d_model
-        return (1 - self.practice.tensor_hidden) * moved / self.link
-
-    def head(self) -> _Pass:
+    def head(self) -> Array:
         """Return the forward and backward pass of the head and the loss."""
-        split = self.layout.tensor
-        columns = padded_vocab(self.target, self.layout) / split
-        return _Pass(
-            products=3 * self.product(self.tokens, self.target.d_model, columns, self.rate),
-            memory=self.tokens * columns * LOSS_BYTES / self.memory_rate,
-        )
-
-    def between_stages(self) -> float:
-        if self.layout.pipeline == 1 or self.practice.pipeline_hidden:
-            return 0.0
-        moved = 2 * self.practice.chunks * BF16 * self.tokens * self.target.d_model
-        return moved / self.layout.tensor / self.fabric
+        columns = padded_vocab(self.target, self.layout) / self.layout.tensor
+        products = 3 * self.product(self.tokens, self.target.d_model, columns, self.rate)
+        memory = self.tokens * columns * LOSS_BYTES / self.memory_rate
+        return np.array([products, 0.0, memory, 0.0])
 
     def data_parallel(self, params: int, forward_s: float, backward_s: float) -> float:
         """Return the seconds of data-parallel traffic that one micro-batch's passes do not hide."""
         if self.layout.data == 1:
             return 0.0
         gradients = self.ring(self.practice.gradient_bytes * params)
-        weights = (
-            self.ring(BF16 * params)
-            if self.layout.distributed_optimizer
-            else gradients  # the second half of an all-reduce
-        )
+        # Without the distributed optimizer it is the second half of an all-reduce.
+        weights = self.ring(BF16 * params) if self.layout.distributed_optimizer else gradients
         if not self.practice.data_hidden:
             return gradients + weights
         if self.layout.distributed_optimizer:

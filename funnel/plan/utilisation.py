@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from autoresearch.errors import HandoffError
 from autoresearch.files import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
-from funnel.cost.gpus import Machine, machine_of
-from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use, suggest
+from funnel.cost.gpus import machine_of
+from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use
 from funnel.plan.step_time import FABRIC_SHARE, Practice, StepTime, step_time
 from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import TrainingFlops
@@ -85,7 +85,9 @@ def utilisation(
     machine = machine_of(cluster.gpu)
     if measured is not None:
         _same_run(measured, target, cluster)
-        machine = _with_fabric(machine, measured)
+        if measured.fabric_gb_s is not None:
+            fabric = {"fabric_gb_s": measured.fabric_gb_s / FABRIC_SHARE}
+            machine = machine.model_copy(update=fabric)
     step = step_time(target, layout, cluster, machine, LAUNCHED, fp8=fp8)
     computed = _mfu(target, layout, cluster, step.total_s)
     if measured is None:
@@ -96,6 +98,35 @@ def utilisation(
     seen = target.model_copy(update={"seq_len": measured.seq_len})
     said = step_time(seen, measured.layout, cluster, machine, LAUNCHED, fp8=fp8).total_s
     return Utilisation(mfu=computed * said / measured.step_s, source="scaled", step=step)
+
+
+def suggest(uses: Sequence[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
+    """Return the usable layout with the least model parallelism.
+
+    It recomputes whole layers only if no layout is usable without that.
+
+    :raises HandoffError: if no layout is usable; the message says what would help.
+    """
+    for use in uses:
+        if use.is_usable:
+            return use
+    fullest = min(
+        (use.layout for use in uses if use.fits), key=lambda layout: layout.bubble, default=None
+    )
+    if fullest is not None:
+        raise HandoffError(
+            f"{target.name} fits {cluster.nodes} × {cluster.gpus} {cluster.gpu.name} only as a "
+            f"pipeline of more stages than micro-batches, idle for {fullest.bubble:.0%} of a step "
+            f"at best ({fullest}, {fullest.accumulation} micro-batch"
+            f"{'es' * (fullest.accumulation > 1)}): take a --global-batch of at least "
+            f"{fullest.data * fullest.pipeline} sequences, or other GPUs"
+        )
+    least = min(uses, key=lambda use: use.total_gb)
+    raise HandoffError(
+        f"{target.name} does not fit {cluster.nodes} × {cluster.gpus} {cluster.gpu.name}: at best "
+        f"({least.layout}, full recomputation) a GPU needs {least.total_gb:.0f} GB of the "
+        f"{least.limit_gb:.0f} GB it can use; take more --nodes, or a --gpu with more memory"
+    )
 
 
 def fastest(
@@ -171,9 +202,3 @@ def _same_run(measured: MeasuredSpeed, target: TargetArchitecture, cluster: Clus
             f"for {asked[0]} on {asked[2]} × {asked[3]} {asked[1]}; leave --measured out, or "
             "measure there"
         )
-
-
-def _with_fabric(machine: Machine, measured: MeasuredSpeed) -> Machine:
-    if measured.fabric_gb_s is None:
-        return machine
-    return machine.model_copy(update={"fabric_gb_s": measured.fabric_gb_s / FABRIC_SHARE})

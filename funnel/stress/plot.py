@@ -38,27 +38,31 @@ _STYLE = {
 }
 
 
+def draw_pictures(draw: Callable[[], Figure]) -> dict[str, bytes]:
+    """Draw a figure in the common style, and return it in every format, by suffix."""
+    import matplotlib as mpl  # noqa: PLC0415 (slow to load)
+
+    pictures = {}
+    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+        figure = draw()
+        for suffix in SUFFIXES:
+            picture = BytesIO()
+            metadata = {"Date": None} if suffix == "svg" else None
+            figure.savefig(picture, format=suffix, dpi=DPI, metadata=metadata)
+            pictures[suffix] = picture.getvalue()
+    return pictures
+
+
 def save_figure(draw: Callable[[], Figure], stem: Path) -> list[Path]:
     """Draw a figure, write it beside ``stem`` in every format, and return the files.
 
-    :param draw: called with the style set.
     :raises MachineryError: if the disk refuses.
     """
-    import matplotlib as mpl  # noqa: PLC0415 (slow to load)
-
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = draw()
-        files = [stem.with_name(f"{stem.name}.{suffix}") for suffix in SUFFIXES]
-        with writing_to(stem.parent):
-            for file in files:
-                picture = BytesIO()
-                figure.savefig(
-                    picture,
-                    format=file.suffix[1:],
-                    dpi=DPI,
-                    metadata={"Date": None} if file.suffix == ".svg" else None,
-                )
-                replace_file(file, picture.getvalue())
+    pictures = draw_pictures(draw)
+    files = [stem.with_name(f"{stem.name}.{suffix}") for suffix in pictures]
+    with writing_to(stem.parent):
+        for file, picture in zip(files, pictures.values(), strict=True):
+            replace_file(file, picture)
     return files
 
 
@@ -101,10 +105,11 @@ def save_plot(
     :param unit: unit of the losses, in words.
     :raises MachineryError: if the disk refuses.
     """
-    return save_figure(lambda: _figure(panels, baseline, unit), stem)
+    return save_figure(lambda: panel_figure(panels, baseline, unit), stem)
 
 
-def _figure(panels: Sequence[Panel], baseline: Panel | None, unit: str) -> Figure:
+def panel_figure(panels: Sequence[Panel], baseline: Panel | None, unit: str) -> Figure:
+    """Draw one panel per config, with the baseline behind each and in a panel of its own."""
     from matplotlib.figure import Figure as Sheet  # noqa: PLC0415 (slow to load)
 
     shown = [*panels, *([baseline] if baseline else [])]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from autoresearch.errors import SpecError, TargetError
 from autoresearch.files import read_given
@@ -60,15 +59,10 @@ def recipe_config(path: Path) -> Config:
         raise TargetError(
             f"the recipe {path} cannot be read ({reason}); make one with: autoresearch handoff"
         ) from error
-    try:
-        return make_config(_innermost(document))
-    except SpecError as error:
-        raise TargetError(f"{path} is not a recipe: {error}") from error
-
-
-def _innermost(document: Any) -> Any:
-    """Return the value under ``projection`` and ``config``, if there are such keys."""
-    for key in ("projection", "config"):
+    for key in ("projection", "config"):  # a recipe.json has the config under both keys
         if isinstance(document, dict) and key in document:
             document = document[key]
-    return document
+    try:
+        return make_config(document)
+    except SpecError as error:
+        raise TargetError(f"{path} is not a recipe: {error}") from error

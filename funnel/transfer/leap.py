@@ -181,12 +181,18 @@ def reasons(leap: Leap, rules: RuleChoice, config: Config, *, asked: int | None)
 
     :param asked: tokens per step that the user asked for; None: chosen by the batch's rule.
     """
+    warmup = (
+        f"2 / (1 - beta2) = {config.lr_warmup} steps of {leap.steps:,} (arXiv 1910.04209)"
+        if rules.warmup == "untuned"
+        else f"{leap.warmup_fraction:.3%} of the schedule: {leap.source.lr_warmup} of "
+        f"{leap.horizon_steps} steps, {config.lr_warmup} of {leap.steps:,}"
+    )
     return {
         **dict.fromkeys(Config.model_fields, "the target's architecture"),
         **dict.fromkeys(config.code, "as it is: the function"),
         **KEPT,
         "lr": _lr(leap, rules),
-        "lr_warmup": _warmup(leap, rules, config),
+        "lr_warmup": warmup,
         "weight_decay": _decay(leap, rules, config),
         "batch_size": _batch(leap, rules, asked),
         "mup_base_width": _parametrised(rules, "width"),
@@ -202,6 +208,7 @@ def _parametrised(rules: RuleChoice, what: str) -> str:
 
 def _lr(leap: Leap, rules: RuleChoice) -> str:
     tokens = leap.tokens / leap.source_tokens
+    batch = leap.tokens_per_step / leap.source.tokens_per_step
     parts = [
         f"width {scalar_text(leap.width(rules.width))} ({rules.width}: {leap.source.d_model} to "
         f"{leap.shape.d_model})",
@@ -209,7 +216,7 @@ def _lr(leap: Leap, rules: RuleChoice) -> str:
         f"{leap.source.n_layer} to "
         f"{leap.shape.n_layer} layers)",
         f"length and batch {scalar_text(leap.everywhere(rules.horizon))} ({rules.horizon}: "
-        f"{tokens:.3g} times the tokens; square root of {_ratio(leap):.3g} times the batch)",
+        f"{tokens:.3g} times the tokens; square root of {batch:.3g} times the batch)",
     ]
     rest = (
         "; tables, head and norms have all but the width's part, and the logits are multiplied by "
@@ -220,19 +227,6 @@ def _lr(leap: Leap, rules: RuleChoice) -> str:
     return "lr × " + " × ".join(parts) + " for the matrices in the blocks" + rest
 
 
-def _ratio(leap: Leap) -> float:
-    return leap.tokens_per_step / leap.source.tokens_per_step
-
-
-def _warmup(leap: Leap, rules: RuleChoice, config: Config) -> str:
-    if rules.warmup == "untuned":
-        return f"2 / (1 - beta2) = {config.lr_warmup} steps of {leap.steps:,} (arXiv 1910.04209)"
-    return (
-        f"{leap.warmup_fraction:.3%} of the schedule: {leap.source.lr_warmup} of "
-        f"{leap.horizon_steps} steps, {config.lr_warmup} of {leap.steps:,}"
-    )
-
-
 def _decay(leap: Leap, rules: RuleChoice, config: Config) -> str:
     if rules.weight_decay == "kept":
         return "as it is"
@@ -240,25 +234,22 @@ def _decay(leap: Leap, rules: RuleChoice, config: Config) -> str:
     own = timescale(block_lr, config.weight_decay, leap.steps)
     small = leap.source_timescale
     wider = _wider(leap, rules)
+    papers = DECAY_RULES[rules.weight_decay].paper.rpartition(", ")[2]
     tables = f"; that is the blocks', the tables' {own / wider:.2g}" if wider > 1 else ""
     if rules.weight_decay == "power_lines" and small > FELT:
         return (
             "the proxy's run is too short to show the effect of its decay: AdamW's "
-            f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 ({_papers(rules)}){tables}"
+            f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 ({papers}){tables}"
         )
     return (
         f"AdamW's time scale, {small:.3g} of the proxy's run and {own:.3g} of the target's "
-        f"({_papers(rules)}){tables}"
+        f"({papers}){tables}"
     )
 
 
 def _wider(leap: Leap, rules: RuleChoice) -> float:
     """Return the ratio of the tables' rate to the blocks'."""
     return leap.shape.d_model / leap.base_width if rules.width == "mup" else 1.0
-
-
-def _papers(rules: RuleChoice) -> str:
-    return DECAY_RULES[rules.weight_decay].paper.rpartition(", ")[2]
 
 
 def _batch(leap: Leap, rules: RuleChoice, asked: int | None) -> str:

@@ -18,11 +18,10 @@ Both grow with the square root of the doublings of compute between the fitted an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from autoresearch.errors import HandoffError
 from funnel.forecast.band import Forecast, ForecastPoint
 from funnel.forecast.both_runs import BothRuns, PlannedRuns
 from funnel.forecast.ladder.basis import LadderBasis, catches, is_usable, listed_faults
@@ -86,27 +85,17 @@ def make_ladder_forecast(
         )
         for tokens, low, middle, high in zip(tokens_P, low_P, middle_P, high_P, strict=True)
     )
-    sound = _sound_runs(runs, shape, fit, both, tokens_P, log_RP)
-    basis = _basis(fit, finished, both, schedule, sound, points, first_share(schedule))
-    return Forecast(
+    forecast = Forecast(
         **both.model_dump(include=set(BothRuns.model_fields)),
         fall=None,
         size_factor=None,
         points=points,
-        assumptions=tuple(assumptions_of(basis, both, runs, other_rules)),
-        ladder=basis,
+        assumptions=(),
     )
-
-
-def log_middle_of(points: Sequence[ForecastPoint]) -> Callable[[Array], Array]:
-    """Return a function of tokens: the log of the middle, interpolated between the points."""
-    place_P = np.log([point.tokens for point in points])
-    middle_P = np.log([point.middle_bpb for point in points])
-
-    def log_middle(tokens_W: Array) -> Array:
-        return np.interp(np.log(tokens_W), place_P, middle_P)
-
-    return log_middle
+    sound = _sound_runs(runs, shape, fit, both, tokens_P, log_RP)
+    basis = _basis(fit, finished, both, schedule, sound, forecast)
+    assumed = tuple(assumptions_of(basis, both, runs, other_rules))
+    return forecast.model_copy(update={"ladder": basis, "assumptions": assumed})
 
 
 def _places(first: float) -> Array:
@@ -130,15 +119,8 @@ def _finished(runs: Sequence[RungRun], shape: CurveShape, both: PlannedRuns) -> 
 
     :raises HandoffError: if the bytes per token are unknown.
     """
-    bytes_per_token = both.proxy_text.bytes_per_token
-    if bytes_per_token is None:
-        raise HandoffError(
-            f"the corpus {both.corpus} does not say how many bytes a token has, and a forecast in "
-            "bits per byte needs it; prepare the corpus again with: autoresearch data prepare"
-        )
-    nats_to_bpb = 1 / (math.log(2) * bytes_per_token)
     return [
-        FinishedRun(params=run.params, tokens=run.tokens, loss=math.exp(level) * nats_to_bpb)
+        FinishedRun(params=run.params, tokens=run.tokens, loss=math.exp(level) * both.nats_to_bpb)
         for run, level in zip(runs, shape.end_level, strict=True)
     ]
 
@@ -216,14 +198,12 @@ def _basis(
     both: PlannedRuns,
     schedule: ScheduleShape,
     sound: SoundRuns,
-    points: Sequence[ForecastPoint],
-    first: float,
+    forecast: Forecast,
 ) -> LadderBasis:
     size, total = float(both.target_params), float(both.total_tokens)
-    tokens_W, points_W = planned(first, total, schedule.steps)
-    watch = Watch(
-        sound, Analyses(tokens_W, sound.level_error(points_W), total), log_middle_of(points)
-    )
+    tokens_W, points_W = planned(first_share(schedule), total, schedule.steps)
+    analyses = Analyses(tokens_W, sound.level_error(points_W), total)
+    watch = Watch(sound, analyses, forecast.log_middle)
     wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
     low, middle, high = (float(edge) for edge in fit.predict(size, total))
     caught = catches(watch, listed_faults(wrong_size))

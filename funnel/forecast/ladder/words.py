@@ -74,7 +74,8 @@ def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
         )
         return
     for catch in basis.caught:
-        yield f"{_subject(catch)}: {_when(catch, basis, both)}"
+        that = "that " if catch.words[0].isalpha() else ""
+        yield f"a run {that}{catch.words}: {_when(catch, basis, both)}"
     yield (
         f"each with {POWER:.0%} of such runs caught, by simulation with the rungs' own noise; "
         "verify exits 0 only where a run 5 % too high and one that stopped learning would have "
@@ -110,10 +111,6 @@ def narrowing(
 def _half_width(fit: ScalingFit, params: float, tokens: float) -> float:
     low, middle, high = fit.predict(params, tokens)
     return float(np.max((high - low) / (2 * middle)))
-
-
-def _subject(catch: Catch) -> str:
-    return f"a run that {catch.words}" if catch.words[0].isalpha() else f"a run {catch.words}"
 
 
 def _when(catch: Catch, basis: LadderBasis, both: BothRuns) -> str:

@@ -16,8 +16,8 @@ from funnel.plan.layout import (
     layer_activation_bytes,
     layouts,
     memory_use,
-    suggest,
 )
+from funnel.plan.utilisation import suggest
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from tests.support.plans import cluster
 
