@@ -70,7 +70,6 @@ def test_each_knob_that_differs_is_taken_back_alone(winner: Config) -> None:
     plan = AttributionPlan.of(
         MENU, winner, budget=MENU.campaign.budget, steps=STEPS, seeds=(999, 998)
     )
-
     assert {change.knob for change in plan.changes} == set(WON)
     for change in plan.changes:
         assert change.config is not None
@@ -84,7 +83,6 @@ def test_what_cannot_be_taken_back_alone_is_named() -> None:
     """The shorter sequences allow a batch of 16. Without them the batch exceeds the token limit."""
     winner = MENU.apply(MENU.baseline, {"seq_len": 64, "batch_size": 16})
     plan = AttributionPlan.of(MENU, winner, budget=MENU.campaign.budget, steps=9, seeds=(1,))
-
     alone = {change.knob: change for change in plan.changes}
     assert alone["seq_len"].config is None
     assert "batch_size * seq_len <= 1024" in alone["seq_len"].why_not
@@ -117,12 +115,10 @@ def test_what_harms_is_left_behind_and_what_may_have_won_by_size(
 ) -> None:
     target = load_target("gpt-1b")
     measured = read_attribution(campaign, winner)
-
     blind = shape_of_winner(winner, target, MENU, 1024, None)
     shape = shape_of_winner(winner, target, MENU, 1024, measured)
     rules: dict[str, tuple[Scalar, str]] = {"lr": (1e-4, "by a rule")}
     changes = {one.knob: one for one in carried_changes(winner, MENU, shape, rules, measured)}
-
     assert (blind.target.tie_embeddings, shape.target.tie_embeddings) == (False, True)
     assert list(changes) == [knob for knob in MENU.knobs if knob in WON]
     assert changes["tie_embeddings"].how == "dropped: undoing it alone improved the score"

@@ -18,9 +18,7 @@ def test_by_hand() -> None:
         "0": {0: 2.3, 1: 2.4},
         "1": {0: 2.1, 1: 2.2},
     }
-
     found = worths(scores, "W", "B", ["0", "1"])
-
     assert [worth.value for worth in found.changes if worth] == pytest.approx([0.3, 0.1])
     assert present(found.remainder).value == pytest.approx(0.1)
     gain = present(found.gain)
@@ -30,9 +28,7 @@ def test_by_hand() -> None:
 
 def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
     scores = {"a": {0: 1.0, 1: 2.0}, "b": {0: 1.0, 1: 4.0}}
-
     scatter = Scatter.of(scores)
-
     # Two-way layout without interaction: each of the four residuals is a quarter of the
     # interaction, 2.
     assert scatter is not None

@@ -22,21 +22,14 @@ from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial, write_journal
 from trainer.memory.estimate import parameter_count
 
-SPEED = UnitSpeed(tokens_per_s=1000, flops_per_token=1e9, source="test")
-
 
 def plans(
-    model: TrainedModel,
-    phases: list[Phase],
-    speed: UnitSpeed = SPEED,
-    units: int = 1,
-    **rates: float,
+    model: TrainedModel, phases: list[Phase], units: int = 1, **rates: float
 ) -> tuple[PhasePlan, ...]:
     """Plan the phases of a run on a billion tokens."""
-    planned = plan_timeline(
-        "toy", model, speed, Rates(**rates), units=units, tokens=1e9, phases=phases
-    )
-    return planned.phases
+    speed = UnitSpeed(tokens_per_s=1000, flops_per_token=1e9, source="test")
+    asked = {"units": units, "tokens": 1e9, "phases": phases}
+    return plan_timeline("toy", model, speed, Rates(**rates), **asked).phases
 
 
 def test_days_by_hand() -> None:
@@ -93,7 +86,7 @@ def test_the_fewest_devices_that_fit(
 
 
 @pytest.mark.parametrize(
-    "text", ["8192", "8192:0", "x:1", "8192:1.5", "0:1", "8192:nan", "1:2:3", "9" * 400 + ":1"]
+    "text", ["8192", "8192:0", "x:1", "8192:1.5", "8192:nan", "9" * 400 + ":1"]
 )
 def test_a_phase_that_cannot_be_read_is_named(text: str) -> None:
     with pytest.raises(SettingsError, match=text):

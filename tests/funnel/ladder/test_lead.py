@@ -13,20 +13,17 @@ LUCK = 0.004
 
 def points(lead: float, per_tenfold: float, seed: int | None = None) -> list[LeadPoint]:
     rng = np.random.default_rng(seed)
-    seeds = [2, 2, 2, 2, 2, 2, 1, 1, 1]
-    return [
-        LeadPoint(
-            rung=1 + number // 2,
-            params=flops / 1e6,
-            tokens=1e6,
-            flops=flops,
-            lead_bpb=lead
-            + per_tenfold * np.log10(flops / FLOPS[-1])
-            + (0 if seed is None else rng.normal(0, LUCK / np.sqrt(own))),
-            seeds=own,
+    found = []
+    for number, (flops, own) in enumerate(zip(FLOPS, [2] * 6 + [1] * 3, strict=True)):
+        luck = 0.0 if seed is None else rng.normal(0, LUCK / np.sqrt(own))
+        seen = lead + per_tenfold * np.log10(flops / FLOPS[-1]) + luck
+        rung = 1 + number // 2
+        found.append(
+            LeadPoint(
+                rung=rung, params=flops / 1e6, tokens=1e6, flops=flops, lead_bpb=seen, seeds=own
+            )
         )
-        for number, (flops, own) in enumerate(zip(FLOPS, seeds, strict=True))
-    ]
+    return found
 
 
 def fitted(lead: float, per_tenfold: float, seed: int | None = None) -> Lead:
@@ -67,12 +64,9 @@ def test_a_lead_that_stays_is_seldom_said_to_move() -> None:
     # 5% of 200, plus four standard deviations
     assert said.count("grows") + said.count("melts") <= 22
     assert said.count("holds") > 100
-
-
-def test_what_noise_hides_is_not_called_holding() -> None:
-    said = [fitted(0.01, 0.0, seed).trend for seed in range(50)]
-    assert said.count("holds") < 5
-    assert said.count("unclear") > 35
+    hidden = [fitted(0.01, 0.0, seed).trend for seed in range(50)]
+    assert hidden.count("holds") < 5, "what noise hides is not called holding"
+    assert hidden.count("unclear") > 35
 
 
 def test_the_stated_power_is_had() -> None:

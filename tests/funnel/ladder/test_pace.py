@@ -12,7 +12,7 @@ from funnel.ladder.shapes import training_flops
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
 from trainer.spec import Config
-from trajectory.rows import BaselineRow, Row
+from trajectory.rows import Row
 
 VOCAB = 1024
 CALL_S, FLOP_S = 3e-4, 5e-12
@@ -50,12 +50,7 @@ def test_one_shape_tells_of_arithmetic_alone() -> None:
 
 
 def test_runs_of_the_baseline_count_and_failures_do_not() -> None:
-    row = baseline_row(1, 4.0, 0)
-    assert isinstance(row, BaselineRow)
     bad = iteration_row(1, config(lr=1.0), (trial(2, config(lr=1.0), 0, failed()),))
-    assert measured_pace([row, bad], VOCAB).runs == 1
-
-
-def test_nothing_timed_is_refused() -> None:
+    assert measured_pace([baseline_row(1, 4.0, 0), bad], VOCAB).runs == 1
     with pytest.raises(CampaignError):
         measured_pace([campaign_row()], VOCAB)

@@ -36,8 +36,10 @@ def test_two_recipes_of_a_size_are_even() -> None:
         assert abs(second / first - 1) < EVEN
 
 
-def test_its_own_size_is_itself() -> None:
+def test_its_own_size_is_itself_and_one_below_any_shape_is_refused() -> None:
     assert scaled(config(), own_params(config())) == config()
+    with pytest.raises(TargetError):
+        scaled(config(), 500)
 
 
 def test_the_larger_the_nearer_to_its_ratios() -> None:
@@ -47,13 +49,5 @@ def test_the_larger_the_nearer_to_its_ratios() -> None:
     assert large.d_model / large.n_head == 32
     assert large.d_model / large.n_layer == pytest.approx(32, rel=0.1)
     assert large.d_ff / large.d_model == pytest.approx(4, rel=0.1)
-
-
-def test_groups_of_heads_stay_groups() -> None:
-    large = scaled(SHAPES["grouped"], 50_000_000)
-    assert large.n_head == 4 * large.kv_heads
-
-
-def test_a_size_below_any_shape_is_refused() -> None:
-    with pytest.raises(TargetError):
-        scaled(config(), 500)
+    grouped = scaled(SHAPES["grouped"], 50_000_000)
+    assert grouped.n_head == 4 * grouped.kv_heads

@@ -13,24 +13,12 @@ from funnel.plan.scripts import measure_fabric
 from tests.support.ports import free_port
 
 
-def node(
-    rank: int, nodes: int, port: int, *arguments: object, each: int = 1
-) -> subprocess.Popen[str]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run"]
-    where = ["--nnodes", str(nodes), "--node-rank", str(rank), "--nproc-per-node", str(each)]
-    master = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    own = [
-        measure_fabric.__file__,
-        "--gpus-per-node",
-        str(each),
-        "--megabytes",
-        "2",
-        "--repeats",
-        "2",
-        *map(str, arguments),
-    ]
+def node(rank: int, nodes: int, port: int, *more: object, each: int = 1) -> subprocess.Popen[str]:
+    where = f"--nnodes {nodes} --node-rank {rank} --nproc-per-node {each}".split()
+    master = f"--master-addr 127.0.0.1 --master-port {port}".split()
+    own = f"{measure_fabric.__file__} --gpus-per-node {each} --megabytes 2 --repeats 2".split()
     return subprocess.Popen(
-        [*torchrun, *where, *master, *own],
+        [sys.executable, "-m", "torch.distributed.run", *where, *master, *own, *map(str, more)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -44,12 +44,12 @@ def test_what_is_lost_is_added_to_hours_and_money() -> None:
     assert kept.disturbed.share_lost < 0.001
 
 
-def test_a_collective_may_take_as_long_as_three_saves() -> None:
-    slow = Terms(storage_gb_s=0.2)
-    waits = plan_operations(slow, NODE, size_gb=112, every_h=1, hours=1, usd_per_h=1)
-    assert waits.save_s == pytest.approx(560)
-    assert waits.timeout_s == 1680
-    assert (
-        plan_operations(Terms(), NODE, size_gb=112, every_h=1, hours=1, usd_per_h=1).timeout_s
-        == 300
-    )
+@pytest.mark.parametrize(
+    ("storage_gb_s", "save_s", "timeout_s"), [(0.2, 560, 1680), (5, 22.4, 300)]
+)
+def test_a_collective_may_take_as_long_as_three_saves(
+    storage_gb_s: float, save_s: float, timeout_s: int
+) -> None:
+    terms = Terms(storage_gb_s=storage_gb_s)
+    waits = plan_operations(terms, NODE, size_gb=112, every_h=1, hours=1, usd_per_h=1)
+    assert (waits.save_s, waits.timeout_s) == (pytest.approx(save_s), timeout_s)

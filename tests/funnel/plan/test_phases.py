@@ -201,7 +201,6 @@ def test_the_scripts_are_whole_and_say_what_megatron_lm_takes(bundle: Path, tmp_
     assert flags["--data-path"] == ["0.8", "/corpora/web", "0.2", "/corpora/code"]
     assert "--pretrained-checkpoint" not in flags
     assert "--use-distributed-optimizer" not in flags
-
     before = Path(node.environment["CHECKPOINT_DIR"])
     node.environment["CHECKPOINT_DIR"] = str(tmp_path / "long")
     assert "set FROM_DIR to the CHECKPOINT_DIR of launch_megatron_phase_1_main.sh" in (

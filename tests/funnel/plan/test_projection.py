@@ -35,7 +35,6 @@ def test_a_proxy_a_quarter_as_wide() -> None:
     """The factors by hand: a quarter for width, a half for depth, (161 B / 16 M)^-0.3 for length
     and sqrt(1.45 M / 16,384) for the batch."""
     projection = project(PROXY, TARGET, horizon_steps=1000)
-
     everywhere = (160_605_224_960 / 16_384_000) ** -0.3 * (177 / 2) ** 0.5
     assert projection.config.lr == pytest.approx(3e-4 / 4 / 2 * everywhere)
     assert projection.base_lr == pytest.approx(4 * projection.config.lr)
@@ -53,7 +52,6 @@ def test_a_proxy_a_quarter_as_wide() -> None:
 
 def test_the_shape_is_the_targets() -> None:
     projected = project(PROXY, TARGET, horizon_steps=1000).config
-
     assert (projected.d_model, projected.n_layer, projected.d_ff) == (4096, 32, 14336)
     assert (projected.n_head, projected.n_kv_head, projected.seq_len) == (32, 8, 8192)
     unchanged = ("lr_min_ratio", "grad_clip", "beta1", "beta2", "precision")
@@ -69,7 +67,6 @@ def test_the_shape_is_the_targets() -> None:
 def test_a_slowed_run_has_every_rate_lower_and_its_own_decay() -> None:
     run = project(PROXY, TARGET, horizon_steps=1000)
     slowed = run.slowed(0.5)
-
     assert slowed.config.lr == run.config.lr / 2
     assert slowed.base_lr == run.base_lr / 2
     assert slowed.source.lr == PROXY.lr / 2
@@ -80,7 +77,6 @@ def test_a_slowed_run_has_every_rate_lower_and_its_own_decay() -> None:
 
 def test_a_proxy_of_another_shape_is_carried_and_named() -> None:
     departures = project(config(), TARGET, horizon_steps=1000).departures
-
     assert "head_dim is 32, the target's 128" in departures
     assert "activation is gelu, the target's swiglu" in departures
     assert "n_layer / d_model is 1 / 32, the target's 1 / 128 (+300%)" in departures
@@ -98,7 +94,6 @@ def test_tokens_and_fractions_are_kept(
     source = PROXY.model_copy(update={"lr_warmup": warmup})
     target = TARGET.model_copy(update={"token_budget": budget})
     projection = project(source, target, horizon_steps=horizon, batch_size=batch_size)
-
     assert projection.tokens_per_step == projection.config.tokens_per_step
     if batch_size:
         assert projection.config.batch_size == batch_size

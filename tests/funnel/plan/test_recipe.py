@@ -41,7 +41,6 @@ def test_what_the_layout_takes_is_what_the_rates_are_carried_for(
 ) -> None:
     recipe = winner(stressed, booking, batch=batch)
     projection, schedule = recipe.projection, recipe.schedule
-
     assert projection.tokens_per_step == schedule.tokens_per_step
     assert projection.steps == schedule.steps == flag(recipe, "--train-iters")
     assert projection.config.batch_size == flag(recipe, "--global-batch-size")
@@ -54,7 +53,6 @@ def test_another_global_batch_re_derives_rate_steps_and_decay(
     stressed: Path, booking: Booking
 ) -> None:
     one, other = (winner(stressed, booking, batch=batch) for batch in (64, 256))
-
     assert flag(other, "--lr") == pytest.approx(2 * flag(one, "--lr"))
     assert other.schedule.steps == pytest.approx(one.schedule.steps / 4, rel=1e-3)
     scales = [
@@ -72,7 +70,6 @@ def test_another_global_batch_re_derives_rate_steps_and_decay(
 def test_rules_that_are_asked_for_are_taken(stressed: Path, booking: Booking) -> None:
     rules = RuleChoice(width="step_law", horizon="microsoft", batch="power_lines")
     recipe = winner(stressed, booking, rules=rules)
-
     assert recipe.projection.rules == rules
     assert recipe.schedule.tokens_per_step == pytest.approx(1.23e6, rel=0.05)
     assert "--use-mup" not in [each.name for each in recipe.flags]

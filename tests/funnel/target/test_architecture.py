@@ -39,7 +39,6 @@ def test_the_shipped_shapes_have_the_published_parameters(
     name: str, total: int, blocks: int
 ) -> None:
     target = load_target(name)
-
     assert (target.total_params, target.parameter_count.blocks) == (total, blocks)
     assert target.tokens == 20 * total
 

@@ -33,7 +33,6 @@ def own(*lines: str) -> TargetArchitecture:
 def test_the_published_shape_comes_of_its_ratios_and_its_parameters() -> None:
     """Llama 3 8B has width 4096, 32 layers, 32 heads and d_ff 14,336."""
     target = own("params = 6_980_000_000", 'params_counted = "without_embeddings"')
-
     assert (target.d_model, target.n_layer, target.n_head, target.n_kv_head) == (4096, 32, 32, 8)
     assert target.d_ff == 14336
 
@@ -41,7 +40,6 @@ def test_the_published_shape_comes_of_its_ratios_and_its_parameters() -> None:
 @pytest.mark.parametrize("params", [10**9, 3 * 10**9, 13 * 10**9, 70 * 10**9])
 def test_the_size_asked_for_is_had_with_the_ratios(params: int) -> None:
     target = own(f"params = {params}")
-
     assert target.total_params == target.params
     assert target.total_params == pytest.approx(params, rel=0.03)
     assert target.n_head // target.n_kv_head == 4
@@ -50,7 +48,6 @@ def test_the_size_asked_for_is_had_with_the_ratios(params: int) -> None:
 
 def test_tokens_alone_make_a_twentieth_in_parameters() -> None:
     target = own("token_budget = 160_000_000_000")
-
     assert target.total_params == pytest.approx(8e9, rel=0.03)
     assert target.tokens == 160_000_000_000
 
@@ -60,7 +57,6 @@ def test_money_is_spent_on_twenty_tokens_a_parameter() -> None:
     that is 21.9 B parameters, or fewer once attention over 8,192 tokens and the head are paid
     for."""
     target = own(MONEY.format(usd=100_000))
-
     per_token = TrainingFlops.of(target, vocab_size=128256, seq_len=8192).per_token
     assert per_token * target.tokens == pytest.approx(5.76e22, rel=1e-6)
     assert target.tokens / target.total_params == pytest.approx(20, rel=0.05)
@@ -69,9 +65,7 @@ def test_money_is_spent_on_twenty_tokens_a_parameter() -> None:
 
 def test_money_beside_a_shape_buys_tokens() -> None:
     shipped = (ROOT / "funnel" / "target" / "shipped" / "llama-7b.toml").read_text("utf-8")
-
     target = parse_target(f"{shipped}\n{MONEY.format(usd=50_000)}", "own.toml")
-
     plain = load_target("llama-7b")
     per_token = TrainingFlops.of(plain, vocab_size=128256, seq_len=8192).per_token
     assert target.d_model == plain.d_model

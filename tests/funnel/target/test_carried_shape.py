@@ -57,7 +57,6 @@ def numbers(target: TargetArchitecture) -> tuple[int, ...]:
 def test_the_baseline_carries_the_target_itself(name: str, scale: Scale) -> None:
     target = load_target(name)
     baseline = menu_of(name, scale).baseline
-
     assert carry(baseline, target, baseline) == CarriedShape(target=target, ratios=())
     # Knobs that are not ratios leave the shape unchanged.
     other = baseline.model_copy(update={"lr": 0.5, "weight_decay": 0.3, "schedule": "wsd"})
@@ -87,7 +86,6 @@ def test_narrower_heads_are_twice_as_many_also_where_a_cpu_had_narrower_ones_fro
 def test_depth_and_ratio_grow_as_in_the_proxy() -> None:
     shape = carried("gpt-1b", ffn_ratio=2.25).target
     winner, baseline = won("gpt-1b", ffn_ratio=2.25)
-
     assert (winner.n_layer, baseline.n_layer) == (17, 12)
     assert shape.n_layer == 34
     assert shape.d_model == 2048
@@ -99,7 +97,6 @@ def test_width_to_depth_is_held_within_a_factor() -> None:
     factor = (deep.d_model / deep.n_layer) / (base.d_model / base.n_layer)
     assert factor < 1 / ASPECT_LIMIT
     shape = carry(deep, load_target("llama-7b"), base)
-
     aspect = shape.target.d_model / shape.target.n_layer
     assert aspect == pytest.approx(128 / ASPECT_LIMIT, rel=0.15)
     assert "is held to that" in next(r.how for r in shape.ratios if r.name == "depth_width")
@@ -135,9 +132,7 @@ def test_every_shape_of_the_menu_is_carried_at_the_targets_size(name: str, scale
 def test_what_the_target_fixes_stays_and_is_told() -> None:
     winner, baseline = won("llama-7b", activation="gelu", qk_norm=True)
     target = load_target("llama-7b").model_copy(update={"fixed": ("activation",)})
-
     shape = carry(winner, target, baseline)
-
     assert (shape.target.activation, shape.target.qk_norm) == ("swiglu", True)
     told = {ratio.name: ratio for ratio in shape.ratios}
     assert told["activation"].how == "dropped: the target fixes it"
@@ -147,9 +142,7 @@ def test_what_the_target_fixes_stays_and_is_told() -> None:
 
 def test_what_harms_stays_behind_and_takes_the_depth_it_was_paid_with() -> None:
     winner, baseline = won("llama-7b", ffn_ratio=2.5, norm_place="output")
-
     shape = carry(winner, load_target("llama-7b"), baseline, "ffn_ratio")
-
     assert numbers(shape.target) == numbers(load_target("llama-7b"))
     assert shape.target.norm_place == "output"
     assert {ratio.name for ratio in shape.ratios if not ratio.is_carried} == {
@@ -163,9 +156,7 @@ def test_numbers_of_a_larger_winner_are_left_behind() -> None:
     menu = load_menu("cpu-tiny")
     winner = menu.apply(menu.baseline, {"d_model": 192, "positions": "rotary"})
     target = load_target("gpt-1b")
-
     shape = carry(winner, target, menu.baseline)
-
     assert numbers(shape.target) == numbers(target)
     assert shape.target.positions == "rotary"
     told = {ratio.name: ratio.how for ratio in shape.ratios if not ratio.is_carried}
@@ -190,9 +181,7 @@ def test_learned_positions_are_left_behind_where_the_targets_phases_want_rotary_
 def test_a_kind_that_the_target_has_already_is_said_to_be_there() -> None:
     menu = load_menu("cpu-tiny")
     winner = menu.apply(menu.baseline, {"positions": "rotary"})
-
     shape = carry(winner, load_target("llama-7b"), menu.baseline)
-
     assert [(r.name, r.is_carried, r.how) for r in shape.ratios] == [
         ("positions", False, "the target has it already")
     ]

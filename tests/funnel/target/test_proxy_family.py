@@ -54,7 +54,6 @@ def menu_of(family: ProxyFamily) -> ProxyMenu:
 
 def test_the_proxies_of_the_7b_target() -> None:
     family = family_of(load_target("llama-7b"))
-
     assert [(p.d_model, p.n_layer, p.n_head, p.kv_heads, p.d_ff) for p in family.proxies] == [
         (512, 4, 4, 1, 1792),
         (1024, 8, 8, 2, 3584),
@@ -79,7 +78,6 @@ def test_every_config_of_a_menu_has_the_targets_shape_and_a_size_within(
     rng = Random(0)
     given_up = [clause.split()[0] for clause in family.given_up()]
     assert given_up == (["head_dim"] if scale is CPU else [])
-
     seen = set()
     for _ in range(200):
         changes = {name: domain.draw(rng) for name, domain in menu.domains.items()}
@@ -95,9 +93,7 @@ def test_every_config_of_a_menu_has_the_targets_shape_and_a_size_within(
 def test_multi_head_attention_stays_multi_head() -> None:
     family = family_of(target_like(n_kv_head=32))
     menu = menu_of(family)
-
-    assert "n_kv_head" not in menu.tied
-    assert menu.baseline.n_kv_head is None
+    assert ("n_kv_head" in menu.tied, menu.baseline.n_kv_head) == (False, None)
     assert [p.d_model for p in family.proxies][:2] == [512, 640]
 
 
@@ -105,7 +101,6 @@ def test_a_depth_that_must_be_rounded_stays_within_a_tenth() -> None:
     target = target_like(n_layer=30)
     family = family_of(target)
     menu = menu_of(family)
-
     for proxy in family.proxies:
         config = menu.apply(menu.baseline, {"d_model": proxy.d_model})
         assert config.n_layer == proxy.n_layer
@@ -116,18 +111,14 @@ def test_a_depth_that_must_be_rounded_stays_within_a_tenth() -> None:
 
 def test_one_width_makes_a_menu_without_a_width_knob() -> None:
     menu = menu_of(family_of(load_target("llama-70b")))
-
-    assert "d_model" not in menu.knobs
-    assert menu.tied == {}
-    shape = (menu.baseline.d_model, menu.baseline.n_layer, menu.baseline.n_head)
-    assert shape == (1024, 10, 8)
-    assert menu.baseline.kv_heads == 1
+    base = menu.baseline
+    assert ("d_model" in menu.knobs, menu.tied) == (False, {})
+    assert (base.d_model, base.n_layer, base.n_head, base.kv_heads) == (1024, 10, 8, 1)
 
 
 def test_neither_tokens_nor_width_buy_a_better_score() -> None:
     menu = menu_of(family_of(load_target("llama-1b")))
     budget = menu.campaign.budget
-
     wide = menu.apply(menu.baseline, {"d_model": 1536})
     assert "d_model ** 3" in (menu.why_broken(wide, budget) or "")
     thrifty = menu.apply(menu.baseline, {"d_model": 1536, "batch_size": 4})
@@ -163,7 +154,6 @@ def test_the_ratio_that_prevents_a_proxy_is_named(
 
 def test_on_a_cpu_the_size_is_a_wish() -> None:
     family = family_of(load_target("llama-7b"), CPU, params=200_000_000)
-
     assert family.proxies == family_of(load_target("llama-7b"), CPU).proxies
     assert family.default == family.proxies[-1]
 

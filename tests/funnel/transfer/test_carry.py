@@ -46,7 +46,6 @@ def block_lr(of: Carried) -> float:
 @given(rules=RULES)
 def test_a_recipe_at_its_own_size_and_length_is_itself(rules: RuleChoice) -> None:
     again = at(SMALL, SMALL, rules=rules)
-
     assert again.config.model_copy(update={"lr": SMALL.lr}) == SMALL.model_copy(
         update={"weight_decay": again.config.weight_decay}
     )
@@ -68,7 +67,6 @@ def test_two_leaps_are_one(rules: RuleChoice, steps: int) -> None:
         rules=rules,
     )
     once = at(SMALL, WIDE, steps, rules=rules)
-
     assert block_lr(twice) == pytest.approx(block_lr(once), rel=1e-9)
     assert twice.config.weight_decay == pytest.approx(once.config.weight_decay, rel=1e-6)
 
@@ -80,7 +78,6 @@ def test_another_batch_re_derives_the_rest(rules: RuleChoice, factor: int) -> No
     other = at(
         SMALL, WIDE, tokens=tokens, rules=rules, tokens_per_step=factor * SMALL.tokens_per_step
     )
-
     assert other.config.batch_size == factor * one.config.batch_size
     assert other.steps == pytest.approx(one.steps / factor, rel=1e-3)
     assert block_lr(other) == pytest.approx(block_lr(one) * factor**0.5)
@@ -98,7 +95,6 @@ def test_our_own_trainer_is_told_the_base_and_does_the_rest() -> None:
     assert RuleChoice(in_config=True, depth="depth_mup").depth == "depth_mup"
     said = at(SMALL, WIDE, 10**5, rules=RuleChoice(in_config=True))
     unsaid = at(SMALL, WIDE, 10**5, rules=RuleChoice(depth="complete_p"))
-
     assert (said.config.mup_base_width, said.config.mup_base_depth) == (128, 4)
     assert block_lr(said) == pytest.approx(unsaid.config.lr)
     assert (unsaid.config.mup_base_width, unsaid.config.mup_base_depth) == (None, None)
@@ -125,7 +121,6 @@ def test_a_7b_on_161b_tokens_has_what_fits_of_published_runs_say() -> None:
 def test_a_decay_that_the_proxy_cannot_have_felt_is_not_carried(weight_decay: float) -> None:
     source = SMALL.model_copy(update={"weight_decay": weight_decay})
     carried = carry(source, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
-
     tau = timescale(block_lr(carried), carried.config.weight_decay, carried.steps)
     assert tau == pytest.approx(best_timescale(23.0), rel=0.01)
     (value,) = [each for each in carried.carried if each.name == "weight_decay"]
@@ -134,7 +129,6 @@ def test_a_decay_that_the_proxy_cannot_have_felt_is_not_carried(weight_decay: fl
 
 def test_every_value_says_what_carried_it_and_what_else_could_have() -> None:
     carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
-
     carriable = [name for name in Config.model_fields if not name.startswith("code.")]
     assert [each.name for each in carried.carried] == carriable
     assert all(each.rule for each in carried.carried)
@@ -157,7 +151,6 @@ def test_a_ladder_that_contradicts_the_default_changes_the_plan() -> None:
     )
     default = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
     carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens, support=support)
-
     assert carried.rules.horizon == "none"
     assert block_lr(carried) > 5 * block_lr(default)
     (length,) = [each for each in carried.disagreements if each.what == "lr, by length"]
@@ -172,6 +165,5 @@ def test_a_warmup_that_fills_the_schedule_is_refused(horizon: int) -> None:
 
 def test_a_batch_below_one_sequence_becomes_one() -> None:
     carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=10**6)
-
     assert (carried.config.batch_size, carried.tokens_per_step) == (1, 8192)
     assert carried.steps == 123

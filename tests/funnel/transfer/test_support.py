@@ -55,7 +55,6 @@ def ladder(rules: RateRules, *, log_sd: float, noise: float = 0.0, seed: int = 0
 def test_the_rules_that_made_the_rates_fit_them(width: str, depth: str, horizon: str) -> None:
     rules = RateRules.model_validate({"width": width, "depth": depth, "horizon": horizon})
     made = ladder(rules, log_sd=0.02)
-
     assert made.misfit(rules) == pytest.approx(0, abs=1e-9)
     verdict = made.choose(DEFAULT)
     assert made.misfit(verdict.rules) <= 4
@@ -66,7 +65,6 @@ def test_rules_that_the_ladder_contradicts_give_way() -> None:
     truth = DEFAULT.model_copy(update={"horizon": "none"})
     in_force = DEFAULT.model_copy(update={"horizon": "complete_d"})
     verdict = ladder(truth, log_sd=0.1, noise=0.1).choose(in_force)
-
     assert verdict.decisive
     assert verdict.rules.horizon in {"none", "step_law"}
 
@@ -97,7 +95,6 @@ def test_rates_without_depth_leave_its_rule_alone() -> None:
     flat = LadderSupport(
         best_rates=tuple(rate.model_copy(update={"n_layer": None}) for rate in made.best_rates)
     )
-
     assert made.choose(DEFAULT).rules.depth == "complete_p"
     assert flat.choose(DEFAULT).rules.depth == "depth_mup"
     ruined = [flat.best_rates[0].model_copy(update={"lr": 0.1}), *flat.best_rates[1:]]
@@ -108,7 +105,6 @@ def test_rates_without_depth_leave_its_rule_alone() -> None:
 def test_without_a_ladder_nothing_changes(count: int) -> None:
     alone = LadderSupport(best_rates=ladder(DEFAULT, log_sd=0.1).best_rates[:count])
     other = RateRules(width="sqrt_width", depth="complete_p", horizon="none")
-
     verdict = alone.choose(other)
     assert (verdict.rules, verdict.decisive) == (other, False)
     assert verdict.words == "no ladder has tested it"
