@@ -15,11 +15,10 @@ from itertools import pairwise
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt
-from funnel.plan.booking import Booking, make_booking, make_schedule, plan_checkpoints
+from funnel.plan.booking import Booking, make_booking, make_schedule
 from funnel.plan.layout import MemoryUse, layouts
-from funnel.plan.megatron_flags import Flag, FlagGroup, megatron_flags, operator_flags, save_flags
-from funnel.plan.operations import plan_operations
-from funnel.plan.recipe import Recipe
+from funnel.plan.megatron_flags import Flag, FlagGroup
+from funnel.plan.recipe import Recipe, scheduled
 from funnel.plan.utilisation import Utilisation, fastest, memory_factor, utilisation
 from funnel.target.architecture import Phase, TargetArchitecture
 from trainer.spec import Config
@@ -126,14 +125,12 @@ def _plan(
         terms=booking.terms,
         measured=booking.measured,
     )
-    recipe = _recipe(winner, own, phase, place, memory, uses, before)
     peak = winner.projection.base_lr
     passed = math.fsum(earlier.share for earlier in booking.target.phases[:place])
-    falling = recipe.projection.model_copy(
-        update={"source": _decayed(winner, phase, before, passed)}
-    )
-    groups = megatron_flags(falling, memory.layout, recipe.schedule)
-    recipe = recipe.model_copy(update={"groups": _with_rates(groups, peak * start, peak * end)})
+    source = _decayed(winner, phase, before, passed)
+    recipe = _recipe(winner, own, phase, place, memory, uses, before, source)
+    groups = _with_rates(recipe.groups, peak * start, peak * end)
+    recipe = recipe.model_copy(update={"groups": groups})
     return PhasePlan(
         name=phase.name,
         seq_len=target.seq_len,
@@ -195,7 +192,9 @@ def _recipe(
     memory: MemoryUse,
     uses: list[MemoryUse],
     before: PhasePlan | None,
+    source: Config,
 ) -> Recipe:
+    """:param source: the proxy's config with the schedule of the phase."""
     target, sequences = own.target, memory.layout.global_batch
     shape = {"seq_len": target.seq_len, "batch_size": sequences, "rope_base": target.rope_base}
     config = winner.projection.config.model_copy(update=shape)
@@ -207,15 +206,7 @@ def _recipe(
     # The first phase warms up like a run without phases.
     warmup = min(WARMUP_STEPS, schedule.steps // 10) if before else winner.schedule.warmup_steps
     schedule = schedule.model_copy(update={"warmup_steps": min(warmup, schedule.steps - 1)})
-    checkpoints = plan_checkpoints(own, schedule)
-    operations = plan_operations(
-        own.terms,
-        own.cluster,
-        size_gb=checkpoints.size_gb,
-        every_h=checkpoints.every_hours,
-        hours=own.compute.hours,
-        usd_per_h=own.compute.day_usd / 24,
-    )
+    falling = projection.model_copy(update={"source": source})
     return winner.model_copy(
         update={
             "name": f"recipe-phase-{place + 1}-{phase.name}",
@@ -224,12 +215,7 @@ def _recipe(
             "projection": projection,
             "memory": memory,
             "layouts": tuple(uses),
-            "schedule": schedule,
-            "checkpoints": checkpoints,
-            "operations": operations,
-            "groups": megatron_flags(projection, memory.layout, schedule),
-            "save_flags": save_flags(checkpoints),
-            "running_flags": operator_flags(operations),
+            **scheduled(own, falling, memory.layout, schedule),
             "follows": before.recipe.script if before else None,
             "mix": phase.mix,
         }

@@ -14,7 +14,7 @@ or stops (v0.19.0).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -199,15 +199,6 @@ def _recipe(
     # The batch before the layout rounds it.
     wanted = carry(candidate, booking.target, carrying).config.batch_size
     schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
-    checkpoints = plan_checkpoints(booking, schedule)
-    operations = plan_operations(
-        booking.terms,
-        booking.cluster,
-        size_gb=checkpoints.size_gb,
-        every_h=checkpoints.every_hours,
-        hours=booking.compute.hours,
-        usd_per_h=booking.compute.day_usd / 24,
-    )
     precision = launch_precision(projection)
     return Recipe(
         name=name,
@@ -219,15 +210,33 @@ def _recipe(
         projection=projection,
         memory=memory,
         layouts=tuple(uses),
-        schedule=schedule,
-        checkpoints=checkpoints,
-        operations=operations,
-        running_flags=operator_flags(operations),
         precision=precision,
-        groups=megatron_flags(projection, memory.layout, schedule),
         precision_flags=precision_flags(precision),
-        save_flags=save_flags(checkpoints),
+        **scheduled(booking, projection, memory.layout, schedule),
     )
+
+
+def scheduled(
+    booking: Booking, projection: Projection, layout: Layout, schedule: Schedule
+) -> dict[str, Any]:
+    """Return the fields of a recipe that follow from its schedule."""
+    checkpoints = plan_checkpoints(booking, schedule)
+    operations = plan_operations(
+        booking.terms,
+        booking.cluster,
+        size_gb=checkpoints.size_gb,
+        every_h=checkpoints.every_hours,
+        hours=booking.compute.hours,
+        usd_per_h=booking.compute.day_usd / 24,
+    )
+    return {
+        "schedule": schedule,
+        "checkpoints": checkpoints,
+        "operations": operations,
+        "groups": megatron_flags(projection, layout, schedule),
+        "save_flags": save_flags(checkpoints),
+        "running_flags": operator_flags(operations),
+    }
 
 
 def carried_recipe(
