@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent.settings.rates import Rates
+from agent.settings.environment import Rates
 from funnel.cost.gpus import GPUS
 from funnel.ladder.result import LadderResult
 from funnel.plan.bundle import write_bundle

@@ -1,4 +1,4 @@
-"""Take a value that a test knows to be there."""
+"""Values that must be there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def present(value: T | None) -> T:
+def known(found: T | None) -> T:
     """Return the value, which must not be None."""
-    assert value is not None
-    return value
+    assert found is not None
+    return found

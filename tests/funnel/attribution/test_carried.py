@@ -16,7 +16,7 @@ from funnel.attribution.result import AttributionPlan, lines, read_attribution
 from funnel.target.architecture import load_target
 from tests.support.attributions import simulated
 from tests.support.campaigns import installed
-from tests.support.present import present
+from tests.support.present import known
 from tests.support.rows import at, ok, trial
 from tests.support.stressed import stressed_campaign
 from trainer.spec import Config
@@ -98,8 +98,8 @@ def test_the_baseline_has_no_changes_and_one_change_needs_no_run_of_its_own() ->
 
 
 def test_the_rows_say_what_each_was_worth(campaign: Path, winner: Config) -> None:
-    found = present(read_attribution(campaign, winner))
-    worths = {change.knob: present(change.worth) for change in found.changes}
+    found = known(read_attribution(campaign, winner))
+    worths = {change.knob: known(change.worth) for change in found.changes}
     assert {knob: (worth.helps, worth.harms) for knob, worth in worths.items()} == {
         "tie_embeddings": (False, True),
         "lr": (True, False),

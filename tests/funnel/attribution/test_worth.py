@@ -8,7 +8,7 @@ import pytest
 
 from funnel.attribution.worth import Estimate, Scatter, contrast, worths
 from tests.support.attributions import names, simulated, worlds
-from tests.support.present import present
+from tests.support.present import known
 
 
 def test_by_hand() -> None:
@@ -20,8 +20,8 @@ def test_by_hand() -> None:
     }
     found = worths(scores, "W", "B", ["0", "1"])
     assert [worth.value for worth in found.changes if worth] == pytest.approx([0.3, 0.1])
-    assert present(found.remainder).value == pytest.approx(0.1)
-    gain = present(found.gain)
+    assert known(found.remainder).value == pytest.approx(0.1)
+    gain = known(found.gain)
     # The seeds explain everything that the configs do not, so no variance is left.
     assert (gain.value, gain.low) == pytest.approx((0.5, 0.5))
 
@@ -37,8 +37,8 @@ def test_the_scatter_is_what_configs_and_seeds_leave() -> None:
 
 
 def holds(estimate: Estimate | None, truth: float) -> bool:
-    found = present(estimate)
-    return present(found.low) <= truth <= present(found.high)
+    found = known(estimate)
+    return known(found.low) <= truth <= known(found.high)
 
 
 def test_a_gain_from_one_change_alone_is_given_to_that_one() -> None:
@@ -49,11 +49,11 @@ def test_a_gain_from_one_change_alone_is_given_to_that_one() -> None:
     found_it = held = false = remainders = 0
     for _ in range(runs):
         found = worths(simulated(rng, [0.0, 0.0, 0.12, 0.0, 0.0], 0.0), "W", "B", names(5))
-        each = [present(worth) for worth in found.changes]
+        each = [known(worth) for worth in found.changes]
         found_it += each[2].helps
         held += holds(each.pop(2), 0.12)
         false += sum(worth.helps or worth.harms for worth in each)
-        remainders += present(found.remainder).helps or present(found.remainder).harms
+        remainders += known(found.remainder).helps or known(found.remainder).harms
     assert found_it >= 0.9 * runs
     assert held >= 0.92 * runs
     assert false <= 0.06 * 4 * runs
@@ -76,20 +76,20 @@ def test_intervals_hold_where_changes_interact() -> None:
 def test_two_changes_that_work_only_together_are_a_negative_remainder() -> None:
     rng = random.Random(3)
     drawn = (worths(simulated(rng, [0.15, 0.15], -0.15), "W", "B", names(2)) for _ in range(100))
-    assert sum(present(found.remainder).harms for found in drawn) >= 80
+    assert sum(known(found.remainder).harms for found in drawn) >= 80
 
 
 def test_a_single_change_is_the_whole_gain() -> None:
     found = worths(simulated(random.Random(1), [0.1], 0.0), "W", "B", ["B"])
     assert found.changes == (found.gain,)
-    rest = present(found.remainder)
+    rest = known(found.remainder)
     assert (rest.value, rest.is_exact) == (0.0, True)
 
 
 def test_what_does_nothing_is_told_so() -> None:
     scores = simulated(random.Random(1), [0.1, 0.0], 0.0)
     scores["1"] = dict(scores["W"])
-    worth = present(worths(scores, "W", "B", names(2)).changes[1])
+    worth = known(worths(scores, "W", "B", names(2)).changes[1])
     assert (worth.is_exact, worth.helps, worth.harms) == (True, False, False)
 
 
@@ -100,11 +100,11 @@ def test_what_has_no_score_is_left_to_the_remainder() -> None:
     alone = worths(scores, "W", "B", ["0", None])
     assert found.changes[1] is None
     assert found.remainder == alone.remainder
-    left = present(found.gain).value - present(found.changes[0]).value
-    assert present(found.remainder).value == pytest.approx(left)
+    left = known(found.gain).value - known(found.changes[0]).value
+    assert known(found.remainder).value == pytest.approx(left)
 
 
 def test_one_seed_has_no_interval() -> None:
     scores = {"W": {0: 2.0}, "B": {0: 2.5}}
-    found = present(contrast(scores, [("B", 1.0), ("W", -1.0)], Scatter.of(scores)))
+    found = known(contrast(scores, [("B", 1.0), ("W", -1.0)], Scatter.of(scores)))
     assert (found.value, found.low, found.high, found.helps) == (0.5, None, None, False)

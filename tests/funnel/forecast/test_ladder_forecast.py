@@ -15,7 +15,7 @@ from funnel.forecast.ladder.forecast import make_ladder_forecast
 from funnel.forecast.ladder.rung_runs import ScheduleShape
 from funnel.forecast.ladder.words import power_lines
 from funnel.forecast.verification import verify
-from tests.support.present import present
+from tests.support.present import known
 from tests.support.verify_worlds import World
 
 NEAR = World(
@@ -36,7 +36,7 @@ def forecast_of(world: World) -> Forecast:
 
 def test_a_near_target_is_foretold_and_its_run_is_within() -> None:
     forecast = forecast_of(NEAR)
-    basis = present(forecast.ladder)
+    basis = known(forecast.ladder)
     assert basis.is_usable
     assert basis.end_middle_bpb == pytest.approx(NEAR.end_bpb(), rel=0.015)
     assert basis.end_low_bpb <= NEAR.end_bpb() <= basis.end_high_bpb
@@ -51,9 +51,9 @@ def test_what_the_plan_says_is_caught_is_caught_by_then(kind: str) -> None:
     found = verify(NEAR.log(kind, 1), forecast, None)
     assert found.verdict == "broken"
     name = kind if kind.startswith("x") else f"stop{float(kind.split()[1]) / 100:.2f}"
-    catch = next(catch for catch in present(forecast.ladder).caught if catch.name == name)
-    said = present(catch.by_tokens) / forecast.tokens_per_step
-    assert present(present(found.departure).seen_at_step) <= 1.3 * said
+    catch = next(catch for catch in known(forecast.ladder).caught if catch.name == name)
+    said = known(catch.by_tokens) / forecast.tokens_per_step
+    assert known(known(found.departure).seen_at_step) <= 1.3 * said
 
 
 def test_a_spike_that_recovers_is_no_departure() -> None:
@@ -64,13 +64,13 @@ def test_nothing_is_confirmed_before_it_would_have_been_caught() -> None:
     forecast, log = forecast_of(NEAR), NEAR.log("sound", 3)
     last = 0.06 * log.points[-1].tokens
     early = CloudLog(tuple(p for p in log.points if p.tokens <= last), log.unit, log.repeated)
-    assert early.points[-1].tokens < present(telling_point(forecast)).tokens
+    assert early.points[-1].tokens < known(telling_point(forecast)).tokens
     assert verify(early, forecast, None).verdict == "too_early"
 
 
 def test_a_far_target_makes_the_forecast_worthless_and_says_what_would_not() -> None:
     forecast = forecast_of(FAR)
-    basis = present(forecast.ladder)
+    basis = known(forecast.ladder)
     assert not basis.is_usable
     assert telling_point(forecast) is None
     (_line,) = power_lines(basis, forecast)

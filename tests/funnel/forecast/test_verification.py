@@ -16,7 +16,7 @@ from funnel.forecast.departures import LASTING, TOLERANCE, Departure, telling_po
 from funnel.forecast.loss_law import fit_loss_law
 from funnel.forecast.verification import verify
 from tests.funnel.forecast.test_band import BAND, OF, both
-from tests.support.present import present
+from tests.support.present import known
 from tests.support.stressed import curve, law
 
 BYTES = 4.4
@@ -47,7 +47,7 @@ def departure_of(bpb: np.ndarray, forecast: Forecast = FORECAST) -> Departure:
     """Return the departure of a broken run."""
     found = verify(log_of(bpb), forecast, BYTES)
     assert found.verdict == "broken"
-    return present(found.departure)
+    return known(found.departure)
 
 
 WIDE = FORECAST.model_copy(

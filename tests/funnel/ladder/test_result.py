@@ -15,7 +15,7 @@ from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
 from funnel.ladder.result import LadderResult, ladder_result, read_ladder, read_ladder_of
 from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
-from tests.support.present import present
+from tests.support.present import known
 from tests.support.rows import at, campaign_row, failed, ok, trial
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
@@ -79,13 +79,13 @@ def test_the_law_the_lead_and_the_prediction(result: LadderResult) -> None:
     assert (result.missing, result.left_out) == (0, ())
     largest = result.plan.runs[-1]
     truth = float(WORLD.law.at(largest.params, largest.length))
-    low, _, high = present(result.winner).predict(largest.params, largest.tokens)
+    low, _, high = known(result.winner).predict(largest.params, largest.tokens)
     assert float(low) < truth < float(high)
     assert result.baseline is not None
-    lead = present(result.lead)
+    lead = known(result.lead)
     assert lead.at_largest_low < 0.1 < lead.at_largest_high
-    for outcome in present(result.predicted).outcomes:
-        assert outcome.within and abs(present(outcome.error)) < 0.05
+    for outcome in known(result.predicted).outcomes:
+        assert outcome.within and abs(known(outcome.error)) < 0.05
 
 
 def test_the_rates_are_read_and_go_to_the_rules(result: LadderResult) -> None:
@@ -99,7 +99,7 @@ def test_the_rates_are_read_and_go_to_the_rules(result: LadderResult) -> None:
 
 def test_lines_json_and_picture_of_both_ladders(result: LadderResult, tmp_path: Path) -> None:
     text = "\n".join(line.plain for line in lines(result))
-    assert present(result.predicted).sha256 in text
+    assert known(result.predicted).sha256 in text
     told = result_json(result)
     assert told["complete"] is True
     assert len(told["points"]) == len(result.points)
@@ -116,7 +116,7 @@ def test_a_ladder_cut_short_says_as_much_as_it_can(
     ladder_plan: LadderPlanRow, rows: list[Row], tmp_path: Path
 ) -> None:
     assert read_ladder(campaign(tmp_path / "planned", rows[:2])) is None
-    found = present(read_ladder(campaign(tmp_path / "cut", rows[: 2 + 12])))
+    found = known(read_ladder(campaign(tmp_path / "cut", rows[: 2 + 12])))
     assert found.missing == len(pending(ladder_plan, {})) - 12
     assert (found.winner is None) == (found.no_law is not None)
     assert found.predicted is None
@@ -189,8 +189,8 @@ def test_a_ladder_is_found_by_its_config_and_the_schedule_it_was_carried_from(
     """The journal holds whole ladders of two recipes in succession, with the same runs."""
     other = ladder_plan.model_copy(update={"winner": ladder_plan.baseline})
     written, steps = campaign(tmp_path / "two", [*rows, other]), ladder_plan.source_steps
-    assert present(read_ladder(written)).plan.winner == ladder_plan.baseline
-    assert present(read_ladder_of(ladder_plan.winner, steps, written)).plan == ladder_plan
+    assert known(read_ladder(written)).plan.winner == ladder_plan.baseline
+    assert known(read_ladder_of(ladder_plan.winner, steps, written)).plan == ladder_plan
     assert read_ladder_of(ladder_plan.winner, 2 * steps, written) is None
 
 

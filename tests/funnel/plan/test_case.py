@@ -10,7 +10,7 @@ from autoresearch.errors import HandoffError
 from funnel.plan.case import read_case
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
-from tests.support.present import present
+from tests.support.present import known
 from tests.support.rows import at
 from tests.support.stressed import stressed_campaign
 from trainer.spec import Config
@@ -72,7 +72,7 @@ def test_the_latest_confirmation_that_had_the_winner_counts(tmp_path: Path) -> N
     confirm(tmp_path, CONFIGS[0], gain=0.1)
     confirm(tmp_path, CONFIGS[0], gain=0.3)
     confirm(tmp_path, CONFIGS[1])
-    _, found = present(read_case(tmp_path).confirmed)
+    _, found = known(read_case(tmp_path).confirmed)
     assert found.config_hash == CONFIGS[0].config_hash
     assert found.claimed == pytest.approx(-0.36)
 

@@ -14,7 +14,7 @@ from funnel.plan.layout import Cluster, Layout, layouts
 from funnel.plan.step_time import Practice, step_time
 from funnel.plan.utilisation import ERROR, MeasuredSpeed, fastest, read_measured, utilisation
 from funnel.target.architecture import load_target
-from tests.support.present import present
+from tests.support.present import known
 from tests.support.scaling_tables import Compared, a100_rows, h100_rows, held_out
 
 TARGET = load_target("llama-7b")
@@ -96,8 +96,8 @@ def test_a_measured_fabric_is_the_one_that_is_reckoned_with() -> None:
             "fabric_gb_s": 1.0,
         }
     )
-    wide = present(utilisation(target, layout, four, fp8=False).step)
-    narrow = present(utilisation(target, layout, four, fp8=False, measured=slow).step)
+    wide = known(utilisation(target, layout, four, fp8=False).step)
+    narrow = known(utilisation(target, layout, four, fp8=False, measured=slow).step)
     assert narrow.data_s > 10 * wide.data_s
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from funnel.stress.curve import Curve, noise_sd
 from funnel.stress.detectors import divergence, gradient_blowup, judge_run, plateau, spikes
 from tests.support.curves import Floats, judged, noisy, points, power_law
-from tests.support.present import present
+from tests.support.present import known
 from trainer.spec import CommandOk, CurvePoint, TrialFailed
 from trajectory.rows import StressVerdict
 
@@ -29,7 +29,7 @@ def rise(at: int, height: float) -> Floats:
 def ends(verdict: StressVerdict, outcome: str, first: float, last: float) -> None:
     """Check a verdict and that its step lies between two steps."""
     assert verdict.outcome == outcome
-    assert first <= present(verdict.step) <= last
+    assert first <= known(verdict.step) <= last
 
 
 @pytest.mark.slow
