@@ -149,6 +149,7 @@ _CONSTANTS: dict[str, Any] = {
     "short_warmup": SHORT_WARMUP,
     "async_flags": ASYNC_FLAGS,
     "difference": difference,
+    "flag_words": flag_words,
 }
 """Values that the templates have in every plan."""
 
