@@ -136,5 +136,5 @@ def test_the_plan_shows_the_table(campaign: Path, tmp_path: Path) -> None:
     assert plan["attribution"]["steps"] == STEPS
     page = (tmp_path / "handoff" / "README.md").read_text("utf-8")
     table = page.split("## What the search changed")[1].split("\n## ")[0]
-    assert "| tie_embeddings | True | False |" in table
-    assert "**not carried**" in table
+    assert "| tie_embeddings | true | false |" in table
+    assert "**not carried** dropped: undoing it alone improved the score" in table
