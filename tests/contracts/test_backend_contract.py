@@ -161,9 +161,6 @@ def test_steps_lower_the_loss_of_what_they_are_trained_on(backend: Backend, reci
     assert losses[-1] < losses[0] - 0.5
 
 
-# --- the one place that chooses a backend ---------------------------------------------------------
-
-
 def test_every_name_that_a_spec_may_have_is_a_backend() -> None:
     assert set(BACKENDS) == set(get_args(BackendName))
     assert [choose_backend(name).name for name in BACKENDS] == list(BACKENDS)

@@ -318,14 +318,6 @@ def fork_many(trial_dir: Path, many: int) -> None:
     time.sleep(10)
 
 
-def flood_log(trial_dir: Path, size_bytes: int) -> None:
-    print("the first line")
-    for _ in range(size_bytes >> 16):
-        sys.stdout.write("x" * ((1 << 16) - 1) + "\n")
-    print("the last line")
-    sys.exit(3)
-
-
 # --- lifetime ------------------------------------------------------------------------------------
 
 

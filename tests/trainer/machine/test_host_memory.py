@@ -83,9 +83,6 @@ def scales(machine: StubMachine, *, integrated: bool) -> Iterator[tuple[LocalExe
         yield executor, Scales(machine.root, executor)
 
 
-# --- real processes that grow --------------------------------------------------------------------
-
-
 def test_a_trial_is_ended_before_the_machine_is_full(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.grow, mib=120, pause_s=0.01)
     with scales(machine, integrated=True) as (executor, weighing):
@@ -134,9 +131,6 @@ def test_a_machine_that_does_not_say_what_it_has_is_no_evidence(
         pytest.raises(MachineryError),
     ):
         executor.run(on_gpu(), trial_dir)
-
-
-# --- figures -------------------------------------------------------------------------------------
 
 
 def test_available_is_the_kernels_own_word() -> None:

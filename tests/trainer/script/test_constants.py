@@ -18,7 +18,6 @@ def found(source: str, **how: object) -> dict[str, object]:
     ("expression", "value"),
     [
         ("2**19", 524288),
-        ("5 * 8", 40),
         ("-1e-4", -1e-4),
         ("int(1e6)", 1_000_000),
         ("1 << 10", 1024),
@@ -38,7 +37,6 @@ def test_what_can_be_said_without_running(expression: str, value: object) -> Non
     [
         "os.cpu_count()",
         "9**9**9",
-        "10**400",
         "1 << 10000",
         "f'{x}'",
         "'a' + 'b'",

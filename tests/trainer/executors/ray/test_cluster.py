@@ -16,6 +16,7 @@ import pytest
 from autoresearch.errors import MachineryError, SettingsError
 from tests.support import hostile
 from tests.support.places import ROOT
+from tests.support.processes import noted
 from tests.support.ray_lanes import Armed, Opened, opened_cluster
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_for_all_gone, wait_until
@@ -76,9 +77,8 @@ def spread(lane: RayLane, folder: Path) -> tuple[Job, list[psutil.Process]]:
     job = Armed(lane).submit(
         trial_spec(), hostile.arm(folder, hostile.spread, stay=True, deaf=True)
     )
-    pids = folder / "pids"
-    wait_until(lambda: len(pids.read_text().split()) == 4)
-    return job, [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+    wait_until(lambda: len(noted(folder)) == 4)
+    return job, [psutil.Process(pid) for pid in noted(folder)]
 
 
 def runs_again(lane: RayLane, folder: Path) -> None:
@@ -163,15 +163,11 @@ def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
     """Ray considers a stopped driver alive, so only the lease ends the trial."""
     told = [opened.nodes.address, str(opened.data_dir), str(tmp_path / "t1")]
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, *told], cwd=ROOT)
-    pids = tmp_path / "t1" / "pids"
+    folder = tmp_path / "t1"
     try:
-        wait_until(
-            lambda: (
-                driver.poll() is not None or (pids.exists() and len(pids.read_text().split()) == 4)
-            )
-        )
+        wait_until(lambda: driver.poll() is not None or len(noted(folder)) == 4)
         assert driver.poll() is None
-        trial = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+        trial = [psutil.Process(pid) for pid in noted(folder)]
         os.kill(driver.pid, how)
         wait_for_all_gone(trial)
     finally:

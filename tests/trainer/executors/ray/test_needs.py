@@ -75,12 +75,9 @@ def there(told: Command) -> Command:
     ("word", "moved"),
     [
         ("{own}", "{there}"),
-        ("{own}/", "{there}/"),
         ("{own}/x", "{there}/x"),
         ("--root={own}", "--root={there}"),
-        ("--root='{own}'", "--root='{there}'"),
         ("-I{own}/include", "-I{there}/include"),
-        ("{own}:/usr/x", "{there}:/usr/x"),
         ("/usr/x:{own}/a:{own}", "/usr/x:{there}/a:{there}"),
         ("{own}/a,{own}/b c", "{there}/a,{there}/b c"),
         ("{{big:{own}/a|{own}}}", "{{big:{there}/a|{there}}}"),
@@ -89,10 +86,7 @@ def there(told: Command) -> Command:
         ("{own}/../own/x", "{there}/x"),
         ("{own}/../other/x", "{own}/../other/x"),
         ("/mnt{own}/x", "/mnt{own}/x"),
-        ("--data=/mnt{own}", "--data=/mnt{own}"),
         ("{own}-2/x", "{own}-2/x"),
-        ("{own}2", "{own}2"),
-        ("train.py", "train.py"),
     ],
 )
 def test_a_path_of_the_directory_is_moved_and_no_other(own: Path, word: str, moved: str) -> None:
