@@ -46,11 +46,14 @@ def filled(
     values = None
     if command.sent_by in {"json", "toml"}:
         name = f"autoresearch-values.{command.sent_by}"
-        values = (name, (_json if command.sent_by == "json" else _toml)(known))
+        values = (
+            name,
+            _toml(known) if command.sent_by == "toml" else json.dumps(known, indent=1) + "\n",
+        )
         known["values"] = str((work or out) / name)
     env = {name: _filled(text, known) for name, text in command.env}
     if command.sent_by == "env":
-        sent = {f"{PREFIX}{name.upper()}": _text(value) for name, value in known.items()}
+        sent = {f"{PREFIX}{name.upper()}": str(value) for name, value in known.items()}
         env = {**sent, **env}
     edits = {**code, **({} if command.slots_only else own)} if command.edited else {}
     edits |= {name: _whole(text, known) for name, text in command.edits}
@@ -84,29 +87,18 @@ def _filled(text: str, known: Mapping[str, Scalar]) -> str:
                     f"the command asks for {{{name}}}, which this run has none of; its budget may "
                     "be in another unit"
                 )
-            parts.append(_worded(known[name], spec) if spec else _text(known[name]))
+            if spec:  # the word for true, or the one behind the bar for false
+                yes, _, no = spec.partition("|")
+                parts.append(yes if known[name] is True else no)
+            else:  # as Python prints it, which argparse, click and configurators read
+                parts.append(str(known[name]))
     return "".join(parts)
-
-
-def _worded(value: Scalar, words: str) -> str:
-    """Return the word for true, or the one behind the bar for false."""
-    yes, _, no = words.partition("|")
-    return yes if value is True else no
 
 
 def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
     """Fill in a text as :func:`_filled`, but keep the type of a single placeholder."""
     name = text.removeprefix("{").removesuffix("}")
     return known[name] if text == f"{{{name}}}" and name in known else _filled(text, known)
-
-
-def _text(value: Scalar) -> str:
-    """Return a value as Python prints it, which argparse, click and configurators read."""
-    return str(value)
-
-
-def _json(known: Mapping[str, Scalar]) -> str:
-    return json.dumps(known, indent=1) + "\n"
 
 
 def _toml(known: Mapping[str, Scalar]) -> str:

@@ -32,34 +32,28 @@ _OURS = ("agent", "autoresearch", "funnel", "trainer", "trajectory")
 """Packages loaded in this process whose names a script's modules may share."""
 
 
-def start_program(
-    argv: Sequence[str], env: Mapping[str, str], work: Path, output: int
-) -> subprocess.Popen[bytes]:
-    """Start a program.
-
-    :param output: a descriptor that takes all output.
-    :raises MachineryError: if there is no such program, which is not a config's fault.
-    """
-    try:
-        return subprocess.Popen(
-            list(argv), env=dict(env), cwd=work, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise MachineryError(
-            f"the command {argv[0]} cannot be started ({why}); a program outside the system, this "
-            "Python and the script's directory must be named under [trainer] reads"
-        ) from error
-
-
 class Program:
     """A new program."""
 
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str], work: Path, output: int
     ) -> None:
-        self._process = start_program(argv, env, work, output)
+        """Start the program.
+
+        :param output: a descriptor that takes all output.
+        :raises MachineryError: if there is no such program, which is not a config's fault.
+        """
+        try:
+            self._process = subprocess.Popen(
+                list(argv), env=dict(env), cwd=work, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=output,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise MachineryError(
+                f"the command {argv[0]} cannot be started ({why}); a program outside the system, "
+                "this Python and the script's directory must be named under [trainer] reads"
+            ) from error
 
     def ended(self) -> int | None:
         """Return the exit code, negative for a signal; None while it runs."""
@@ -186,11 +180,16 @@ def _called(script: Path, function: str, threads: str) -> int:
         else:
             getattr(_imported(script), function)()
     except SystemExit as stop:
-        if stop.code is None or isinstance(stop.code, int):
-            return (stop.code or 0) & 0xFF
-        print(stop.code, file=sys.stderr)  # noqa: T201 (what the interpreter does with such a code)
-        return 1
+        return exit_code(stop)
     return 0
+
+
+def exit_code(stop: SystemExit) -> int:
+    """Return the code with which the interpreter would exit, and print what it would print."""
+    if stop.code is None or isinstance(stop.code, int):
+        return (stop.code or 0) & 0xFF
+    print(stop.code, file=sys.stderr)  # noqa: T201 (what the interpreter does with such a code)
+    return 1
 
 
 def _imported(script: Path) -> ModuleType:

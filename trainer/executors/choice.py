@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.errors import SettingsError
@@ -14,73 +12,7 @@ from trainer.executors.local import COMMAND_ENTRY, ENTRY, LocalExecutor
 from trainer.executors.placement import spots, visible_gpus
 from trainer.spec import Command, Place
 
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The request for an executor."""
-
-    allow_unsandboxed: bool
-    """Whether trials may run even if they cannot be confined."""
-    command: Command | None
-    """The command that a trial runs; None: the built-in trainer."""
-    lanes: int | None = 1
-    """Trials to run at once; None: as many as there are GPUs, or nodes of a cluster."""
-    device: str = "cpu"
-    address: str | None = None
-    """The address of a cluster: ``HOST:PORT``."""
-    kind: str | None = None
-    """The kind of device that every node of a cluster must have."""
-    campaign: Path = Path()
-    corpus: Path | None = None
-
-    @property
-    def entry(self) -> str:
-        """Return the entry point of a trial's process."""
-        return ENTRY if self.command is None else COMMAND_ENTRY
-
-
-def _local(asked: Asked) -> Executor:
-    if asked.lanes == 1:
-        return LocalExecutor(allow_unsandboxed=asked.allow_unsandboxed, entry=asked.entry)
-    with ExitStack() as opened:
-        wanted = asked.lanes or max(1, len(visible_gpus()))
-        lanes = [
-            opened.enter_context(
-                Lane(
-                    Place(lane=spot.name),
-                    LocalExecutor(
-                        allow_unsandboxed=asked.allow_unsandboxed,
-                        entry=asked.entry,
-                        environ=spot.variables,
-                        cores=spot.cores,
-                    ),
-                )
-            )
-            for spot in spots(wanted, asked.device)
-        ]
-        opened.pop_all()
-    return Lanes(lanes)
-
-
-def _ray(asked: Asked) -> Executor:
-    from trainer.executors.ray.cluster import ClusterLanes  # noqa: PLC0415 (few users need it)
-    from trainer.executors.ray.needs import Needs  # noqa: PLC0415 (as above)
-    from trainer.executors.ray.parcels import Parcel  # noqa: PLC0415 (as above)
-
-    return ClusterLanes.opened(
-        asked.address,
-        asked.lanes,
-        parcel=Parcel(asked.command, asked.corpus, asked.campaign),
-        device=asked.device,
-        kind=asked.kind,
-        allow_unsandboxed=asked.allow_unsandboxed,
-        entry=asked.entry,
-        needs=None if asked.command is None else Needs.of(asked.command),
-    )
-
-
-EXECUTORS: dict[str, Callable[[Asked], Executor]] = {"local": _local, "ray": _ray}
-"""The functions that open the executors, by name."""
+EXECUTORS = ("local", "ray")
 
 
 def choose_executor(
@@ -111,15 +43,42 @@ def choose_executor(
     name, _, address = name.partition(":")
     if name not in EXECUTORS or (address and name == "local"):
         raise SettingsError(f"there is no executor {name!r}; choose one of {', '.join(EXECUTORS)}")
-    return EXECUTORS[name](
-        Asked(
-            allow_unsandboxed,
-            command,
-            lanes,
-            device,
-            address or None,
-            kind,
-            campaign,
-            corpus,
-        )
+    entry = ENTRY if command is None else COMMAND_ENTRY
+    if name == "local":
+        return _local(lanes, device, allow_unsandboxed=allow_unsandboxed, entry=entry)
+    from trainer.executors.ray.cluster import ClusterLanes  # noqa: PLC0415 (few users need it)
+    from trainer.executors.ray.needs import Needs  # noqa: PLC0415 (as above)
+    from trainer.executors.ray.parcels import Parcel  # noqa: PLC0415 (as above)
+
+    return ClusterLanes.opened(
+        address or None,
+        lanes,
+        parcel=Parcel(command, corpus, campaign),
+        device=device,
+        kind=kind,
+        allow_unsandboxed=allow_unsandboxed,
+        entry=entry,
+        needs=None if command is None else Needs.of(command),
     )
+
+
+def _local(lanes: int | None, device: str, *, allow_unsandboxed: bool, entry: str) -> Executor:
+    if lanes == 1:
+        return LocalExecutor(allow_unsandboxed=allow_unsandboxed, entry=entry)
+    with ExitStack() as opened:
+        opened_lanes = [
+            opened.enter_context(
+                Lane(
+                    Place(lane=spot.name),
+                    LocalExecutor(
+                        allow_unsandboxed=allow_unsandboxed,
+                        entry=entry,
+                        environ=spot.variables,
+                        cores=spot.cores,
+                    ),
+                )
+            )
+            for spot in spots(lanes or max(1, len(visible_gpus())), device)
+        ]
+        opened.pop_all()
+    return Lanes(opened_lanes)

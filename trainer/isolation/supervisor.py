@@ -71,17 +71,30 @@ class Supervised:
         """
         if cancelled():
             raise aborted(spec.trial_id)
+        self._server = server
         self._spec = spec
-        self._files = TrialFiles(spec, trial_dir)
-        self._group: TrialGroup | None = None
+        self._on_point = on_point
+        self._cancelled = cancelled
+        self._host = HostWatch(spec.limits.reserve_gib, meminfo)
+        self._time = TrialTime(spec.limits.wall_s)
+        self._usage = TreeUsage()
+        self._peak_bytes = 0
+        self._trial = 0
+        self._driver: Driver | None = None
+        """The trial's last report about its GPU driver."""
+        self._said: Said | None = None
+        """The trial process's report of its result."""
+        self._ended: Ended | None = None
+        self._stopped: Stopped | None = None
         self._result: Measured | TrialFailed | None = None
         declared = spec.command is not None and spec.command.shared_memory
         self._shared = shared_memory.own_files() if declared else None
+        self._oom_kills_before = oom_kills()
+        self._group: TrialGroup | None = None
+        self._files = TrialFiles(spec, trial_dir)
         try:
-            host = HostWatch(spec.limits.reserve_gib, meminfo)
             if groups is not None:
                 self._group = groups.make(spec.trial_id, spec.limits)
-            self._watch = _Watch(server, spec, self._files, self._group, host, on_point, cancelled)
         except BaseException:
             self._close()
             raise
@@ -93,7 +106,7 @@ class Supervised:
         :raises MachineryError: if the fork server died.
         """
         try:
-            self._watch.until_over()
+            self._until_over()
         except BaseException:
             self._close()
             raise
@@ -110,7 +123,7 @@ class Supervised:
         :raises AutoresearchError: if the trial's end says nothing about its config.
         """
         try:
-            self._result = judge(self._spec, self._files, self._watch.ending())
+            self._result = judge(self._spec, self._files, self._ending())
         finally:
             self._close()
         return self._result
@@ -121,7 +134,7 @@ class Supervised:
 
         A trial with a fixed number of steps is unaffected by suspension.
         """
-        if self._watch.time.still_s == 0.0:
+        if self._time.still_s == 0.0:
             return False
         counts_time = self._spec.command is not None or self._spec.budget.unit == "seconds"
         return counts_time or isinstance(self._result, TrialFailed)
@@ -131,59 +144,13 @@ class Supervised:
             self._group.close()
         self._files.close()
 
-
-def _imports(spec: TrialSpec) -> tuple[str, ...]:
-    """Return what trials like this one would each import and compute."""
-    if spec.command is not None:
-        named = spec.command.preload
-        uses_torch = any(name.split(".")[0] == "torch" for name in named)
-        return (*named, *(_COMPILER_MODULES if uses_torch else ()), _OUR_MODULES, _OWN_MOUNTS)
-    modules = _COMPILER_MODULES if spec.compile else ()
-    return (*modules, _COMPILER_KEYS) if spec.makes_code else ()
-
-
-class _Watch:
-    """Watches one trial from its start to its end."""
-
-    def __init__(
-        self,
-        server: ForkServerClient,
-        spec: TrialSpec,
-        files: TrialFiles,
-        group: TrialGroup | None,
-        host: HostWatch,
-        on_point: Callable[[CurvePoint], None],
-        cancelled: Callable[[], bool],
-    ) -> None:
-        self._server = server
-        self._spec = spec
-        self._files = files
-        self._group = group
-        self._host = host
-        self._on_point = on_point
-        self._cancelled = cancelled
-        self._usage = TreeUsage()
-        self._peak_bytes = 0
-        self._trial = 0
-        self._driver: Driver | None = None
-        """The trial's last report about its GPU driver."""
-        self._said: Said | None = None
-        """The trial process's report of its result."""
-        self._ended: Ended | None = None
-        self._stopped: Stopped | None = None
-        self.time = TrialTime(spec.limits.wall_s)
-        self._oom_kills_before: int | None = None
-
-    def until_over(self) -> None:
-        """Start the trial and return when nothing of it runs any more.
-
-        :raises TrialAborted: if it was canceled before it started.
-        :raises MachineryError: if the fork server died.
-        """
-        self._oom_kills_before = oom_kills()
+    def _until_over(self) -> None:
+        """Start the trial and return when nothing of it runs any more."""
+        group = None if self._group is None else str(self._group.directory)
+        start = Start(trial_dir=str(self._files.path), imports=_imports(self._spec), group=group)
         try:
-            self._trial = self._server.start_trial(self._start(), self._cancelled)
-            self.time = TrialTime(self._spec.limits.wall_s)
+            self._trial = self._server.start_trial(start, self._cancelled)
+            self._time = TrialTime(self._spec.limits.wall_s)
             self._attend()
         except ServerDied:
             self._kill_last_seen()
@@ -198,8 +165,8 @@ class _Watch:
             self._server.close()
             raise
 
-    def ending(self) -> Ending:
-        """Return all that is known about its end, after :meth:`until_over`."""
+    def _ending(self) -> Ending:
+        """Return all that is known about its end, after :meth:`run`."""
         ended, stopped = self._ended, self._stopped
         assert ended is not None, "the trial has ended"
         self._files.settle()
@@ -233,35 +200,22 @@ class _Watch:
             return Stopped("killed", f"it started threads, over the limit of {limits.tasks}")
         return None
 
-    def _start(self) -> Start:
-        group = None if self._group is None else str(self._group.directory)
-        return Start(
-            trial_dir=str(self._files.path),
-            imports=_imports(self._spec),
-            group=group,
-        )
-
     def _attend(self) -> None:
         """Poll the trial until it is over or must be ended."""
-        while not self._hear(min(_POLL_S, max(0.0, self.time.left_s))):
-            self.time.tick(self._is_stopped)
+        while not self._hear(min(_POLL_S, max(0.0, self._time.left_s))):
+            # Somebody may have stopped the trial, or the server that would report its end.
+            self._time.tick(lambda: is_stopped(self._trial) or is_stopped(self._server.pid))
             stopped = self._check()
             if stopped is not None:
-                gentle = stopped.cause in {"timeout", "aborted"}
                 self._stopped = stopped
-                self._stop(_GRACE_S if gentle else 0.0)
+                self._stop(_GRACE_S if stopped.cause in {"timeout", "aborted"} else 0.0)
                 return
-
-    def _is_stopped(self) -> bool:
-        """Return whether somebody has stopped the trial, or the server that would report its
-        end."""
-        return is_stopped(self._trial) or is_stopped(self._server.pid)
 
     def _check(self) -> Stopped | None:
         """Return why the trial must be ended now, if it must."""
-        limits = self._spec.limits
-        if self.time.left_s <= 0:
-            return Stopped("timeout", f"not done within the limit of {limits.wall_s:g} s")
+        if self._time.left_s <= 0:
+            wall_s = self._spec.limits.wall_s
+            return Stopped("timeout", f"not done within the limit of {wall_s:g} s")
         self._files.log.trim()
         self._tell_points()
         if self._cancelled():
@@ -334,3 +288,13 @@ class _Watch:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         await_death(seen, timeout_s=2)
+
+
+def _imports(spec: TrialSpec) -> tuple[str, ...]:
+    """Return what trials like this one would each import and compute."""
+    if spec.command is not None:
+        named = spec.command.preload
+        uses_torch = any(name.split(".")[0] == "torch" for name in named)
+        return (*named, *(_COMPILER_MODULES if uses_torch else ()), _OUR_MODULES, _OWN_MOUNTS)
+    modules = _COMPILER_MODULES if spec.compile else ()
+    return (*modules, _COMPILER_KEYS) if spec.makes_code else ()

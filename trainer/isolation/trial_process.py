@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import LOG_FILE, SCRATCH_DIR, SPEC_FILE
+from trainer.command.starting import exit_code
 from trainer.command.workspace import Reach, furnish, work_below, work_dir
 from trainer.isolation.kernel import cgroup, shared_memory
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
@@ -78,7 +79,7 @@ def live(
         line.error(TrialError.of(error).model_dump_json())
         return 1
     except SystemExit as stop:
-        return _exit_code(stop)
+        return exit_code(stop)
     except BaseException as error:  # noqa: BLE001 (the edge of the process)
         traceback.print_exc()
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -112,15 +113,6 @@ def _load(load: Callable[[], TrialFunction]) -> TrialFunction:
             f"the trainer cannot be imported ({type(error).__name__}: {error});"
             " run `autoresearch doctor`"
         ) from error
-
-
-def _exit_code(stop: SystemExit) -> int:
-    if stop.code is None:
-        return 0
-    if isinstance(stop.code, int):
-        return stop.code & 0xFF
-    print(stop.code, file=sys.stderr)  # noqa: T201 (what the interpreter does with such a code)
-    return 1
 
 
 def _redirect(log: Path) -> None:

@@ -127,7 +127,7 @@ def restrict(
                 _allow(ruleset, path, _RUN)
         for path in paths.others:
             _allow(ruleset, path, _READ)
-        for path, access in _of_itself(_kind_of_own(spec)):
+        for path, access in _of_itself(spec):
             _allow(ruleset, path, access)
         _allow(ruleset, Path(os.devnull), _WRITE)
         for path, access in _of_the_spec(spec, trial_dir, reach, heldout=heldout):
@@ -149,22 +149,15 @@ def restrict(
 
 def _allow(ruleset: Ruleset, path: Path, access: AccessFS) -> None:
     if path.is_relative_to(_PROC):
-        _pin(path)
+        # Entries of /proc are created on lookup and dropped when memory is short. A recreated one
+        # is another inode, which no rule covers. So it stays open, though not for reading, while
+        # this process lives.
+        with contextlib.suppress(OSError):  # it does not exist
+            os.open(path, os.O_PATH | os.O_CLOEXEC)
     if path.is_dir():
         ruleset.allow_path(path, access)
     elif path.exists():
         ruleset.allow_path(path, access & ~_FOR_DIRECTORIES)
-
-
-def _pin(path: Path) -> None:
-    """Keep the kernel from forgetting which file a rule on this path of /proc is about.
-
-    Entries of /proc are created on lookup and dropped when memory is short. A recreated one is
-    another inode, which no rule covers. So it stays open, though not for reading, while this
-    process lives.
-    """
-    with contextlib.suppress(OSError):  # it does not exist
-        os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
 def _of_the_spec(
@@ -192,20 +185,18 @@ def _of_the_spec(
         yield _beside(trial_dir, path), _RUN
 
 
-def _kind_of_own(spec: TrialSpec) -> str:
-    """Return the device whose driver this process starts. A command starts it in a process of its
-    own, which could reach this one's memory through the driver's files in /proc."""
-    return spec.device if spec.command is None else "cpu"
+def _of_itself(spec: TrialSpec) -> Iterator[tuple[Path, AccessFS]]:
+    """Yield what a trial may read of its own process.
 
-
-def _of_itself(device: str) -> Iterator[tuple[Path, AccessFS]]:
-    """Yield what a trial may read of its own process."""
-    process, read = Path("/proc/self"), AccessFS.READ_FILE | AccessFS.READ_DIR
-    if device.startswith("cuda"):
-        yield process, read
+    A command starts a GPU's driver in a process of its own, which could reach this one's memory
+    through the driver's files in /proc.
+    """
+    process = Path("/proc/self")
+    if spec.device.startswith("cuda") and spec.command is None:
+        yield process, _READ
         return
     for name in _OF_ITSELF:
-        yield process / name, read
+        yield process / name, _READ
     yield process / "task", AccessFS.READ_DIR
 
 
