@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -24,6 +24,7 @@ from autoresearch.values import Frozen, Scalar
 from trainer.spec import AnyConfig, TrialFailed, TrialOk
 from trajectory.proposals import Idea
 from trajectory.rows import BaselineRow, EventRow, IterationRow, Row, TrialRecord
+from trajectory.statistics.intervals import exact_parts
 from trajectory.track_record import (
     IDEAS,
     REFUSED_CODE,
@@ -121,7 +122,7 @@ class Tally(Frozen):
     """Its gain over the reference against which it was kept."""
     interrupted: tuple[str, ...] = ()
     """Ids of trials that events record as interrupted; they are not counted. Sorted."""
-    refusals: dict[str, int] = Field(default_factory=dict)
+    refusals: Counter[str] = Field(default_factory=Counter)
     """Refusals by rail, in alphabetical order: proposals that reached no trial, and refused
     attempts of a language model."""
     races_ss: float = 0.0
@@ -214,11 +215,6 @@ class Evidence:
         """See :attr:`Tally.incumbent_hash`."""
         return self.tally.incumbent_hash
 
-    @property
-    def refusals(self) -> Counter[str]:
-        """See :attr:`Tally.refusals`."""
-        return Counter(self.tally.refusals)
-
     def contenders(self) -> list[ConfigEvidence]:
         """Return the configs that may be ranked, always including the measured baseline."""
         return [
@@ -238,10 +234,10 @@ class Evidence:
             interrupted = {*self.tally.interrupted, *row.trial_ids}
             self._count(interrupted=tuple(sorted(interrupted)))
         elif isinstance(row, IterationRow):
-            refusals = self.refusals + refusals_of(row)
+            refusals = self.tally.refusals + refusals_of(row)
             self._count(
                 iterations=self.tally.iterations + 1,
-                refusals=dict(sorted(refusals.items())),
+                refusals=Counter(dict(sorted(refusals.items()))),
                 track_records=recorded(self.tally.track_records, row),
                 credits=credited(self.tally.credits, row),
                 earnings=earned(self.tally.earnings, row),
@@ -302,15 +298,3 @@ class Evidence:
             within_ss=exact_parts((*self.tally.within_ss, -before, entry.sum_of_squares)),
             within_dof=self.tally.within_dof + (entry.n > 1),
         )
-
-
-def exact_parts(terms: Sequence[float]) -> tuple[float, ...]:
-    """Return the fewest floats whose exact sum is that of these finite terms, the largest first.
-
-    Adding a number and later subtracting it leaves no trace, and the order of additions does not
-    matter. So a sum updated over a hundred thousand changes equals one computed from scratch.
-    """
-    parts: list[float] = []
-    while rest := math.fsum([*terms, *(-part for part in parts)]):
-        parts.append(rest)
-    return tuple(parts)

@@ -99,7 +99,7 @@ def test_grown_row_by_row_and_rebuilt_it_is_the_same(where: Address, journal: Pa
     grown = dump(where)
     done = reindex(where, journal)
     assert dump(where) == grown
-    assert (done.rows, done.iterations) == (len(rows), 120)
+    assert (done.lines, done.tally.iterations) == (len(rows), 120)
     assert len(grown[tables.configs.name]) == done.configs > 100
     assert len(grown[tables.rows.name]) == len(rows)
 
@@ -312,7 +312,7 @@ def test_refused_proposals_are_iterations_without_a_config(where: Address, journ
     with History.open(where, journal) as history:
         assert history.position.tally.iterations == 1
         assert history.top(10) == []
-        assert history.evidence().refusals == {"range": 1}
+        assert history.evidence().tally.refusals == {"range": 1}
 
 
 def test_a_reader_in_the_middle_of_reading_does_not_hold_the_writer_up(

@@ -24,9 +24,10 @@ from tests.support.rows import (
     trial,
 )
 from trainer.spec import Config
-from trajectory.evidence import ConfigEvidence, Evidence, exact_parts
+from trajectory.evidence import ConfigEvidence, Evidence
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
 from trajectory.rows import Decision, Row, TrialRecord
+from trajectory.statistics.intervals import exact_parts
 
 CONFIGS = [config(lr=1e-4 * (1 + i)) for i in range(5)]
 
@@ -86,7 +87,7 @@ def test_a_simulated_campaign_restored_equals_itself() -> None:
     whole = Evidence(Simulator(5).rows(300))
     assert whole.tally.iterations == 300
     assert whole.tally.interrupted
-    assert whole.refusals["range"] > 0
+    assert whole.tally.refusals["range"] > 0
     assert_equal(Evidence.restore(whole.tally, whole.configs.values()), whole)
 
 
@@ -155,7 +156,7 @@ def test_refusals_count_each_refused_proposal_once() -> None:
         iteration_row(1, None, verdict=no, proposer=record),
         iteration_row(2, None, verdict=no, proposer=fell_back),
     ]
-    assert Evidence(both).refusals == {"range": 2 + 3}
+    assert Evidence(both).tally.refusals == {"range": 2 + 3}
 
 
 def test_races_pool_their_paired_differences() -> None:

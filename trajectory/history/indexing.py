@@ -273,3 +273,18 @@ def _update_configs(connection: sa.Connection, values: list[dict[str, Any]]) -> 
     connection.execute(
         statement, [{f"_{n}" if n in key else n: value for n, value in v.items()} for v in values]
     )
+
+
+def digest_of(journal: Path, length: int) -> hashlib._Hash | None:
+    """Return the running SHA-256 of the journal's first ``length`` bytes; None if it has fewer."""
+    digest = hashlib.sha256()
+    if length == 0:
+        return digest
+    try:
+        with journal.open("rb", buffering=0) as file:
+            while length > 0 and (block := file.read(min(length, 1 << 20))):
+                digest.update(block)
+                length -= len(block)
+    except FileNotFoundError:
+        return None
+    return None if length else digest

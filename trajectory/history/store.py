@@ -13,7 +13,7 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -37,25 +37,14 @@ class StaleIndexError(DamagedIndexError):
     """The database holds another state of the index than its writer left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reindexed:
-    """Contents of a rebuilt history."""
-
-    campaign_id: str
-    rows: int
-    iterations: int
-    configs: int
-
-
-def reindex(where: str | Path, journal: Path) -> Reindexed:
-    """Rebuild the history of a journal, under the campaign's lock.
+def reindex(where: str | Path, journal: Path) -> Position:
+    """Rebuild the history of a journal, under the campaign's lock, and return its position.
 
     :raises CampaignLockedError: while a loop runs in this campaign.
     :raises JournalError: if the journal is damaged.
     """
     with CampaignLock(journal.parent), History.open(where, journal, anew=True) as history:
-        done = history.position
-        return Reindexed(done.campaign_id, done.lines, done.tally.iterations, done.configs)
+        return history.position
 
 
 class History(Questions, Closing):
@@ -132,8 +121,6 @@ class History(Questions, Closing):
         )
         return history
 
-    # --- writing -----------------------------------------------------------------------------
-
     def add(self, row: Row, journal_end: int | None = None) -> None:
         """Index the row just appended to the journal.
 
@@ -190,8 +177,6 @@ class History(Questions, Closing):
     def close(self) -> None:
         """Close the index; calling it again is harmless."""
         self._engine.dispose()
-
-    # --- internals ---------------------------------------------------------------------------
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -252,7 +237,7 @@ class History(Questions, Closing):
             position = Position("") if anew else self._read_position(connection)
             if not anew and not indexing.is_whole(connection, position):
                 anew, note = True, "it lacked rows that it should have"
-        digest = None if anew else _digest(self._journal, position.end)
+        digest = None if anew else indexing.digest_of(self._journal, position.end)
         if digest is not None and digest.hexdigest() == position.sha256:
             self._position, self._digest = position, digest
             self.catch_up()
@@ -307,18 +292,3 @@ class History(Questions, Closing):
             indexing.write_position(connection, advanced)
         self._in_doubt = doubted
         self._position, self._digest = advanced, digest
-
-
-def _digest(journal: Path, length: int) -> hashlib._Hash | None:
-    """Return the running SHA-256 of the journal's first ``length`` bytes; None if it has fewer."""
-    digest = hashlib.sha256()
-    if length == 0:
-        return digest
-    try:
-        with journal.open("rb", buffering=0) as file:
-            while length > 0 and (block := file.read(min(length, 1 << 20))):
-                digest.update(block)
-                length -= len(block)
-    except FileNotFoundError:
-        return None
-    return None if length else digest

@@ -7,10 +7,9 @@ reader can keep the loop waiting.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -28,7 +27,7 @@ from autoresearch.layout import (
     in_flight_files,
     is_imported,
 )
-from trainer.spec import BPB
+from trainer.spec import BPB, TrialFailed
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
@@ -41,10 +40,18 @@ from trajectory.live.trial import (
     RunningTrials,
     lane_views,
     read_lanes,
+    read_until,
 )
 from trajectory.lock import lock_state
-from trajectory.ranking import Ranked, top
-from trajectory.rows import BaselineRow, CampaignRow, ConfirmedRow, EventRow, IterationRow, Row
+from trajectory.rows import (
+    BaselineRow,
+    CampaignRow,
+    ConfirmedRow,
+    EventRow,
+    IterationRow,
+    Row,
+    trials_of,
+)
 from trajectory.spending import BusyTime, LaneUse
 
 SILENT_S = 60.0
@@ -78,12 +85,14 @@ class Follower:
         """Whether it was confirmed after its latest iteration."""
         self._stopped: str | None = None
         """The error that ended the latest session; None after any later result."""
-        self.failures: dict[str, int] = {}
+        self.failures: Counter[str] = Counter()
         """Trials that ended without a score, by status."""
         self.energy_wh: float | None = None
         self.caught_up = False
         """Whether the journal was read to its end."""
-        self._end, self._lines, self._keeps = 0, 0, 0
+        self.rows = 0
+        """Lines of the journal read so far."""
+        self._end, self._keeps = 0, 0
         self._identity: tuple[int, int] | None = None
         self._places: dict[int, tuple[int, int]] = {}
         """Maps an iteration to the offset and length of its line. An imported journal may lack
@@ -120,19 +129,19 @@ class Follower:
         self._identity = identity
         self._trials.poll()
         self.lanes_now = read_lanes(self.directory)
-        self.until = self._read_until() or self.until
+        self.until = read_until(self.directory) or self.until
         self._activity_s = self._last_change(stat.st_mtime)
         return list(self._read_on(journal))
 
     def _read_on(self, journal: Path) -> Iterator[Brief]:
-        records = read_records(journal, offset=self._end, line=self._lines)
+        records = read_records(journal, offset=self._end, line=self.rows)
         # Set this before a damaged line raises, or the board would retry it without a pause.
         self.caught_up = True
         for record in islice(records, BATCH_ROWS):
             if not record.raw.endswith(b"\n"):
                 return  # the line is still being written
             place = (self._end, record.end - self._end)
-            self._end, self._lines = record.end, record.line
+            self._end, self.rows = record.end, record.line
             brief = self._take(record.row, place)
             if brief is not None:
                 yield brief
@@ -148,14 +157,14 @@ class Follower:
             self._trials.cut_off(row.trial_ids)
             return None
         self._stopped = None
+        if isinstance(row, BaselineRow | IterationRow):
+            results = (trial.result for trial in trials_of(row))
+            self.failures.update(one.status for one in results if isinstance(one, TrialFailed))
         if isinstance(row, CampaignRow):
             self.campaign = row
         elif isinstance(row, ConfirmedRow):
             self.confirmed.appendleft(row.found)
-        elif isinstance(row, BaselineRow):
-            self._count([row.trial.result.status])
         elif isinstance(row, IterationRow):
-            self._count([trial.result.status for trial in row.trials])
             active_s = self._busy.added_s(row)
             self._walls_s.append(active_s)
             self._lane_use.add(row, active_s)
@@ -169,22 +178,10 @@ class Follower:
             return brief
         return None
 
-    def _count(self, statuses: list[str]) -> None:
-        for status in statuses:
-            if status not in {"ok", "scored"}:
-                self.failures[status] = self.failures.get(status, 0) + 1
-
     @property
     def evidence(self) -> Evidence:
         """Evidence from the rows read so far."""
         return self._beliefs.evidence
-
-    @property
-    def rows(self) -> int:
-        """Lines of the journal read so far."""
-        return self._lines
-
-    # --- reading the results -------------------------------------------------------------------
 
     def iteration(self, number: int) -> IterationRow | None:
         """Return the whole row of a finished iteration, read from the journal again; None if there
@@ -211,10 +208,6 @@ class Follower:
             higher = (at for at, brief in enumerate(self.briefs) if brief.iter > number)
             last = next(higher, len(self.briefs)) - 1
         return self.briefs[last + 1 : last + 1 + limit]
-
-    def top(self, k: int) -> list[Ranked]:
-        """Return the current ranking; see :mod:`trajectory.ranking`."""
-        return top(self.evidence, k)
 
     def fresh(self) -> dict[str, ConfirmedConfig]:
         """Return the results on fresh runs, by config hash."""
@@ -300,18 +293,6 @@ class Follower:
         if self.briefs and not in_flight and (reached or still):
             return "done"
         return "silent" if still else "running"
-
-    def _read_until(self) -> int | None:
-        """Return the loop's target from the latest iteration in flight; None if there is none, or
-        its file has no target."""
-        for file in in_flight_files(self.directory)[-1:]:
-            try:
-                in_flight = json.loads(file.read_bytes())
-            except (OSError, ValueError):
-                continue
-            until = in_flight.get("until") if isinstance(in_flight, dict) else None
-            return until if isinstance(until, int) else None
-        return None
 
     def _last_change(self, journal_s: float) -> float:
         changes = [journal_s, self._trials.changed_s]

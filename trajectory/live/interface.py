@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -13,14 +13,15 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from autoresearch.errors import AutoresearchError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import brief
-from trainer.spec import CurvePoint, code_diffs
+from trainer.spec import code_diffs
+from trajectory import ranking
 from trajectory.confirmed import ConfirmedConfig
 from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
-from trajectory.live.trial import LanesSeen
+from trajectory.live.trial import LanesSeen, RunningTrial
 from trajectory.ranking import Ranked
 from trajectory.report.versus import compare_campaigns
 from trajectory.rows import EventRow, IterationRow
@@ -51,32 +52,16 @@ class CampaignSummary(Frozen):
     status: Status
 
 
-class RunningNow(Frozen):
-    """The newest running trial."""
-
-    trial_id: str
-    config_hash: str
-    seed: int
-    steps: int | None
-    points: tuple[CurvePoint, ...]
-    """Points of its curve after the requested step."""
-
-
 class Now(Frozen):
     """A campaign at this moment."""
 
     summary: CampaignSummary
-    running: RunningNow | None
+    running: RunningTrial | None
+    """The newest running trial, with the points of its curve after the requested step."""
     lanes: LanesSeen | None
     """The trial on each lane; None if one trial runs at a time, or none does."""
     device: tuple[DeviceSample, ...]
     """Samples after the requested time, oldest first."""
-
-
-class Health(Frozen):
-    """The server's own state."""
-
-    status: Literal["ok", "stalled"]
 
 
 class Standing(Ranked):
@@ -117,12 +102,11 @@ Named: TypeAlias = Annotated[Watched, Depends(_named)]
 
 
 @router.get("/healthz")
-def health(board: TheBoard, response: Response) -> Health:
+def health(board: TheBoard, response: Response) -> dict[str, str]:
     """Report whether the server still follows the campaigns; status 503 if it does not."""
-    stalled = board.silent_s() > STALLED_S
-    if stalled:
+    if stalled := board.silent_s() > STALLED_S:
         response.status_code = 503
-    return Health(status="stalled" if stalled else "ok")
+    return {"status": "stalled" if stalled else "ok"}
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
@@ -148,9 +132,13 @@ def now(
     ``trial``), and the device's samples after the time ``device_after``.
     """
     with board.lock:
+        running = watched.follower.running
+        if running is not None and running.trial_id == trial:
+            later = tuple(point for point in running.points if point.step > step)
+            running = running.model_copy(update={"points": later})
         return Now(
             summary=_summary(watched),
-            running=_running(watched, trial, step),
+            running=running,
             lanes=watched.follower.lanes(),
             device=tuple(one for one in watched.device.samples if one.at > device_after),
         )
@@ -169,8 +157,7 @@ def iterations(
 @router.get("/api/campaigns/{name}/iterations/{number}")
 def iteration(watched: Named, number: int) -> IterationRow:
     """Return the whole row: proposal, reason, verdict, config, trials, decision, raw replies."""
-    row = watched.follower.iteration(number)
-    if row is None:
+    if (row := watched.follower.iteration(number)) is None:
         raise HTTPException(404, f"campaign {watched.name} has no iteration {number} yet")
     return row
 
@@ -196,7 +183,7 @@ def top(
         baseline = evidence.configs.get(evidence.baseline_hash or "")
         before = baseline.config.said if baseline else None
         fresh = watched.follower.fresh()
-        ranked = watched.follower.top(k)
+        ranked = ranking.top(evidence, k)
         return [
             Standing.model_validate(
                 {
@@ -214,15 +201,13 @@ def top(
 def figures(watched: Named) -> Figures:
     """Return the state of the report's figures; if rows have arrived, this also starts a new
     drawing."""
-    follower = watched.follower
-    return watched.album.state(follower.rows, len(follower.briefs))
+    return watched.album.state(watched.follower.rows, len(watched.follower.briefs))
 
 
 @router.get("/api/campaigns/{name}/figures/{figure}.svg", response_class=Response)
 def figure(watched: Named, figure: str) -> Response:
     """Return one figure as SVG."""
-    path = watched.album.file(figure)
-    if path is None:
+    if (path := watched.album.file(figure)) is None:
         raise HTTPException(404, f"campaign {watched.name} has no figure {figure!r} yet")
     return Response(
         path.read_bytes(),
@@ -237,9 +222,9 @@ def diff(board: TheBoard, watched: Named, other: str) -> list[tuple[str, str]]:
     prints it."""
     if other not in board.campaigns:
         raise HTTPException(404, f"there is no campaign {other!r} to compare with")
-    second = board.campaigns[other].follower.directory
+    first, second = (one.follower.directory for one in (watched, board.campaigns[other]))
     try:
-        return list(compare_campaigns(watched.follower.directory, second).facts())
+        return list(compare_campaigns(first, second).facts())
     except AutoresearchError as error:
         raise HTTPException(409, str(error)) from error
 
@@ -297,8 +282,7 @@ async def events(board: TheBoard) -> AsyncIterator[ServerSentEvent]:
 
 
 def _summary(watched: Watched) -> CampaignSummary:
-    follower = watched.follower
-    campaign = follower.campaign
+    follower, campaign = watched.follower, watched.follower.campaign
     return CampaignSummary(
         name=watched.name,
         directory=readable(str(follower.directory)),
@@ -315,17 +299,3 @@ def _changed(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> dict[
     lacks."""
     names = [name for name in {**before, **after} if after.get(name) != before.get(name)]
     return {name: brief(name, after[name]) if name in after else None for name in names}
-
-
-def _running(watched: Watched, trial: str, step: int) -> RunningNow | None:
-    running = watched.follower.running
-    if running is None:
-        return None
-    after = step if running.trial_id == trial else 0
-    return RunningNow(
-        trial_id=running.trial_id,
-        config_hash=running.config_hash,
-        seed=running.seed,
-        steps=running.steps,
-        points=tuple(point for point in running.points if point.step > after),
-    )

@@ -7,6 +7,7 @@ that have no result yet.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -264,3 +265,14 @@ def _candidate(file: Path) -> tuple[str, int] | None:
     except (OSError, ValidationError):
         return None
     return None if found.config is None else (found.config.config_hash, found.iter)
+
+
+def read_until(directory: Path) -> int | None:
+    """Return the loop's target from the latest iteration in flight; None if there is none, or its
+    file has no target."""
+    try:
+        in_flight = json.loads(in_flight_files(directory)[-1].read_bytes())
+    except (OSError, ValueError, IndexError):
+        return None
+    until = in_flight.get("until") if isinstance(in_flight, dict) else None
+    return until if isinstance(until, int) else None

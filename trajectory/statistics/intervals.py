@@ -1,4 +1,4 @@
-"""Compute intervals of means, runs and proportions, from Student's t for any degrees of freedom.
+"""Compute intervals from Student's t for any degrees of freedom, and exact sums of squares.
 
 Satterthwaite's degrees of freedom are rarely integers. Rounded down, they would jump at
 infinitesimal changes of the variances behind them.
@@ -150,3 +150,15 @@ def of_share(successes: int, n: int) -> Estimate | None:
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     return Estimate(share, max(0.0, centre - half), min(1.0, centre + half), n)
+
+
+def exact_parts(terms: Sequence[float]) -> tuple[float, ...]:
+    """Return the fewest floats whose exact sum is that of these finite terms, the largest first.
+
+    Adding a number and later subtracting it leaves no trace, and the order of additions does not
+    matter. So a sum updated over a hundred thousand changes equals one computed from scratch.
+    """
+    parts: list[float] = []
+    while rest := math.fsum([*terms, *(-part for part in parts)]):
+        parts.append(rest)
+    return tuple(parts)

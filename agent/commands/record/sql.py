@@ -142,6 +142,6 @@ def reindex(campaign: CampaignOption = None) -> None:
     if url is None:
         keep_views(history, journal)
     typer.echo(
-        f"{counted(rebuilt.rows, 'row')} indexed: {counted(rebuilt.iterations, 'iteration')}, "
-        f"{counted(rebuilt.configs, 'config')}"
+        f"{counted(rebuilt.lines, 'row')} indexed: "
+        f"{counted(rebuilt.tally.iterations, 'iteration')}, {counted(rebuilt.configs, 'config')}"
     )

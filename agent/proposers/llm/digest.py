@@ -101,9 +101,9 @@ REFUSED = {
 
 def refusal_lines(memory: Memory) -> Iterator[str]:
     """Yield what was wrong with refused proposals, and which values are used up."""
-    for rail, count in memory.evidence.refusals.most_common():
+    for rail, count in memory.evidence.tally.refusals.most_common():
         yield f"{count} {REFUSED.get(rail, rail)}"
-    if memory.evidence.refusals["novelty"]:
+    if memory.evidence.tally.refusals["novelty"]:
         yield from islice(tried_values(memory), USED_UP)
 
 

@@ -17,6 +17,7 @@ from tests.trajectory.live.server import write_campaign as write
 from trainer.spec import Budget, CurvePoint, TrialSpec
 from trajectory.formats.importing import import_campaign
 from trajectory.live.follower import BATCH_ROWS, Follower
+from trajectory.ranking import top
 from trajectory.rows import EventRow, IterationRow, Row, dump_row
 
 NIGHT = Path(__file__).parents[3] / "docs/night/trajectory.jsonl"
@@ -136,7 +137,7 @@ def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
     (tmp_path / "trajectory.jsonl").write_bytes(NIGHT.read_bytes())
     follower = Follower(tmp_path)
     follower.poll()
-    status, best = follower.status(), follower.top(1)[0]
+    status, best = follower.status(), top(follower.evidence, 1)[0]
     assert status.state == "done", "its file is new, and no iteration came after its confirmation"
     assert status.incumbent is not None
     assert status.incumbent.config_hash == best.config_hash
