@@ -62,6 +62,7 @@ def compared(scored: Mapping[str, Scored], long: Sequence[float]) -> tuple[Proxy
         gain = None if name == own_name else interval(rhos - own)
         surely = None if name == own_name else interval(rhos - own, others)
         first = min(range(len(long)), key=lambda config: metric.scores[config])
+        few = fidelity([metric.scores[config] for config in best], [long[c] for c in best])
         found.append(
             ProxyMetric(
                 name=name,
@@ -70,7 +71,7 @@ def compared(scored: Mapping[str, Scored], long: Sequence[float]) -> tuple[Proxy
                 kendall=kendall,
                 gain=gain,
                 surely=surely.lo if surely else None,
-                best=_among(best, metric.scores, long),
+                best=few.spearman if few else None,
                 forgone_bpb=min(long[first], max(x for x in long if math.isfinite(x))) - min(long),
             )
         )
@@ -86,13 +87,6 @@ def best_of(long: Sequence[float]) -> list[int]:
 def correlation_of(scores: Sequence[float], long: Sequence[float]) -> Correlation | None:
     """Return Spearman's rho with its bootstrap interval."""
     return interval(Resampled(len(long)).spearman(scores, long))
-
-
-def _among(
-    best: Sequence[int], scores: Sequence[float], long: Sequence[float]
-) -> Correlation | None:
-    few = fidelity([scores[config] for config in best], [long[config] for config in best])
-    return few.spearman if few else None
 
 
 def times_to_gain(

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from statistics import fmean, variance
 
 from trainer.spec import Measure, Measured, ScoredText, TrialFailed, TrialOk
@@ -119,7 +120,7 @@ def _gain(
     :param differences: by seed, then by part.
     """
     seeds = len(differences)
-    by_seed = [_weighted(row, shares) for row in differences]
+    by_seed = [math.fsum(map(mul, shares, row)) for row in differences]
     by_part = [fmean(column) for column in zip(*differences, strict=True)]
     delta = fmean(by_seed)
     of_seeds = variance(by_seed) / seeds
@@ -153,10 +154,6 @@ def _of_text(by_part: Sequence[float], shares: Sequence[float], delta: float) ->
 
 def _power(shares: Sequence[float], exponent: int) -> float:
     return math.fsum(share**exponent for share in shares)
-
-
-def _weighted(values: Sequence[float], shares: Sequence[float]) -> float:
-    return math.fsum(w * one for w, one in zip(shares, values, strict=True))
 
 
 def _degrees(terms: Sequence[tuple[float, float]]) -> float:

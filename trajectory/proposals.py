@@ -39,10 +39,6 @@ def _recordable(changes: Any) -> Any:
     }
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 Text: TypeAlias = Annotated[str, BeforeValidator(_encodable)]
 """Text from any source, made safe to store."""
 Changes: TypeAlias = Annotated[dict[str, Scalar], BeforeValidator(_recordable)]
@@ -139,7 +135,7 @@ class ProposerRecord(Frozen):
     overrode: Changes | None = None
     """The sampler's suggestion, which the language model saw and could override."""
     arm: Arm | None = Field(None, exclude_if=not_)
-    expected: Finite | None = Field(None, exclude_if=_is_none)
+    expected: Finite | None = Field(None, exclude_if=lambda value: value is None)
     """Difference of objectives that the language model expected."""
     prediction: Prediction | None = Field(None, exclude_if=not_)
     """A surrogate's predictions, if a slate was drawn for a language model."""

@@ -60,12 +60,9 @@ _OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
 """Rules that a row names even if they have no value."""
 
 
-def _values(said: Any) -> Any:
-    return said.model_dump() if isinstance(said, Rules) else said
-
-
 RuleValues: TypeAlias = Annotated[
-    dict[str, NonNegativeInt | Finite | None], BeforeValidator(_values)
+    dict[str, NonNegativeInt | Finite | None],
+    BeforeValidator(lambda said: said.model_dump() if isinstance(said, Rules) else said),
 ]
 """The rules of a row by name, without today's bounds. Rows before format 3 do not hold all of
 them."""

@@ -35,18 +35,6 @@ def test_one_lane_counts_what_its_rows_say_whatever_the_clock() -> None:
     assert [worked.added_s(row(n, 0, 3.5, None)) for n in (1, 2, 3)] == [3.5] * 3
 
 
-def test_lanes_count_each_second_once() -> None:
-    worked = BusyTime()
-    rows = [row(1, 10, 10, 2), row(2, 12, 12, 2), row(3, 20, 10, 2), row(4, 40, 5, 2)]
-    assert [worked.added_s(one) for one in rows] == [10, 2, 8, 5], "15 s nobody was at work"
-
-
-def test_a_short_row_hides_nothing_of_the_long_ones_around_it() -> None:
-    worked = BusyTime()
-    rows = [row(1, 49, 1, 2), row(2, 50, 50, 2), row(3, 55, 55, 2), row(4, 59, 2, 2)]
-    assert [worked.added_s(one) for one in rows] == [1, 49, 5, 2]
-
-
 def test_rows_in_any_order_cover_what_they_cover_together() -> None:
     rng = random.Random(1)
     for _ in range(50):

@@ -83,14 +83,6 @@ def test_restored_midway_it_goes_on_as_if_never_stopped(
     assert_equal(restored, Evidence(rows))
 
 
-def test_a_simulated_campaign_restored_equals_itself() -> None:
-    whole = Evidence(Simulator(5).rows(300))
-    assert whole.tally.iterations == 300
-    assert whole.tally.interrupted
-    assert whole.tally.refusals["range"] > 0
-    assert_equal(Evidence.restore(whole.tally, whole.configs.values()), whole)
-
-
 def test_sigma_does_not_drift_over_many_updates() -> None:
     rng = random.Random(0)
     evidence = Evidence([campaign_row()])

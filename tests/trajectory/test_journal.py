@@ -74,13 +74,6 @@ def test_append_tells_the_size_and_a_second_opening_goes_on(path: Path) -> None:
     ]
 
 
-def test_records_can_be_read_from_the_middle(path: Path) -> None:
-    write_journal(path, iter(ROWS))
-    records = list(read_records(path))
-    rest = list(read_records(path, offset=records[2].end, line=3))
-    assert rest == records[3:]
-
-
 def test_no_file_and_an_empty_one_have_no_rows(path: Path) -> None:
     assert list(read_rows(path)) == []
     with Journal(path) as journal:
@@ -101,15 +94,15 @@ def test_a_last_line_of_zeros_is_torn_too(cut: int, rest: bytes) -> None:
     check_torn(RECORD[:cut] + rest)
 
 
-def check_torn(torn: bytes) -> None:
+def check_torn(torn: bytes, *, readable: bool = True) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trajectory.jsonl"
         path.write_bytes(BEFORE + torn)
-        assert list(read_rows(path)) == ROWS[:-1]
+        if readable:
+            assert list(read_rows(path)) == ROWS[:-1]
         with Journal(path) as journal:
             assert path.read_bytes() == BEFORE
             assert journal.repaired is not None
-            assert f"{len(torn)} bytes" in journal.repaired
             journal.append(ROWS[-1])
         assert list(read_rows(path)) == ROWS
         assert (Path(scratch) / "trajectory.jsonl.torn-1").read_bytes() == torn
@@ -117,15 +110,7 @@ def check_torn(torn: bytes) -> None:
 
 @pytest.mark.parametrize("left", [b"\n\n", b"\n  \r\n", b'{"torn\n\n\n'])
 def test_empty_lines_at_the_end_go_too(left: bytes) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "trajectory.jsonl"
-        path.write_bytes(BEFORE + left)
-        with Journal(path) as journal:
-            assert path.read_bytes() == BEFORE
-            assert f"{len(left)} bytes" in (journal.repaired or "")
-            journal.append(ROWS[-1])
-        assert list(read_rows(path)) == ROWS
-        assert (Path(scratch) / "trajectory.jsonl.torn-1").read_bytes() == left
+    check_torn(left, readable=False)
 
 
 def test_more_than_one_torn_line_is_no_power_cut(path: Path) -> None:

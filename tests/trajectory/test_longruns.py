@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from itertools import pairwise
 
 import pytest
@@ -69,21 +68,6 @@ def test_a_config_is_as_good_as_its_worst_run() -> None:
         ]
         (runs,) = gather(pair, 1000).values()
         assert runs.verdict.outcome == severe
-
-
-def test_the_noise_is_that_of_the_model_it_was_drawn_from() -> None:
-    rng = random.Random(4)
-    seed_effect = {seed: rng.gauss(0, 0.05) for seed in range(900, 912)}
-    drawn = [
-        (of, {s: 3 + 0.1 * i + e + rng.gauss(0, 0.02) for s, e in seed_effect.items()})
-        for i, of in enumerate(CONFIGS)
-    ]
-    noise = LongNoise.of(gather(rows(*drawn), 1000).values())
-    assert noise.dof == 6 * 11
-    assert noise.dof_e == 5 * 11
-    assert noise.sigma_e == pytest.approx(0.02, rel=0.2)
-    spread = math.sqrt(0.02**2 + sum(e**2 for e in seed_effect.values()) / 12)
-    assert noise.sigma_run == pytest.approx(spread, rel=0.2)
 
 
 def test_two_by_two_by_hand() -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from tests.support.configs import config
-from tests.support.rows import Simulator, iteration_row, ok, trial
+from tests.support.rows import iteration_row, ok, trial
 from trajectory.evidence import Evidence, Tally
 from trajectory.proposals import Attempt, Prediction, ProposerRecord, Verdict
 from trajectory.rows import Decision, IterationRow
@@ -142,16 +142,3 @@ def test_old_turns_fade_and_the_interval_narrows() -> None:
     mean, sd = credit.advantage(Credit())
     assert mean == credit.posterior()[0]
     assert sd > credit.posterior()[1]
-
-
-def test_records_restored_midway_are_those_of_the_whole() -> None:
-    rows = list(Simulator(3).rows(120))
-    before = Evidence(rows[:70])
-    restored = Evidence.restore(before.tally, before.configs.values())
-    for each in rows[70:]:
-        restored.add(each)
-    assert restored.tally.credits == Evidence(rows).tally.credits
-    records = restored.tally.track_records
-    assert records == Evidence(rows).tally.track_records
-    assert sum(record.assigned for record in records.values()) == 120
-    assert records["llm"].refused["novelty"] == records["llm"].assigned

@@ -207,10 +207,17 @@ class Retold(Frozen):
         """
         proposed = [run.changes for run in runs if run.changes]
         touched = Counter(knob for changes in proposed for knob in changes)
-        named = knobs if knobs is not None else _named(runs)
+        if knobs is None:
+            baseline = next((run.values for run in runs if run.is_baseline and run.values), None)
+        named = list(baseline or ()) if knobs is None else knobs
+        distinct = len({json.dumps(changes, sort_keys=True) for changes in proposed})
         walls = [wall for run in runs if (wall := _seconds(run, "iter_wall_s")) is not None]
         return cls(
-            repeats=_repeats(proposed) if proposed else None,
+            repeats=Repeats(
+                proposals=len(proposed), repeats=len(proposed) - distinct, distinct=distinct
+            )
+            if proposed
+            else None,
             touched=dict(touched.most_common()),
             untouched=tuple(name for name in named if name not in touched) if proposed else (),
             knobs_known=knobs is not None,
@@ -251,16 +258,6 @@ class Retold(Frozen):
         return f"{len(self.touched)} of {of} {what} ever changed: {', '.join(said)}" + (
             f"; never {', '.join(never)}{more}" if never else ""
         )
-
-
-def _repeats(proposed: Sequence[Mapping[str, object]]) -> Repeats:
-    seen = Counter(json.dumps(changes, sort_keys=True) for changes in proposed)
-    return Repeats(proposals=len(proposed), repeats=len(proposed) - len(seen), distinct=len(seen))
-
-
-def _named(runs: Sequence[ForeignRun]) -> list[str]:
-    baseline = next((run.values for run in runs if run.is_baseline and run.values), None)
-    return list(baseline or ())
 
 
 def _seconds(run: ForeignRun, name: str) -> float | None:

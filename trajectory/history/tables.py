@@ -243,15 +243,13 @@ def _reader(path: Path) -> Callable[[], sqlite3.Connection]:
         except sqlite3.OperationalError as error:
             unwritable = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
             log = path.with_name(path.name + "-wal")
-            if error.sqlite_errorcode & 0xFF not in unwritable or _has_bytes(log):
+            if error.sqlite_errorcode & 0xFF not in unwritable or (
+                log.exists() and log.stat().st_size > 0
+            ):
                 raise
             return _open_uri(path, "mode=ro&immutable=1")
 
     return opener
-
-
-def _has_bytes(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
 
 
 def _open_uri(path: Path, options: str) -> sqlite3.Connection:

@@ -96,7 +96,8 @@ class Album:
             folder = Path(tempfile.mkdtemp(prefix="autoresearch-figures-"))
             place = ("--campaign", str(self._directory), "--out", str(folder))
             error = self._run((*self._command, *place))
-        names = _names(folder)
+        drawn = {path.stem for path in (folder / FIGURES_DIR).glob("*.svg") if path.is_file()}
+        names = tuple(kind.name for kind in FIGURES if kind.name in drawn)
         with self._lock:
             if error is None and not self._closed:
                 folder, self._folder = self._folder or folder, folder
@@ -143,9 +144,3 @@ class Album:
             return None
         lines = said.strip().splitlines()
         return lines[-1] if lines else f"drawing the figures failed with {process.returncode}"
-
-
-def _names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the drawn figures, in the page's order."""
-    names = (kind.name for kind in FIGURES)
-    return tuple(name for name in names if (folder / FIGURES_DIR / f"{name}.svg").is_file())

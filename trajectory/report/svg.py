@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 
-from trajectory.report.canvas import INK, PALETTE, Ink, Picture
+from trajectory.report.canvas import INK, PALETTE, Picture
 
 SVG = "http://www.w3.org/2000/svg"
 XLINK = "{http://www.w3.org/1999/xlink}href"
@@ -68,13 +68,12 @@ def variables(light: str) -> str:
 def rules() -> str:
     """Return the CSS rules of figures: ``f-`` classes fill, ``s-`` classes stroke. Lines drawn over
     a link let clicks through."""
-    colours = "".join(_rule(ink) for ink in PALETTE)
+    colours = "".join(
+        f".f-{ink.name}{{fill:var(--{ink.name})}}.s-{ink.name}{{stroke:var(--{ink.name})}}"
+        for ink in PALETTE
+    )
     pointed = "svg{pointer-events:none}svg a,svg text{pointer-events:auto}"
     return f"{colours}{pointed}svg text{{font-family:{FONTS}}}"
-
-
-def _rule(ink: Ink) -> str:
-    return f".f-{ink.name}{{fill:var(--{ink.name})}}.s-{ink.name}{{stroke:var(--{ink.name})}}"
 
 
 def _tree(picture: Picture) -> ET.Element:

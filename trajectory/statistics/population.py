@@ -83,8 +83,6 @@ class Population:
     fit_: Fit
     seeds: dict[int, tuple[float, float]]
     """Effect of each seed, in units of k, and its variance."""
-    configs: int
-    """Number of members to which it was fitted."""
     cutoff: float
     """Highest mean of a member."""
 
@@ -107,21 +105,7 @@ class Population:
         runs = Runs.of(members)
         fitted = take_apart(runs, sigma, seeds_known=seeds_known)
         effects = zip(fitted.effect.tolist(), fitted.variance.tolist(), strict=True)
-        return cls(fitted, dict(zip(runs.seeds, effects, strict=True)), len(members), cutoff)
-
-    @property
-    def sd(self) -> float:
-        """Standard deviation of the true scores, according to their fitted distribution."""
-        shape = self.fit_.shape
-        if shape is None:
-            return 0.0
-        middle = float(shape.weight @ shape.place)
-        return math.sqrt(float(shape.weight @ ((shape.place - middle) ** 2 + shape.width**2)))
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of one run of an average recipe, without the seed's effect."""
-        return math.sqrt(self.fit_.sigma2)
+        return cls(fitted, dict(zip(runs.seeds, effects, strict=True)), cutoff)
 
     def posterior(self, entry: Measured) -> Posterior:
         """Return the posterior of a measured config; only members of the population are shrunk."""
@@ -148,7 +132,9 @@ class Population:
         If it was run at least twice, the variance is its own, paired or unpaired. Otherwise it is
         that of a recipe with a similar score.
         """
-        unseeded = self._unseeded(baseline)
+        k, none = self._k(baseline.mean), (0.0, 0.0)
+        scores = baseline.scores.items()
+        unseeded = [score - k * self.seeds.get(seed, none)[0] for seed, score in scores]
         if baseline.n > 1:
             plain = list(baseline.scores.values())
             spread, dof = max(variance(unseeded), variance(plain)), float(baseline.n - 1)
@@ -156,13 +142,6 @@ class Population:
             fit = self.fit_
             spread, dof = self._k(baseline.mean) ** 2 * (fit.sigma2 + fit.phi2), fit.dof
         return fmean(unseeded), (spread / baseline.n, dof)
-
-    def _unseeded(self, entry: Measured) -> list[float]:
-        """Return the config's scores without the seeds' effects."""
-        k = self._k(entry.mean)
-        return [
-            score - k * self.seeds.get(seed, (0.0, 0.0))[0] for seed, score in entry.scores.items()
-        ]
 
     def _own(self, entry: Measured) -> tuple[float, float, float]:
         """Return the config's posterior mean, the variance not shared by all configs, and its k."""

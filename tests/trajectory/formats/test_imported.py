@@ -61,23 +61,18 @@ def test_rows_that_cannot_stand_alone_are_left_out(
     lines.append(dump_row(kept))
     stray = json.loads(dump_row(kept)) | {"iter": 1000}
     stray["trials"][0] |= {"trial_id": "t999999", "config_hash": "0" * 64}
-    lines.append(json.dumps(stray))
+    measured = next(row for row in rows if row.kind == "iteration" and row.trials)
+    again = json.loads(dump_row(measured)) | {"iter": 1001}
+    lines += [json.dumps(stray), json.dumps(again), dump_row(rows[1])]
     provenance = import_campaign(write_jsonl(path, lines), tmp_path / "to")
-    assert [skipped.line for skipped in provenance.skipped] == [4, 6, len(rows) + 3, len(rows) + 4]
+    assert [skipped.line for skipped in provenance.skipped] == [
+        4,
+        6,
+        *range(len(rows) + 3, len(rows) + 7),
+    ]
     imported = list(read_rows(tmp_path / "to" / JOURNAL_FILE))
     assert imported == rows
     assert Evidence(imported).iterations == 60
-
-
-def test_a_trial_is_taken_in_once(tmp_path: Path, journal: tuple[Path, list[Row]]) -> None:
-    path, rows = journal
-    measured = next(row for row in rows if row.kind == "iteration" and row.trials)
-    again = json.loads(dump_row(measured)) | {"iter": 1000}
-    lines: list[object] = [*map(dump_row, rows), json.dumps(again), dump_row(rows[1])]
-    provenance = import_campaign(write_jsonl(path, lines), tmp_path / "to")
-    assert [skipped.line for skipped in provenance.skipped] == [len(rows) + 1, len(rows) + 2]
-    assert all("is there already" in skipped.why for skipped in provenance.skipped)
-    assert list(read_rows(tmp_path / "to" / JOURNAL_FILE)) == rows
 
 
 def test_an_editors_marks_are_no_part_of_a_journal(

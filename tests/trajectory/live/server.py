@@ -1,4 +1,4 @@
-"""Run the installed command as a real server over campaigns on disk."""
+"""Run the installed command as a real server over campaigns on disk, and read its page."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+from playwright.sync_api import Page, expect
 
 from agent.menu.files import load_menu
 from tests.support.rows import Simulator
-from trajectory.rows import Row, dump_row
+from trajectory.rows import IterationRow, Row, dump_row
 
 COMMAND = Path(sys.executable).with_name("autoresearch")
 
@@ -78,3 +79,18 @@ def simulated(count: int, seed: int = 3) -> list[Row]:
 def append(journal: Path, row: Row) -> None:
     with journal.open("a", encoding="utf-8") as file:
         file.write(dump_row(row) + "\n")
+
+
+def rows_shown(page: Page) -> list[int]:
+    cells = page.locator("#rows tbody tr.row td:first-child").all_inner_texts()
+    return [int(text) for text in cells]
+
+
+def shows(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    expect(page.locator("#rows tbody tr.row").first).to_be_visible()
+
+
+def last_iteration(row: object) -> IterationRow:
+    assert isinstance(row, IterationRow)
+    return row

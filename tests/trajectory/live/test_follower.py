@@ -23,6 +23,12 @@ from trajectory.rows import EventRow, IterationRow, Row, dump_row
 NIGHT = Path(__file__).parents[3] / "docs/night/trajectory.jsonl"
 
 
+def followed(directory: Path) -> Follower:
+    follower = Follower(directory)
+    follower.poll()
+    return follower
+
+
 def iterations(rows: list[Row]) -> list[IterationRow]:
     return [row for row in rows if isinstance(row, IterationRow)]
 
@@ -58,8 +64,7 @@ def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
 
 def test_another_journal_of_that_name_is_read_anew(tmp_path: Path) -> None:
     write(tmp_path, simulated(30))
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     other = simulated(25, seed=9)
     write(tmp_path / "elsewhere", other).replace(tmp_path / "trajectory.jsonl")
     follower.poll()
@@ -70,8 +75,7 @@ def test_another_journal_of_that_name_is_read_anew(tmp_path: Path) -> None:
 def test_a_long_journal_is_taken_in_piece_by_piece(tmp_path: Path) -> None:
     rows = simulated(BATCH_ROWS + 10)
     write(tmp_path, rows)
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     assert not follower.caught_up
     assert not follower.status().caught_up
     follower.poll()
@@ -88,8 +92,7 @@ def test_the_status_says_how_far_and_how_long(tmp_path: Path) -> None:
     rows = simulated(30)
     write(tmp_path, rows)
     in_flight(tmp_path, 25).write_text(json.dumps({"iter": 25, "until": 100}), "utf-8")
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     status = follower.status()
     done = iterations(rows)
     assert status.iterations == len(done)
@@ -114,8 +117,7 @@ def test_what_was_imported_is_not_taken_to_be_running(tmp_path: Path) -> None:
     source, imported = tmp_path / "source", tmp_path / "imported"
     write(source, simulated(3))
     import_campaign(source, imported)
-    follower = Follower(imported)
-    follower.poll()
+    follower = followed(imported)
     assert follower.status().state == "done", "its files are new, and nothing adds to them"
 
 
@@ -125,8 +127,7 @@ def test_a_campaign_is_done_once_nothing_is_in_flight_and_its_goal_is_reached(
     write(tmp_path, simulated(5))
     at_work = in_flight(tmp_path, 6)
     at_work.write_text(json.dumps({"iter": 6, "until": 5}), "utf-8")
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     assert follower.status().state == "running"
     at_work.unlink()
     follower.poll()
@@ -135,8 +136,7 @@ def test_a_campaign_is_done_once_nothing_is_in_flight_and_its_goal_is_reached(
 
 def test_what_is_believed_of_a_confirmed_campaign(tmp_path: Path) -> None:
     (tmp_path / "trajectory.jsonl").write_bytes(NIGHT.read_bytes())
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     status, best = follower.status(), top(follower.evidence, 1)[0]
     assert status.state == "done", "its file is new, and no iteration came after its confirmation"
     assert status.incumbent is not None
@@ -161,8 +161,7 @@ def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) 
     write(tmp_path, simulated(5))
     fourth, fifth = in_flight(tmp_path, 4), in_flight(tmp_path, 5)
     fourth.write_text(json.dumps({"iter": 4, "until": 100}), "utf-8")
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     fourth.unlink()
     follower.poll()
     assert follower.status().until == 100
@@ -175,8 +174,7 @@ def test_how_far_it_is_to_go_stays_known_between_two_iterations(tmp_path: Path) 
 def test_a_senseless_in_flight_file_says_nothing(tmp_path: Path, text: str) -> None:
     write(tmp_path, simulated(5))
     in_flight(tmp_path, 5).write_text(text, "latin-1")
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     assert follower.status().until is None
 
 
@@ -204,8 +202,7 @@ def begin_trial(directory: Path, trial_id: str, points: int) -> Path:
 def test_the_running_trial_is_the_newest_without_a_result(tmp_path: Path) -> None:
     write(tmp_path, simulated(5))
     (begin_trial(tmp_path, "t000009", 60) / "result.json").write_text("{}", "utf-8")
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     assert follower.running is None
     trial = begin_trial(tmp_path, "t000010", 2)
     follower.poll()
@@ -226,8 +223,7 @@ def test_an_older_trial_that_runs_on_beside_an_ended_one_is_seen(tmp_path: Path)
     write(tmp_path, simulated(5))
     older = begin_trial(tmp_path, "t000010", 2)
     newer = begin_trial(tmp_path, "t000011", 1)
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     assert follower.running is not None
     assert follower.running.trial_id == "t000011"
     (newer / "result.json").write_text("{}", "utf-8")
@@ -251,8 +247,7 @@ def test_a_trial_that_a_kill_left_is_not_at_work_for_ever(tmp_path: Path) -> Non
     begin_trial(tmp_path, "t000010", 2)
     cut = EventRow(at=rows[-1].at, event="interrupted", why="killed", trial_ids=("t000010",))
     write(tmp_path, [*rows, cut])
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     follower.poll()
     assert follower.running is None
 
@@ -265,8 +260,7 @@ def test_a_pipe_or_a_link_for_a_curve_is_not_read(tmp_path: Path) -> None:
         curve = begin_trial(tmp_path, trial_id, 0) / "curve.jsonl"
         curve.unlink()
         replace(curve)
-        follower = Follower(tmp_path)
-        follower.poll()
+        follower = followed(tmp_path)
         assert follower.running is not None
         assert follower.running.trial_id == trial_id
         assert follower.running.points == ()
@@ -281,8 +275,7 @@ def test_a_line_of_a_curve_that_is_none_is_passed_over(tmp_path: Path) -> None:
     curve = begin_trial(tmp_path, "t000010", 2) / "curve.jsonl"
     with curve.open("a", encoding="utf-8") as file:
         file.write("nonsense\n" + point(3).model_dump_json() + "\n")
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     assert follower.running is not None
     assert [one.step for one in follower.running.points] == [1, 2, 3]
 
@@ -290,8 +283,7 @@ def test_a_line_of_a_curve_that_is_none_is_passed_over(tmp_path: Path) -> None:
 def test_iterations_that_an_import_left_out_shift_no_others(tmp_path: Path) -> None:
     rows = [row for row in simulated(30) if not isinstance(row, IterationRow) or row.iter != 4]
     write(tmp_path, rows)
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     assert [brief.iter for brief in follower.after(2, 3)] == [3, 5, 6]
     assert follower.iteration(4) is None
     for row in iterations(rows):
@@ -311,8 +303,7 @@ def test_there_is_nothing_to_catch_up_with_where_nothing_can_be_read(tmp_path: P
 
 def test_a_row_of_a_journal_that_was_taken_away_is_none(tmp_path: Path) -> None:
     journal = write(tmp_path, simulated(10))
-    follower = Follower(tmp_path)
-    follower.poll()
+    follower = followed(tmp_path)
     journal.write_text("\n", "utf-8")
     assert follower.iteration(1) is None
     journal.unlink()

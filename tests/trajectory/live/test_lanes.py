@@ -15,9 +15,8 @@ from tests.support.present import known
 from tests.support.rows import trial
 from tests.support.trials import trial_ok, trial_spec
 from tests.trajectory.live.server import simulated, write_campaign
-from tests.trajectory.live.test_follower import begin_trial
+from tests.trajectory.live.test_follower import begin_trial, followed
 from trainer.spec import Place
-from trajectory.live.follower import Follower
 from trajectory.live.trial import LanesNow, LaneView, read_lanes
 from trajectory.rows import IterationRow, Row
 
@@ -59,8 +58,7 @@ def at_work(directory: Path) -> LanesFileWriter:
 
 def test_each_lane_says_its_trial_and_how_far_that_is(tmp_path: Path) -> None:
     at_work(tmp_path / "c")
-    follower = Follower(tmp_path / "c")
-    follower.poll()
+    follower = followed(tmp_path / "c")
     seen = known(follower.lanes())
     assert seen.waiting == 1
     assert seen.lanes == (
@@ -76,8 +74,7 @@ def test_what_a_kill_left_is_not_shown_as_running(tmp_path: Path) -> None:
     at_work(tmp_path / "c")
     for path in (tmp_path / "c", *(tmp_path / "c").rglob("*")):
         os.utime(path, (time.time() - 3600,) * 2)
-    follower = Follower(tmp_path / "c")
-    follower.poll()
+    follower = followed(tmp_path / "c")
     assert follower.lanes() is None
     remove_lanes_file(tmp_path / "c")
     assert read_lanes(tmp_path / "c") is None
@@ -87,8 +84,7 @@ def test_what_a_kill_left_is_not_shown_as_running(tmp_path: Path) -> None:
 def test_what_is_illegible_is_passed_over(said: str, tmp_path: Path) -> None:
     write_campaign(tmp_path / "c", simulated(3))
     (tmp_path / "c" / "lanes.json").write_text(said)
-    follower = Follower(tmp_path / "c")
-    follower.poll()
+    follower = followed(tmp_path / "c")
     assert follower.lanes() is None
 
 

@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.trajectory.live.pages import last_iteration
 from tests.trajectory.live.proxy import PREFIX, stripping_proxy
-from tests.trajectory.live.server import Server, append, serving, simulated, write_campaign
+from tests.trajectory.live.server import (
+    Server,
+    append,
+    last_iteration,
+    serving,
+    simulated,
+    write_campaign,
+)
 from trajectory.live.app import MAX_BODY_BYTES
 from trajectory.live.interface import MAX_STREAMS_OF_ADDRESS
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.trajectory.live.pages import last_iteration, rows_shown, shows
 from tests.trajectory.live.server import (
     append,
+    last_iteration,
+    rows_shown,
     serving,
+    shows,
     simulated,
     write_campaign,
 )

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.trajectory.live.pages import shows
-from tests.trajectory.live.server import append, serving, simulated, write_campaign
+from tests.trajectory.live.server import append, serving, shows, simulated, write_campaign
 from trajectory.proposals import Proposal
 from trajectory.queue import add, queued_in
 from trajectory.rows import EventRow

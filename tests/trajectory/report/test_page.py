@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
+import re
+import resource
+import signal
 import zlib
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,10 +28,10 @@ from tests.support.reports import (
     with_menu,
 )
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
-from trainer.spec import CurvePoint
+from trainer.spec import CurvePoint, Measure
 from trajectory.report.figures.progress_points import MAX_LINKED
 from trajectory.report.findings import Findings
-from trajectory.report.report import write_report
+from trajectory.report.report import _replace_all, render, write_report
 from trajectory.report.wording import shown
 from trajectory.rows import Row
 
@@ -191,3 +197,42 @@ def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
     first = write_report(found, tmp_path / "report").figures[0].read_bytes()
     again = write_report(found, tmp_path / "report")
     assert again.figures[0].read_bytes() == first, "the same findings draw the same figure"
+
+
+def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> None:
+    found = findings(tmp_path, simulated(30))
+    scoring = Measure(unit="accuracy", direction="maximise")
+    # The measured 2.5, negated: as if the command had printed minus 2.5.
+    about = replace(found.about, measure="accuracy", scoring=scoring)
+    page = render(replace(found, about=about), (), (), datetime.now(UTC))
+    best = found.best[0]
+    assert f"<b>\N{MINUS SIGN}{best.objective:.4f}</b>" in page
+    assert best.delta is not None
+    assert f"<b>+{-best.delta:.4f}</b>" in page or best.delta >= 0
+    assert "positive is better" in page
+    assert "negative is better" not in page
+    assert not re.search("minus accuracy", page)
+
+
+def test_a_disk_that_fills_half_way_leaves_what_was_there(tmp_path: Path) -> None:
+    files = {tmp_path / f"{number}.svg": b"new" for number in range(5)}
+    for path in files:
+        path.write_bytes(b"old")
+    page = tmp_path / "report.html"
+    page.write_bytes(b"old page")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(OSError) as caught:
+            _replace_all({**files, page: b"x" * (1 << 20)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert caught.value.errno == errno.EFBIG
+    assert {path.read_bytes() for path in files} == {b"old"}
+    assert page.read_bytes() == b"old page"
+    assert set(tmp_path.iterdir()) == {page, *files}, "nothing lies beside them"
+    _replace_all({**files, page: b"new page"})
+    assert {path.read_bytes() for path in files} == {b"new"}
+    assert page.read_bytes() == b"new page"

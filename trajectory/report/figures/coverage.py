@@ -137,7 +137,8 @@ def _lines(knob: KnobCoverage) -> Iterator[tuple[str, Sequence[tuple[str, int]]]
     and counts."""
     cells = list(zip(knob.labels, knob.configs, strict=True))
     for start in range(0, len(cells), CELLS):
-        yield "" if start else _name(knob), cells[start : start + CELLS]
+        name = f"{cut(knob.name, NAME_CHARACTERS)}  {knob.touched}/{len(knob.labels)}"
+        yield "" if start else name, cells[start : start + CELLS]
 
 
 def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, room: int) -> None:
@@ -172,10 +173,6 @@ def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, 
         fontsize=7,
         color=INK.light if count else MUTED.light,
     )
-
-
-def _name(knob: KnobCoverage) -> str:
-    return f"{cut(knob.name, NAME_CHARACTERS)}  {knob.touched}/{len(knob.labels)}"
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,8 @@ class TimeAndEnergy(Figure):
         metered = [ledger.calibration_wh, *(iteration.energy_wh for iteration in ledger.iterations)]
         metered += [row.energy_wh for row in ledger.stress]
         metered += [row.energy_wh for row in ledger.fresh]
-        energy_wh = _sum(metered)
+        known = [value for value in metered if value is not None]
+        energy_wh = sum(known) if known else None
         return cls(
             total=total,
             active_s=ledger.active_s["search"] if ledger.lane_use.lanes else total.total,
@@ -188,11 +189,6 @@ def _bar(iterations: Sequence[Iteration]) -> Bar:
         spent.add(iteration.spent, weight=1 / len(iterations))
     metered = [iteration.energy_wh for iteration in iterations if iteration.energy_wh is not None]
     return Bar(iterations[0].iter, iterations[-1].iter, spent, fmean(metered) if metered else None)
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _seconds(began: str, ended: str) -> float:

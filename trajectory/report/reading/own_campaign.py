@@ -46,7 +46,15 @@ def read_campaign(
     held = posteriors.of_configs([incumbent.config_hash] if incumbent else [])
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
-        finding=_finding(held[0], ledger, fresh) if held else NOTHING_YET,
+        finding=finding(
+            ledger.campaign.measured_in,
+            fresh.get(held[0].config_hash),
+            held[0].delta_vs_baseline,
+            held[0].delta_lo,
+            held[0].delta_hi,
+        )
+        if held
+        else NOTHING_YET,
         iterations=tuple(ledger.iterations),
         noise=noise,
         shrunk=population is not None,
@@ -170,16 +178,6 @@ def _text_facts(corpus: CorpusInfo | None) -> tuple[tuple[str, str], ...]:
 
 def _listed(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def _finding(incumbent: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig]) -> str:
-    return finding(
-        ledger.campaign.measured_in,
-        fresh.get(incumbent.config_hash),
-        incumbent.delta_vs_baseline,
-        incumbent.delta_lo,
-        incumbent.delta_hi,
-    )
 
 
 def _best(

@@ -1,13 +1,17 @@
-"""Reading the results.tsv of karpathy/autoresearch."""
+"""Reading the results.tsv of karpathy/autoresearch, and pi-autoresearch's autoresearch.jsonl."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
 from trajectory.formats.commit_logs import read_tsv
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign
 from trajectory.formats.source import ForeignFile, Source
 from trajectory.formats.standings import Standings
 
@@ -112,3 +116,51 @@ def test_a_description_that_begins_with_baseline_is_the_baseline(tmp_path: Path)
 def test_another_score_keeps_its_name(tmp_path: Path) -> None:
     found = read(tmp_path, "commit\tval_loss\tdescription\naaa\t3.2\tbaseline\n")
     assert (found.measure, found.runs[0].score) == ("val_loss", 3.2)
+
+
+CONFIG = {"type": "config", "name": "x", "metricName": "best_val_bpb", "bestDirection": "lower"}
+
+
+def pi_run(number: int, metric: float, status: str, description: str) -> dict[str, object]:
+    return {
+        "run": number,
+        "commit": "aaaaaa1",
+        "metric": metric,
+        "metrics": {"steps": 10 * number},
+        "status": status,
+        "description": description,
+        "timestamp": 1774024187637,
+        "segment": 0,
+    }
+
+
+def write(tmp_path: Path, *lines: object) -> Path:
+    path = tmp_path / "autoresearch.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_its_runs_are_ranked_under_its_own_metric(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        CONFIG,
+        pi_run(1, 0, "crash", "failed"),
+        pi_run(2, 1.56, "keep", "baseline"),
+        pi_run(3, 1.54, "discard", "too large"),
+        pi_run(4, 1.50, "checks_failed", "wider"),
+        CONFIG | {"metricName": "seconds"},
+        pi_run(5, 0.5, "keep", "faster"),
+    )
+    provenance = import_campaign(path, tmp_path / "campaign")
+    assert (provenance.format, provenance.measure) == ("pi-jsonl", "best_val_bpb")
+    assert [skipped.line for skipped in provenance.skipped] == [7]
+    standings = Standings.of(read_imported(tmp_path / "campaign").runs)
+    assert [one.entry.mean for one in standings.top(9)] == [1.50, 1.54, 1.56]
+    assert standings.baseline is not None
+    assert standings.baseline.mean == 1.56
+
+
+def test_a_metric_that_is_better_when_higher_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, CONFIG | {"bestDirection": "higher"}, pi_run(1, 0.9, "keep", "baseline"))
+    with pytest.raises(FormatError):
+        import_campaign(path, tmp_path / "campaign")
