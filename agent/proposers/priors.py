@@ -27,7 +27,7 @@ from autoresearch.words import changes_text
 from trainer.spec import AnyConfig
 from trajectory import ranking
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import CampaignSource, read_campaign_source
+from trajectory.formats.importing import CampaignSource, read_campaign_source
 from trajectory.formats.standings import Standings
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise

@@ -25,7 +25,7 @@ from tests.support.rows import (
 )
 from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
 from trajectory.report.findings import Findings
-from trajectory.report.reading.curves import CurveReader
+from trajectory.report.reading.iterations import CurveReader
 from trajectory.report.reading.knobs import ReportedKnob
 from trajectory.report.reading.own_campaign import read_campaign
 from trajectory.rows import CampaignRow, Decision, FinalistsRow, Row, StressRow, StressVerdict

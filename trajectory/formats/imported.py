@@ -21,12 +21,10 @@ from trajectory.formats.foreign import (
     Provenance,
     parse_foreign,
 )
-from trajectory.formats.own import OwnFile, read_journal
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source
 from trajectory.formats.trackers import mlflow_store, optuna_study, tensorboard_events, wandb_csv
 from trajectory.formats.trackers.recorded import Wanted
 from trajectory.formats.trackers.stores import MAGIC, Folder, opened
-from trajectory.rows import CampaignRow, parse_row
 
 _LOOKED_AT = 5
 Reader = Callable[[Any, Wanted], ForeignFile]
@@ -95,52 +93,6 @@ def read_imported(path: Path) -> ImportedCampaign:
     file = path / IMPORTED_FILE if path.is_dir() else path
     provenance, runs = read_lines(Source.read(file))
     return ImportedCampaign(file.parent, provenance, runs)
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignSource:
-    """A campaign to learn from: any tool's, imported or not."""
-
-    path: Path
-    """Path that the user gave."""
-    sha256: str
-    """SHA-256 of the file that was read."""
-    foreign: ImportedCampaign | None
-    """Another tool's runs; None for a campaign of this project."""
-    journal_lines: tuple[bytes, ...]
-    """Rows of this project's campaign that are self-contained; empty for another tool's."""
-    left_out: int
-    """Number of lines left out."""
-
-    @property
-    def identity(self) -> str:
-        """The campaign's id, or the hash of another tool's file. It is equal for every copy of the
-        campaign."""
-        if self.foreign is not None:
-            return self.foreign.provenance.source_sha256
-        first = parse_row(self.journal_lines[0])
-        assert isinstance(first, CampaignRow)
-        return first.id
-
-
-def read_campaign_source(path: Path) -> CampaignSource:
-    """Read a campaign's directory, a journal, an ``imported.jsonl`` or another tool's file.
-
-    :raises FormatError: if it is not a trajectory.
-    """
-    source = open_source(path)
-    format_ = recognised_format(source)
-    if format_ == "journal":
-        own = read_journal(source)
-        lines = tuple(line.raw for line in own.lines)
-        return CampaignSource(path, source.sha256, None, lines, len(own.skipped))
-    if format_ == "imported":
-        provenance, runs = read_lines(source)
-    else:
-        found = read_foreign(source, format_, NO_WISH)
-        provenance, runs = provenance_of(source, found), tuple(found.runs)
-    campaign = ImportedCampaign(source.path.parent, provenance, runs)
-    return CampaignSource(path, source.sha256, campaign, (), len(provenance.skipped))
 
 
 _READERS: dict[str, Callable[[Source], ForeignFile]] = {
@@ -213,7 +165,7 @@ def _kind(line: Line) -> object:
         return None
 
 
-def provenance_of(source: Source, found: ForeignFile | OwnFile) -> Provenance:
+def provenance_of(source: Source, found: ForeignFile) -> Provenance:
     """Return where a campaign came from, and how it measured."""
     return Provenance(
         format=found.format,

@@ -164,21 +164,16 @@ class ForeignFile:
                 self.runs.append(run)
 
     def skip(self, line: Line, why: str) -> None:
-        """Record a line that is not imported."""
-        skip(self.skipped, line, why)
+        """Record a line that is not imported.
 
-
-def skip(skipped: list[Skipped], line: Line, why: str) -> None:
-    """Record a line as not imported.
-
-    :raises FormatError: if there are more than :data:`MOST_SKIPPED`.
-    """
-    if len(skipped) == MOST_SKIPPED:
-        raise FormatError(
-            f"more than {MOST_SKIPPED:,} lines cannot be read, up to line {line.number} "
-            f"({why[:_WHY_CHARACTERS]}); give a trajectory"
-        )
-    skipped.append(Skipped(line=line.number, why=why[:_WHY_CHARACTERS]))
+        :raises FormatError: if there are more than :data:`MOST_SKIPPED`.
+        """
+        if len(self.skipped) == MOST_SKIPPED:
+            raise FormatError(
+                f"more than {MOST_SKIPPED:,} lines cannot be read, up to line {line.number} "
+                f"({why[:_WHY_CHARACTERS]}); give a trajectory"
+            )
+        self.skipped.append(Skipped(line=line.number, why=why[:_WHY_CHARACTERS]))
 
 
 def _excerpt(raw: bytes) -> str:

@@ -11,8 +11,7 @@ from trainer.spec import BPB, Measure
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.report.details import Chunk
-from trajectory.report.reading.curves import CurveReader
-from trajectory.report.reading.iterations import Iteration, Reign
+from trajectory.report.reading.iterations import CurveReader, Iteration, Reign
 from trajectory.report.reading.knobs import Importances, ReportedKnob, Sample, importances
 from trajectory.report.reading.ledger import Ledger
 from trajectory.spending import SearchBill

@@ -11,7 +11,7 @@ import pytest
 from autoresearch.errors import FormatError
 from tests.support.rows import Simulator, write_journal
 from trajectory.formats import commit_logs, single_knob, source
-from trajectory.formats.own import read_journal
+from trajectory.formats.importing import read_journal
 from trajectory.formats.source import Source
 
 

@@ -19,8 +19,8 @@ from tests.support.campaigns import installed
 from tests.support.places import ROOT
 from tests.support.present import known
 from trajectory.formats.foreign import ForeignRun
-from trajectory.formats.imported import read_campaign_source, read_imported
-from trajectory.formats.importing import import_campaign
+from trajectory.formats.imported import read_imported
+from trajectory.formats.importing import import_campaign, read_campaign_source
 from trajectory.formats.standings import Standings
 from trajectory.formats.trackers.recorded import Wanted
 

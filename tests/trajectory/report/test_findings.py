@@ -36,7 +36,7 @@ from trajectory.report.figures.long_runs import LongRunCurves, RankFidelity
 from trajectory.report.figures.progress import Progress
 from trajectory.report.figures.proposers import Proposers
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
-from trajectory.report.reading.curves import MAX_POINTS, merged
+from trajectory.report.reading.iterations import MAX_POINTS, merged
 from trajectory.report.reading.knobs import Sample, importances
 from trajectory.report.reading.ledger import read_ledger
 from trajectory.rows import BaselineRow, EventRow, IterationRow, Row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trajectory.report.canvas import BASE, SERIES, Picture, draw_loss, finish_losses, sheet
 from trajectory.report.figures.figure import LEARNING, Figure
 from trajectory.report.findings import Findings, Ours
-from trajectory.report.reading.curves import LearningCurve, curve_of
+from trajectory.report.reading.iterations import LearningCurve, curve_of
 
 CURVES = 5
 """The most of the best configs whose curves are drawn."""

@@ -33,7 +33,7 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures.figure import LONG, Figure
 from trajectory.report.findings import Findings, Ours
-from trajectory.report.reading.curves import CurveReader, LearningCurve, merged
+from trajectory.report.reading.iterations import CurveReader, LearningCurve, merged
 from trajectory.rows import Finalist, StressVerdict
 
 Fate: TypeAlias = Literal["baseline", "survived", "failed"]

@@ -12,7 +12,7 @@ from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding, latest_o
 from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.report.findings import About, Best, Findings, Ours, Stops
-from trajectory.report.reading.curves import CurveReader
+from trajectory.report.reading.iterations import CurveReader
 from trajectory.report.reading.knobs import ReportedKnob, knob_values, samples
 from trajectory.report.reading.ledger import Ledger, read_ledger
 from trajectory.rows import CampaignRow
