@@ -142,8 +142,7 @@ class Follower:
                 return  # the line is still being written
             place = (self._end, record.end - self._end)
             self._end, self.rows = record.end, record.line
-            brief = self._take(record.row, place)
-            if brief is not None:
+            if (brief := self._take(record.row, place)) is not None:
                 yield brief
         self.caught_up = next(records, None) is None
 
@@ -203,8 +202,7 @@ class Follower:
         With several lanes, this is not the order of their numbers. If the given one has not
         finished, return those from the first with a higher number on.
         """
-        last = self._order.get(number)
-        if last is None:
+        if (last := self._order.get(number)) is None:
             higher = (at for at, brief in enumerate(self.briefs) if brief.iter > number)
             last = next(higher, len(self.briefs)) - 1
         return self.briefs[last + 1 : last + 1 + limit]
@@ -258,18 +256,16 @@ class Follower:
 
     def status(self) -> Status:
         """Return the campaign's current status."""
-        iterations = len(self.briefs)
-        until = self.until
         pace_s = fmean(self._walls_s) if self._walls_s else None
-        left = max(0, until - iterations) if until is not None else None
+        left = None if self.until is None else max(0, self.until - len(self.briefs))
         silent_s = max(0.0, time.time() - self._activity_s)
         measure = self.campaign.measured_in if self.campaign else BPB
         return Status(
             state=self._state(silent_s),
             caught_up=self.caught_up,
             silent_s=silent_s,
-            iterations=iterations,
-            until=until,
+            iterations=len(self.briefs),
+            until=self.until,
             keeps=self._keeps,
             pace_s=pace_s,
             eta_s=pace_s * left if pace_s is not None and left is not None else None,

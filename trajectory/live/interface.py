@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -83,8 +83,7 @@ class PauseWanted(Frozen):
 
 
 async def _board(request: Request) -> Board:
-    board: Board = request.app.state.board
-    return board
+    return cast(Board, request.app.state.board)
 
 
 TheBoard: TypeAlias = Annotated[Board, Depends(_board)]

@@ -72,7 +72,7 @@ def test_rows_that_cannot_stand_alone_are_left_out(
     ]
     imported = list(read_rows(tmp_path / "to" / JOURNAL_FILE))
     assert imported == rows
-    assert Evidence(imported).iterations == 60
+    assert Evidence(imported).tally.iterations == 60
 
 
 def test_an_editors_marks_are_no_part_of_a_journal(
