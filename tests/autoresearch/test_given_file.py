@@ -67,11 +67,11 @@ def test_what_has_no_end_is_refused_at_once(
 
 
 def test_a_tokenizer_that_has_no_end_is_refused(tmp_path: Path) -> None:
-    from trainer.corpus.tokenization import FileRecipe
+    from trainer.corpus.tokenization import parse_tokenizer
 
     os.mkfifo(tmp_path / "tokenizer.json")
     with pytest.raises(CorpusError):
-        FileRecipe(tmp_path / "tokenizer.json")
+        parse_tokenizer(f"file:{tmp_path / 'tokenizer.json'}")
 
 
 def test_a_link_is_followed_for_those_who_trust_who_put_it_there(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ class Counter(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         options = dict(kwargs or {})
-        result = None if _has_no_meta(func) else func(*args, **options)
+        # The meta device lacks this in-place operator, which returns nothing.
+        has_no_meta = func.overloadpacket.__name__ == "_fused_adamw_"
+        result = None if has_no_meta else func(*args, **options)
         call = Call(func, args, options, result)
         self._memory.hold(call.writes, operators.workspace_bytes(call))
         product = operators.multiplication(call)
@@ -124,12 +126,6 @@ class Counter(TorchDispatchMode):
             **more,
         )
         self._calls[work] += 1
-
-
-def _has_no_meta(operator: Any) -> bool:
-    """Return whether it is an in-place operator that the meta device lacks and that returns
-    nothing."""
-    return str(operator.overloadpacket.__name__) == "_fused_adamw_"
 
 
 class _Memory:

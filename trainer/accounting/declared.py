@@ -96,7 +96,11 @@ def declared(
             if not _listeners:
                 return launch(*args, **kwargs)
             result = outputs(*args, **kwargs)
-            done = cost(*args, **kwargs) if cost else _once_each((args, kwargs), result)
+            if cost:
+                done = cost(*args, **kwargs)
+            else:
+                read = sum(map(touched_bytes, tensors_in((args, kwargs))))
+                done = Cost(read, sum(map(touched_bytes, tensors_in(result))))
             for listener in _listeners:
                 listener(launch.__name__, done, (args, kwargs), result)
             return result
@@ -123,10 +127,3 @@ def tensors_in(values: object) -> list[Tensor]:
     if not isinstance(values, (list, tuple)):
         return []
     return [tensor for value in values for tensor in tensors_in(value)]
-
-
-def _once_each(arguments: object, result: object) -> Cost:
-    return Cost(
-        read_bytes=sum(map(touched_bytes, tensors_in(arguments))),
-        written_bytes=sum(map(touched_bytes, tensors_in(result))),
-    )

@@ -141,7 +141,8 @@ class Block(nn.Module):
 
     def forward(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
         """Transform ``x_ND``, ``batch`` sequences end to end, to the same shape."""
-        attended_ND = self._attend(_normed(x_ND, self.attention_norm), batch, rotary)
+        qkv_NR = self._linear(_normed(x_ND, self.attention_norm), self.qkv_RD)
+        attended_ND = self._linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
         branch_ND = self._branch(_normed(attended_ND, self.attention_output_norm))
         x_ND = self._add(x_ND, branch_ND, self.attention_residual)
         fed_ND = self._feed_forward(_normed(x_ND, self.feed_forward_norm))
@@ -156,10 +157,6 @@ class Block(nn.Module):
     def _branch(self, y_ND: Tensor) -> Tensor:
         """Return what half a block adds to the residual stream."""
         return y_ND if self.branch_scale == 1.0 else y_ND * self.branch_scale
-
-    def _attend(self, x_ND: Tensor, batch: int, rotary: Rotary | None) -> Tensor:
-        qkv_NR = self._linear(x_ND, self.qkv_RD)
-        return self._linear(self.attend_heads(qkv_NR, batch, rotary), self.out_DD)
 
     def attend_heads(
         self, qkv_NR: Tensor, batch: int, rotary: Rotary | None, unit: HeadNorm | None = None

@@ -199,7 +199,14 @@ class CodedHead(nn.Module):
                 for x_CD, targets_C in pieces
             ]
             return torch.stack(losses).sum() / len(x_ND)
-        return torch.cat([self._exact(x_CD, head_VD, targets_C) for x_CD, targets_C in pieces])
+        return torch.cat(
+            [
+                functional.cross_entropy(
+                    self.logits(x_CD, head_VD).double(), targets_C, reduction="none"
+                )
+                for x_CD, targets_C in pieces
+            ]
+        )
 
     def _summed(self, x_CD: Tensor, head_VD: Tensor, targets_C: Tensor) -> Tensor:
         """Return the loss of a chunk, summed over its tokens."""
@@ -208,7 +215,3 @@ class CodedHead(nn.Module):
         if self.auxiliary is None:
             return loss
         return loss + len(x_CD) * self.auxiliary.number(logits_CV, x_CD.float())
-
-    def _exact(self, x_CD: Tensor, head_VD: Tensor, targets_C: Tensor) -> Tensor:
-        logits_CV = self.logits(x_CD, head_VD).double()
-        return functional.cross_entropy(logits_CV, targets_C, reduction="none")

@@ -32,6 +32,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from autoresearch.errors import SpecError
+from trainer.backends.kernels import FLOAT8_SMALLEST
 from trainer.spec import Config
 
 _CPU_MULTIPLIES_BF16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -96,8 +97,6 @@ MULTIPLE = 16
 
 _FORWARD = torch.float8_e4m3fn
 _BACKWARD = torch.float8_e5m2
-_SMALLEST = 1e-30
-"""Lower bound of a tensor's largest magnitude, so that a tensor of zeros can be scaled."""
 
 
 def check_shapes(config: Config) -> None:
@@ -180,7 +179,7 @@ class _Float8Linear(torch.autograd.Function):
 def _quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return ``x`` as fp8 numbers, and the fp32 scale to multiply them by."""
     largest = torch.finfo(dtype).max
-    scale = x.abs().amax().float().clamp(min=_SMALLEST) / largest
+    scale = x.abs().amax().float().clamp(min=FLOAT8_SMALLEST) / largest
     return (x.float() / scale).clamp(-largest, largest).to(dtype), scale
 
 

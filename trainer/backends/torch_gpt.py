@@ -133,15 +133,11 @@ class TorchGPT(nn.Module):
         self._fused_blocks: list[FusedBlock] = []
         self._fused_head: FusedHead | None = None
         if usable_on(device) if kernels is None else kernels:
-            self._fuse(blocks=not compile)
-
-    def _fuse(self, *, blocks: bool) -> None:
-        """Run the loss on kernels, and also the blocks if they are not compiled."""
-        dtype = self._stream_dtype
-        self._fused_head = FusedHead(self.head_VD, dtype)
-        if blocks:
-            float8 = self.config.precision == "fp8"
-            self._fused_blocks = [FusedBlock(b, dtype, float8=float8) for b in self.blocks]
+            # Compiled blocks stay as they are; the loss runs on kernels.
+            self._fused_head = FusedHead(self.head_VD, self._stream_dtype)
+            if not compile:
+                float8, dtype = config.precision == "fp8", self._stream_dtype
+                self._fused_blocks = [FusedBlock(b, dtype, float8=float8) for b in self.blocks]
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -244,21 +240,17 @@ class TorchGPT(nn.Module):
             x_BTD = x_BTD + self.position_TD[:length]
         # One row per token: a matrix product of two dimensions dispatches without reshaping.
         x_ND = x_BTD.to(self._stream_dtype).flatten(0, 1)
-        normed_ND = (self._fused_hidden if self._fused_blocks else self._written)(x_ND, batch)
+        if self._fused_blocks:
+            delta_ND: Tensor | None = None
+            for fused in self._fused_blocks:
+                x_ND, delta_ND = fused(x_ND, delta_ND, batch, self.rotary)
+            assert delta_ND is not None
+            normed_ND = add_norm(x_ND, delta_ND, self.norm)
+        else:
+            run = self._train_block if self.training else Block.forward
+            for block in self.blocks:
+                x_ND = run(block, x_ND, batch, self.rotary)
+            normed_ND = self.norm(x_ND)
         # The logits' factor is applied here, to the fewest numbers.
         factor = self.config.width_factor
         return normed_ND if factor == 1.0 else normed_ND * factor
-
-    def _written(self, x_ND: Tensor, batch: int) -> Tensor:
-        run = self._train_block if self.training else Block.forward
-        for block in self.blocks:
-            x_ND = run(block, x_ND, batch, self.rotary)
-        normed_ND: Tensor = self.norm(x_ND)
-        return normed_ND
-
-    def _fused_hidden(self, x_ND: Tensor, batch: int) -> Tensor:
-        delta_ND: Tensor | None = None
-        for block in self._fused_blocks:
-            x_ND, delta_ND = block(x_ND, delta_ND, batch, self.rotary)
-        assert delta_ND is not None
-        return add_norm(x_ND, delta_ND, self.norm)

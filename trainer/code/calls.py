@@ -97,8 +97,9 @@ def _check_dimensions(node: ast.Call, name: str, *, is_method: bool) -> None:
         one = isinstance(shape, ast.Tuple | ast.List) and len(shape.elts) == 1
         if not (one or said == "weight.shape" or said.endswith(".shape[-1:]")):
             raise _refused(node, "it may normalize columns alone", "write (x.shape[-1],)")
-    if name in {"zeros", "ones", "full", "eye"} and not is_method:
-        _check_new(node)
+    makes_new = name in {"zeros", "ones", "full", "eye"} and not is_method
+    if makes_new and (not node.args or isinstance(node.args[0], ast.Tuple | ast.List)):
+        raise _refused(node, "a new tensor has one dimension here", "give its length, x.shape[-1]")
     if name not in allowed.DIM_AT:
         return
     at = allowed.DIM_AT[name]
@@ -111,12 +112,6 @@ def _check_dimensions(node: ast.Call, name: str, *, is_method: bool) -> None:
         )
     if name in allowed.REDUCES and not _keeps(node, at, is_method=is_method):
         raise _refused(node, f"{name} would drop its dimension", "add keepdim=True")
-
-
-def _check_new(node: ast.Call) -> None:
-    """Require that a new tensor has one dimension."""
-    if len(node.args) < 1 or isinstance(node.args[0], ast.Tuple | ast.List):
-        raise _refused(node, "a new tensor has one dimension here", "give its length, x.shape[-1]")
 
 
 def _keeps(node: ast.Call, at: int | None, *, is_method: bool) -> bool:

@@ -96,7 +96,7 @@ def prepare(
     reader = SourceReader(sources, text_field)
     name = check_name(name if name is not None else default_name(sources))
     with Workspace(cache_dir) as workspace, Spool(workspace.directory) as spool:
-        report = _Reporter(reader, spool, on_progress or _ignore)
+        report = _Reporter(reader, spool, on_progress or (lambda at: None))
         _read(reader, spool, report)
         parts = split(spool, heldout_bytes)
         folder = f"{name}-{_cache_key(spool, parts, recipe, heldout_bytes)[:12]}"
@@ -118,10 +118,6 @@ def default_name(sources: Sequence[str]) -> str:
             tail = path.stem if path.suffix.lower() in READ_SUFFIXES else path.name
         names.append(re.sub(r"[^A-Za-z0-9._]+", "-", tail).strip("-._") or "text")
     return "+".join(names)[:64]
-
-
-def _ignore(_: Progress) -> None:
-    pass
 
 
 class _Reporter:

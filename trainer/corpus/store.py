@@ -160,7 +160,7 @@ def find_corpus(name: str, cache_dir: Path) -> Corpus:
     if (Path(name) / META).is_file():
         return open_corpus(Path(name).absolute())
     matches = [path for path in corpus_directories(cache_dir) if path.name.startswith(name)]
-    exact = [path for path in matches if path.name == name or _name_in(path) == name]
+    exact = [path for path in matches if path.name == name or path.name.rpartition("-")[0] == name]
     matches = exact or matches
     if len(matches) == 1:
         return open_corpus(matches[0])
@@ -170,10 +170,6 @@ def find_corpus(name: str, cache_dir: Path) -> Corpus:
         )
     folders = ", ".join(path.name for path in matches)
     raise CorpusError(f"{name!r} names {len(matches)} corpora; choose one of {folders}")
-
-
-def _name_in(directory: Path) -> str:
-    return directory.name.rpartition("-")[0]
 
 
 def check_name(name: str) -> str:

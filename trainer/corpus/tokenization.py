@@ -7,8 +7,9 @@ it. For ``bytes`` it is 256, for ``bpe:1024`` 1023 (the vocabulary of 1024 inclu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -55,7 +56,7 @@ def parse_tokenizer(spec: str) -> TokenizerRecipe:
     """
     kind, _, argument = spec.partition(":")
     if spec == "bytes":
-        return BytesRecipe()
+        return TokenizerRecipe("bytes", "bytes", lambda sample: ByteTokenizer())
     if kind == "bpe" and argument.isascii() and argument.isdigit():
         vocab = int(argument)
         if not SMALLEST_BPE <= vocab <= LARGEST_BPE:
@@ -63,9 +64,9 @@ def parse_tokenizer(spec: str) -> TokenizerRecipe:
                 f"a BPE of {vocab} tokens cannot be trained; ask for {SMALLEST_BPE} "
                 f"(256 bytes and a separator) to {LARGEST_BPE}"
             )
-        return BpeRecipe(vocab)
+        return TokenizerRecipe(f"bpe:{vocab}", f"bpe:{vocab}", partial(_trained_bpe, vocab))
     if kind == "file" and argument:
-        return FileRecipe(Path(argument))
+        return _file_recipe(Path(argument))
     raise CorpusError(
         f"there is no tokenizer {spec!r}; choose bytes, bpe:VOCAB such as bpe:1024, or file:PATH "
         "of a tokenizer.json"
@@ -78,75 +79,53 @@ def load_tokenizer(json: bytes | None) -> Tokenizer:
 
 
 @dataclass(frozen=True, slots=True)
-class BytesRecipe:
-    label: str = "bytes"
-    identity: str = "bytes"
+class TokenizerRecipe:
+    """A tokenizer as it is asked for, which may have to be trained first."""
 
-    def build(self, sample: Iterable[bytes]) -> Tokenizer:
-        """Return the tokenizer; only one that is trained reads ``sample``."""
-        return ByteTokenizer()
+    label: str
+    """Its recorded form: ``bytes``, ``bpe:1024`` or ``file:NAME``."""
+    identity: str
+    """Recipes with equal identity build equal tokenizers from one sample."""
+    build: Callable[[Iterable[bytes]], Tokenizer]
+    """Returns the tokenizer; only one that is trained reads the sample."""
 
 
-class BpeRecipe:
-    """Byte-level BPE with GPT-2's pre-tokenization, trained on the sample.
+def _trained_bpe(vocab: int, sample: Iterable[bytes]) -> JsonTokenizer:
+    """Return a byte-level BPE with GPT-2's pre-tokenization, trained on the sample.
 
     A small text can yield fewer merges than asked for; the vocabulary is then smaller.
     """
-
-    def __init__(self, vocab: int) -> None:
-        self._vocab = vocab
-        self.label = self.identity = f"bpe:{vocab}"
-
-    def build(self, sample: Iterable[bytes]) -> Tokenizer:
-        bpe = HfTokenizer(models.BPE())
-        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        bpe.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=self._vocab - 1,
-            min_frequency=2,
-            show_progress=False,
-            special_tokens=[],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        )
-        bpe.train_from_iterator((text.decode() for text in sample), trainer)
-        return JsonTokenizer(bpe.to_str().encode())
+    bpe = HfTokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab - 1,
+        min_frequency=2,
+        show_progress=False,
+        special_tokens=[],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    bpe.train_from_iterator((text.decode() for text in sample), trainer)
+    return JsonTokenizer(bpe.to_str().encode())
 
 
-class FileRecipe:
-    """Tokenizer file written by the ``tokenizers`` library."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._json = read_given(path, MOST_FILE_BYTES)
-        except OSError as error:
-            raise CorpusError(
-                f"cannot read the tokenizer {path}: {error.strerror}; choose a readable "
-                "tokenizer.json"
-            ) from error
-        self._tokenizer = _checked_tokenizer(self._json, path)
-        self.label = f"file:{path.name}"
-        self.identity = "json:" + hashlib.sha256(self._json).hexdigest()
-
-    def build(self, sample: Iterable[bytes]) -> Tokenizer:
-        return self._tokenizer
-
-
-TokenizerRecipe: TypeAlias = BytesRecipe | BpeRecipe | FileRecipe
-"""A tokenizer as it is asked for, which may have to be trained first.
-
-``label`` is its recorded form: ``bytes``, ``bpe:1024`` or ``file:NAME``. Recipes with equal
-``identity`` build equal tokenizers from one sample.
-"""
-
-
-def _checked_tokenizer(json: bytes, path: Path) -> JsonTokenizer:
+def _file_recipe(path: Path) -> TokenizerRecipe:
+    """Return the recipe of a tokenizer file written by the ``tokenizers`` library."""
     try:
-        return JsonTokenizer(json)
+        json = read_given(path, MOST_FILE_BYTES)
+    except OSError as error:
+        raise CorpusError(
+            f"cannot read the tokenizer {path}: {error.strerror}; choose a readable tokenizer.json"
+        ) from error
+    try:
+        tokenizer = JsonTokenizer(json)
     except Exception as error:  # the library raises Exception itself, nothing narrower
         raise CorpusError(
             f"{path} is not a tokenizer file ({error}); choose a tokenizer.json written by the "
             "tokenizers library"
         ) from error
+    identity = "json:" + hashlib.sha256(json).hexdigest()
+    return TokenizerRecipe(f"file:{path.name}", identity, lambda sample: tokenizer)
 
 
 class ByteTokenizer:

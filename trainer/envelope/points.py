@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -133,7 +132,13 @@ class PointsFile(Closing):
         except OSError as error:
             raise _refused(path, error) from error
         try:
-            self._lock()
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise EnvelopeError(
+                    f"another process is measuring into {path}; wait for it, or choose another"
+                    " folder with --out"
+                ) from error
             self._take_up(settings)
         except BaseException:
             self._file.close()
@@ -169,15 +174,6 @@ class PointsFile(Closing):
     def close(self) -> None:
         self._file.close()
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise EnvelopeError(
-                f"another process is measuring into {self._path}; wait for it, or choose another"
-                " folder with --out"
-            ) from error
-
     def _take_up(self, settings: EnvelopeSettings) -> None:
         self._file.seek(0)
         *lines, torn = self._file.read().split(b"\n")
@@ -210,7 +206,12 @@ class PointsFile(Closing):
 def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) -> None:
     """Refuse other settings. The hash of the menu's text is ignored: what a point depends on is in
     ``base``."""
-    differences = list(_differences(_flat(seen), _flat(asked)))
+    wanted = _flat(asked)
+    differences = [
+        f"{name} was {value} and is {wanted[name]}"
+        for name, value in _flat(seen).items()
+        if wanted[name] != value
+    ]
     if differences:
         raise EnvelopeError(
             f"{path} was measured with other settings: {'; '.join(differences)}; use those, or "
@@ -221,12 +222,6 @@ def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) 
 def _flat(settings: EnvelopeSettings) -> dict[str, object]:
     fields = settings.model_dump(exclude={"menu_sha256"})
     return {**fields.pop("base"), **fields}
-
-
-def _differences(seen: dict[str, object], asked: dict[str, object]) -> Iterable[str]:
-    for name, value in seen.items():
-        if asked[name] != value:
-            yield f"{name} was {value} and is {asked[name]}"
 
 
 def _damaged(path: Path, number: int, error: ValidationError) -> EnvelopeError:

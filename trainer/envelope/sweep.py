@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -247,18 +248,12 @@ class Wall:
             smaller = point.precision == cell.precision and point.tokens_per_step <= tokens
             if smaller and point.status == "oom":
                 return f"{point.cell} ran out of memory already, and so would this"
-        predicted_gib = self._predict_gib(cell, points)
+        predicted_gib = self._estimate.predict_gib(self._settings.config(cell))
+        with suppress(EnvelopeError):  # too few points for a line
+            predicted_gib = max(predicted_gib, fit(points, cell.precision).predict_gib(tokens))
         if predicted_gib <= self._limit_gib:
             return None
         return (
             f"{predicted_gib:.1f} GiB are predicted and {self._limit_gib:.1f} are available; not "
             "run, since a machine whose GPU shares its memory may hang"
         )
-
-    def _predict_gib(self, cell: Cell, points: Sequence[EnvelopePoint]) -> float:
-        estimated_gib = self._estimate.predict_gib(self._settings.config(cell))
-        try:
-            line = fit(points, cell.precision)
-        except EnvelopeError:  # too few of them
-            return estimated_gib
-        return max(estimated_gib, line.predict_gib(cell.batch_size * cell.seq_len))

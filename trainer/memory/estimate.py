@@ -80,7 +80,14 @@ class AnalyticMemory:
 
     def parts(self, config: Config) -> MemoryParts:
         """Return the terms of the prediction."""
-        parts = self._of_backend(config)
+        if self._backend == "megatron":
+            # Only a precision below fp32 needs main weights besides the weights.
+            storage = FP32 if config.precision == "fp32" else MIXED
+            parts = megatron(config, self.vocab_size, storage)
+        elif self._is_fused and not config.code:
+            parts = fused(config, self.vocab_size)
+        else:
+            parts = written_out(config, self.vocab_size, on_cpu=self._on_cpu)
         if not self._on_cpu:
             return parts
         process = CPU_PROCESS_GIB * GIB
@@ -89,15 +96,6 @@ class AnalyticMemory:
             per_token_bytes=parts.per_token_bytes,
             update_bytes=parts.update_bytes + process,
         )
-
-    def _of_backend(self, config: Config) -> MemoryParts:
-        if self._backend == "megatron":
-            # Only a precision below fp32 needs main weights besides the weights.
-            storage = FP32 if config.precision == "fp32" else MIXED
-            return megatron(config, self.vocab_size, storage)
-        if self._is_fused and not config.code:
-            return fused(config, self.vocab_size)
-        return written_out(config, self.vocab_size, on_cpu=self._on_cpu)
 
 
 # --- available memory -------------------------------------------------------------------------

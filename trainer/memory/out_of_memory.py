@@ -9,7 +9,7 @@ were collected from the issue trackers of PyTorch, NCCL and Triton.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -42,7 +42,12 @@ def is_out_of_memory(error: BaseException, free_bytes: Callable[[], int | None])
 
     ``free_bytes`` is called, if only that can decide, for the device's free memory; None: unknown.
     """
-    return any(_is_failed_allocation(one, free_bytes) for one in _causes(error))
+    cause: BaseException | None = error
+    while cause is not None:
+        if _is_failed_allocation(cause, free_bytes):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def free_device_bytes(device: torch.device) -> int | None:
@@ -69,10 +74,3 @@ def _is_failed_allocation(error: BaseException, free_bytes: Callable[[], int | N
         return False
     left = free_bytes()
     return left is not None and left < _FULL_BYTES
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__

@@ -128,14 +128,6 @@ BF16 = Storage(held=6, gradient=2)
 """Weights, gradients and moments all bf16: a bf16 model with a plain AdamW."""
 
 
-class _Moment(NamedTuple):
-    fixed: float
-    per_token: float
-
-    def at(self, tokens: int) -> float:
-        return self.fixed + self.per_token * tokens
-
-
 def fused(config: Config, vocab_size: int) -> MemoryParts:
     """Return the parts for the torch backend on a GPU."""
     width, layers = config.d_model, config.n_layer
@@ -160,12 +152,14 @@ def fused(config: Config, vocab_size: int) -> MemoryParts:
         last_block += config.d_ff
     update = held + 4 * params
     moments = (
-        _Moment(held + head + size * chunk * padded, layers * block + 3 * size * width + 16),
-        _Moment(held + head, last_block),
-        _Moment(update - 4 * weights / layers, block + 2 * size * width + feed_forward),
-        _Moment(update + (2 * table if config.tie_embeddings else 0), 4 * width),
+        (held + head + size * chunk * padded, layers * block + 3 * size * width + 16),
+        (held + head, last_block),
+        (update - 4 * weights / layers, block + 2 * size * width + feed_forward),
+        (update + (2 * table if config.tie_embeddings else 0), 4 * width),
     )
-    return _largest(moments, config, update)
+    # Each is a line in the tokens of a step; the largest at the config's own number counts.
+    fixed, per_token = max(moments, key=lambda line: line[0] + line[1] * config.tokens_per_step)
+    return MemoryParts(fixed, per_token, update)
 
 
 def written_out(config: Config, vocab_size: int, *, on_cpu: bool) -> MemoryParts:
@@ -232,11 +226,6 @@ def _learned(config: Config, vocab_size: int) -> int:
             places, width = uses[slot.name]
             count += places * (width if one.is_vector else 1)
     return count
-
-
-def _largest(moments: tuple[_Moment, ...], config: Config, update_bytes: float) -> MemoryParts:
-    largest = max(moments, key=lambda moment: moment.at(config.tokens_per_step))
-    return MemoryParts(largest.fixed, largest.per_token, update_bytes)
 
 
 def _held(storage: Storage, config: Config, vocab_size: int) -> float:

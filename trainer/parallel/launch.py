@@ -96,7 +96,10 @@ class Launcher:
             try:
                 (scratch / JOB_FILE).write_text(job.model_dump_json(), "utf-8")
                 code = _run_ranks(scratch, job.world_size, self._timeout_s * len(layouts))
-                done: list[LayoutLosses | LayoutFailed] = list(_losses(scratch))
+                done: list[LayoutLosses | LayoutFailed] = []
+                with suppress(FileNotFoundError):
+                    lines = (scratch / LOSSES_FILE).read_text("utf-8").splitlines()
+                    done += map(LayoutLosses.model_validate_json, lines)
                 if len(done) < len(layouts):
                     why = _why(scratch, job.world_size, code, self._timeout_s * len(layouts))
                     done.append(LayoutFailed(name=layouts[len(done)].name, message=why))
@@ -110,9 +113,12 @@ class Launcher:
 
 def _run_ranks(scratch: Path, world_size: int, timeout_s: float) -> int | None:
     """Return torchrun's exit code; None if it had to be ended."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
+    if world_size == 1:
+        torchrun = []
     with (scratch / _LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            _command(scratch, world_size),
+            [sys.executable, *torchrun, "-m", "trainer.parallel.worker", str(scratch)],
             env=_environment(),
             cwd=package_root(),
             stdin=subprocess.DEVNULL,
@@ -126,14 +132,6 @@ def _run_ranks(scratch: Path, world_size: int, timeout_s: float) -> int | None:
             return None
         finally:
             _end(process)
-
-
-def _command(scratch: Path, world_size: int) -> list[str]:
-    worker = ["-m", "trainer.parallel.worker", str(scratch)]
-    if world_size == 1:
-        return [sys.executable, *worker]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
-    return [sys.executable, *torchrun, *worker]
 
 
 def _environment() -> dict[str, str]:
@@ -159,12 +157,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.kill(pid, signal.SIGKILL)
     process.wait()
     await_death(below, _GRACE_S)
-
-
-def _losses(scratch: Path) -> Iterator[LayoutLosses]:
-    with suppress(FileNotFoundError):
-        for line in (scratch / LOSSES_FILE).read_text("utf-8").splitlines():
-            yield LayoutLosses.model_validate_json(line)
 
 
 def _why(scratch: Path, world_size: int, code: int | None, timeout_s: float) -> str:

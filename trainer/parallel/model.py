@@ -74,18 +74,14 @@ class ParallelGPT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``tokens_BT`` (first stage) or ``x_BTD`` to ``logits_BTV`` (last stage) or ``x_BTD``."""
         if self.embedding is not None:
-            x = self._embed(x, self.embedding)
+            tokens_BT, x = x, self.embedding(x)
+            if self.positions is not None:
+                x = x + self.positions.weight[: tokens_BT.shape[1]]
         for block in self.blocks:
             x = block(x)
         if self.norm is not None and self.head is not None:
             x = self.head(self.norm(x) * self.config.width_factor)
         return x
-
-    def _embed(self, tokens_BT: Tensor, embedding: nn.Embedding) -> Tensor:
-        x_BTD: Tensor = embedding(tokens_BT)
-        if self.positions is not None:
-            x_BTD = x_BTD + self.positions.weight[: tokens_BT.shape[1]]
-        return x_BTD
 
 
 class Block(nn.Module):
@@ -128,7 +124,8 @@ class Block(nn.Module):
 
     def _attend(self, x_BTD: Tensor) -> Tensor:
         q_BHTK, k_BHTK, v_BHTK = (
-            self._heads(linear(x_BTD)) for linear in (self.query, self.key, self.value)
+            linear(x_BTD).view(*x_BTD.shape[:2], -1, self.head_dim).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)  # this rank's heads
         )
         q_BHTK, k_BHTK = self.query_norm(q_BHTK), self.key_norm(k_BHTK)
         if self.rotary is not None:
@@ -138,10 +135,6 @@ class Block(nn.Module):
         )
         out: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
         return out
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """Split into this rank's heads."""
-        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def _feed_forward(self, x_BTD: Tensor) -> Tensor:
         up_BTF = self.up(x_BTD)

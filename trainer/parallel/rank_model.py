@@ -87,10 +87,6 @@ class RankModel:
     def _data_rank(self) -> int:
         return 0 if self._mesh is None else self._mesh.get_local_rank("data")
 
-    @property
-    def _has_loss(self) -> bool:
-        return self._stage == self._layout.pipeline - 1
-
     def _parallelized(self, model: ParallelGPT) -> nn.Module:
         mesh, layout = self._mesh, self._layout
         if mesh is None:
@@ -127,7 +123,7 @@ class RankModel:
         if self._pipeline is not None:
             losses: list[Tensor] = []
             inputs = (tokens_BT,) if self._stage == 0 else ()
-            if self._has_loss:
+            if self._stage == self._layout.pipeline - 1:
                 self._pipeline.step(*inputs, target=targets_BT, losses=losses)
                 return torch.stack(losses).mean().detach()
             self._pipeline.step(*inputs)

@@ -8,18 +8,22 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer.isolation.process_tree import die_with_parent
 from trainer.parallel.job import (
     JOB_FILE,
     LOSSES_FILE,
     SINGLE,
-    Layout,
+    DeviceKind,
     LayoutLosses,
     ParallelJob,
     RankFailure,
     failure_file,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 
 def main(scratch: Path) -> int:
@@ -28,58 +32,50 @@ def main(scratch: Path) -> int:
     job = ParallelJob.model_validate_json((scratch / JOB_FILE).read_bytes())
     # If the starting process is gone, nothing else ends a rank that waits for another.
     signal.setitimer(signal.ITIMER_REAL, job.deadline_s)
-    rank, layout = _Rank(job), SINGLE
+    rank, layout = int(os.environ.get("RANK", "0")), SINGLE  # torchrun's variable
     try:
-        rank.join()
+        # torch, under the timer
+        import torch.distributed as dist  # noqa: PLC0415
+
+        from trainer.parallel.rank_model import train  # noqa: PLC0415
+
+        if job.world_size > 1:
+            backend = "nccl" if job.device == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=timedelta(seconds=job.deadline_s))
+        device = rank_device(job.device, rank)
         for layout in job.layouts:
-            losses = rank.train(layout)
-            if rank.number == 0:
-                with (scratch / LOSSES_FILE).open("a", encoding="utf-8") as file:
-                    file.write(losses.model_dump_json() + "\n")
-        rank.leave()
+            losses = train(job, layout, device)
+            if rank == 0:
+                append_losses(scratch, losses)
+        if job.world_size > 1:
+            dist.destroy_process_group()
     except Exception as error:  # noqa: BLE001 (the edge of a process)
-        _last_words(scratch, rank.number, layout, error)
+        failure = RankFailure(
+            rank=rank, layout=layout.name, message=in_one_line(error), at_s=time.monotonic()
+        )
+        failure_file(scratch, rank).write_text(failure.model_dump_json(), "utf-8")
+        sys.excepthook(type(error), error, error.__traceback__)
         return 1
     return 0
 
 
-class _Rank:
-    """This process among the ranks."""
+def rank_device(kind: DeviceKind, number: int) -> torch.device:
+    """Return the device of a rank on this machine, after setting torch up for a comparison."""
+    import torch  # noqa: PLC0415
 
-    def __init__(self, job: ParallelJob) -> None:
-        import torch  # noqa: PLC0415 (under the timer set above)
+    torch.set_num_threads(1)
+    if kind == "cpu":
+        return torch.device("cpu")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    device = torch.device("cuda", number)
+    torch.cuda.set_device(device)
+    return device
 
-        self._job = job
-        self.number = 0
-        self._device = torch.device("cpu")
-        torch.set_num_threads(1)
 
-    def join(self) -> None:
-        """Meet the other ranks, whom torchrun's variables name."""
-        import torch  # noqa: PLC0415
-        import torch.distributed as dist  # noqa: PLC0415
-
-        if self._job.world_size > 1:
-            timeout = timedelta(seconds=self._job.deadline_s)
-            backend = "nccl" if self._job.device == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=timeout)
-            self.number = dist.get_rank()
-        if self._job.device == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = False
-            self._device = torch.device("cuda", self.number)
-            torch.cuda.set_device(self._device)
-
-    def train(self, layout: Layout) -> LayoutLosses:
-        """Train the job's steps under this layout."""
-        from trainer.parallel.rank_model import train  # noqa: PLC0415
-
-        return train(self._job, layout, self._device)
-
-    def leave(self) -> None:
-        import torch.distributed as dist  # noqa: PLC0415
-
-        if self._job.world_size > 1:
-            dist.destroy_process_group()
+def append_losses(scratch: Path, losses: LayoutLosses) -> None:
+    """Append the result of a layout for the process that started the ranks."""
+    with (scratch / LOSSES_FILE).open("a", encoding="utf-8") as file:
+        file.write(losses.model_dump_json() + "\n")
 
 
 def in_one_line(error: Exception) -> str:
@@ -89,14 +85,6 @@ def in_one_line(error: Exception) -> str:
         root = root.__cause__
     lines = str(root).strip().splitlines() or [""]
     return f"{type(root).__name__}: {lines[0]}"[:300]
-
-
-def _last_words(scratch: Path, rank: int, layout: Layout, error: Exception) -> None:
-    failure = RankFailure(
-        rank=rank, layout=layout.name, message=in_one_line(error), at_s=time.monotonic()
-    )
-    failure_file(scratch, rank).write_text(failure.model_dump_json(), "utf-8")
-    sys.excepthook(type(error), error, error.__traceback__)
 
 
 if __name__ == "__main__":

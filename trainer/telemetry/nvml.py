@@ -146,11 +146,21 @@ class NvmlTelemetry:
             " LibraryNotFound LibRmVersionMismatch",
         )
         self._queries = self._all_queries()
-        self._probe()
+        for name, queries in self._queries.items():
+            try:
+                self._ask(name)
+            except TelemetryLost:  # permanent from the start: a property of the device
+                queries.clear()
         missing = [name for name, queries in self._queries.items() if not queries]
         answers = f"; does not answer {', '.join(missing)}" if missing else ""
-        unified = "; memory is the machine's" if self._has_unified_memory() else ""
-        self.description = f"NVML, {self._name()}{unified}{answers}{caveat}"
+        unified = (
+            "; memory is the machine's" if self._queries["memory"] == [machine_memory_gib] else ""
+        )
+        try:
+            name = str(nvml.nvmlDeviceGetName(device))
+        except nvml.NVMLError:
+            name = "a device without a name"
+        self.description = f"NVML, {name}{unified}{answers}{caveat}"
 
     def sample(self) -> Sample:
         """See :meth:`Telemetry.sample`."""
@@ -240,24 +250,6 @@ class NvmlTelemetry:
             except self._nvml.NVMLError:
                 return None  # a timeout, no data yet: the next sample may have it
         return None
-
-    def _probe(self) -> None:
-        """Ask everything once. A permanent failure here is a property of the device, not its
-        end."""
-        for name, queries in self._queries.items():
-            try:
-                self._ask(name)
-            except TelemetryLost:
-                queries.clear()
-
-    def _has_unified_memory(self) -> bool:
-        return self._queries["memory"] == [machine_memory_gib]
-
-    def _name(self) -> str:
-        try:
-            return str(self._nvml.nvmlDeviceGetName(self._device))
-        except self._nvml.NVMLError:
-            return "a device without a name"
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:

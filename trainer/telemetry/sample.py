@@ -134,7 +134,7 @@ class TelemetryFile:
         # Unbuffered: one write per line, visible to readers at once.
         self._file: BinaryIO = path.open("ab", buffering=0)
         try:
-            self._file.truncate(_whole_lines_bytes(path))
+            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
             if self._file.seek(0, 2) == 0:
                 self._file.write(_HEADER)
         except OSError:
@@ -209,11 +209,6 @@ def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
         start = file.read(len(_HEADER))
     return _HEADER.startswith(start)
-
-
-def _whole_lines_bytes(path: Path) -> int:
-    data = path.read_bytes()
-    return data.rfind(b"\n") + 1
 
 
 def _free_name(path: Path) -> Path:

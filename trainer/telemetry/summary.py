@@ -186,6 +186,10 @@ class TelemetrySummary(Frozen):
         return (*state, f"energy (GPU, by {self.energy_source}) {self.formula}")
 
 
+_HARMLESS = {"gpu_idle", "applications_clocks", "display_clocks"}
+"""Throttle reasons of idleness, and of clocks that a person set."""
+
+
 class Tally:
     """Adds samples up as they come."""
 
@@ -232,21 +236,17 @@ class Tally:
             samples=self._samples,
             sampled_s=self._sampled_s,
             mem_total_gib=self._mem_total_gib,
-            throttled=self._throttled(),
+            throttled={
+                reason: seconds / self._throttle_known_s
+                for reason, seconds in sorted(self._throttled_s.items())
+                if seconds > 0 and reason not in _HARMLESS
+            },
             kwh=kwh,
             energy_source=" and ".join(sorted(self._sources)) or None,
             usd_per_kwh=usd_per_kwh,
             cost_usd=None if kwh is None else kwh * usd_per_kwh,
             **{name: quantity.value() for name, quantity in self._quantities.items()},
         )
-
-    def _throttled(self) -> dict[str, float]:
-        harmless = {"gpu_idle", "applications_clocks", "display_clocks"}
-        return {
-            reason: seconds / self._throttle_known_s
-            for reason, seconds in sorted(self._throttled_s.items())
-            if seconds > 0 and reason not in harmless
-        }
 
 
 class _RunningMeanAndPeak:

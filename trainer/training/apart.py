@@ -98,9 +98,12 @@ def score_apart(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
     began = time.perf_counter()
     _load(model, scratch / "weights")
     if spec.gpt.code:
-        exact = _without_fp8(spec)
-        checked = model
-        if exact is not spec:
+        exact, checked = spec, model
+        if spec.gpt.precision == "fp8":
+            # Products in fp8 are scaled by the largest number of a whole tensor: every logit moves
+            # a little with a later token.
+            config = spec.gpt.model_copy(update={"precision": "bf16"})
+            exact = spec.model_copy(update={"config": config})
             checked, _ = built(exact, backend, corpus, device)
             _load(checked, scratch / "weights")
         check_causality(checked, stream_windows(corpus.heldout, exact.gpt.seq_len), exact.gpt)
@@ -113,15 +116,6 @@ def score_apart(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
         bpbs.append(scored.bits_per_byte(corpus.info.heldout_bytes))
     scores = Scores(heldout, texts, tuple(bpbs), time.perf_counter() - began)
     return trial_ok(spec, corpus, report, scores, backend.name, device)
-
-
-def _without_fp8(spec: TrialSpec) -> TrialSpec:
-    """Return the spec in bf16 if it is in fp8, whose products are scaled by the largest number of a
-    whole tensor: every logit then moves a little with a later token."""
-    if spec.gpt.precision != "fp8":
-        return spec
-    config = spec.gpt.model_copy(update={"precision": "bf16"})
-    return spec.model_copy(update={"config": config})
 
 
 class _KeptCheckpoints(Checkpoints):

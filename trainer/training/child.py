@@ -126,7 +126,9 @@ def _classified(
                 f"{what} could not be compiled on this machine ({first_line(error)});"
                 f" see trainer.log,{how}"
             ) from error
-        if not _has_trained(trial_dir) and not spec.gpt.code:
+        curve = trial_dir / CURVE_FILE
+        has_trained = curve.is_file() and curve.stat().st_size > 0
+        if not has_trained and not spec.gpt.code:
             raise no_evidence(error) from error
         message = f"the trainer crashed with {type(error).__name__}: {first_line(error)}"
         return _failed(spec, TrialFailed(status="crash", message=message))
@@ -170,14 +172,6 @@ def _birth() -> float:
 
 
 # --- after it ---------------------------------------------------------------------------------
-
-
-def _has_trained(trial_dir: Path) -> bool:
-    """Return whether the first step was done, which the curve begins with."""
-    try:
-        return (trial_dir / CURVE_FILE).stat().st_size > 0
-    except FileNotFoundError:
-        return False
 
 
 def _failed(spec: TrialSpec, failure: TrialFailed) -> TrialFailed:

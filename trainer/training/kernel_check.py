@@ -85,8 +85,12 @@ def _found(model: nn.Module, batch: tuple[Tensor, Tensor]) -> str:
     whole = partial(_step, reference, batch, rows=len(batch[0]))
     if _is_finite(whole):
         return f"{found}, and so do the kernels in training: scoring, or the GPU, is unreliable"
-    suspects = _suspects(reference).items()
-    at_fault = [name for name, without in suspects if _is_finite(whole, without)]
+    suspects: dict[str, AbstractContextManager[None]] = {
+        **{name: operations.written_out_instead(name) for name in reference.kernels},
+        "attention": attending_by_formula(),
+        "adamw": reference.on_new_copies(),
+    }
+    at_fault = [name for name, without in suspects.items() if _is_finite(whole, without)]
     return f"{found}; at fault: {', '.join(at_fault or reference.kernels)}"
 
 
@@ -98,15 +102,6 @@ def _reference(model: nn.Module) -> TorchGPT | None:
     if as_torch is not None:
         return as_torch()
     return model if isinstance(model, TorchGPT) and model.kernels else None
-
-
-def _suspects(model: TorchGPT) -> dict[str, AbstractContextManager[None]]:
-    """Return context managers that replace one kind of kernel each, by its name."""
-    return {
-        **{name: operations.written_out_instead(name) for name in model.kernels},
-        "attention": attending_by_formula(),
-        "adamw": model.on_new_copies(),
-    }
 
 
 def _is_finite(

@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self, TextIO
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -205,20 +205,20 @@ def train_model(
 ) -> Trained:
     """Train the model by the spec's schedule, and write the curve."""
     with (trial_dir / CURVE_FILE).open("w", encoding="utf-8") as curve:
+
+        def append(point: CurvePoint) -> None:
+            curve.write(point.model_dump_json() + "\n")
+            curve.flush()
+
         return train(
             model,
             batches,
             Schedule(spec.gpt, spec.budget, spec.horizon_steps, spec.cooldown_steps),
             log_every=spec.log_every,
             prune=spec.prune,
-            report=lambda point: _append(curve, point),
+            report=append,
             after_step=checkpoints.after,
         )
-
-
-def _append(curve: TextIO, point: CurvePoint) -> None:
-    curve.write(point.model_dump_json() + "\n")
-    curve.flush()
 
 
 def make_code(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> None:

@@ -61,7 +61,11 @@ class Schedule:
             return config.lr * factor(step, self._horizon(step, elapsed_s))
         if done < config.lr_warmup:
             return config.lr * step / (config.lr_warmup + 1)
-        left = self._left(min(self._progress(done, elapsed_s), 1.0))
+        progress = min(self._progress(done, elapsed_s), 1.0)
+        if config.schedule == "cosine":
+            left = 0.5 * (1.0 + math.cos(math.pi * progress))
+        else:
+            left = 1.0 - max(progress, 0.0)
         return config.lr * (config.lr_min_ratio + (1.0 - config.lr_min_ratio) * left)
 
     def _horizon(self, step: int, elapsed_s: float) -> int:
@@ -84,12 +88,6 @@ class Schedule:
         if config.schedule == "wsd":
             begin = max(begin, horizon * (1.0 - share))
         return 1.0 if horizon <= begin else (done - begin) / (horizon - begin)
-
-    def _left(self, progress: float) -> float:
-        """Return the remaining share of the difference between the first rate and the last."""
-        if self.config.schedule == "cosine":
-            return 0.5 * (1.0 + math.cos(math.pi * progress))
-        return 1.0 - max(progress, 0.0)
 
 
 Tokens: TypeAlias = np.ndarray[tuple[int], np.dtype[Any]]

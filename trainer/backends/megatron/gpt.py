@@ -19,9 +19,6 @@ Shapes: B sequences, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import HAVE_TE
@@ -107,7 +104,10 @@ class MegatronGPT(nn.Module):
         ).to(device)
         remove_norm_biases(gpt)
         if config.width_factor != 1.0:
-            gpt.decoder.final_layernorm.register_forward_hook(_scaled_by(config.width_factor))
+            # Maximal update's logit factor applies to the head's input.
+            gpt.decoder.final_layernorm.register_forward_hook(
+                lambda _module, _inputs, normed_TBD: normed_TBD * config.width_factor
+            )
         self.model: nn.Module = self._wrapped(options, gpt)
 
     def _wrapped(self, options: TransformerConfig, gpt: nn.Module) -> nn.Module:
@@ -208,11 +208,6 @@ class MixedMegatronGPT(MegatronGPT):
             fp32_output=False,
         )
         return output
-
-
-def _scaled_by(factor: float) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    """Return a hook that applies maximal update's logit factor to the head's input."""
-    return lambda _module, _inputs, normed_TBD: normed_TBD * factor
 
 
 def join_one_rank(device: torch.device, seed: int) -> None:

@@ -77,7 +77,9 @@ def transformer_config(
         apply_rope_fusion=engine and config.positions == "rotary",
         # The products themselves write weights' gradients to the fp32 buffers, if Apex's kernel is
         # available for the head, which is not one of TransformerEngine's layers.
-        gradient_accumulation_fusion=half and engine and _has_apex_gradients(),
+        gradient_accumulation_fusion=half
+        and engine
+        and importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
         # This would need Apex too, for layers without TransformerEngine.
         masked_softmax_fusion=False,
         # Every batch is one microbatch. Without this, the layers would treat each but the first as
@@ -125,10 +127,6 @@ class HeadNorm:
 
     def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float) -> nn.RMSNorm:  # type: ignore[misc]
         return nn.RMSNorm(hidden_size, eps, dtype=config.params_dtype)
-
-
-def _has_apex_gradients() -> bool:
-    return importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None
 
 
 def remove_norm_biases(model: nn.Module) -> None:

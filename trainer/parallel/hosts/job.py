@@ -17,7 +17,7 @@ from pydantic import Field
 from autoresearch.errors import SettingsError
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import counted
-from trainer.parallel.job import JOB_FILE, LOSSES_FILE, ParallelJob
+from trainer.parallel.job import ParallelJob
 
 DEFAULT_PORT = 29_400
 MOST_HOSTS = 64
@@ -144,21 +144,6 @@ Network: TypeAlias = Literal["gloo", "NCCL"]
 
 BEAT_S = 1.0
 """Seconds between two heartbeats of a host."""
-
-__all__ = [
-    "BEAT_S",
-    "FAILURE_FILE",
-    "JOB_FILE",
-    "LINK_FILE",
-    "LOG_FILE",
-    "LOSSES_FILE",
-    "WATCH_FILE",
-    "HostJob",
-    "LinkSpeed",
-    "Network",
-    "Watched",
-    "watched",
-]
 
 
 class HostJob(Frozen):

@@ -17,16 +17,14 @@ from trainer.machine.environment import allowed_environment
 from trainer.parallel.hosts.job import (
     BEAT_S,
     FAILURE_FILE,
-    JOB_FILE,
     LINK_FILE,
     LOG_FILE,
-    LOSSES_FILE,
     HostJob,
     LinkSpeed,
     Watched,
     watched,
 )
-from trainer.parallel.job import LayoutLosses
+from trainer.parallel.job import JOB_FILE, LOSSES_FILE, LayoutLosses
 
 LOST_S = 15 * BEAT_S
 """Seconds without a heartbeat after which a host counts as lost."""
@@ -113,7 +111,9 @@ class _Running:
                 return
             if has_ended:
                 speed = LinkSpeed.model_validate_json((self._scratch / LINK_FILE).read_bytes())
-                yield LinkFound(speed=speed, nccl_network=self._nccl_network())
+                log = (self._scratch / LOG_FILE).read_text("utf-8", "replace")
+                used = _NCCL_NETWORK.findall(log)
+                yield LinkFound(speed=speed, nccl_network=used[-1] if used else None)
                 return
             time.sleep(_POLL_S)
 
@@ -175,10 +175,6 @@ class _Running:
     def _name(self, place: int) -> str:
         return self._job.hosts.names[place]
 
-    def _nccl_network(self) -> str | None:
-        found = _NCCL_NETWORK.findall((self._scratch / LOG_FILE).read_text("utf-8", "replace"))
-        return found[-1] if found else None
-
     def _last_line(self) -> str:
         log = (self._scratch / LOG_FILE).read_text("utf-8", errors="replace").splitlines()
         last = next((line.strip() for line in reversed(log) if line.strip(" =-")), "nothing said")
@@ -194,7 +190,7 @@ def _environment(job: HostJob) -> dict[str, str]:
         "NCCL_SOCKET_IFNAME": interface,
         "NCCL_DEBUG": "INFO",
     }
-    return defaults | allowed_environment(also=("NCCL_", "GLOO_")) | {"OMP_NUM_THREADS": "1"}
+    return defaults | allowed_environment(also=_PASSED) | {"OMP_NUM_THREADS": "1"}
 
 
 def _text(path: Path) -> str | None:

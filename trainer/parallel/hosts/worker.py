@@ -16,13 +16,11 @@ from trainer.isolation.process_tree import die_with_parent
 from trainer.parallel.hosts.job import (
     BEAT_S,
     FAILURE_FILE,
-    JOB_FILE,
     LINK_FILE,
-    LOSSES_FILE,
     HostJob,
 )
-from trainer.parallel.job import SINGLE
-from trainer.parallel.worker import in_one_line
+from trainer.parallel.job import JOB_FILE, SINGLE
+from trainer.parallel.worker import append_losses, in_one_line, rank_device
 
 if TYPE_CHECKING:
     from trainer.parallel.hosts.watch import TCPStore, Watch
@@ -170,18 +168,12 @@ def _refuse_unlike(job: HostJob, reports: list[dict[str, Any]]) -> None:
 
 
 def _work(job: HostJob, scratch: Path, store: TCPStore) -> None:
-    import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
     from trainer.parallel.hosts.link import measure_link  # noqa: PLC0415
     from trainer.parallel.hosts.watch import PrefixStore  # noqa: PLC0415
 
-    torch.set_num_threads(1)
-    device = torch.device("cpu")
-    if job.job.device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = False
-        device = torch.device("cuda", 0)
-        torch.cuda.set_device(device)
+    device = rank_device(job.job.device, 0)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         store=PrefixStore("group", store),
@@ -190,19 +182,13 @@ def _work(job: HostJob, scratch: Path, store: TCPStore) -> None:
         timeout=timedelta(seconds=job.job.deadline_s),
     )
     if job.trains:
-        _train(job, scratch, device)
+        from trainer.parallel.rank_model import train  # noqa: PLC0415
+
+        for layout in (SINGLE, *job.job.layouts):
+            append_losses(scratch, train(job.job, layout, device))
     speed = measure_link(job.message_bytes, device)
     replace_file(scratch / LINK_FILE, speed.model_dump_json())
     dist.destroy_process_group()
-
-
-def _train(job: HostJob, scratch: Path, device: Any) -> None:
-    from trainer.parallel.rank_model import train  # noqa: PLC0415
-
-    for layout in (SINGLE, *job.job.layouts):
-        losses = train(job.job, layout, device)
-        with (scratch / LOSSES_FILE).open("a", encoding="utf-8") as file:
-            file.write(losses.model_dump_json() + "\n")
 
 
 if __name__ == "__main__":
