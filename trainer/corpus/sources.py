@@ -62,7 +62,7 @@ class HubDataset:
 
 
 class SourceReader:
-    """Reads the documents of several sources, each text cut into documents as :mod:`text`
+    """Reads the documents of several sources, each text cut into documents as :mod:`documents`
     describes.
 
     :raises CorpusError: at construction, for a source that is missing or holds nothing to read;

@@ -173,10 +173,14 @@ def test_the_update_that_writes_copies_is_the_update(precision: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
-def test_loading_the_kernels_leaves_the_model_as_it_was(precision: str) -> None:
+def test_loading_all_kernels_leaves_the_model_as_it_was(precision: str) -> None:
     shape = {"d_ff": 64, "batch_size": 4}
     fresh, loaded = (build(True, precision=precision, **shape) for _ in "ab")
+    seen: list[bool] = []
+    loaded.register_forward_pre_hook(lambda module, _: seen.append(module.training))
     load_kernels(loaded, batch())
+    assert seen == [False, True], "scoring's kernels are loaded, too"
+    assert loaded.training
     assert all(p.grad is None for p in loaded.parameters())
     for one, other in zip(fresh.parameters(), loaded.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -211,12 +215,3 @@ def test_a_step_of_spark_354m_moves_and_holds_what_it_should() -> None:
     assert counts.peak < 12.8 * GIB, "half of the reference's 27.5 GiB is 13.7"
     assert counts.misaligned == {}
     assert counts.flops < 37.7e12, "nothing is multiplied twice"
-
-
-def test_loading_the_kernels_runs_the_rulers_too() -> None:
-    model = build(True, d_ff=64, batch_size=4)
-    seen: list[bool] = []
-    model.register_forward_pre_hook(lambda module, _: seen.append(module.training))
-    load_kernels(model, batch())
-    assert seen == [False, True]
-    assert model.training

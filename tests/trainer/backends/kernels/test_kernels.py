@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tests.support.kernels import Call, assert_same, calls
 from tests.support.places import ROOT
-from trainer.backends.kernels import operations, padded, usable_on, written_out
+from trainer.backends.kernels import operations, usable_on, written_out
 from trainer.spec import Activation
 
 needs_triton = pytest.mark.skipif(
@@ -131,12 +131,6 @@ def test_a_losss_gradient_is_autograds_and_0_behind_the_vocabulary() -> None:
     got_C = operations.loss_and_gradient_(given_CW, targets_C, 37, 0.25)
     torch.testing.assert_close(got_C, loss_C)
     torch.testing.assert_close(given_CW, 0.25 * wanted_CW)
-
-
-def test_rows_of_logits_start_at_cache_lines() -> None:
-    assert padded(50_257) == 50_304
-    assert padded(1024) == 1024
-    assert all(padded(v) % 64 == 0 and 0 <= padded(v) - v < 64 for v in range(1, 300))
 
 
 def test_a_cpu_runs_on_torchs_operators_and_what_stands_for_a_gpu_on_kernels() -> None:
