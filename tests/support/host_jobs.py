@@ -20,6 +20,6 @@ def host_job(hosts: Hosts, seed: int = 0) -> HostJob:
             layouts=(Layout(name="DDP", data=hosts.count),),
             deadline_s=120,
         ),
-        meet_s=60,
+        meet_s=600,
         message_bytes=1 << 20,
     )

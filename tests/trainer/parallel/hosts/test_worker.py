@@ -41,7 +41,7 @@ def test_all_find_the_one_that_is_unlike_though_one_of_them_looks_seldom(
         return subprocess.Popen([sys.executable, "-c", WORKER, str(scratch), asks_every_s])
 
     processes = [start(0, seed=0), start(1, seed=0)]
-    TCPStore(NAMES[0], port, timeout=timedelta(seconds=60)).wait(["here/0", "here/1"])
+    TCPStore(NAMES[0], port, timeout=timedelta(seconds=600)).wait(["here/0", "here/1"])
     processes.append(start(2, seed=1))
     assert [process.wait() for process in processes] == [1, 1, 1]
     for this in range(3):
