@@ -32,7 +32,7 @@ def main(scratch: Path) -> int:
     job = ParallelJob.model_validate_json((scratch / JOB_FILE).read_bytes())
     # If the starting process is gone, nothing else ends a rank that waits for another.
     signal.setitimer(signal.ITIMER_REAL, job.deadline_s)
-    rank, layout = int(os.environ.get("RANK", "0")), SINGLE  # torchrun's variable
+    rank, layout = 0, SINGLE
     try:
         # torch, under the timer
         import torch.distributed as dist  # noqa: PLC0415
@@ -42,6 +42,7 @@ def main(scratch: Path) -> int:
         if job.world_size > 1:
             backend = "nccl" if job.device == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=timedelta(seconds=job.deadline_s))
+            rank = dist.get_rank()
         device = rank_device(job.device, rank)
         for layout in job.layouts:
             losses = train(job, layout, device)
