@@ -103,9 +103,8 @@ def test_the_commands_shown_exist_with_their_options(page: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["demo", "night"])
-def test_a_campaign_that_is_shown_says_what_its_journal_says(name: str, tmp_path: Path) -> None:
-    shown = ROOT / "docs" / name
+def test_the_night_that_is_shown_says_what_its_journal_says(tmp_path: Path) -> None:
+    shown = ROOT / "docs" / "night"
     shutil.copy(shown / "trajectory.jsonl", tmp_path)
     command = Path(sys.executable).with_name("autoresearch")
     told = subprocess.run(
