@@ -207,39 +207,48 @@ def one_night(world: World, arm: str, seed: int, iterations: int) -> dict[str, A
     }
 
 
-def gains(row: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
-    """Yield the true gain over the baseline after 20, 40 and 100 iterations."""
+def gain(row: Mapping[str, Any], iteration: int) -> float | None:
+    """Return the true gain over the baseline after that many iterations, if the night has them."""
     stages = row["stages"]
-    for count in STAGES:
-        if count < len(stages):
-            yield count, stages[0][2] - stages[count][2]
+    return stages[0][2] - stages[iteration][2] if iteration < len(stages) else None
+
+
+def gain_in_time(row: Mapping[str, Any], alone: Mapping[str, Any], iteration: int) -> float | None:
+    """Return the true gain at the time at which the sampler alone ended that iteration."""
+    if iteration >= len(alone["stages"]):
+        return None
+    stages = [one for one in row["stages"] if one[1] <= alone["stages"][iteration][1]]
+    return float(stages[0][2] - stages[-1][2]) if stages else None
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a Markdown table of each arm's true gain, less that of the sampler alone."""
-    known = {(row["arm"], row["seed"]): dict(gains(row)) for row in rows}
-    yield f"| arm | nights | {' | '.join(f'at {count}' for count in STAGES)} |"
-    yield f"| --- | --- |{' --- |' * len(STAGES)}"
+    """Yield a Markdown table of each arm's true gain, less that of the sampler alone: after equal
+    iterations, then after equal training time."""
+    known = {(row["arm"], row["seed"]): row for row in rows}
+    heads = [*(f"at {count}" for count in STAGES), *(f"at {count}, equal time" for count in STAGES)]
+    yield f"| arm | nights | {' | '.join(heads)} |"
+    yield f"| --- | --- |{' --- |' * len(heads)}"
     for arm in dict.fromkeys(row["arm"] for row in rows):
-        seeds = [seed for name, seed in known if name == arm and (ALONE, seed) in known]
-        cells = []
-        for count in STAGES:
-            pairs = [
-                (known[arm, seed][count], known[ALONE, seed][count])
-                for seed in seeds
-                if count in known[arm, seed] and count in known[ALONE, seed]
-            ]
-            cells.append(_cell(arm, pairs))
-        yield f"| {arm} | {len(seeds)} | {' | '.join(cells)} |"
+        pairs = [
+            (row, known[ALONE, seed])
+            for (name, seed), row in known.items()
+            if name == arm and (ALONE, seed) in known
+        ]
+        cells = [
+            *(_cell(arm, [(gain(a, n), gain(b, n)) for a, b in pairs]) for n in STAGES),
+            *(_cell(arm, [(gain_in_time(a, b, n), gain(b, n)) for a, b in pairs]) for n in STAGES),
+        ]
+        yield f"| {arm} | {len(pairs)} | {' | '.join(cells)} |"
 
 
-def _cell(arm: str, pairs: Sequence[tuple[float, float]]) -> str:
-    if not pairs:
+def _cell(arm: str, pairs: Sequence[tuple[float | None, float | None]]) -> str:
+    known = [(own, alone) for own, alone in pairs if own is not None and alone is not None]
+    if not known:
         return ""
     if arm == ALONE:
-        return f"{fmean(own for own, _ in pairs):.3f} bpb"
-    differences = [own - alone for own, alone in pairs]
-    share = sum(differences) / sum(alone for _, alone in pairs)
+        return f"{fmean(own for own, _ in known):.3f} bpb"
+    differences = [own - alone for own, alone in known]
+    share = sum(differences) / sum(alone for _, alone in known)
     return f"{fmean(differences):+.3f} ± {stderr(differences):.3f} ({100 * share:+.0f} %)"
 
 
