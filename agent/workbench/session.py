@@ -25,7 +25,7 @@ from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
 from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
-from agent.workbench.lane_opening import open_lanes
+from agent.workbench.lane_opening import OpenLanes, open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
@@ -78,18 +78,7 @@ class Session:
             command = own.command if own else None
             lanes = open_lanes(resources, directory, settings, menu, console, command=command)
             executor = lanes.executor
-            campaign = resources.enter_context(
-                Campaign(
-                    directory,
-                    lanes.settings,
-                    menu,
-                    lanes.corpus,
-                    sandbox=executor.describe(),
-                    history_url=read_environment().history_url,
-                    command=command,
-                    script=own.script if own else None,
-                )
-            )
+            campaign = resources.enter_context(_campaign(directory, lanes, menu, own))
             lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
             remove_lanes_file(directory)
@@ -158,6 +147,21 @@ def resumed(directory: Path, *, as_json: bool) -> Iterator[Session]:
     console = Console(stderr=as_json)
     with Session.opened(directory, settings, menu_of(row), console) as session:
         yield session
+
+
+def _campaign(
+    directory: Path, lanes: OpenLanes, menu: ProxyMenu, own: OwnTrainer | None
+) -> Campaign:
+    return Campaign(
+        directory,
+        lanes.settings,
+        menu,
+        lanes.corpus,
+        sandbox=lanes.executor.describe(),
+        history_url=read_environment().history_url,
+        command=own.command if own else None,
+        script=own.script if own else None,
+    )
 
 
 def _hooks(

@@ -70,11 +70,7 @@ def from_script(
         return
     if out is not None:
         write_new(out, text_of(draft), error=MenuError)
-    tried = None
-    if try_it and out is not None and not draft.to_do:
-        from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
-
-        tried = dry_start(str(out))
+    tried = _tried(draft, out) if try_it and out is not None else None
     if as_json:
         typer.echo(json.dumps(_report(draft, out) | {"dry_start": tried and tried[1]}, indent=2))
     elif out is not None:
@@ -99,6 +95,13 @@ def _drafted(script: Path, set_by: str | None, arguments: list[str], out: Path |
         )
     parse_menu(text_of(draft), f"drafted from {script}")
     return draft
+
+
+def _tried(draft: Draft, out: Path) -> tuple[bool, str] | None:
+    """Return whether the draft started, and a sentence; None for a draft that still has a TO DO."""
+    from agent.workbench.dry_start import dry_start  # noqa: PLC0415 (slow to load)
+
+    return None if draft.to_do else dry_start(str(out))
 
 
 def _say(draft: Draft, out: Path) -> None:
