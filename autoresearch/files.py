@@ -84,6 +84,26 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def read_at(descriptor: int, offset: int, length: int) -> bytes:
+    """Return that many bytes of a file, fewer at its end; a signal may cut a single read short."""
+    pieces = []
+    while length > 0:
+        piece = os.pread(descriptor, length, offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        offset += len(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of the data, which a full disk or a signal may cut into several writes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 def writing_to(directory: Path) -> AbstractContextManager[None]:
     """Return :func:`writing` for a campaign's directory."""
     return writing(

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from autoresearch.closing import Closing
 from autoresearch.errors import JournalError, MachineryError
-from autoresearch.files import sync_directory
+from autoresearch.files import read_at, sync_directory, write_all
 from autoresearch.values import explain
 from trajectory.rows import SCHEMA, CampaignRow, Row, dump_row, parse_row
 
@@ -88,7 +88,7 @@ class Journal(Closing):
             self._undo_failed_append()
             self._expect_no_other_writer()
             self._failed = True
-            _write_all(self._descriptor, line)
+            write_all(self._descriptor, line)
             os.fsync(self._descriptor)
         except OSError as error:
             with suppress(OSError):  # the next append tries again
@@ -125,17 +125,17 @@ class Journal(Closing):
         """
         size = os.fstat(self._descriptor).st_size
         start, end = self._last_line(size)
-        last = _read_at(self._descriptor, start, end - start)
+        last = read_at(self._descriptor, start, end - start)
         if end == size and (not last or (last.endswith(b"\n") and _is_json(last))):
             return size
         if end == size and _is_json(last):
-            _write_all(self._descriptor, b"\n")
+            write_all(self._descriptor, b"\n")
             os.fsync(self._descriptor)
             return size + 1
         whole = not last or _is_json(last)
         cut = end if whole else start
         self._expect_row_before(cut)
-        copy = _save_torn(self.path, _read_at(self._descriptor, cut, size - cut))
+        copy = _save_torn(self.path, read_at(self._descriptor, cut, size - cut))
         os.ftruncate(self._descriptor, cut)
         os.fsync(self._descriptor)
         self.repaired = (
@@ -151,7 +151,7 @@ class Journal(Closing):
         :raises JournalError: if more than one line is torn, which a power failure cannot explain.
         """
         start, end = self._last_line(end)
-        if end and not _is_json(_read_at(self._descriptor, start, end - start)):
+        if end and not _is_json(read_at(self._descriptor, start, end - start)):
             raise JournalError(
                 f"the last lines of {self.path} are not rows; restore the file from a copy, or "
                 "move them out of it by hand"
@@ -163,7 +163,7 @@ class Journal(Closing):
         end = size
         while end:
             start = _start_of_last_line(self._descriptor, end)
-            if _read_at(self._descriptor, start, end - start).strip():
+            if read_at(self._descriptor, start, end - start).strip():
                 return start, end
             end = start
         return 0, 0
@@ -267,29 +267,11 @@ def _start_of_last_line(descriptor: int, size: int) -> int:
     end = max(size - 1, 0)
     while end > 0:
         start = max(end - _BLOCK, 0)
-        newline = _read_at(descriptor, start, end - start).rfind(b"\n")
+        newline = read_at(descriptor, start, end - start).rfind(b"\n")
         if newline >= 0:
             return start + newline + 1
         end = start
     return 0
-
-
-def _read_at(descriptor: int, offset: int, length: int) -> bytes:
-    pieces = []
-    while length > 0:
-        piece = os.pread(descriptor, length, offset)
-        if not piece:
-            break
-        pieces.append(piece)
-        offset += len(piece)
-        length -= len(piece)
-    return b"".join(pieces)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _save_torn(path: Path, torn: bytes) -> Path:

@@ -33,8 +33,9 @@ from trainer.isolation.messages import (
 )
 from trainer.machine.environment import allowed_environment
 
-_READY_S = 180.0
-"""Timeout in seconds; importing torch from a cold disk takes tens of seconds at worst."""
+_READY_S = 600.0
+"""Timeout in seconds. Importing torch from a cold disk takes tens of seconds; on a machine with ten
+busy processes for each core it once took more than 180."""
 _POLL_S = 0.1
 """Seconds between checks whether a start is still wanted."""
 
