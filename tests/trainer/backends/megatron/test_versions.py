@@ -20,7 +20,9 @@ from tests.support.places import ROOT, python_3_12
 
 MEGATRON = "megatron-core==0.17.0rc0"
 """Version in nvcr.io/nvidia/nemo:26.04.00."""
-PARITY = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("backend", "training")]
+PARITY = [
+    str(Path(__file__).with_name(f"test_{name}.py")) for name in ("backend", "refusals", "training")
+]
 WITHOUT_ITS_EXTRAS = ["pytest", "pytest-timeout", "psutil", "pydantic", "tokenizers", "landlockpy"]
 """Packages that the parity tests import, in addition to torch, numpy and Megatron-Core."""
 
