@@ -5,6 +5,7 @@ This holds when the writer is killed, refused, or competes with another writer.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -23,6 +24,7 @@ from autoresearch.files import (
     replacing,
     sweep,
     writing,
+    writing_to,
 )
 from tests.support.places import ROOT
 
@@ -180,6 +182,28 @@ def test_a_file_that_does_not_fit_leaves_the_old(tmp_path: Path) -> None:
     assert said == f"cannot write {path}: File too large; free some space, or write less"
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_a_full_disk_leaves_the_old(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("this root may not mount")
+    try:
+        path = tmp_path / "x"
+        path.write_text("old")
+        with pytest.raises(MachineryError) as refused, writing_to(tmp_path):
+            replace_file(path, "n" * MEBIBYTE)
+        assert isinstance(refused.value.__cause__, OSError)
+        assert refused.value.__cause__.errno == errno.ENOSPC
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_a_directory_that_is_closed_leaves_the_old_and_says_what_to_do(tmp_path: Path) -> None:

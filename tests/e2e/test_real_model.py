@@ -20,6 +20,8 @@ from agent.proposers.llm.endpoint import ContextError, Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
+from agent.settings.environment import Environment
+from agent.workbench.doctor.endpoint import asked
 from bench.small_model import SERVERS, small_model, why_not
 from tests.support.campaigns import Toy
 from tests.support.memories import RAILS, memory_of
@@ -87,6 +89,15 @@ def test_the_estimate_of_a_prompts_length_errs_upwards(served: tuple[str, str]) 
     reply = endpoint.ask(prompt.messages, {"type": "object"})
     assert reply.prompt_tokens is not None
     assert 0.7 * prompt.tokens < reply.prompt_tokens <= prompt.tokens
+
+
+def test_the_doctor_hears_its_proposal(served: tuple[str, str]) -> None:
+    name, url = served
+    good, found = asked(Environment(llm_base_url=url, llm_timeout_s=600))
+    print(f"\n{name}: {found}")
+    assert good, found
+    assert f"mode {MODES[name]}" in found
+    assert "tokens/s" in found
 
 
 @pytest.fixture(scope="module")
