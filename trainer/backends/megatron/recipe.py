@@ -37,12 +37,7 @@ from trainer.spec import Config, Fp8Recipe
 
 
 def transformer_config(
-    config: Config,
-    device: torch.device,
-    *,
-    engine: bool,
-    fp8: Fp8Recipe,
-    dtype: torch.dtype,
+    config: Config, device: torch.device, *, engine: bool, fp8: Fp8Recipe, dtype: torch.dtype
 ) -> TransformerConfig:
     """Return Megatron-Core's options for the recipe; ``dtype`` is that of the weights."""
     half = dtype is torch.bfloat16
