@@ -71,7 +71,7 @@ class Trial:
 
 def lines() -> list[Line]:
     """Return the table's lines, in the order of the goals."""
-    h200, gb10 = DEVICES["h200"], DEVICES["gb10"]
+    h200 = DEVICES["h200"]
     same = "the same"
     return [
         Line(
@@ -93,21 +93,7 @@ def lines() -> list[Line]:
         Line("compiled against eager; torch against megatron", "any", "none: not counted", same),
         Line("the memory estimate's error", "any", _estimate(), same),
         Line("all of it within 8 minutes", "Hopper", _session(h200), same),
-        Line(
-            "torch against megatron in the published layout",
-            "GB10",
-            _on_gb10(gb10, 4),
-            "`autoresearch compare --backends torch,megatron --menu spark-354m --batch 4"
-            " --precision bf16 --device cuda`",
-        ),
-        Line(
-            "the envelope, batch × sequence × precision",
-            "GB10",
-            "; ".join(_on_gb10(gb10, batch) for batch in (8, 16))
-            + "; all points: `autoresearch envelope --dry --menu spark-354m --on gb10`",
-            "`autoresearch envelope --menu spark-354m --batch 2,4,8,16 --seq 1024,2048 --precision"
-            " bf16,fp8 --backend megatron --device cuda`",
-        ),
+        *_lines_of_gb10(DEVICES["gb10"]),
         Line(
             "ten iterations with rows and telemetry",
             "any",
@@ -126,6 +112,26 @@ def lines() -> list[Line]:
             "8 GPUs",
             "none",
             "`handoff/preflight.sh`",
+        ),
+    ]
+
+
+def _lines_of_gb10(gb10: DeviceDescription) -> list[Line]:
+    return [
+        Line(
+            "torch against megatron in the published layout",
+            "GB10",
+            _on_gb10(gb10, 4),
+            "`autoresearch compare --backends torch,megatron --menu spark-354m --batch 4"
+            " --precision bf16 --device cuda`",
+        ),
+        Line(
+            "the envelope, batch × sequence × precision",
+            "GB10",
+            "; ".join(_on_gb10(gb10, batch) for batch in (8, 16))
+            + "; all points: `autoresearch envelope --dry --menu spark-354m --on gb10`",
+            "`autoresearch envelope --menu spark-354m --batch 2,4,8,16 --seq 1024,2048 --precision"
+            " bf16,fp8 --backend megatron --device cuda`",
         ),
     ]
 

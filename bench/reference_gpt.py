@@ -13,25 +13,24 @@ for the GPU only every ten steps, as a carefully written loop does.
 from __future__ import annotations
 
 import math
-import resource
 import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import psutil
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer.corpus import open_corpus
+from trainer.machine.device import device_name, peak_mem_gib, peak_reserved_gib
 from trainer.spec import Config, TrialOk, TrialSpec
+from trainer.training.child import born_at
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.scoring import evaluate
 
 LOG_EVERY = 10
-GIB = 1 << 30
 
 
 class Attention(nn.Module):
@@ -168,15 +167,19 @@ def train(model: ReferenceGPT, batches: Batches, spec: TrialSpec, device: torch.
     return steps
 
 
-def run(spec: TrialSpec) -> TrialOk:
-    """Train and score a spec."""
-    config, device = spec.gpt, torch.device(spec.device)
+def _expect_plain(config: Config) -> None:
     plain = (config.activation, config.norm, config.positions, config.tie_embeddings)
     other = config.canonical().keys() & {
         name for name, field in type(config).model_fields.items() if not field.is_required()
     }
     if plain != ("gelu", "layernorm", "learned", True) or other:
         raise SystemExit(f"the reference is one plain GPT, and this config is another: {plain}")
+
+
+def run(spec: TrialSpec) -> TrialOk:
+    """Train and score a spec."""
+    config, device = spec.gpt, torch.device(spec.device)
+    _expect_plain(config)
     corpus = open_corpus(Path(spec.corpus_dir))
     vocab_size = corpus.info.vocab_size
     if device.type == "cuda":
@@ -192,14 +195,13 @@ def run(spec: TrialSpec) -> TrialOk:
         seq_len=config.seq_len,
         device=device,
     )
-    setup_s = time.time() - psutil.Process().create_time()
+    setup_s = time.monotonic() - born_at()
     began = time.perf_counter()
     model.train()
     steps = train(model, batches, spec, device)
     losses = torch.stack(steps.losses).tolist()
     trained_at = time.perf_counter()
     scored = evaluate(model, corpus.heldout, seq_len=config.seq_len, vocab_size=vocab_size)
-    on_cuda = device.type == "cuda"
     return TrialOk(
         val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
         val_bits_per_token=scored.bits_per_token,
@@ -214,15 +216,11 @@ def run(spec: TrialSpec) -> TrialOk:
         tokens_per_s=len(losses) * config.tokens_per_step / (trained_at - began),
         train_s=trained_at - began,
         eval_s=time.perf_counter() - trained_at,
-        setup_s=max(0.0, setup_s),
-        peak_mem_gib=(
-            torch.cuda.max_memory_allocated() / GIB
-            if on_cuda
-            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
-        ),
-        peak_reserved_gib=torch.cuda.max_memory_reserved() / GIB if on_cuda else None,
+        setup_s=setup_s,
+        peak_mem_gib=peak_mem_gib(device),
+        peak_reserved_gib=peak_reserved_gib(device),
         backend="reference",
-        device=torch.cuda.get_device_name() if on_cuda else "cpu",
+        device=device_name(device),
         precision=config.precision,
     )
 

@@ -60,7 +60,7 @@ def run_trial(
     :raises AutoresearchError: if the spec, the corpus or the machine is at fault and not the
         config; then there is no result.
     """
-    born = _birth() if born is None else born
+    born = born_at() if born is None else born
     try:
         if phase == "train":
             leave(trial_dir, lambda: _classified(spec, trial_dir, born, train_apart))
@@ -158,7 +158,7 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
 # --- before the first step --------------------------------------------------------------------
 
 
-def _birth() -> float:
+def born_at() -> float:
     """Return the monotonic time at which this process began."""
     try:
         # Field 22 of proc_pid_stat(5). The process name, before it, may hold any character, so
