@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.loggers.background import BackgroundLogger, LogTarget
+from agent.loggers.background import LogTarget
 from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, TrialEnded, TrialPoint
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
@@ -144,7 +144,7 @@ def tracker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def run(tracker: str, directory: Path, events: Iterator[RunEvent], where: str = "") -> Any:
     facts = CampaignFacts.of(directory, campaign_row())
-    logger = BackgroundLogger(tracker, LogTarget(tracker, where)._opener(facts))
+    logger = LogTarget(tracker, where).started(facts)
     for event in events:
         logger.log(event)
     logger.close()

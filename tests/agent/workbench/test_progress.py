@@ -9,6 +9,7 @@ from agent.search.stopping import Goal
 from agent.workbench.progress import Pace, Progress
 from tests.support.configs import config
 from tests.support.rows import iteration_row, ok, trial
+from trajectory.evidence import Tally
 from trajectory.rows import TrialRecord
 
 
@@ -42,7 +43,7 @@ def test_another_config_may_take_longer_by_its_size() -> None:
 
 
 def test_a_refused_proposal_amid_long_races_does_not_hide_them() -> None:
-    campaign: Any = SimpleNamespace(evidence=SimpleNamespace(iterations=5))
+    campaign: Any = SimpleNamespace(evidence=SimpleNamespace(tally=Tally(iterations=5)))
     progress = Progress(campaign, Goal(hours=1.0))
     assert "an hour" not in progress.line()
     for number, (at, wall_s) in enumerate([("00:59", 1.0), *[("01:00", 60.0)] * 4], start=1):
