@@ -71,8 +71,8 @@ class Trial:
 
 def lines() -> list[Line]:
     """Return the table's lines, in the order of the goals."""
-    h200 = DEVICES["h200"]
-    same = "the same"
+    h200, same = DEVICES["h200"], "the same"
+    loop = "`python -m bench.gpu --loop`"
     return [
         Line(
             "steady state ≥ 55 % of the measured bf16 matmul ceiling, 354 M shape, 16 × 1024",
@@ -94,12 +94,7 @@ def lines() -> list[Line]:
         Line("the memory estimate's error", "any", _estimate(), same),
         Line("all of it within 8 minutes", "Hopper", _session(h200), same),
         *_lines_of_gb10(DEVICES["gb10"]),
-        Line(
-            "ten iterations with rows and telemetry",
-            "any",
-            _loop(h200),
-            "`python -m bench.gpu --loop`",
-        ),
+        Line("ten iterations with rows and telemetry", "any", _loop(h200), loop),
         Line(
             "the loss in chunks against Liger's and torch's own; LayerNorm's gain in bf16 against"
             " fp32",
