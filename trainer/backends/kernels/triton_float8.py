@@ -1,6 +1,9 @@
-"""Find a matrix's largest magnitude in one pass; write its fp8 form in a second.
+"""Find a matrix's largest magnitude in one pass; write its fp8 form in another.
 
-The second pass writes by rows, by columns or both.
+A pass writes the form by rows or the one by columns, and a matrix that products need in both takes
+two. A kernel that stored both would read the matrix once less. But NVIDIA's assembler 12.9, which
+Triton 3.6 to 3.8 use for Hopper, gets the second store wrong (Triton issue 11111): on an H100, one
+number in eight was another.
 """
 
 from __future__ import annotations
@@ -34,9 +37,8 @@ def _largest(x_ptr, largest_ptr, size, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["programs"])  # else each small tensor size would compile it again
 def _cast(
-    x_ptr, largest_ptr, by_rows_ptr, by_columns_ptr, scale_ptr, rows, columns, programs,
-    greatest, smallest,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, PROGRAMS: tl.constexpr, TILE: tl.constexpr,
+    x_ptr, largest_ptr, out_ptr, scale_ptr, rows, columns, programs, greatest, smallest,
+    BY_COLUMNS: tl.constexpr, PROGRAMS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     each = tl.arange(0, PROGRAMS)
     found = tl.load(largest_ptr + each, mask=each < programs, other=0.0)
@@ -50,13 +52,13 @@ def _cast(
     )
     scaled = x / scale
     bounded = tl.minimum(tl.maximum(scaled, -greatest), greatest)
-    if ROWS:
-        x8 = bounded.to(by_rows_ptr.dtype.element_ty)
-        tl.store(by_rows_ptr + row[:, None] * columns + column[None, :], x8, mask=inside)
-    if COLUMNS:
-        turned = tl.trans(bounded).to(by_columns_ptr.dtype.element_ty)
+    if BY_COLUMNS:
+        turned = tl.trans(bounded).to(out_ptr.dtype.element_ty)
         place = column[:, None] * rows + row[None, :]
-        tl.store(by_columns_ptr + place, turned, mask=tl.trans(inside))
+        tl.store(out_ptr + place, turned, mask=tl.trans(inside))
+    else:
+        x8 = bounded.to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + row[:, None] * columns + column[None, :], x8, mask=inside)
     if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
         tl.store(scale_ptr, scale)
 
@@ -71,11 +73,12 @@ def quantise(
     scale = torch.empty((), dtype=torch.float32, device=x.device)
     by_rows = torch.empty_like(x, dtype=dtype) if rows else None
     by_columns = x.new_empty((width, height), dtype=dtype) if columns else None
-    some = by_rows if by_columns is None else by_columns
-    _cast[(triton.cdiv(height, _TILE), triton.cdiv(width, _TILE))](
-        x, largest_P, some if by_rows is None else by_rows,
-        some if by_columns is None else by_columns, scale, height, width, programs,
-        torch.finfo(dtype).max, FLOAT8_SMALLEST,
-        ROWS=rows, COLUMNS=columns, PROGRAMS=_PROGRAMS, TILE=_TILE,
-    )  # fmt: skip
+    grid = triton.cdiv(height, _TILE), triton.cdiv(width, _TILE)
+    for out, is_by_columns in ((by_rows, False), (by_columns, True)):
+        if out is not None:
+            _cast[grid](
+                x, largest_P, out, scale, height, width, programs,
+                torch.finfo(dtype).max, FLOAT8_SMALLEST,
+                BY_COLUMNS=is_by_columns, PROGRAMS=_PROGRAMS, TILE=_TILE,
+            )  # fmt: skip
     return by_rows, by_columns, scale
