@@ -162,18 +162,18 @@ class DeviceDescription(Frozen):
 
 DEVICES: Mapping[str, DeviceDescription] = MappingProxyType(
     {
-        "h200": DeviceDescription(
-            name="H200",
-            bf16_tflops=600,
-            fp8_tflops=1000,
+        "h100": DeviceDescription(
+            name="H100",
+            bf16_tflops=765,
+            fp8_tflops=1290,
             fp32_tflops=50,
-            attention_tflops=320,
-            bandwidth_gb_per_s=3600,
-            ceiling_tflops=790,
-            memory_gib=139,
-            source="assumed, none measured: 600 of the data sheet's 989 TFLOP/s in bf16, 1,000 of"
-            " 1,979 in fp8, 50 of 67 in fp32, 3,600 of 4,800 GB/s; a single large product 790;"
-            " FlashAttention 2 at about half of the products' rate",
+            attention_tflops=175,
+            bandwidth_gb_per_s=2580,
+            ceiling_tflops=679,
+            memory_gib=75,
+            source="measured within steps of the 354 M shape on an H100 80GB HBM3 with torch 2.11"
+            " (bench/RESULTS.md); fp32 assumed, 50 of the data sheet's 67. Its fastest square"
+            " product is slower than a step's, since it meets the power limit",
         ),
         "gb10": DeviceDescription(
             name="GB10",

@@ -7,7 +7,8 @@ evaluation protocol runs the same operators for every campaign, and its last win
 
 :attr:`trainer.spec.TrialSpec.compile_cache` keeps the compiled code. A later trial of the same
 shapes still traces (Dynamo keeps nothing) and then loads the code; a config of other shapes
-compiles again. Whether 60 steps repay that is not yet measured on any GPU.
+compiles again. On an H100 60 steps do not repay that: compiled steps of the 354 M shape are as fast
+as those on our kernels.
 
 Compilation uses one thread and one process. Inductor's pool of compile workers needs POSIX
 semaphores, and so /dev/shm, which a trial may not write

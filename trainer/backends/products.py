@@ -15,8 +15,8 @@ torchao's ``convert_to_float8_training`` has this as its default recipe. It is n
 works on ``nn.Linear`` modules and each of its releases is built for one torch. Both call torch's
 ``_scaled_mm`` for the product. Scaling and casting take many passes over every operand as written
 here, which :mod:`trainer.backends.compilation` fuses. On CUDA without compilation,
-:class:`trainer.backends.weights.Float8Weight` replaces this with kernels of two passes. The gain of
-either over bf16 is not yet measured.
+:class:`trainer.backends.weights.Float8Weight` replaces this with kernels of two passes. On an
+H100 neither is faster than bf16 at the 354 M shape (0.93 and 0.77 of its tokens/s).
 
 Shapes: N tokens, I inputs, O outputs; in fp8 all multiples of :data:`MULTIPLE` except N in
 evaluation.

@@ -181,7 +181,7 @@ DryOption = Annotated[
 OnOption = Annotated[
     str,
     typer.Option(
-        "--on", help="With --dry: h200 or gb10; rates may follow: gb10,bandwidth_gb_per_s=210."
+        "--on", help="With --dry: h100 or gb10; rates may follow: gb10,bandwidth_gb_per_s=210."
     ),
 ]
 

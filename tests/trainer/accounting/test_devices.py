@@ -79,7 +79,7 @@ def test_rates_are_changed_by_name_and_said_to_be() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["h300", "h200,tflops=3", "h200,bf16_tflops", "h200,bf16_tflops=-1", "h200,name=mine"],
+    ["h300", "h100,tflops=3", "h100,bf16_tflops", "h100,bf16_tflops=-1", "h100,name=mine"],
 )
 def test_a_device_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(SpecError):
