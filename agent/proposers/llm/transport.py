@@ -189,8 +189,18 @@ def reason_of(error: Exception) -> str:
 
 
 def _read(response: httpx2.Response) -> httpx2.Response:
-    encoding = response.headers.get("content-encoding", "identity")
-    if encoding != "identity":
+    try:
+        body = _body(response)
+    except UnreadableError:
+        if not response.is_error:
+            raise
+        body = b""  # its status says enough
+    return httpx2.Response(response.status_code, headers=response.headers, content=body)
+
+
+def _body(response: httpx2.Response) -> bytes:
+    encoding = response.headers.get("content-encoding", "")
+    if encoding.strip().lower() not in {"", "identity"}:
         # A megabyte of gzip can be a gigabyte of white space.
         raise UnreadableError(f"the reply is compressed ({encoding!r:.40}), unrequested")
     body = bytearray()
@@ -198,7 +208,7 @@ def _read(response: httpx2.Response) -> httpx2.Response:
         body += chunk
         if len(body) > MAX_BODY_BYTES:
             raise UnreadableError(f"the reply is longer than {MAX_BODY_BYTES:,} bytes")
-    return httpx2.Response(response.status_code, headers=response.headers, content=bytes(body))
+    return bytes(body)
 
 
 def _proxy_of(url: httpx2.URL) -> tuple[str, str]:

@@ -124,9 +124,9 @@ class Wire:
             if not answers:
                 raise self._silence(error, allowance.deadline_s) from None
             response = answers[-1]  # its last answer is more informative than the silence since
-        except EndpointError:
+        except EndpointError as error:  # it may quote a malformed reply that echoes a header
             self._standing.answered()
-            raise
+            raise type(error)(self.redacted(str(error))) from None
         if response.is_success:
             self._standing.answered()
             return response.content
@@ -159,7 +159,7 @@ class Wire:
         fix = "it is retried at the next iteration"
         if status in {401, 403}:
             fix = "check AUTORESEARCH_LLM_API_KEY"
-        elif status == 404:
+        elif status == 404 or status < 400:
             fix = "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists"
         elif _context_in(body, said) is not None:
             fix = "lower --prompt-tokens, or start the server with a longer context"

@@ -56,6 +56,14 @@ def test_a_model_that_is_not_named_is_the_first_listed_and_asked_for_once(
         assert server.models_asked == 1
 
 
+def test_the_first_of_ten_thousand_models_is_asked_and_its_context_known() -> None:
+    models = [f"model-{number}" for number in range(10_000)]
+    with OpenAIServer([says(ANSWER)], models=models, tells={"max_model_len": 4096}) as server:
+        endpoint = endpoint_at(server)
+        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
+        assert (endpoint.model, endpoint.context) == ("model-0", 4096)
+
+
 def test_a_server_without_models_is_an_error_that_names_the_setting() -> None:
     with (
         OpenAIServer([says(ANSWER)], models=()) as server,
@@ -81,8 +89,14 @@ def test_parameters_that_a_hosted_model_refuses_by_name_are_replaced_or_left_out
 
 @pytest.mark.parametrize(
     "fault",
-    [refuses(429, "slow down", Retry_After="0"), refuses(500), refuses(503), hangs(2)],
-    ids=["429", "500", "503", "hang"],
+    [
+        refuses(429, "slow down", Retry_After="0"),
+        refuses(500),
+        refuses(503),
+        sends(b"\x1f\x8b", 503, {"Content-Encoding": "gzip"}),
+        hangs(2),
+    ],
+    ids=["429", "500", "503", "compressed 503", "hang"],
 )
 def test_what_may_pass_is_tried_again(fault: Turn) -> None:
     with OpenAIServer([fault, says(ANSWER)]) as server:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from httpx2 import URL
 
+from agent.proposers.llm.completions import Message
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.transport import EndpointError, RefusedError, Transport
@@ -58,6 +59,65 @@ def test_what_will_not_pass_is_final_at_once(said: bytes) -> None:
     with RawServer(says_once(said)) as server:
         assert isinstance(asked_at(server.port), RefusedError)
         assert len(server.heads) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 bad %b\r\n\r\n",
+        OK + b"X Y: %b\r\n\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\n \r\n0\r\n%b\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http://other/%b\r\n\r\n",
+    ],
+    ids=["status", "header", "trailer", "location"],
+)
+def test_a_malformed_reply_that_echoes_the_key_is_quoted_without_it(said: bytes) -> None:
+    with RawServer(says_once(said % KEY.encode())) as server:
+        assert KEY not in str(asked_at(server.port))
+
+
+COMPLETION = b'{"choices": [{"message": {"content": "{\\"a\\": 1}"}, "index": 0}], "usage": {}}'
+PLAIN = OK + b"Content-Length: %d\r\n" % len(COMPLETION)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.0 200 OK\r\n\r\n" + COMPLETION,
+        PLAIN.replace(b"\r\n", b"\n") + b"\n" + COMPLETION,
+        b"HTTP/1.1 103 Early Hints\r\n\r\n" + PLAIN + b"\r\n" + COMPLETION,
+        PLAIN + b"Content-Encoding: Identity\r\n\r\n" + COMPLETION,
+        OK
+        + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\nX: y\r\n\r\n"
+        % (len(COMPLETION), COMPLETION),
+        OK + b"\r\n\xef\xbb\xbf" + COMPLETION,
+        OK + b"\r\n" + COMPLETION.replace(b'{"content"', b'{"content": "no", "content"'),
+        OK + b"\r\n" + COMPLETION.replace(b": 0", b": NaN").replace(b"{}", b'{"a": -Infinity}'),
+    ],
+    ids=["1.0", "line feeds", "hints", "identity", "trailers", "BOM", "doubled key", "NaN"],
+)
+def test_an_odd_reply_is_read(said: bytes) -> None:
+    with RawServer(says_once(said)) as server:
+        endpoint = Endpoint(f"http://127.0.0.1:{server.port}/v1", "tiny", patience=QUICK)
+        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"413 No"])
+def test_an_answer_before_the_question_was_read_counts(status: bytes) -> None:
+    said = OK.replace(b"200 OK", status) + b"\r\n" + COMPLETION
+    long = [Message("system", "be brief"), Message("user", "x" * (4 << 20))]
+
+    def hangs_up(connection: socket.socket) -> None:
+        connection.sendall(said)
+        connection.close()
+
+    with RawServer(hangs_up) as server:
+        endpoint = Endpoint(f"http://127.0.0.1:{server.port}/v1", "tiny", patience=QUICK)
+        if status == b"200 OK":
+            assert endpoint.ask(long, SCHEMA).text == ANSWER
+        else:
+            with pytest.raises(EndpointError, match="HTTP 413"):
+                endpoint.ask(long, SCHEMA)
 
 
 def test_a_hang_up_without_a_word_is_tried_again_a_few_times() -> None:
