@@ -13,9 +13,9 @@ everything in the blocks are bf16 (as in Megatron-Core). At fp8 the blocks' matr
 The code casts dtypes explicitly. Autocast would make every norm fp32 on CUDA, at twice the memory,
 and would cost the host time at every operator.
 
-There are no CUDA graphs. They save the host's launches: on an H100, 53 ms for the 1,100 kernels of a
-step of the 354 M shape, which keep the GPU busy for 85. Smaller shapes would gain. A graph holds its
-own memory pool, must be recorded for every shape, and needs the learning rate on the device.
+There are no CUDA graphs. They save the host's launches: on an H100, 53 ms for the 1,100 kernels of
+a step of the 354 M shape, which keep the GPU busy for 85. Smaller shapes would gain. A graph holds
+its own memory pool, must be recorded for every shape, and needs the learning rate on the device.
 
 Shapes: B sequences, T tokens, N = B × T, H heads, G heads of keys and values, K = D / H (head_dim),
 R = (H + 2 G) × K, D = d_model, F = d_ff, V vocabulary.
