@@ -39,6 +39,17 @@ def latest_campaign() -> Path:
     return max(written, default=(0.0, default_campaign(None)))[1]
 
 
+def say_if_new(directory: Path) -> None:
+    """Print which campaign was written to last if ``directory``, the default, has none yet."""
+    latest = latest_campaign()
+    if latest != directory and not (directory / JOURNAL_FILE).exists():
+        typer.echo(
+            f"{directory} is a new campaign, of menu {DEFAULT_MENU}; to resume the latest, run:"
+            f" autoresearch loop --campaign {latest}",
+            err=True,
+        )
+
+
 def existing_campaign(campaign: Path | None) -> Path:
     """Return the directory meant, which must hold a campaign.
 

@@ -14,7 +14,7 @@ from agent.search.campaign_settings import set_settings
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import SessionOptions, run_campaign
-from agent.workbench.places import CampaignOption, default_campaign
+from agent.workbench.places import default_campaign, say_if_new
 from funnel.target.architecture import load_target, shipped_targets
 
 ItersOption = Annotated[
@@ -33,6 +33,10 @@ TrialsOption = Annotated[
 HoursOption = Annotated[
     float | None,
     typer.Option("--hours", min=0, metavar="X", help="Stop after X hours of work in total."),
+]
+CampaignOption = Annotated[
+    Path | None,
+    typer.Option("--campaign", help="A directory. Default: runs/ and the menu's name."),
 ]
 PromptsOption = Annotated[
     Path | None,
@@ -150,6 +154,8 @@ def loop(
         as_json=as_json,
     )
     directory = campaign or default_campaign(asked.get("menu"))
+    if campaign is None and asked.get("menu") is None:
+        say_if_new(directory)
     settings = asked | set_settings(further or ())
     run_campaign(directory, settings, Goal.asked(iters, trials, hours), options)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.workbench.places import existing_campaign
+from agent.workbench.places import default_campaign, existing_campaign, say_if_new
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 
@@ -35,3 +35,16 @@ def test_the_campaign_written_last_is_meant(
         journal.touch()
         os.utime(journal, (1e9 - age_s, 1e9 - age_s))
     assert existing_campaign(None) == Path("runs/newest")
+
+
+def test_a_loop_that_would_start_another_campaign_names_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    say_if_new(default_campaign(None))  # nothing is there, so nothing can be meant
+    (tmp_path / "runs" / "spark-354m").mkdir(parents=True)
+    (tmp_path / "runs" / "spark-354m" / JOURNAL_FILE).touch()
+    say_if_new(Path("runs/spark-354m"))
+    assert not capsys.readouterr().err
+    say_if_new(default_campaign(None))
+    assert "--campaign runs/spark-354m" in capsys.readouterr().err
