@@ -23,9 +23,10 @@ from trainer.training import child, running
 
 ENTRY = "tests.support.faulty_trainer:run"
 FAULTS = ("memory cap", "megatron", "transformer engine", "build", "first kernel", "driver")
-BAD_KERNELS = ("norm", "activation", "cross_entropy", "adamw", "copies", "compiled blocks")
+BAD_KERNELS = "norm", "activation", "cross_entropy", "float8", "adamw", "copies", "compiled blocks"
 """Kernels that return NaN from the third step on, by the names of the trainer's check. ``copies``
-is AdamW's kernel too, with correct weights."""
+is AdamW's kernel too, with correct weights. ``float8`` spoils one of two forms from the start, as
+it did on an H100."""
 _FAULT, _ATTEMPTS = "fault.json", "attempts"
 
 
@@ -124,6 +125,12 @@ def _nan_from(call: int, real: Callable[..., Any], spoils: Callable[[Any, Any], 
     return broken
 
 
+def _spoil_columns_beside_rows(arguments: Any, forms: Any) -> None:
+    by_rows, by_columns, _ = forms
+    if by_rows is not None and by_columns is not None:
+        by_columns.view(torch.uint8).fill_(0x7F)  # NaN in both formats
+
+
 def _break_kernel(name: str) -> None:
     """Break one kernel that the one-block model of tests/trainer/training uses in step 3."""
     made = written_out
@@ -136,6 +143,10 @@ def _break_kernel(name: str) -> None:
     elif name == "cross_entropy":
         spoiled = _nan_from(3, made.loss_and_gradient_, lambda args, _: args[0].fill_(torch.nan))
         _run_on_kernels({"cross_entropy": {"loss_and_gradient_": spoiled}})
+    elif name == "float8":
+        TorchBackend.check = lambda *_: None  # type: ignore[method-assign]
+        spoiled = _nan_from(1, made.quantise, _spoil_columns_beside_rows)
+        _run_on_kernels({"float8": {"quantise": spoiled}})
     elif name in {"adamw", "copies"}:
         place = 0 if name == "adamw" else 4  # in the parameter, and in its copy
         spoiled = _nan_from(9, made.adamw_, lambda args, _: args[place][0].fill_(torch.nan))

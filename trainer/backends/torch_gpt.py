@@ -40,7 +40,7 @@ from trainer.backends.fused_functions import add_norm
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import CodedHead, exact_nll, loss_and_gradient, mean_loss
 from trainer.backends.products import check_capability, check_shapes, linear
-from trainer.backends.weights import RoundedWeight
+from trainer.backends.weights import Float8Weight, RoundedWeight, Weight
 from trainer.spec import Config
 
 INIT_STD = 0.02
@@ -161,19 +161,32 @@ class TorchGPT(nn.Module):
                 setattr(self, name, value)
 
     @contextmanager
-    def on_new_copies(self) -> Iterator[None]:
-        """Remake the copies of the weights, so that products read none that the update wrote."""
-        for weight in self.copies.values():
+    def on_new_copies(self, *, float8: bool) -> Iterator[None]:
+        """Remake the weights' copies in fp8, or the others, which the update writes, in the block.
+
+        They are remade once more after it.
+        """
+        weights = [one for one in self._weights if isinstance(one, Float8Weight) is float8]
+        for weight in weights:
             weight.forget()
         yield
+        for weight in weights:
+            weight.forget()
 
     @property
     def copies(self) -> Mapping[nn.Parameter, RoundedWeight]:
         """Return the copies of parameters that each update must also write; none on a CPU."""
+        return copies_of(self._weights)
+
+    @property
+    def _weights(self) -> list[Weight]:
+        """Return the weights of all products on kernels."""
         if self._fused_head is None:
-            return {}
-        weights = [weight for block in self._fused_blocks for weight in block.weights]
-        return copies_of([*weights, self._fused_head.weight])
+            return []
+        return [
+            *(w for block in self._fused_blocks for w in block.weights),
+            self._fused_head.weight,
+        ]
 
     @property
     def block_matrices(self) -> list[nn.Parameter]:

@@ -59,9 +59,9 @@ def _check(model: nn.Module, batch: tuple[Tensor, Tensor], stop: TrialStopped) -
         return
     if found:
         raise MachineryError(
-            f"kernels failed and not the config: {stop}, but {found}; report this with trainer.log"
-            " and the GPU's name, and train another campaign with --compile, another torch or"
-            " backend torch"
+            f"kernels failed and not the config: {str(stop).partition(';')[0]}, but {found}; report"
+            " this with trainer.log and the GPU's name, and train another campaign with --compile,"
+            " another torch or backend torch"
         )
 
 
@@ -86,12 +86,23 @@ def _found(model: nn.Module, batch: tuple[Tensor, Tensor]) -> str:
     if _is_finite(whole):
         return f"{found}, and so do the kernels in training: scoring, or the GPU, is unreliable"
     suspects: dict[str, AbstractContextManager[None]] = {
-        **{name: operations.written_out_instead(name) for name in reference.kernels},
+        **{name: _without(name, reference) for name in reference.kernels},
         "attention": attending_by_formula(),
-        "adamw": reference.on_new_copies(),
+        "adamw": reference.on_new_copies(float8=False),
     }
     at_fault = [name for name, without in suspects.items() if _is_finite(whole, without)]
     return f"{found}; at fault: {', '.join(at_fault or reference.kernels)}"
+
+
+@contextmanager
+def _without(kernels: str, model: TorchGPT) -> Iterator[None]:
+    """Replace one kind of kernel, and the copies of weights that it made."""
+    with operations.written_out_instead(kernels):
+        if kernels == "float8":
+            with model.on_new_copies(float8=True):
+                yield
+        else:
+            yield
 
 
 def _reference(model: nn.Module) -> TorchGPT | None:

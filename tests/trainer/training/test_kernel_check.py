@@ -46,6 +46,7 @@ def spec_of(corpus: Corpus, recipe: dict[str, Any] | None = None, **changes: Any
         ("norm", "at fault: norm;"),
         pytest.param("activation", "at fault: activation;", marks=pytest.mark.slow),
         pytest.param("cross_entropy", "at fault: cross_entropy;", marks=pytest.mark.slow),
+        ("float8", "at fault: float8;"),
         ("adamw", "the update (adamw) is wrong"),
         pytest.param("copies", "at fault: adamw;", marks=pytest.mark.slow),
     ],
@@ -55,7 +56,9 @@ def test_a_kernel_that_makes_nan_stops_the_campaign_and_is_named(
 ) -> None:
     trial_dir = faulty_trainer.break_it(tmp_path / "trial", fault)
     with pytest.raises(MachineryError) as failure:
-        executor.run(spec_of(corpus), trial_dir)
+        executor.run(
+            spec_of(corpus, {"precision": "fp8"} if fault == "float8" else None), trial_dir
+        )
     assert named in str(failure.value)
     assert faulty_trainer.attempts(trial_dir) == 2
     assert not (trial_dir / "result.json").exists()
