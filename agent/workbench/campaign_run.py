@@ -240,7 +240,7 @@ STEPS = 2
 
 def warm_up(campaign: Campaign, executor: Executor, stop: StopRequest) -> str | None:
     """Run two steps of the menu's defaults in a directory that no row names, and two in each other
-    number format that the menu offers.
+    number format that the menu offers, and check the GPU's kernels in each.
 
     Return a line for the user, or None if nothing ran: on a CPU, with a command, or if the baseline
     was already measured, which compiled everything.
@@ -270,7 +270,7 @@ def _run(
     horizon = campaign.settings.horizon_steps
     schedule = RunSchedule(budget=Budget(amount=STEPS), horizon_steps=horizon)
     spec = campaign.trial_spec(config, campaign.baseline_seeds[0]).model_copy(
-        update={"trial_id": WARM_UP_DIR, **dict(schedule)}
+        update={"trial_id": WARM_UP_DIR, "check_kernels": True, **dict(schedule)}
     )
     with stop.deferred():
         with writing_to(campaign.directory):

@@ -23,10 +23,11 @@ from trainer.training import child, running
 
 ENTRY = "tests.support.faulty_trainer:run"
 FAULTS = ("memory cap", "megatron", "transformer engine", "build", "first kernel", "driver")
-BAD_KERNELS = "norm", "activation", "cross_entropy", "float8", "adamw", "copies", "compiled blocks"
+BAD_KERNELS = ("norm", "activation", "cross_entropy", "float8", "adamw", "copies")
+BAD_KERNELS += ("compiled blocks", "finite norm")
 """Kernels that return NaN from the third step on, by the names of the trainer's check. ``copies``
 is AdamW's kernel too, with correct weights. ``float8`` spoils one of two forms from the start, as
-it did on an H100."""
+it did on an H100, and ``finite norm`` gives wrong finite numbers."""
 _FAULT, _ATTEMPTS = "fault.json", "attempts"
 
 
@@ -134,7 +135,10 @@ def _spoil_columns_beside_rows(arguments: Any, forms: Any) -> None:
 def _break_kernel(name: str) -> None:
     """Break one kernel that the one-block model of tests/trainer/training uses in step 3."""
     made = written_out
-    if name == "norm":
+    if name == "finite norm":
+        spoiled = _nan_from(1, made.norm_backward, lambda _, both: both[0].mul_(-1.0))
+        _run_on_kernels({"norm": {"norm_backward": spoiled}})
+    elif name == "norm":
         spoiled = _nan_from(9, made.norm_backward, lambda _, both: both[1].fill_(torch.nan))
         _run_on_kernels({"norm": {"norm_backward": spoiled}})
     elif name == "activation":

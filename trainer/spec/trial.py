@@ -125,6 +125,9 @@ class TrialSpec(RunSchedule):
     scored_apart: Annotated[bool, Field(strict=True, exclude_if=lambda apart: not apart)] = False
     """Train in a process that cannot read the texts to score, and score the saved weights in
     another (:mod:`trainer.training.apart`). Trials of a menu with code knobs do."""
+    check_kernels: Annotated[bool, Field(strict=True, exclude_if=lambda check: not check)] = False
+    """Compare the gradients of a step on the backend's kernels with those on torch's operators
+    before training (:func:`trainer.training.kernel_check.compare_gradients`). Warm-up trials do."""
     checkpoints: Annotated[tuple[Checkpoint, ...], Field(max_length=MOST_EVALUATIONS)] = Field(
         (),
         exclude_if=lambda several: not several,

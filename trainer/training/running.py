@@ -30,6 +30,7 @@ from trainer.memory.estimate import parameter_count
 from trainer.memory.out_of_memory import free_device_bytes, is_out_of_memory
 from trainer.spec import CurvePoint, TextScore, TrialOk, TrialSpec
 from trainer.training.checkpoints import Checkpoints
+from trainer.training.kernel_check import compare_gradients
 from trainer.training.schedule import Batches, Schedule
 from trainer.training.scoring import Evaluation, train_split
 from trainer.training.train import Trained, train
@@ -222,11 +223,13 @@ def train_model(
 
 
 def make_code(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """Compile what the spec's steps need, before their time counts."""
+    """Compile what the spec's steps need, before their time counts, and check it if asked to."""
     if spec.compile:
         compile_training(model, batch)
     elif spec.makes_code:
         _load_kernels(spec, model, batch)
+    if spec.check_kernels:
+        compare_gradients(model, batch)
 
 
 def _load_kernels(spec: TrialSpec, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> None:

@@ -97,3 +97,18 @@ def test_a_config_that_diverges_on_kernels_is_to_blame(
     assert isinstance(result, TrialFailed), result
     assert result.status == "nonfinite"
     assert faulty_trainer.attempts(trial_dir) == 1
+
+
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fault", ["finite norm", "too high a rate"])
+def test_a_warm_up_finds_a_kernel_that_gives_wrong_finite_numbers(
+    fault: str, precision: str, executor: LocalExecutor, corpus: Corpus, tmp_path: Path
+) -> None:
+    trial_dir = faulty_trainer.break_it(tmp_path / "trial", fault)
+    spec = spec_of(corpus, {"precision": precision}, check_kernels=True)
+    if fault != "finite norm":  # the kernels are right
+        assert isinstance(executor.run(spec, trial_dir).result, TrialOk)
+        return
+    with pytest.raises(MachineryError) as failure:
+        executor.run(spec, trial_dir)
+    assert "at fault: norm;" in str(failure.value)
