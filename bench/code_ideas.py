@@ -11,7 +11,7 @@ import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Annotated, Any
 
 import typer
@@ -118,8 +118,8 @@ def table_lines(done: list[dict[str, Any]]) -> Iterator[str]:
         differences = [one["val_bpb"] - base[one["seed"]]["val_bpb"] for one in runs]
         mean, count = fmean(differences), len(differences)
         half = student_t(0.975, count - 1) * stdev(differences) / math.sqrt(count)
-        ratios = [
-            fmean(one[key] / base[one["seed"]][key] for one in runs)
+        ratios = [  # medians, since a busy machine lengthens single runs tenfold
+            median(one[key] / base[one["seed"]][key] for one in runs)
             for key in ("train_s", "peak_mem_gib")
         ]
         text = f"{mean:+.4f} ({mean - half:+.4f} … {mean + half:+.4f})".replace("-", "−")
