@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import psutil
 
-from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost, utc_now
+from autoresearch.words import timestamp
+from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
 
 
 def choose_telemetry(
@@ -166,7 +167,7 @@ class NvmlTelemetry:
         """See :meth:`Telemetry.sample`."""
         energy_mj = self._ask("energy")
         power_w = self._ask("power")
-        monotonic_s, at = time.monotonic(), utc_now()
+        monotonic_s, at = time.monotonic(), timestamp()
         used_gib, total_gib = self._ask("memory") or (None, None)
         return Sample(
             at=at,

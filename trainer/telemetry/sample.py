@@ -14,9 +14,10 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, Protocol
+
+from autoresearch.words import timestamp
 
 
 class TelemetryLost(Exception):  # control flow: the sampler ends, the campaign continues
@@ -71,11 +72,9 @@ class Telemetry(Protocol):
 
         :raises TelemetryLost: if no later call can succeed.
         """
-        ...
 
     def close(self) -> None:
         """Release the driver. ``sample`` is not called again."""
-        ...
 
 
 class NoTelemetry:
@@ -86,15 +85,10 @@ class NoTelemetry:
 
     def sample(self) -> Sample:
         """Return a blank sample."""
-        return Sample(at=utc_now(), monotonic_s=time.monotonic())
+        return Sample(at=timestamp(), monotonic_s=time.monotonic())
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def utc_now() -> str:
-    """Return the time as ISO 8601, UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 COLUMNS = ("at", "elapsed_s", *MEASURED)
@@ -108,14 +102,6 @@ _DECIMALS = {
     "mem_used_gib": 3,
     "mem_total_gib": 3,
 }
-
-
-class Recorded(NamedTuple):
-    """A sample read back; its ``monotonic_s`` counts seconds from its session's start."""
-
-    sample: Sample
-    continues: bool
-    """Whether the previous line belongs to the same session."""
 
 
 class TelemetryFile:
@@ -142,8 +128,10 @@ class TelemetryFile:
             raise
         self._path = path
 
-    def read(self) -> Iterator[Recorded]:
-        """Yield its samples, skipping unreadable lines.
+    def read(self) -> Iterator[tuple[Sample, bool]]:
+        """Yield each sample, and whether the previous one belongs to the same session.
+
+        ``monotonic_s`` counts seconds from the session's start. Unreadable lines are skipped.
 
         :raises OSError: if it cannot be read.
         """
@@ -156,7 +144,7 @@ class TelemetryFile:
                     continue
                 continues = previous_s is not None and sample.monotonic_s > previous_s
                 previous_s = sample.monotonic_s
-                yield Recorded(sample, continues)
+                yield sample, continues
 
     def append(self, sample: Sample, elapsed_s: float) -> None:
         """Append a sample.

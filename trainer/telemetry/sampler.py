@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -61,7 +62,8 @@ class Sampler:
         self._stopping = False
         self._ended = False
         self._asked = False
-        self._last: Sample | None = None
+        self._last_s = -math.inf
+        """Time of the last sample."""
         self._meter = EnergyMeter(reach_s=2 * interval_s)
         self._tally = Tally()
 
@@ -100,9 +102,7 @@ class Sampler:
         """
         asked_s = time.monotonic()
         with self._changed:
-            self._refresh(asked_s)
-            fresh = self._last is not None and self._last.monotonic_s >= asked_s
-            return self._last.monotonic_s if self._last is not None and fresh else asked_s
+            return self._refreshed_s(asked_s)
 
     def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None:
         """Return the energy of an interval of ``time.monotonic()``, in watt-hours.
@@ -114,11 +114,9 @@ class Sampler:
         asked_s = time.monotonic()
         with self._changed:
             if until_s is None:
-                self._refresh(asked_s)
-                fresh = self._last is not None and self._last.monotonic_s >= asked_s
-                until_s = self._last.monotonic_s if self._last is not None and fresh else asked_s
-            elif self._last is None or self._last.monotonic_s < until_s:
-                self._refresh(min(until_s, asked_s))
+                until_s = self._refreshed_s(asked_s)
+            elif self._last_s < until_s:
+                self._refreshed_s(min(until_s, asked_s))
             return self._meter.wh(since_s, until_s)
 
     def summary(self, usd_per_kwh: float) -> TelemetrySummary:
@@ -127,16 +125,16 @@ class Sampler:
         with self._changed:
             return self._tally.summary(usd_per_kwh)
 
-    def _refresh(self, asked_s: float) -> None:
-        """With ``_changed`` held, wait briefly for a sample no older than ``asked_s``."""
-        if self._ended or not self._thread.is_alive():
-            return
-        self._asked = True
-        self._changed.notify_all()
-        self._changed.wait_for(
-            lambda: self._ended or (self._last is not None and self._last.monotonic_s >= asked_s),
-            _FRESH_WAIT_S,
-        )
+    def _refreshed_s(self, asked_s: float) -> float:
+        """With ``_changed`` held, wait briefly for a sample no older than ``asked_s``.
+
+        Return its time, or ``asked_s`` if none comes.
+        """
+        if not self._ended and self._thread.is_alive():
+            self._asked = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._last_s >= asked_s, _FRESH_WAIT_S)
+        return max(self._last_s, asked_s)
 
     def _work(self) -> None:
         """Run the thread."""
@@ -160,8 +158,7 @@ class Sampler:
     def _wait_until_due(self) -> bool:
         """Sleep until the next sample is due or asked for; return false once it is time to stop."""
         with self._changed:
-            assert self._last is not None
-            due_in_s = self._last.monotonic_s + self._interval_s - time.monotonic()
+            due_in_s = self._last_s + self._interval_s - time.monotonic()
             self._changed.wait_for(lambda: self._stopping or self._asked, max(0.0, due_in_s))
             self._asked = False
             return not self._stopping
@@ -169,8 +166,8 @@ class Sampler:
     def _take(self, sample: Sample) -> None:
         """Keep one sample, in memory and in the file."""
         with self._changed:
-            continues = self._last is not None
-            self._last = sample
+            continues = self._last_s > -math.inf
+            self._last_s = sample.monotonic_s
             self._meter.add(sample)
             self._tally.add(sample, continues=continues)
             self._changed.notify_all()
