@@ -185,27 +185,19 @@ class _Stores(ast.NodeVisitor):
         self._function: list[set[str]] = []
 
     def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Load):
-            return
-        if not self._function or node.id in self._function[-1]:
-            self.found.append((node.id, node.lineno))
+        if not isinstance(node.ctx, ast.Load):
+            self._bound(node.id, node.lineno)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._bound(node.name, node.lineno)
         inside = (one for one in ast.walk(node) if isinstance(one, ast.Global))
-        self._function.append({name for one in inside for name in one.names})
-        for statement in node.body:
-            self.visit(statement)
-        self._function.pop()
+        self._inside(node.body, {name for one in inside for name in one.names})
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._bound(node.name, node.lineno)
-        self._function.append(set())
-        for statement in node.body:
-            self.visit(statement)
-        self._function.pop()
+        self._inside(node.body, set())
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         return
@@ -224,15 +216,19 @@ class _Stores(ast.NodeVisitor):
 
     visit_ImportFrom = visit_Import  # noqa: N815
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+    def visit_ExceptHandler(self, node: ast.ExceptHandler | ast.MatchAs) -> None:
         if node.name:
             self._bound(node.name, node.lineno)
         self.generic_visit(node)
 
-    def visit_MatchAs(self, node: ast.MatchAs) -> None:
-        if node.name:
-            self._bound(node.name, node.lineno)
-        self.generic_visit(node)
+    visit_MatchAs = visit_ExceptHandler  # noqa: N815
+
+    def _inside(self, body: list[ast.stmt], names: set[str]) -> None:
+        """Visit the body of a function or class, whose bindings are its own except ``names``."""
+        self._function.append(names)
+        for statement in body:
+            self.visit(statement)
+        self._function.pop()
 
     def _bound(self, name: str, line: int) -> None:
         if not self._function or name in self._function[-1]:
