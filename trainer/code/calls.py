@@ -6,7 +6,7 @@ import ast
 
 from trainer.code import allowed
 from trainer.code.slots import Slot
-from trainer.code.source import CodeRefused
+from trainer.code.source import CodeRefused, excerpt
 
 
 def check_call(slot: Slot, node: ast.Call) -> None:
@@ -127,5 +127,4 @@ def _keyword(node: ast.Call, name: str) -> str | None:
 
 
 def _refused(node: ast.AST, why: str, fix: str) -> CodeRefused:
-    seen = " ".join(ast.unparse(node).split())
-    return CodeRefused(f"in {seen if len(seen) < 60 else seen[:57] + '…'}: {why}; {fix}")
+    return CodeRefused(f"in {excerpt(node)}: {why}; {fix}")

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from autoresearch.errors import SpecError
-from autoresearch.words import did_you_mean
+from autoresearch.words import CODE, did_you_mean
 
-PREFIX = "code."
 MAX_LINES = 40
 MAX_CHARACTERS = 2_000
 MAX_LOOP = 64
@@ -57,7 +56,7 @@ class Slot:
     @property
     def key(self) -> str:
         """Name of the slot in configs and menus: ``code.activation``."""
-        return PREFIX + self.name
+        return CODE + self.name
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
@@ -231,7 +230,7 @@ def slot_of(name: str) -> Slot:
 
     :raises SpecError: if there is none.
     """
-    bare = name.removeprefix(PREFIX)
+    bare = name.removeprefix(CODE)
     if bare not in SLOTS:
         raise SpecError(f"there is no slot {bare!r} for code{did_you_mean(bare, SLOTS)}")
     return SLOTS[bare]

@@ -14,6 +14,12 @@ class CodeRefused(ValueError):
     """A source that a slot cannot take; the message is one sentence that says how to repair it."""
 
 
+def excerpt(node: ast.AST) -> str:
+    """Return the code of a node in one short line."""
+    seen = " ".join(ast.unparse(node).split())
+    return seen if len(seen) < 60 else f"{seen[:57]}…"
+
+
 def normalize(slot: Slot, source: str) -> str:
     """Return the source of a slot's function in its one form: "" for what is built in.
 

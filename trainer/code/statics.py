@@ -20,7 +20,7 @@ from typing import Any
 from trainer.code import allowed
 from trainer.code.calls import check_call
 from trainer.code.slots import MAX_LOOP, Slot, slot_of
-from trainer.code.source import CodeRefused, function_of, parameters
+from trainer.code.source import CodeRefused, excerpt, function_of, parameters
 
 _STATEMENTS = (ast.Assign, ast.Return, ast.If, ast.For)
 _OPERATORS = (
@@ -270,5 +270,4 @@ def _name_of(function: ast.expr) -> str:
 
 
 def _refused(node: ast.AST, why: str, fix: str) -> CodeRefused:
-    seen = " ".join(ast.unparse(node).split())
-    return CodeRefused(f"{seen if len(seen) < 60 else seen[:57] + '…'} {why}; {fix}")
+    return CodeRefused(f"{excerpt(node)} {why}; {fix}")
