@@ -72,7 +72,7 @@ class FusedBlock:
     def _branch(self, y_ND: Tensor, output_norm: Norm | None) -> Tensor:
         """Return what half a block adds to the residual stream."""
         if output_norm is not None:
-            y_ND = normed(y_ND, output_norm)
+            y_ND = normed(y_ND, None, output_norm)
         scale = self._block.branch_scale
         return y_ND if scale == 1.0 else y_ND * scale
 

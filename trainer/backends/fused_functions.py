@@ -30,17 +30,11 @@ def norm_linear(
     return both
 
 
-def add_norm(x_ND: Tensor, delta_ND: Tensor, norm: Norm) -> Tensor:
+def normed(x_ND: Tensor, delta_ND: Tensor | None, norm: Norm) -> Tensor:
     """Return the norm of ``x + delta``."""
-    y_ND: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
+    y_ND: Tensor = _Norm.apply(  # type: ignore[no-untyped-call]
         x_ND, delta_ND, norm.gain_D, norm.rms
     )
-    return y_ND
-
-
-def normed(x_ND: Tensor, norm: Norm) -> Tensor:
-    """Return the norm of ``x``."""
-    y_ND: Tensor = _Norm.apply(x_ND, norm.gain_D, norm.rms)  # type: ignore[no-untyped-call]
     return y_ND
 
 
@@ -64,6 +58,15 @@ def activation_linear(up: Tensor, weight: Weight, activation: Activation) -> Ten
     return y_ND
 
 
+def _sum_and_norm(
+    x_ND: Tensor, delta_ND: Tensor | None, gain_D: Tensor, rms: bool
+) -> tuple[Tensor, Tensor]:
+    """Return ``x + delta`` and its norm."""
+    if delta_ND is None:
+        return x_ND, operations.norm(x_ND, gain_D, rms)
+    return operations.add_norm(x_ND, delta_ND, gain_D, rms)
+
+
 class _NormLinear(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -75,10 +78,7 @@ class _NormLinear(torch.autograd.Function):
         weight: Weight,
         rms: bool,
     ) -> tuple[Tensor, Tensor]:
-        if delta_ND is None:
-            sum_ND, normed_ND = x_ND, operations.norm(x_ND, gain_D, rms)
-        else:
-            sum_ND, normed_ND = operations.add_norm(x_ND, delta_ND, gain_D, rms)
+        sum_ND, normed_ND = _sum_and_norm(x_ND, delta_ND, gain_D, rms)
         ctx.save_for_backward(sum_ND, gain_D)
         ctx.weight, ctx.rms, ctx.added = weight, rms, delta_ND is not None
         return sum_ND, weight.product(normed_ND)
@@ -99,12 +99,14 @@ class _NormLinear(torch.autograd.Function):
         return into_x_ND, into_delta_ND, into_gain_D, into_parameter, None, None
 
 
-class _AddNorm(torch.autograd.Function):
+class _Norm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
-        sum_ND, normed_ND = operations.add_norm(x_ND, delta_ND, gain_D, rms)
+    def forward(
+        ctx: Any, x_ND: Tensor, delta_ND: Tensor | None, gain_D: Tensor, rms: bool
+    ) -> Tensor:
+        sum_ND, normed_ND = _sum_and_norm(x_ND, delta_ND, gain_D, rms)
         ctx.save_for_backward(sum_ND, gain_D)
-        ctx.rms = rms
+        ctx.rms, ctx.added = rms, delta_ND is not None
         return normed_ND
 
     @staticmethod
@@ -114,24 +116,7 @@ class _AddNorm(torch.autograd.Function):
         into_x_ND, into_gain_D = operations.norm_backward(
             gradient_ND.contiguous(), sum_ND, gain_D, None, ctx.rms
         )
-        return into_x_ND, into_x_ND, into_gain_D, None
-
-
-class _Norm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
-        ctx.save_for_backward(x_ND, gain_D)
-        ctx.rms = rms
-        return operations.norm(x_ND, gain_D, rms)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient_ND: Tensor) -> tuple[Tensor | None, ...]:
-        x_ND, gain_D = ctx.saved_tensors
-        into_x_ND, into_gain_D = operations.norm_backward(
-            gradient_ND.contiguous(), x_ND, gain_D, None, ctx.rms
-        )
-        return into_x_ND, into_gain_D, None
+        return into_x_ND, into_x_ND if ctx.added else None, into_gain_D, None
 
 
 class _HeadNorm(torch.autograd.Function):

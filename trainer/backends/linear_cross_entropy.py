@@ -19,7 +19,7 @@ Shapes: N tokens, C of them in a chunk, D d_model, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -87,13 +87,13 @@ class _MeanLoss(torch.autograd.Function):
         gradient_ND = torch.empty_like(x_ND)
         gradient_VD = torch.zeros_like(head_VD)
         total = torch.zeros((), device=x_ND.device)
-        for rows in _chunks(x_ND.shape[0], chunk):
-            x_CD = x_ND[rows]
+        chunks = (torch.split(rows, chunk) for rows in (x_ND, targets_N, gradient_ND))
+        for x_CD, targets_C, gradient_CD in zip(*chunks, strict=True):
             loss, gradient_CV = loss_and_gradient(
-                linear(x_CD, weight_VD), targets_N[rows], 1.0 / x_ND.shape[0]
+                linear(x_CD, weight_VD), targets_C, 1.0 / x_ND.shape[0]
             )
             total += loss
-            product(gradient_CV, weight_VD, out=gradient_ND[rows])
+            product(gradient_CV, weight_VD, out=gradient_CD)
             # In bf16 each product is rounded, as autocast rounds its single product; their sum is
             # fp32. (mm and addmm that write fp32 exist only on CUDA, and move more bytes.)
             gradient_VD += product(gradient_CV.t(), x_CD)
@@ -117,20 +117,16 @@ def exact_nll(x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
     weight_VD = head_VD.to(x_ND.dtype)
     return torch.cat(
         [
-            _exact_nll_of(linear(x_ND[rows], weight_VD), targets_N[rows])
-            for rows in _exact_chunks(x_ND.shape[0], head_VD.shape[0])
+            _exact_nll_of(linear(x_CD, weight_VD), targets_C)
+            for x_CD, targets_C in _exact_chunks(x_ND, targets_N, head_VD.shape[0])
         ]
     )
 
 
 def exact_nll_of_logits(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     """Return ``nll_N`` of existing logits, which are converted to fp64 a chunk at a time."""
-    return torch.cat(
-        [
-            _exact_nll_of(logits_NV[rows], targets_N[rows])
-            for rows in _exact_chunks(*logits_NV.shape)
-        ]
-    )
+    chunks = _exact_chunks(logits_NV, targets_N, logits_NV.shape[1])
+    return torch.cat([_exact_nll_of(logits_CV, targets_C) for logits_CV, targets_C in chunks])
 
 
 def _exact_nll_of(logits_CV: Tensor, targets_C: Tensor) -> Tensor:
@@ -153,13 +149,12 @@ def nll_with_fp64_sums(logits_CV: Tensor, targets_C: Tensor) -> Tensor:
     return sum_C.log() - chosen_C1[:, 0]
 
 
-def _exact_chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
-    return _chunks(tokens, chunk_tokens(tokens, vocab_size, EXACT_LOGITS_AT_ONCE))
-
-
-def _chunks(tokens: int, chunk: int) -> Iterator[slice]:
-    for start in range(0, tokens, chunk):
-        yield slice(start, min(start + chunk, tokens))
+def _exact_chunks(
+    rows_N: Tensor, targets_N: Tensor, vocab_size: int
+) -> Iterable[tuple[Tensor, Tensor]]:
+    """Yield rows and targets of as many tokens as evaluation holds logits for."""
+    chunk = chunk_tokens(rows_N.shape[0], vocab_size, EXACT_LOGITS_AT_ONCE)
+    return zip(torch.split(rows_N, chunk), torch.split(targets_N, chunk), strict=True)
 
 
 class CodedHead(nn.Module):

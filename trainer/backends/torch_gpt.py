@@ -36,7 +36,7 @@ from trainer.backends.blocks import Block, Norm, Rotary, empty
 from trainer.backends.coded import FORWARD_SLOTS, init_by_code, reset_parameters
 from trainer.backends.compilation import check_compiler, compiled
 from trainer.backends.fused import FusedBlock, FusedHead, copies_of
-from trainer.backends.fused_functions import add_norm
+from trainer.backends.fused_functions import normed
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import CodedHead, exact_nll, loss_and_gradient, mean_loss
 from trainer.backends.products import check_capability, check_shapes, linear
@@ -255,8 +255,7 @@ class TorchGPT(nn.Module):
             delta_ND: Tensor | None = None
             for fused in self._fused_blocks:
                 x_ND, delta_ND = fused(x_ND, delta_ND, batch, self.rotary)
-            assert delta_ND is not None
-            normed_ND = add_norm(x_ND, delta_ND, self.norm)
+            normed_ND = normed(x_ND, delta_ND, self.norm)
         else:
             run = self._train_block if self.training else Block.forward
             for block in self.blocks:
