@@ -58,29 +58,6 @@ class Trio:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenPair:
-    """A range of Megatron-Core that fails with a range of TransformerEngine."""
-
-    megatron: tuple[Release, Release]
-    """The first release that fails, and the first later one that does not."""
-    engine: tuple[Release, Release]
-    why: str
-    instead: str
-
-
-BROKEN_PAIRS = (
-    BrokenPair(
-        megatron=((0, 17), (0, 18)),
-        engine=((2, 5), (2, 10)),
-        # 0.17 passes retain_pinned_cpu_buffers to every TransformerEngine from 2.5 on, even if it
-        # does not offload; 2.10 is the first to accept it, and 0.18 checks the version again.
-        why="its get_cpu_offload_context() gets an argument it does not know",
-        instead="megatron-core 0.17 with transformer-engine 2.14, or " + WORKING_TRIO,
-    ),
-)
-
-
 def check_trio(trio: Trio) -> None:
     """Refuse versions that are missing or known not to work; accept untried pairs.
 
@@ -99,13 +76,15 @@ def check_trio(trio: Trio) -> None:
         )
     if trio.transformer_engine is None:
         return
-    engine = _release(trio.transformer_engine)
-    for broken in BROKEN_PAIRS:
-        if _within(megatron, broken.megatron) and _within(engine, broken.engine):
-            raise MachineryError(
-                f"megatron-core {trio.megatron_core} does not work with transformer-engine"
-                f" {trio.transformer_engine} ({broken.why}); install {broken.instead}"
-            )
+    # 0.17 passes retain_pinned_cpu_buffers to every TransformerEngine from 2.5 on, even if it does
+    # not offload; 2.10 is the first to accept it, and 0.18 checks the version again.
+    if megatron == (0, 17) and (2, 5) <= _release(trio.transformer_engine) < (2, 10):
+        raise MachineryError(
+            f"megatron-core {trio.megatron_core} does not work with transformer-engine"
+            f" {trio.transformer_engine} (its get_cpu_offload_context() gets an argument it does"
+            " not know); install megatron-core 0.17 with transformer-engine 2.14, or"
+            f" {WORKING_TRIO}"
+        )
 
 
 def _version(package: str) -> str | None:
@@ -121,10 +100,6 @@ def _release(text: str) -> Release:
     if numbers is None:
         raise MachineryError(f"a version of {text!r} cannot be read; reinstall with {WORKING_TRIO}")
     return int(numbers[1]), int(numbers[2])
-
-
-def _within(release: Release, bounds: tuple[Release, Release]) -> bool:
-    return bounds[0] <= release < bounds[1]
 
 
 class MegatronBackend:
