@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -143,16 +144,13 @@ class _Memory:
             key = storage._cdata
             if key not in self._alive:
                 size = -(-storage.nbytes() // _ROUNDING) * _ROUNDING
-                self._alive[key] = weakref.ref(storage, self._letting_go(key, size))
+                self._alive[key] = weakref.ref(storage, partial(self._let_go, key, size))
                 self.held_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.held_bytes + workspace_bytes)
 
-    def _letting_go(self, key: int, size: int) -> Callable[[Any], None]:
-        def let_go(_: Any) -> None:
-            del self._alive[key]
-            self.held_bytes -= size
-
-        return let_go
+    def _let_go(self, key: int, size: int, _: weakref.ref[Any]) -> None:
+        del self._alive[key]
+        self.held_bytes -= size
 
 
 class _Head:

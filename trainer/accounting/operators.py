@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from trainer.accounting.declared import Cost, tensors_in, touched_bytes
@@ -39,8 +38,6 @@ from trainer.accounting.work import Shape
 ALIGNMENT = 16
 """Bytes: tensor cores' fast loads need rows that start at multiples of this (cuBLAS's
 documentation, "Tensor Core Usage")."""
-
-_aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +95,7 @@ def is_free(call: Call) -> bool:
 
 def cost(call: Call) -> Cost:
     """Return the work of the call."""
-    rule = _RULES.get(call.name, _once)
-    return rule(call)
+    return _RULES.get(call.name, _once)(call)
 
 
 def multiplication(call: Call) -> Multiplication | None:

@@ -26,8 +26,6 @@ class CodeVerdict(Frozen):
     """One sentence that a model can repair its code by; empty if nothing is wrong."""
     is_machinery: bool = False
     """Whether the check itself could not run."""
-    time_ratio: float | None = None
-    memory_ratio: float | None = None
 
 
 class CodeRunner:

@@ -39,22 +39,19 @@ def verdict_on(config: Config, price: float) -> CodeVerdict:
             for key, source in config.code.items():
                 _CHECKS[SLOTS[key.removeprefix("code.")].reach](key, source, config)
             check_models(config)
-        time_ratio, memory_ratio = prices(config)
+        ratios = prices(config)
     except CodeFailed as failed:
         return CodeVerdict(why=str(failed))
     except Exception as error:  # noqa: BLE001 (whatever a function can raise)
-        said = " ".join(str(error).split())[:200]
-        named = ", ".join(config.code)
-        return CodeVerdict(why=f"{named} raised {type(error).__name__}: {said}; correct it")
-    for ratio, what in ((time_ratio, "time"), (memory_ratio, "memory for the backward pass")):
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return CodeVerdict(why=f"{', '.join(config.code)} raised {said}; correct it")
+    for ratio, what in zip(ratios, ("time", "memory for the backward pass"), strict=True):
         if ratio > price:
             return CodeVerdict(
                 why=f"{', '.join(config.code)}: a step takes {ratio:.1f} times the {what} of what "
-                f"is built in, more than {price:g}; use fewer operations",
-                time_ratio=time_ratio,
-                memory_ratio=memory_ratio,
+                f"is built in, more than {price:g}; use fewer operations"
             )
-    return CodeVerdict(time_ratio=time_ratio, memory_ratio=memory_ratio)
+    return CodeVerdict()
 
 
 # --- functions of the forward pass --------------------------------------------------------------

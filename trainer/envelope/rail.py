@@ -35,6 +35,8 @@ class FittedMemory:
         """
         settings = envelope.settings
         self._envelope = envelope
+        self.limit_gib = limit_gib
+        """Memory that the device has for a trial."""
         self._measured, self._asked = (
             AnalyticMemory(
                 vocab_size=size,
@@ -48,11 +50,6 @@ class FittedMemory:
                 (vocab_size, compile),
             )
         )
-
-    @property
-    def limit_gib(self) -> float:
-        """Memory that the device has for a trial."""
-        return self._asked.limit_gib
 
     def predict_gib(self, config: Config) -> float:
         """Return the predicted peak of training ``config``."""

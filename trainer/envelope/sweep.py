@@ -228,7 +228,6 @@ class Wall:
         :raises SpecError: on a backend whose memory cannot be estimated.
         """
         self._settings = settings
-        self._limit_gib = limit_gib
         self._estimate = AnalyticMemory(
             vocab_size=settings.vocab_size,
             backend=settings.backend,
@@ -251,9 +250,10 @@ class Wall:
         predicted_gib = self._estimate.predict_gib(self._settings.config(cell))
         with suppress(EnvelopeError):  # too few points for a line
             predicted_gib = max(predicted_gib, fit(points, cell.precision).predict_gib(tokens))
-        if predicted_gib <= self._limit_gib:
+        limit_gib = self._estimate.limit_gib
+        if predicted_gib <= limit_gib:
             return None
         return (
-            f"{predicted_gib:.1f} GiB are predicted and {self._limit_gib:.1f} are available; not "
+            f"{predicted_gib:.1f} GiB are predicted and {limit_gib:.1f} are available; not "
             "run, since a machine whose GPU shares its memory may hang"
         )

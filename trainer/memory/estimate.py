@@ -64,13 +64,9 @@ class AnalyticMemory:
         self.vocab_size = vocab_size
         self._backend = backend
         self._on_cpu = device == "cpu"
-        self._limit_gib = limit_gib
-        self._is_fused = device != "cpu" and backend == "torch" and kernels and not compile
-
-    @property
-    def limit_gib(self) -> float:
+        self.limit_gib = limit_gib
         """Memory that the device has for a trial."""
-        return self._limit_gib
+        self._is_fused = device != "cpu" and backend == "torch" and kernels and not compile
 
     def predict_gib(self, config: Config) -> float:
         """Return the predicted peak of training ``config``."""
