@@ -14,7 +14,6 @@ class Closing(Protocol):
 
     def close(self) -> None:
         """Release what is held; a second call does nothing."""
-        ...
 
     def __enter__(self) -> Self:
         return self

@@ -25,7 +25,6 @@ class Backend(Protocol):
         :raises SpecError: if it cannot; the message says what to change.
         :raises MachineryError: if packages that it needs are missing or incompatible.
         """
-        ...
 
     def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
         """Return a new model, its weights drawn from torch's generator of ``device``.
@@ -44,7 +43,6 @@ class Backend(Protocol):
         exactly if it has more than one dimension, and is fp32 unless the model brings its own
         optimizer (:class:`trainer.backends.optimizer.BringsOptimizer`).
         """
-        ...
 
 
 __all__ = ["BACKENDS", "Backend", "choose_backend"]

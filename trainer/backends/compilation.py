@@ -144,9 +144,7 @@ def compute_keys() -> None:
     if find_spec("triton") is not None:
         for name in TRITON_KEYS:
             _call(importlib.import_module(name), "triton_key")
-    inductor = sys.modules.get("torch._inductor.codecache")
-    if inductor is not None:
-        _call(inductor, "torch_key")
+    _call(sys.modules.get("torch._inductor.codecache"), "torch_key")
 
 
 def _call(module: object, name: str) -> None:

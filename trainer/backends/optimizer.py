@@ -29,7 +29,6 @@ class Optimizer(Protocol):
         Return the norm before clipping, on the device. After the first ``loss`` or norm that is not
         finite, nothing is updated any more, even if later ones are finite.
         """
-        ...
 
 
 @runtime_checkable
@@ -38,7 +37,6 @@ class BringsOptimizer(Protocol):
 
     def optimizer(self, config: Config) -> Optimizer:
         """Return the model's optimizer, for its current weights."""
-        ...
 
 
 def optimizer_of(model: nn.Module, config: Config) -> Optimizer:
@@ -100,7 +98,6 @@ class HasBlocks(Protocol):
     @property
     def block_matrices(self) -> list[nn.Parameter]:
         """Return the matrices of the blocks."""
-        ...
 
 
 def _own_rates(model: nn.Module, config: Config) -> Mapping[nn.Parameter, Rates]:

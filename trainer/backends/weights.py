@@ -32,19 +32,15 @@ class Weight(Protocol):
 
     def product(self, x_NI: Tensor) -> Tensor:
         """Return ``x`` times the matrix's transpose, ``[N, O]``."""
-        ...
 
     def incoming(self, gradient_NO: Tensor) -> Any:
         """Convert the product's gradient for :meth:`into_input` and :meth:`into_weight`."""
-        ...
 
     def into_input(self, incoming: Any) -> Tensor:
         """Return the gradient of ``x``, ``[N, I]``."""
-        ...
 
     def into_weight(self, incoming: Any, x_NI: Tensor) -> Tensor:
         """Return the gradient of the parameter, fp32."""
-        ...
 
 
 class RoundedWeight:

@@ -168,7 +168,6 @@ class Executor(Closing, Protocol):
 
         :raises MachineryError: if the executor is closed. The job raises every other error.
         """
-        ...
 
     def wait(self, wake: threading.Event, timeout_s: float) -> None:
         """Wait until ``wake`` is set, as by a job's end (:meth:`Job.when_done`), or the timeout.
@@ -179,11 +178,9 @@ class Executor(Closing, Protocol):
 
     def describe(self) -> str:
         """Return how trials are confined and started, for the journal and the screen."""
-        ...
 
     def close(self) -> None:
         """Cancel the trials that have not ended, and leave no process; do nothing if closed."""
-        ...
 
     def run(
         self,
