@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.menu.scripts.option import Option, identifier, passed, switched, typed, typed_choices
+from agent.menu.scripts.option import Option, identifier, passed, switched, typed_choices
 from agent.menu.scripts.tree import Names, calls, keywords, last_name
-from trainer.script.literals import NotLiteralError
 
 
 def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
@@ -46,35 +45,30 @@ class _Argument:
     """Subcommand that it belongs to."""
 
     def option(self, line: int, defaults: Mapping[str, ast.expr]) -> Option:
-        said, names, kind = self.said, self.names, self.kind
-        name = identifier(names.text(said.get("dest")) or self.flag)
+        said, names, flag = self.said, self.names, self.flag
+        name = identifier(names.text(said.get("dest")) or flag)
+        default, unread = names.default(defaults.get(name, said.get("default")), self.kind)
         option = Option(
             name,
             line,
-            argument=passed(self.flag, name),
-            choices=typed_choices(names.choices(said.get("choices")), kind),
+            default,
+            argument=passed(flag, name),
+            choices=typed_choices(names.choices(said.get("choices")), self.kind),
             doc=names.text(said.get("help")),
             required=self._is_required(),
-            left=self._why_left(),
+            left=self._why_left() or unread,
             command=self.command,
         )
-        try:
-            default = typed(names.scalar(defaults.get(name, said.get("default"))), kind)
-        except NotLiteralError as error:
-            return replace(option, left=option.left or f"its default cannot be read: {error}")
-        return self._worded(replace(option, default=default))
-
-    def _worded(self, option: Option) -> Option:
-        """Return the option with the words for a boolean."""
-        flag = self.flag
+        if unread:
+            return option
         match self.action:
             case "store_true":
-                return replace(option, default=False, argument=switched(option.name, flag))
+                return replace(option, default=False, argument=switched(name, flag))
             case "store_false":
-                return replace(option, default=True, argument=switched(option.name, "", flag))
+                return replace(option, default=True, argument=switched(name, "", flag))
             case "BooleanOptionalAction":
                 no = f"--no-{flag.removeprefix('--')}"
-                return replace(option, argument=switched(option.name, flag, no))
+                return replace(option, argument=switched(name, flag, no))
         return option
 
     @property

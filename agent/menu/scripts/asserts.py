@@ -20,7 +20,6 @@ from agent.menu.scripts.reading import Script, modules_beside
 from agent.menu.scripts.tree import Names
 from autoresearch.values import Scalar
 from trainer.script.constants import assigned_once
-from trainer.script.literals import NotLiteralError
 
 MAX_STEPS = 8
 """Most rounds of substituting names."""
@@ -104,10 +103,7 @@ def _imported_values(script: Script, beside: Mapping[Path, ast.Module]) -> dict[
     for node in ast.walk(script.tree):
         if isinstance(node, ast.ImportFrom) and node.module in known:
             for alias in node.names:
-                try:
-                    value = known[node.module].scalar(ast.Name(alias.name))
-                except NotLiteralError:
-                    continue
-                if value is not None:
+                value = known[node.module].known(ast.Name(alias.name))
+                if value is not None and not isinstance(value, tuple):
                     found[alias.asname or alias.name] = value
     return found

@@ -34,7 +34,8 @@ def with_arguments(script: Script, words: Sequence[str]) -> Script:
         name, equals, text = word.partition("=")
         option = options.get(_named(options, name)) if word.startswith("-") or equals else None
         if option is not None and (equals or _is_switch(option)):
-            options[option.name] = _set(option, text if equals else _switched(option, name))
+            said = text if equals else str(name == _words(option)[0])
+            options[option.name] = _set(option, said)
         elif option is not None and rest:
             options[option.name] = _set(option, rest.pop(0))
         else:
@@ -66,10 +67,6 @@ def _words(option: Option) -> tuple[str, str]:
 
 def _is_switch(option: Option) -> bool:
     return option.argument.startswith("{") and ":" in option.argument
-
-
-def _switched(option: Option, flag: str) -> str:
-    return "True" if flag == _words(option)[0] else "False"
 
 
 def _set(option: Option, text: str) -> Option:

@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.menu.scripts.option import Option, identifier, passed, switched, typed, typed_choices
+from agent.menu.scripts.option import Option, identifier, passed, switched, typed_choices
 from agent.menu.scripts.tree import Names, dotted, functions, keywords, last_name
-from trainer.script.literals import NotLiteralError
 
 _WORDS = {"INT": "int", "FLOAT": "float", "STRING": "str", "BOOL": "bool"}
 _RANGES = {"IntRange": "int", "FloatRange": "float"}
@@ -66,28 +65,25 @@ class _Decorator:
         flags = [text for text in self.texts if text.startswith("-")]
         flag, _, no = max(flags or self.texts, key=len).partition("/")
         own = next((text for text in self.texts if text.isidentifier()), flag)
+        name = identifier(own).lower()
+        default, unread = names.default(said.get("default"), kind)
         option = Option(
-            identifier(own).lower(),
+            name,
             line,
+            default,
+            argument=passed(flag, name),
             choices=typed_choices(choices, kind),
             low=low,
             high=high,
             doc=names.text(said.get("help")),
             required=not flags or _is_true(said.get("required")),
-            left=self._why_left(bool(flags)),
+            left=self._why_left(bool(flags)) or unread,
         )
-        option = replace(option, argument=passed(flag, option.name))
-        try:
-            default = typed(names.scalar(said.get("default")), kind)
-        except NotLiteralError as error:
-            return replace(option, left=option.left or f"its default cannot be read: {error}")
-        if no:
-            return replace(
-                option, default=default, argument=switched(option.name, flag, no.strip())
-            )
-        if _is_true(said.get("is_flag")):
-            return replace(option, default=bool(default), argument=switched(option.name, flag))
-        return replace(option, default=default)
+        if no and not unread:
+            return replace(option, argument=switched(name, flag, no.strip()))
+        if _is_true(said.get("is_flag")) and not unread:
+            return replace(option, default=bool(default), argument=switched(name, flag))
+        return option
 
     def _type(self) -> tuple[str, tuple[bool | int | float | str, ...], float | None, float | None]:
         """Return the type's name, its choices and its bounds."""
@@ -103,16 +99,10 @@ class _Decorator:
                     said.get(key, args[place] if len(args) > place else None)
                     for place, key in enumerate(("min", "max"))
                 )
-                return _RANGES[last_name(node.func)], (), self._number(low), self._number(high)
+                number = self.names.number
+                return _RANGES[last_name(node.func)], (), number(low), number(high)
         word = last_name(node)
         return _WORDS.get(word, word), (), None, None
-
-    def _number(self, node: ast.expr | None) -> float | None:
-        try:
-            value = self.names.value(node)
-        except NotLiteralError:
-            return None
-        return value if isinstance(value, int | float) else None
 
     def _why_left(self, is_option: bool) -> str:
         if not is_option:

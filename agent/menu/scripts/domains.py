@@ -89,10 +89,6 @@ def _near_one(default: float) -> RealRange:
     return RealRange(low=_short(max(0.5, 1 - 10 * rest)), high=round(1 - _short(rest / 10), 12))
 
 
-def _log_to_one(default: float) -> RealRange:
-    return RealRange(low=_short(default / 10), high=min(1.0, _short(default * 10)), scale="log")
-
-
 _REAL_RULES = (
     _Rule(r"warm ?up (lr|learning rate)", lambda v: v > 0, lambda v: _log(v, 10)),
     _Rule(_FRACTION, lambda v: 0 < v <= 1, lambda v: _real(v / 4, 1.0)),
@@ -106,7 +102,11 @@ _REAL_RULES = (
     _Rule("eps|epsilon", lambda v: v < 0.01, lambda v: _log(v, 100)),
     _Rule(_RATE, lambda v: True, lambda v: _log(v, 10)),
     _Rule(_NEAR_ONE, lambda v: 0.5 <= v < 1, _near_one),
-    _Rule(_BELOW_ONE, lambda v: v <= 1, _log_to_one),
+    _Rule(
+        _BELOW_ONE,
+        lambda v: v <= 1,
+        lambda v: RealRange(low=_short(v / 10), high=min(1.0, _short(v * 10)), scale="log"),
+    ),
     _Rule("", lambda v: True, lambda v: _log(v, 10)),
 )
 """The first rule that fits is used; an empty pattern matches every name."""
@@ -152,23 +152,19 @@ def _of_whole(option: Option, default: int) -> Domain | str:
         return WholeRange(low=low, high=high)
     is_size = default >= 16 and (default % 8 == 0 or default & (default - 1) == 0)
     if is_size or says(name, f"{_BATCH}|{_HEADS}"):
-        return _powers(default, 4)
+        return _powers(default)
     return WholeRange(low=low, high=high, scale="log" if high - low > _LOG_SPAN else "linear")
 
 
-def _powers(default: int, factor: int) -> Domain:
-    """Suggest the default times powers of two, as long as they are whole; for an odd number, the
-    powers of two around it."""
-    choices = {default}
-    value = default
-    while value % 2 == 0 and value > default // factor:
-        value //= 2
-        choices.add(value)
+def _powers(default: int) -> Domain:
+    """Suggest a quarter to four times the default by powers of two, as long as they are whole; for
+    an odd number, the powers of two around it."""
+    choices = {default, 2 * default, 4 * default}
+    choices |= {default // part for part in (2, 4) if default % part == 0}
     if default % 2:
         choices |= {
             1 << power for power in range(default.bit_length() + 2) if 4 << power >= default
         }
-    choices |= {default * 2**power for power in range(1, factor.bit_length())}
     return Ladder(type="int", choices=tuple(sorted(choices)))
 
 

@@ -100,7 +100,7 @@ class Draft:
         values |= {one.knob.name: one.knob.default for one in self.knobs}
         turned = {one.knob.name for one in self.knobs}
         asserted = constraints_asserted(self.script, values)
-        kept = [one for one in asserted if turned & set(words_in(one.expr))]
+        kept = [one for one in asserted if turned & set(re.split(r"[()\s]+", one.expr))]
         return kept + list(_rates_in_order(values))
 
     @cached_property
@@ -266,15 +266,6 @@ def _needed_above(script: Script, root: Path) -> tuple[str, ...]:
 def _is_module(folder: Path, name: str) -> bool:
     package = folder / name
     return package.with_suffix(".py").is_file() or any(package.glob("*.py"))
-
-
-def words_in(expression: str) -> list[str]:
-    """Return the names in an expression."""
-    return [
-        word
-        for word in expression.replace("(", " ").replace(")", " ").split()
-        if word.isidentifier()
-    ]
 
 
 def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:

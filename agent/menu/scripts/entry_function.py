@@ -24,17 +24,15 @@ _FORKABLE = frozenset(
 def entry_function(tree: ast.Module) -> str | None:
     """Return the function without required parameters that a script calls under its guard
     ``if __name__ == "__main__":``, and nothing else."""
-    guards = [node for node in tree.body if isinstance(node, ast.If) and _is_guard(node.test)]
+    tests = {"__name__ == '__main__'", "'__main__' == __name__"}
+    ifs = [node for node in tree.body if isinstance(node, ast.If)]
+    guards = [node for node in ifs if ast.unparse(node.test) in tests]
     if len(guards) != 1 or len(guards[0].body) != 1 or guards[0].orelse:
         return None
     match guards[0].body[0]:
         case ast.Expr(ast.Call(ast.Name(name), args=[], keywords=[])):
             return name if any(_defines(node, name) for node in tree.body) else None
     return None
-
-
-def _is_guard(test: ast.expr) -> bool:
-    return ast.unparse(test) in ("__name__ == '__main__'", "'__main__' == __name__")
 
 
 def _defines(node: ast.stmt, name: str) -> bool:
@@ -48,8 +46,13 @@ def _defines(node: ast.stmt, name: str) -> bool:
 
 def preloadable(tree: ast.Module) -> list[str]:
     """Return the installed, well-known modules that a script imports at its top level."""
-    names = (name for name in _imported(tree) if name.split(".")[0] in _FORKABLE)
-    found = [name for name in dict.fromkeys(names) if _is_installed(name)]
+    # find_spec of a submodule would import its package, so look for the package alone
+    packages = {name: name.split(".")[0] for name in _imported(tree)}
+    found = [
+        name
+        for name, package in packages.items()
+        if package in _FORKABLE and importlib.util.find_spec(package) is not None
+    ]
     return found[:MOST_PRELOADED]
 
 
@@ -59,11 +62,6 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
-
-
-def _is_installed(name: str) -> bool:
-    # find_spec of a submodule would import its package, so look for the package alone
-    return importlib.util.find_spec(name.split(".", maxsplit=1)[0]) is not None
 
 
 def python_is_ours() -> bool:

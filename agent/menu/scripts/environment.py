@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 
-from agent.menu.scripts.option import Option, passed, switched, typed
+from agent.menu.scripts.option import Option, passed, switched
 from agent.menu.scripts.tree import Names, calls, dotted, last_name
-from trainer.script.literals import NotLiteralError
 
 _READERS = {"environ.get", "os.environ.get", "getenv", "os.getenv"}
 _KINDS = {"int", "float", "string", "enum"}
@@ -28,12 +26,8 @@ def environment_options(tree: ast.Module, names: Names) -> Iterator[Option]:
         name = names.text(call.args[0])
         if not name.isidentifier() or not name.isascii():
             continue
-        try:
-            default = typed(names.scalar(call.args[1]), casts.get(id(call), ""))
-        except NotLiteralError as error:
-            yield Option(name, call.lineno, left=f"its default cannot be read: {error}")
-            continue
-        yield Option(name, call.lineno, default=default, variable=name)
+        default, unread = names.default(call.args[1], casts.get(id(call), ""))
+        yield Option(name, call.lineno, default, variable="" if unread else name, left=unread)
 
 
 def absl_options(tree: ast.Module, names: Names) -> Iterator[Option]:
@@ -44,17 +38,16 @@ def absl_options(tree: ast.Module, names: Names) -> Iterator[Option]:
             continue
         name, kind = names.text(call.args[0]), {"integer": "int"}.get(kind, kind)
         is_truth = kind in {"bool", "boolean"}
-        option = Option(
+        default, unread = names.default(call.args[1], kind)
+        known = is_truth or kind in _KINDS
+        yield Option(
             name,
             call.lineno,
+            default,
             argument=switched(name, f"--{name}", f"--no{name}")
             if is_truth
             else passed(f"--{name}", name),
             choices=names.choices(call.args[2]) if kind == "enum" and len(call.args) > 2 else (),
             doc=names.text(call.args[-1]),
-            left="" if is_truth or kind in _KINDS else f"it is a flag of kind {kind}",
+            left=unread or ("" if known else f"it is a flag of kind {kind}"),
         )
-        try:
-            yield replace(option, default=typed(names.scalar(call.args[1]), kind))
-        except NotLiteralError as error:
-            yield replace(option, left=f"its default cannot be read: {error}")

@@ -71,7 +71,8 @@ def read_script(path: Path, means: str | None = None, words: Sequence[str] = ())
         raise MenuError(f"{path}: {error}") from error
     left: list[Option] = []
     for one in _MEANS if means is None else [one for one in _MEANS if one == means]:
-        options = options_by(one, source, tree, modules_beside(path, tree).values(), words)
+        offered = list(_options(one, source, tree, modules_beside(path, tree).values()))
+        options = _each_once(_of_one_command(offered, words))
         if any(not option.left for option in options):
             return Script(path, tree, source, one, _seen_beside(options, tree))
         left += options
@@ -137,18 +138,6 @@ def source_of(path: Path) -> str:
         ) from error
 
 
-def options_by(
-    means: Means,
-    source: str,
-    tree: ast.Module,
-    beside: Iterable[ast.Module] = (),
-    words: Sequence[str] = (),
-) -> list[Option]:
-    """Return the options that one of the means could set, each name once in the order of the text.
-    Options that need a person are among them."""
-    return _each_once(_of_one_command(list(_options(means, source, tree, beside)), words))
-
-
 _TRAINS = re.compile(r"(pre|fine-?)?_?(train|tune|fit)|run|main")
 
 
@@ -168,6 +157,7 @@ def _of_one_command(options: list[Option], words: Sequence[str]) -> Iterator[Opt
 def _options(
     means: Means, source: str, tree: ast.Module, beside: Iterable[ast.Module]
 ) -> Iterator[Option]:
+    """Yield the options that one of the means could set, those that need a person included."""
     names = Names(tree)
     match means:
         case "args":
@@ -206,16 +196,15 @@ def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
 
 def configurator_line(tree: ast.Module) -> int | None:
     """Return the line on which the script runs the file that overwrites its globals, or None."""
-    return next((call.lineno for call in calls(tree) if _is_configurator(call)), None)
-
-
-def _is_configurator(call: ast.Call) -> bool:
-    if not (isinstance(call.func, ast.Name) and call.func.id == "exec" and call.args):
-        return False
-    return any(last_name(one.func) == "open" for one in calls(call.args[0]))
+    for call in calls(tree):
+        runs = isinstance(call.func, ast.Name) and call.func.id == "exec" and call.args
+        if runs and any(last_name(one.func) == "open" for one in calls(call.args[0])):
+            return call.lineno
+    return None
 
 
 def _each_once(options: Iterable[Option]) -> list[Option]:
+    """Return the options in the order of the text, each name once."""
     found: dict[str, Option] = {}
     for option in options:
         if option.name not in found or found[option.name].left:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from agent.menu.scripts.option import Option, passed, switched, typed, typed_choices
+from agent.menu.scripts.option import Option, passed, switched, typed_choices
 from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, last_name
 from autoresearch.values import Scalar
 from trainer.script.constants import assignments, field_default, is_dataclass
-from trainer.script.literals import NotLiteralError
 
 MAX_DEPTH = 4
 
@@ -195,27 +194,25 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
         info, names, f"--{parameter.name.replace('_', '-') if hyphens else parameter.name}"
     )
     name = parameter.name.replace(".", "_")
+    required = default is None or (isinstance(default, ast.Constant) and default.value is ...)
+    value, unread = names.default(None if required else default, kind)
     option = Option(
         name,
         parameter.line,
+        value,
         argument=passed(flag, name),
         choices=typed_choices(_literal_choices(annotation, names), kind),
-        low=_number(said.get("min"), names),
-        high=_number(said.get("max"), names),
+        low=names.number(said.get("min")),
+        high=names.number(said.get("max")),
         doc=parameter.doc or names.text(said.get("help")),
-        required=default is None or _is_ellipsis(default),
-        left=_why_left(info, default, spelling, annotation),
+        required=required,
+        left=_why_left(info, default, spelling, annotation) or unread,
         command=parameter.command,
     )
-    try:
-        value = None if option.required else typed(names.scalar(default), kind)
-    except NotLiteralError as error:
-        return replace(option, left=option.left or f"its default cannot be read: {error}")
     if isinstance(value, bool) and hyphens:
         stuck = "" if (no if value else flag) else "the command line cannot change it"
-        argument = switched(name, flag, no)
-        return replace(option, default=value, argument=argument, left=option.left or stuck)
-    return replace(option, default=value)
+        return replace(option, argument=switched(name, flag, no), left=option.left or stuck)
+    return option
 
 
 def _without_enum(parameter: Parameter, tree: ast.Module) -> Parameter:
@@ -285,15 +282,3 @@ def _why_left(
         }:
             return "it takes several values"
     return ""
-
-
-def _is_ellipsis(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is ...
-
-
-def _number(node: ast.expr | None, names: Names) -> float | None:
-    try:
-        value = names.value(node)
-    except NotLiteralError:
-        return None
-    return value if isinstance(value, int | float) else None

@@ -7,6 +7,7 @@ import io
 import tokenize
 from collections.abc import Iterator, Mapping
 
+from agent.menu.scripts.option import typed
 from autoresearch.values import Scalar
 from trainer.script.constants import assignments
 from trainer.script.literals import Literal, NotLiteralError, literal
@@ -41,24 +42,37 @@ class Names:
             raise NotLiteralError("it is a sequence of values")
         return value
 
+    def default(self, node: ast.expr | None, kind: str) -> tuple[Scalar | None, str]:
+        """Return an option's default in its declared type, and why it cannot be read; empty if it
+        can."""
+        try:
+            return typed(self.scalar(node), kind), ""
+        except NotLiteralError as error:
+            return None, f"its default cannot be read: {error}"
+
+    def known(self, node: ast.expr | None) -> Literal:
+        """Return the value of an expression; None if it is computed or there is none."""
+        try:
+            return self.value(node)
+        except NotLiteralError:
+            return None
+
     def text(self, node: ast.expr | None) -> str:
         """Return a text; empty if it is another value or computed."""
-        try:
-            value = self.value(node)
-        except NotLiteralError:
-            return ""
+        value = self.known(node)
         return value if isinstance(value, str) else ""
+
+    def number(self, node: ast.expr | None) -> float | None:
+        """Return a number; None if it is another value or computed."""
+        value = self.known(node)
+        return value if isinstance(value, int | float) else None
 
     def choices(self, node: ast.expr | None) -> tuple[Scalar, ...]:
         """Return a sequence of scalars; empty if it is another value or computed."""
-        try:
-            value = self.value(node)
-        except NotLiteralError:
-            return ()
-        if not isinstance(value, tuple):
-            return ()
-        scalars = tuple(one for one in value if isinstance(one, bool | int | float | str))
-        return scalars if len(scalars) == len(value) else ()
+        value = self.known(node)
+        items = value if isinstance(value, tuple) else ()
+        scalars = tuple(one for one in items if isinstance(one, bool | int | float | str))
+        return scalars if len(scalars) == len(items) else ()
 
 
 def dotted(node: ast.expr) -> str:

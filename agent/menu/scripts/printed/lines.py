@@ -173,7 +173,8 @@ def _score(
     trains = re.search("(?i)train", label) is not None
     if not held_out and not trains:
         pattern = _NO_TRAIN_BEFORE + pattern
-    rank = (is_best, _place_of(figure[1]))
+    place = next(n for n, one in enumerate(_FIGURES) if re.fullmatch(rf"(?i){one}", figure[1]))
+    rank = (is_best, place)
     if held_out:
         kind, words = _kind_of(held_out[-1][0]), _name(label[begin:])
         return (0, kind, *rank), Printed(pattern, line, words, more, is_best=is_best)
@@ -215,10 +216,6 @@ def figure_named(name: str) -> bool | None:
 def is_held_out(code: str) -> bool:
     """Return whether the names in code say that it is of held-out data."""
     return re.search(rf"(?i){_HELD_OUT}", words_of(code)) is not None
-
-
-def _place_of(figure: str) -> int:
-    return next(n for n, one in enumerate(_FIGURES) if re.fullmatch(rf"(?i){one}", figure))
 
 
 def _kind_of(word: str) -> int:
