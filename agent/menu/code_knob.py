@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
-from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from agent.menu.knob import Knob
-from autoresearch.domains.base import Bin, Domain
+from autoresearch.domains.choices import Choices
 from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, json_text
@@ -36,14 +35,11 @@ from trainer.code import (
 from trainer.script.regions import check_names, normalized
 from trainer.spec import AnyConfig, Config
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
 CODE_KEYS = ("signature", "default", "doc")
 """Keys that a ``[code.NAME]`` table may have."""
 
 
-class CodeSource(Domain):
+class CodeSource(Choices):
     """Sources of one slot's function that the static rails pass; "" is what is built in."""
 
     name: str
@@ -67,10 +63,6 @@ class CodeSource(Domain):
     def __str__(self) -> str:
         return f"the source of one function, {self.slot.signature}"
 
-    @property
-    def ends(self) -> tuple[Scalar, ...]:
-        return self.choices
-
     def contains(self, value: object) -> bool:
         return self.why_not(value) is None
 
@@ -82,26 +74,8 @@ class CodeSource(Domain):
     def normal(self, value: Scalar) -> Scalar:
         return normalize(self.slot, value) if isinstance(value, str) else value
 
-    def at(self, share: float) -> Scalar:
-        return self.choices[min(int(share * len(self.choices)), len(self.choices) - 1)]
-
-    def draw(self, rng: Random) -> Scalar:
-        return rng.choice(self.choices)
-
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "maxLength": MAX_CHARACTERS}
-
-    def distribution(self) -> BaseDistribution:
-        from optuna.distributions import CategoricalDistribution  # noqa: PLC0415 (slow to load)
-
-        return CategoricalDistribution(list(self.choices))
-
-    def parameter(self, value: Scalar) -> Scalar | None:
-        return value if value in self.choices else None
-
-    @property
-    def cells(self) -> tuple[Scalar | Bin, ...]:
-        return self.choices
 
 
 class CodeKnob(Knob):

@@ -36,7 +36,7 @@ MAX_MAGNITUDE = 1e30
 Kind: TypeAlias = Literal["number", "text", "truth"]
 
 
-class ExpressionError(MenuError):
+class ExpressionError(MenuError, ValueError):
     """An expression outside the language, or one without a value; the message is one clause."""
 
 

@@ -18,10 +18,7 @@ from autoresearch.values import Frozen, PlainText, Scalar
 
 
 def _scalar(value: object) -> object:
-    try:
-        kind_of(value)
-    except ExpressionError as error:
-        raise ValueError(str(error)) from error
+    kind_of(value)
     return value
 
 

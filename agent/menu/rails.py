@@ -19,7 +19,7 @@ checked, so they do not count toward ``max_changes``, and the record lists them 
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -92,12 +92,13 @@ class Rails:
 
         ``tried`` holds config hashes. No content of a reply raises an error.
         """
-        reply: ParsedReply | None = None
-        restated: dict[str, Scalar] = {}
         try:
-            reply = self._schema(raw)
-            restated = self._restated(reply.changes, reference)
-            reply = reply.without(restated)
+            reply = read_reply(raw, self.form).coerced(self.menu.domains)
+        except ReplyError as error:
+            return Checked(Verdict(allowed=False, rail="schema", why=str(error)), None, None)
+        restated = self._restated(reply.changes, reference)
+        reply = reply.without(restated)
+        try:
             self._menu(reply.changes)
             self._range(reply.changes)
             config = self._cross(reply.changes, reference)
@@ -107,12 +108,6 @@ class Rails:
         except _RefusedError as refused:
             return Checked(refused.verdict, _proposal(reply, restated), None)
         return Checked(Verdict(allowed=True), _proposal(reply, restated), config)
-
-    def _schema(self, raw: str) -> ParsedReply:
-        try:
-            return read_reply(raw, self.form).coerced(self.menu.domains)
-        except ReplyError as error:
-            raise _RefusedError("schema", str(error)) from error
 
     def _restated(self, changes: Mapping[str, Scalar], reference: AnyConfig) -> dict[str, Scalar]:
         """Return the changes that set a knob to its present value. Values outside a knob's domain
@@ -199,19 +194,10 @@ class Rails:
             )
 
 
-def _proposal(reply: ParsedReply | None, restated: Mapping[str, Scalar]) -> Proposal | None:
+def _proposal(reply: ParsedReply, restated: Mapping[str, Scalar]) -> Proposal | None:
     """Return the reply as the journal stores it; None if it holds a number that JSON cannot
     carry."""
-    if reply is None:
-        return None
     numbers = [value for value in reply.changes.values() if isinstance(value, int | float)]
-    if not all(_is_finite(number) for number in numbers):
+    if not all(abs(number) <= sys.float_info.max for number in numbers):
         return None
     return Proposal(changes=reply.changes, reason=reply.reason, restated=dict(restated))
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
