@@ -154,8 +154,8 @@ def _script_in(directory: Path, campaign: Path, table: TrainerTable) -> ScriptIn
 def command_of(table: TrainerTable, directory: Path) -> Command:
     """Return the command that trials run.
 
-    :raises SpecError: if the directory, the script or the program does not exist, or if an edited
-        copy could not replace the script.
+    :raises SpecError: if the directory, the script or the program does not exist, or if no edited
+        copy could replace the script.
     """
     refuse_home(directory, "the script's directory")
     if not directory.is_dir():
@@ -166,11 +166,10 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
                 f"there is no {script} in {directory}; correct the command, or directory"
             )
     is_edited = table.set_by == "edit" or table.slots
-    if is_edited and table.script is not None and "/" in table.script:
-        folder, _, name = table.script.rpartition("/")
+    if is_edited and table.script is not None and not _is_below(table.script):
         raise SpecError(
-            f"the script {table.script} lies in a folder of its directory, where no edited copy "
-            f"can take its place; write {name} and make {folder} the directory"
+            f"the script {table.script} is not below its directory, where an edited copy takes its "
+            "place; make a folder above it the directory"
         )
     program = find_program(table.command[0], directory)
     _refuse_unforkable(table, program)
@@ -199,6 +198,10 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
         main=table.main,
         check=None if table.check is None else _check_of(table.check, directory),
     )
+
+
+def _is_below(script: str) -> bool:
+    return not Path(script).is_absolute() and ".." not in Path(script).parts
 
 
 def _check_of(table: CheckTable, directory: Path) -> Check:

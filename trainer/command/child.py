@@ -20,7 +20,7 @@ from typing import TextIO
 
 from autoresearch.errors import MachineryError, SpecError
 from autoresearch.layout import CURVE_FILE
-from trainer.command.filling import Filled, filled
+from trainer.command.filling import Filled, filled, place_script
 from trainer.command.printed import Lines, Printed, taken
 from trainer.command.score_file import scores_in
 from trainer.command.starting import Forked, Program
@@ -99,7 +99,8 @@ class _Run:
         filling = filled(self._spec, self._command, self._out, threads, self._work)
         if filling.values is not None:
             (self._work / filling.values[0]).write_text(filling.values[1], "utf-8")
-        self._edit(filling)
+        if not self.has_begun:  # a check runs where the training wrote
+            place_script(self._command, filling, self._work)
         setup_s = max(0.0, time.monotonic() - self._born)
         began = time.monotonic()
         code = self._attended(filling, began)
@@ -122,23 +123,6 @@ class _Run:
         )
 
     # --- while it runs --------------------------------------------------------------------------
-
-    def _edit(self, filling: Filled) -> None:
-        """Replace the link to the script by a copy with its constants and slots rewritten."""
-        name = self._command.edited
-        if name is None:
-            return
-        from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
-
-        source = (Path(self._command.directory) / name).read_text("utf-8")
-        copy = self._work / name
-        if not copy.parent.is_dir() or copy.parent.is_symlink():
-            raise SpecError(
-                f"the script {name} lies in a folder of its directory, so that no copy of it can "
-                "take its place; name that folder as the directory"
-            )
-        copy.unlink(missing_ok=True)
-        copy.write_text(edited(source, filling.edits), "utf-8")
 
     def _attended(self, filling: Filled, began: float) -> int:
         """Read all output until the command has ended, and return its exit code."""

@@ -1,9 +1,9 @@
-"""Fill in a command for one trial: its words, variables and file of values."""
+"""Fill in a command for one trial: its words, variables, file of values, and the script's copy."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
@@ -105,3 +105,46 @@ def _toml(known: Mapping[str, Scalar]) -> str:
     # A JSON string, number or boolean is the same TOML value, except for one unescaped character.
     lines = (f"{name} = {json.dumps(value)}" for name, value in known.items())
     return "\n".join(lines) + "\n"
+
+
+def place_script(command: Command, filling: Filled, work: Path) -> None:
+    """Replace the link to a script by a copy: with its constants and slots rewritten, or as it is
+    if it lies in a folder, so that it finds and writes in this trial what lies above its folder.
+
+    :raises SpecError: if a constant to rewrite is not in it.
+    """
+    name = command.edited or _script_in_folder(filling.argv)
+    source = Path(command.directory) / name
+    if not name or (command.edited is None and not source.is_file()):
+        return
+    copy = work / name
+    _furnish_folder(copy.parent, work)
+    copy.unlink(missing_ok=True)
+    if command.edited is None:
+        copy.write_bytes(source.read_bytes())
+        return
+    from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
+
+    copy.write_text(edited(source.read_text("utf-8"), filling.edits), "utf-8")
+
+
+def _script_in_folder(argv: Sequence[str]) -> str:
+    """Return the script of a command if it is named in a folder below its directory; else empty."""
+    words = (word for word in argv[1:] if word.endswith(".py") and not word.startswith(("-", "/")))
+    name = next(words, "")
+    return name if "/" in name and ".." not in name.split("/") else ""
+
+
+def _furnish_folder(folder: Path, work: Path) -> None:
+    """Replace the link to a folder below the working directory by a folder of links to its entries.
+
+    One of these can then be replaced in turn. Links and folders above it are treated alike.
+    """
+    for each in (*reversed(folder.relative_to(work).parents[:-1]), folder.relative_to(work)):
+        place = work / each
+        if place.is_symlink():
+            real = place.resolve()
+            place.unlink()
+            place.mkdir()
+            for entry in real.iterdir():
+                (place / entry.name).symlink_to(entry)

@@ -50,12 +50,14 @@ _WRAPPED = (
     r"\b(?:\w+\.)?(?:[tT]ensor|[aA]rray|b?float\d+|u?int\d+)\(\s*\[*\s*"
     r"([-+]?\d[-+.\deE]*|(?i:[-+]?(?:nan|inf)))\s*\]*(?:,\s*\w+=[^()]*(?:\([^()]*\))?[^()]*)?\)"
 )
+_ARRAY = r"(?<![\w\])])\[+\s*([-+]?\d*\.[\d.]*(?:e[-+]?\d+)?|(?i:[-+]?(?:nan|inf)))\s*\]+"
 _CLEANED = (
     (re.compile(_ESCAPES), "", r"\\x1b|\\0?33|\x1b"),
     (re.compile(_WRAPPED), r"\1", r"ensor|rray|float|int\d"),
+    (re.compile(_ARRAY), r"\1", r"\\[\[\]]"),
 )
-"""Parts removed from a line unless the pattern mentions them: colors, and ``tensor(…)`` or
-``np.float64(…)`` around a number."""
+"""Parts removed from a line unless the pattern mentions them: colors, ``tensor(…)`` or
+``np.float64(…)`` around a number, and the brackets of an array of one."""
 _LITERAL = re.compile(
     r"(?:\^|\\b|\\s[*+]?|\(\?<![^()]+\))*((?:[\w :,/%='\"<>@#&~`;!-]|\\[^\w\s])+)(?![*?{])"
 )

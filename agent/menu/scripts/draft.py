@@ -12,7 +12,6 @@ from pathlib import Path
 
 from agent.menu.formulas import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
-from agent.menu.scripts.entry_function import entry_function, preloadable, python_is_ours
 from agent.menu.scripts.printed.lines import (
     Printed,
     best_line,
@@ -21,16 +20,21 @@ from agent.menu.scripts.printed.lines import (
     score_printed,
 )
 from agent.menu.scripts.printed.unlabelled import score_alone
-from agent.menu.scripts.reading import Script, imported_names, modules_beside
+from agent.menu.scripts.reading import Script, modules_beside
 from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
+from agent.menu.scripts.start import (
+    Start,
+    entry_function,
+    preloadable,
+    python_is_ours,
+    start_of,
+)
 from agent.menu.scripts.unread import unread_classes
 from autoresearch.values import Scalar
 from trainer.script.regions import Region, regions
 
 USUAL_STEPS = 60
-MOST_ABOVE = 4
-"""Most parent folders in which a script's own modules are searched."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,9 @@ class Draft:
     """Everything drafted from a script."""
 
     script: Script
+    start: Start
     directory: str
-    """The script's directory as the menu states it."""
-    module: str = ""
-    """Module name for ``python -m`` in that directory; empty if the script is not a module."""
-    above: tuple[str, ...] = ()
-    """Paths and modules that the script needs from the folder above its own, relative to its own;
-    empty if there are none, or if it is started above its folder."""
+    """The folder to start in, as the menu states it."""
 
     @cached_property
     def places(self) -> list[Place]:
@@ -106,7 +106,10 @@ class Draft:
     @cached_property
     def main(self) -> str | None:
         """The function to call in a forked process; None if the script must be a new program."""
-        if self.module or self.above or self.script.means == "edit" or not python_is_ours():
+        start = self.start
+        if start.module or start.search_path or self.script.means == "edit":
+            return None
+        if not python_is_ours():
             return None
         return entry_function(self.script.tree)
 
@@ -203,69 +206,10 @@ def draft_of(script: Script, menu: Path | None) -> Draft:
 
     :param menu: where the menu will be: its directories are relative to it.
     """
-    own, module = module_of(script)
-    above = _needed_above(script, own) if module else ()
-    own, module = (script.path.resolve().parent, "") if above else (own, module)
-    base = (menu.resolve() if menu is not None else Path.cwd() / "menu.toml").parent
+    start = start_of(script)
+    own, base = start.folder, (menu.resolve() if menu else Path.cwd() / "menu.toml").parent
     directory = os.path.relpath(own, base) if own.is_relative_to(base) else str(own)
-    return Draft(script, directory, module, above)
-
-
-def module_of(script: Script) -> tuple[Path, str]:
-    """Return the directory to start a script in, and its module name if it is in a package or
-    imports modules from above its folder."""
-    path = script.path.resolve()
-    folder, imported = path.parent, imported_names(script.tree)
-    if script.means == "edit":
-        return folder, ""
-    levels = max((len(one) - len(one.lstrip(".")) for one in imported), default=0)
-    above = [*path.parents][: levels + 1]
-    while (above[-1] / "__init__.py").is_file() and above[-1] != above[-1].parent:
-        above.append(above[-1].parent)
-    tops = {one.split(".")[0] for one in imported} - {""}
-    for place in [*path.parents][1:MOST_ABOVE]:
-        if any(_is_module(place, top) and not _is_module(folder, top) for top in tops):
-            above = max(above, [*path.parents][: path.parents[:].index(place) + 1], key=len)
-            break
-    root = above[-1]
-    parts = path.relative_to(root).with_suffix("").parts
-    is_module = len(parts) > 1 and all(part.isidentifier() for part in parts)
-    return root, ".".join(parts).removesuffix(".__main__") if is_module else ""
-
-
-def _needed_above(script: Script, root: Path) -> tuple[str, ...]:
-    """Return the paths below the root that a script names as seen from its own folder, such as
-    ``../data``, with the modules that it imports there; empty if it names none, or if it can only
-    start as a module of a package."""
-    folder, imported = script.path.resolve().parent, imported_names(script.tree)
-    if folder.parent != root or any(one.startswith(".") for one in imported):
-        return ()
-    modules = [
-        script.tree,
-        *modules_beside(folder / script.path.name, script.tree).values(),
-        *modules_beside(root / script.path.name, script.tree).values(),
-    ]
-    texts = {
-        node.value.rstrip("/")
-        for tree in modules
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and re.fullmatch(r"\.\./\w[\w-]*([./]\w[\w-]*){0,20}/?", node.value)
-    }
-    named = [one for one in sorted(texts) if (folder / one).exists() and not (root / one).exists()]
-    tops = dict.fromkeys(one.split(".")[0] for one in imported)
-    beside = [
-        f"../{one}" if (root / one).is_dir() else f"../{one}.py"
-        for one in tops
-        if root / one != folder and _is_module(root, one) and not _is_module(folder, one)
-    ]
-    return (*named, *beside) if named else ()
-
-
-def _is_module(folder: Path, name: str) -> bool:
-    package = folder / name
-    return package.with_suffix(".py").is_file() or any(package.glob("*.py"))
+    return Draft(script, start, directory)
 
 
 def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:

@@ -72,9 +72,9 @@ def _trainer(draft: Draft) -> list[str]:
         "command = [",
         f"    {_toml(python)},",
         *(
-            ['    "-m",', f"    {_toml(draft.module)},"]
-            if draft.module
-            else [f"    {_toml(draft.script.path.name)},"]
+            ['    "-m",', f"    {_toml(draft.start.module)},"]
+            if draft.start.module
+            else [f"    {_toml(draft.start.script)},"]
         ),
     ]
     valued = list(_words(draft))
@@ -85,8 +85,8 @@ def _trainer(draft: Draft) -> list[str]:
     if called:
         lines.append(f"main = {_toml(called)}  # called in a fork of a server that has loaded:")
         lines.append(f"preload = [{', '.join(map(_toml, draft.preload))}]")
-    if draft.above:
-        lines.append(f"reads = [{', '.join(map(_toml, draft.above))}]")
+    if draft.start.reads:
+        lines.append(f"reads = [{', '.join(map(_toml, draft.start.reads))}]")
     if env := dict(_variables(draft)):
         said = ", ".join(f"{name} = {_toml(value)}" for name, value in env.items())
         lines.append(f"env = {{ {said} }}")
@@ -123,8 +123,8 @@ def _words(draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def _variables(draft: Draft) -> Iterator[tuple[str, str]]:
-    if draft.above:
-        yield "PYTHONPATH", ".."
+    if draft.start.search_path:
+        yield "PYTHONPATH", draft.start.search_path
     for place in draft.places:
         if place.option.variable and not isinstance(place, Left):
             own = f"{{{place.option.name}}}"

@@ -71,11 +71,13 @@ def test_what_is_to_be_preloaded_must_be_there(checkout: Path) -> None:
         table('main = "main"\npreload = ["os:abort"]')
 
 
-def test_an_edited_script_lies_in_its_directory_itself(checkout: Path) -> None:
-    in_folder = table('set_by = "edit"', script="scripts/train.py")
-    with pytest.raises(SpecError):
-        command_of(in_folder, checkout)
-    assert command_of(table("", script="scripts/train.py"), checkout).edited is None
+def test_an_edited_script_lies_below_its_directory(checkout: Path) -> None:
+    for where in ("../checkout/train.py", str(checkout / "train.py")):
+        with pytest.raises(SpecError):
+            command_of(table('set_by = "edit"', script=where), checkout)
+        assert command_of(table("", script=where), checkout).edited is None
+    below = table('set_by = "edit"', script="scripts/train.py")
+    assert command_of(below, checkout).edited == "scripts/train.py"
 
 
 def test_steps_in_a_file_of_values_are_believed_only_where_the_menu_says_them() -> None:

@@ -252,6 +252,31 @@ def test_constants_are_rewritten_in_a_copy(run: Runs, tmp_path: Path) -> None:
     assert (tmp_path / "script" / "train.py").read_text() == text
 
 
+@pytest.mark.parametrize("edited", [None, "deep/src/train.py"])
+def test_a_script_in_a_folder_finds_what_is_above_and_writes_there_in_its_trial(
+    run: Runs, tmp_path: Path, edited: str | None
+) -> None:
+    place = tmp_path / "script"
+    script(place / "deep" / "src", "one = 1\n", "beside.py")
+    script(place / "data", "0.25", "own.txt")
+    text = """
+from pathlib import Path
+from beside import one
+lr = 0.5
+root = Path(__file__).resolve().parents[2]
+(root / "models").mkdir()
+assert Path("models").is_dir()
+print("val loss", lr + one + float((root / "data" / "own.txt").read_text()))
+"""
+    script(place / "deep" / "src", text)
+    argv = (sys.executable, "deep/src/train.py")
+    result = run("", argv=argv, values={"lr": 0.125}, edited=edited)
+    assert isinstance(result, CommandOk), result
+    assert result.score == (1.375 if edited else 1.75)
+    assert not (place / "models").exists()
+    assert (place / "deep" / "src" / "train.py").read_text() == text
+
+
 MAIN = """
 import argparse, os, sys
 def main():

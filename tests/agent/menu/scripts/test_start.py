@@ -1,8 +1,9 @@
-"""Check which scripts are started in a fork, and which of their imports the server loads."""
+"""Check where scripts are started, which in a fork, and which imports the server loads."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from agent.menu.files import parse_menu
 from agent.menu.scripts.draft import draft_of
 from agent.menu.scripts.draft_text import text_of
-from agent.menu.scripts.entry_function import entry_function, preloadable
 from agent.menu.scripts.reading import read_script
+from agent.menu.scripts.start import Start, entry_function, preloadable, start_of
 from trainer.script.editing import script_tree
 
 GUARD = "\nif __name__ == '__main__':\n    main()\n"
@@ -80,3 +81,64 @@ def test_a_script_of_another_python_is_started_as_a_program(
     path = tmp_path / "fit.py"
     path.write_text(SCRIPT + GUARD)
     assert draft_of(read_script(path), None).main is None
+
+
+CLIMBS = "HERE = os.path.dirname(os.path.abspath(__file__))\n"
+TWO_UP = "Path(__file__).resolve().parents[1]"
+IN_ROOT, IN_OWN = Start(Path(), "src/fit.py"), Start(Path("src"), "fit.py")
+
+
+@pytest.mark.parametrize("means", ["args", "edit"])
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("open('data/x.csv')", IN_ROOT),
+        ("from beside import x\nopen('./data/x.csv')", IN_ROOT),
+        ("DATA_DIR = 'data'", IN_ROOT),
+        ("parser.add_argument('--data', default='data')", IN_ROOT),
+        ("os.path.join('data', name)", IN_ROOT),
+        ("import config", IN_ROOT),
+        (f"ROOT = {TWO_UP}\nROOT / 'data' / 'x.csv'", IN_ROOT),
+        ("Path(__file__).parent.parent / 'data'", IN_ROOT),
+        (f"{CLIMBS}ROOT = os.path.dirname(HERE)\nos.path.join(ROOT, 'data')", IN_ROOT),
+        (f"{CLIMBS}os.path.join(HERE, '..', 'data')", IN_ROOT),
+        (f"{TWO_UP} / 'absent'", IN_OWN),
+        ("Path(__file__).parent / 'data'", IN_OWN),
+        ("open('own.txt')", IN_OWN),
+        ("kind = 'data'", IN_OWN),
+        ("open('/etc/passwd')", IN_OWN),
+        ("open('../data/x.csv')", Start(Path("src"), "fit.py", reads=("../data/x.csv",))),
+    ],
+)
+def test_a_script_is_started_where_the_files_are_that_it_names(
+    text: str, start: Start, means: str, tmp_path: Path
+) -> None:
+    for name in ("data/x.csv", "src/own.txt", "own.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "src" / "beside.py").write_text("x = 1\n")
+    (tmp_path / "src" / "config.py").write_text("WHERE = 'data/x.csv'\n")
+    path = tmp_path / "src" / "fit.py"
+    path.write_text(f"{SCRIPT}main()\nlr = 0.1\n{text}\n")
+    found = start_of(read_script(path, means))
+    assert replace(found, folder=found.folder.relative_to(tmp_path)) == start
+
+
+@pytest.mark.parametrize(
+    ("means", "start"),
+    [
+        ("args", Start(Path(), "fit.py", "src.fit")),
+        ("edit", Start(Path(), "src/fit.py", search_path=".")),
+    ],
+)
+@pytest.mark.parametrize("imports", ["from src.beside import x", "import tools.beside"])
+def test_a_script_that_imports_from_above_is_started_there(
+    imports: str, means: str, start: Start, tmp_path: Path
+) -> None:
+    for name in ("src", "tools"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "beside.py").touch()
+    path = tmp_path / "src" / "fit.py"
+    path.write_text(f"{imports}\n{SCRIPT}main()\nlr = 0.1\n")
+    found = start_of(read_script(path, means))
+    assert replace(found, folder=found.folder.relative_to(tmp_path)) == start
