@@ -92,7 +92,7 @@ _OPENS = {
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a script starts, and as what."""
+    """A place to start a script in, and as what."""
 
     folder: Path
     script: str
