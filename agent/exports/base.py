@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.menu.files import ProxyMenu, menu_of
 from autoresearch.errors import FormatError
 from autoresearch.files import replacing
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR
@@ -49,10 +48,6 @@ class Subject:
                 f"{self.directory / JOURNAL_FILE} is empty; there is nothing to export"
             )
         return first
-
-    def menu(self) -> ProxyMenu:
-        """Return the menu of a campaign of this tool."""
-        return menu_of(self.campaign())
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.exports.base import Exported, Subject, whole_database
+from agent.menu.files import menu_of
 from autoresearch.errors import FormatError
 from trainer.spec import BPB, Direction, Measure
 from trajectory.evidence import ConfigEvidence, Evidence
@@ -101,7 +102,7 @@ def _usable(where: str) -> Iterator[None]:
 
 def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
     campaign = subject.campaign()
-    measure, menu = campaign.measured_in, subject.menu()
+    measure, menu = campaign.measured_in, menu_of(campaign)
     evidence = Evidence()
     seen: dict[str, tuple[str, str]] = {}  # times of the first and the last row, by config
     for row in subject.rows():

@@ -89,11 +89,6 @@ class Edits:
         return self.against({name: anywhere(self.domains[name], rng) for name in names})
 
 
-def against_reference(memory: Memory, values: Mapping[str, Scalar]) -> Edit:
-    """Return the values that differ from the reference."""
-    return Edits.of(memory).against(values)
-
-
 def uniform_draws(rng: Random, memory: Memory, reason: str) -> Iterator[Draw]:
     """Yield small edits without end."""
     edits = Edits.of(memory)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop
 from pathlib import Path
 
@@ -232,7 +232,7 @@ def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> TrialSchedule:
         first = outcome.decision
         if reference.config_hash == first.reference_hash:
             break
-        race = race.against(reference)
+        race = replace(race, reference=reference)  # keeping its trials
         outcome = yield from race.schedule()
         why = (
             f"{outcome.decision.explanation}; kept against {(first.reference_hash or '')[:12]} "

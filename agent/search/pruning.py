@@ -25,9 +25,6 @@ def prune_rule(
     reference: AnyConfig,
     candidate: AnyConfig,
     budget: Budget,
-    *,
-    margin_sds: float = MARGIN_SDS,
-    margin_nats: float = MARGIN_NATS,
 ) -> PruneRule | None:
     """Return the rule for a candidate, or None if no fair rule exists.
 
@@ -51,7 +48,7 @@ def prune_rule(
             losses.append(fmean(seen))
     if len(losses) < 2:
         return None
-    margin = max(margin_sds * stdev(losses), margin_nats)
+    margin = max(MARGIN_SDS * stdev(losses), MARGIN_NATS)
     return PruneRule(at_step=at_step, window=window, max_loss=fmean(losses) + margin)
 
 

@@ -122,10 +122,6 @@ class Race:
         decision = yield from self._decided()
         return Outcome(tuple(self._trials), decision)
 
-    def against(self, reference: AnyConfig) -> Race:
-        """Return a race of the same candidate against another reference, keeping its trials."""
-        return replace(self, reference=reference)
-
     def _decided(self) -> Generator[Wanted, TrialRecord, Decision]:
         reference_hash = self.reference.config_hash
         common: dict[int, float] = {}
@@ -154,7 +150,8 @@ class Race:
                 )
             scores[seed] = self._scores[seed] = score
             is_next_known = seed + 1 in self._scores and self._known(seed + 1) is not None
-            if len(scores) < self.rules.max_runs and is_next_known:  # as after :meth:`against`
+            # as in a race that goes on against another reference
+            if len(scores) < self.rules.max_runs and is_next_known:
                 continue  # an interim analysis before that pair would ignore a known result
             assessment = assess(
                 scores,

@@ -81,11 +81,6 @@ class Trial:
         if not isinstance(work, Finished):
             work.when_done(lambda: setattr(self, "ended_at", timestamp()))
 
-    @property
-    def runs(self) -> bool:
-        """Whether this process started it, rather than reused it."""
-        return not isinstance(self._work, Finished)
-
     def done(self) -> bool:
         """Return whether it has ended."""
         return isinstance(self._work, Finished) or self._work.done()

@@ -204,7 +204,7 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         """
         try:
             text = read_given(path).decode("utf-8")
-            said = tomllib.loads(_PAIR.sub(_whole, text))
+            said = tomllib.loads(_PAIR.sub(lambda pair: json.loads(f'"{pair[0]}"'), text))
             if said.get("mixed_devices"):
                 raise SettingsError(
                     f"{path} is of a campaign on devices of several kinds, which this version can"
@@ -222,11 +222,6 @@ _GONE = ("llm_warmup",)
 _PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 """A surrogate pair of JSON escapes: one character beyond the first 65,536. TOML does not know it,
 but version 0.2.0 wrote it."""
-
-
-def _whole(pair: re.Match[str]) -> str:
-    character: str = json.loads(f'"{pair[0]}"')
-    return character
 
 
 Block: TypeAlias = Literal["search", "calibration", "confirm", "stress", "ladder", "attribution"]

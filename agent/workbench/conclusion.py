@@ -19,6 +19,7 @@ from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import RetryFailed
 from agent.search.stopping import Interrupted
 from agent.settings.environment import read_environment
+from agent.workbench.console import print_lines
 from agent.workbench.experiments import experiment
 from agent.workbench.session import Session
 from autoresearch.errors import AutoresearchError
@@ -174,8 +175,7 @@ def _print(
     if usage.samples:
         for line in usage.lines():
             session.say(f"gpu       {line}")
-    for text in report(found) if found else ():
-        session.console.print(text, soft_wrap=True, highlight=False)
+    print_lines(session.console, report(found) if found else ())
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     session.say(
         f"done      {counted(evidence.tally.iterations, 'iteration')}, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +12,12 @@ from rich.text import Text
 def say(console: Console, text: str, style: str = "") -> None:
     """Print one line unchanged, even if a path or a model's name contains brackets."""
     console.print(Text(text, style=style), soft_wrap=True)
+
+
+def print_lines(console: Console, lines: Iterable[str | Text], style: str = "") -> None:
+    """Print lines, those without markup of their own like :func:`say`."""
+    for line in lines:
+        console.print(Text(line, style=style) if isinstance(line, str) else line, soft_wrap=True)
 
 
 def plain_table(*columns: str) -> Table:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -78,15 +77,15 @@ class _Display(Watcher):
     def assessed(self, assessment: Assessment) -> None:
         self._draw(assessment.explanation)
 
+    def showing(self) -> AbstractContextManager[object]:
+        """Show the display while the block runs."""
+        return nullcontext()
+
     def _draw(self, doing: str) -> None: ...
 
 
 class PlainDisplay(_Display):
     """Prints one line per event: for logs, pipes and ``nohup``."""
-
-    @contextmanager
-    def showing(self) -> Iterator[PlainDisplay]:
-        yield self
 
     def note(self, text: str) -> None:
         self._print(text)
@@ -134,10 +133,9 @@ class LiveDisplay(_Display):
             console=console, get_renderable=lambda: self._picture, refresh_per_second=4
         )
 
-    @contextmanager
-    def showing(self) -> Iterator[LiveDisplay]:
-        with self._live:
-            yield self
+    def showing(self) -> AbstractContextManager[object]:
+        """See :meth:`_Display.showing`."""
+        return self._live
 
     def baseline_measured(self, row: BaselineRow) -> None:
         self._baselines.append(self._progress.measure.text(row.trial.objective or 0.0))

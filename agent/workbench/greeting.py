@@ -15,7 +15,7 @@ from agent.search.campaign import Campaign
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.session import Session
-from autoresearch.values import Frozen, NonNegative, PositiveInt
+from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import counted
 from trainer.executors.base import Executor
 from trainer.executors.placement import shares, usable_cores
@@ -67,7 +67,7 @@ def _greet_built_in(session: Session, target_tokens: int | None) -> None:
     campaign, info = session.campaign, session.campaign.corpus.info
     params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
     phases = phases_of(campaign.menu, campaign.settings, target_tokens)
-    epochs = epochs_of(phases, info.train_tokens)
+    epochs = (f"{one.name} {epochs_text(one.tokens / info.train_tokens)}" for one in phases)
     session.say(
         f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train on, "
         f"{info.heldout_bytes:,} bytes held out"
@@ -76,8 +76,8 @@ def _greet_built_in(session: Session, target_tokens: int | None) -> None:
         f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
         f"vocabulary of {info.vocab_size:,}"
     )
-    session.say(f"epochs    {'; '.join(one.text() for one in epochs)}")
-    for warning in warnings(epochs, info):
+    session.say(f"epochs    {'; '.join(epochs)}")
+    for warning in warnings(phases, info):
         session.say(warning, "yellow")
 
 
@@ -130,17 +130,6 @@ class Phase(Frozen):
     tokens: PositiveInt
 
 
-class PhaseEpochs(Frozen):
-    """One phase on one corpus."""
-
-    phase: Phase
-    epochs: NonNegative
-
-    def text(self) -> str:
-        """``stress 1.3``"""
-        return f"{self.phase.name} {epochs_text(self.epochs)}"
-
-
 def phases_of(
     menu: ProxyMenu, settings: CampaignSettings, target_tokens: int | None = None
 ) -> tuple[Phase, ...]:
@@ -172,28 +161,24 @@ def phases_of(
     return tuple(phases)
 
 
-def epochs_of(phases: Sequence[Phase], train_tokens: int) -> tuple[PhaseEpochs, ...]:
-    """Return how often each phase goes through this many tokens."""
-    return tuple(PhaseEpochs(phase=one, epochs=one.tokens / train_tokens) for one in phases)
-
-
 def epochs_text(epochs: float) -> str:
     """Format epochs: ``0.004``, ``1.3``, ``14,000``."""
     return f"{epochs:.2g}" if epochs < 10 else f"{float(f'{epochs:.2g}'):,.0f}"
 
 
-def warnings(found: Sequence[PhaseEpochs], corpus: CorpusInfo) -> Iterator[str]:
+def warnings(phases: Sequence[Phase], corpus: CorpusInfo) -> Iterator[str]:
     """Yield a sentence for each phase that the corpus is too small for."""
-    for one in found:
-        if one.epochs <= AS_GOOD_AS_NEW:
+    for phase in phases:
+        epochs = phase.tokens / corpus.train_tokens
+        if epochs <= AS_GOOD_AS_NEW:
             continue
         worth = (
             "and what is repeated beyond sixteen times teaches next to nothing"
-            if one.epochs > WORTH_NOTHING
+            if epochs > WORTH_NOTHING
             else "and beyond four times it teaches less than new text would"
         )
         yield (
-            f"the corpus {corpus.name} is too small for {one.phase.name}: its "
-            f"{corpus.train_tokens:,} tokens would be gone through {epochs_text(one.epochs)} "
+            f"the corpus {corpus.name} is too small for {phase.name}: its "
+            f"{corpus.train_tokens:,} tokens would be gone through {epochs_text(epochs)} "
             f"times, {worth}; use a larger one for it"
         )

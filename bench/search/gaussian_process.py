@@ -10,7 +10,7 @@ import optuna
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, against_reference, offered
+from agent.proposers.draws import Draw, Edits, offered
 from bench.search.parameters import distribution_of, value_of
 from bench.search.tpe import STARTUP, study_of, whom_to_tell
 
@@ -40,4 +40,4 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
         )
         trial = study.ask(distributions)
         values = {name: value_of(domain, trial.params[name]) for name, domain in domains.items()}
-        yield Draw(against_reference(memory, values), "Optuna's Gaussian process")
+        yield Draw(Edits.of(memory).against(values), "Optuna's Gaussian process")

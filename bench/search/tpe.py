@@ -33,7 +33,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer
-from agent.proposers.draws import Draw, against_reference, offered
+from agent.proposers.draws import Draw, Edits, offered
 from agent.proposers.surrogate.observed import Observed
 from autoresearch.values import Scalar
 from bench.search.parameters import distribution_of, parameter_of, value_of
@@ -98,7 +98,7 @@ def _draws(rng: Random, memory: Memory) -> Iterator[Draw]:
         )
         trial = study.ask({name: distributions[name] for name in names})
         values = {name: value_of(domains[name], trial.params[name]) for name in names}
-        yield Draw(against_reference(memory, values), "TPE's")
+        yield Draw(Edits.of(memory).against(values), "TPE's")
 
 
 def _knobs_to_change(rng: Random, memory: Memory) -> list[str]:

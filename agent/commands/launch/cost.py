@@ -14,7 +14,7 @@ from rich.text import Text
 from agent.commands.options import fill, takes_some
 from agent.search.first_row import read_campaign_row
 from agent.settings.environment import Rates, read_rates
-from agent.workbench.console import say
+from agent.workbench.console import print_lines, say
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, PositiveInt
@@ -179,8 +179,7 @@ def _show(view: View, before: list[str], *, as_json: bool) -> None:
         typer.echo(json.dumps(view.as_json()))
         return
     console = Console()
-    for line in before:
-        say(console, line)
+    print_lines(console, before)
     for section in view.sections:
         say(console, f"\n{section.title}", "bold")
         for figure in section.figures:
@@ -193,8 +192,7 @@ def _show(view: View, before: list[str], *, as_json: bool) -> None:
 
 def _print_assumptions(console: Console, stated: tuple[str, ...]) -> None:
     say(console, "\nassumed", "bold")
-    for assumption in stated:
-        say(console, f"  {assumption}", "dim")
+    print_lines(console, (f"  {assumption}" for assumption in stated), "dim")
 
 
 def _print_timeline(console: Console, planned: Timeline) -> None:

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from pydantic import Field
 from rich.console import Console
-from rich.text import Text
 
 from agent.commands.options import takes
 from agent.settings.environment import read_rates
+from agent.workbench.console import print_lines
 from agent.workbench.greeting import epochs_text
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.values import Frozen, PositiveInt
@@ -96,8 +96,7 @@ def handoff(
         typer.echo(json.dumps(plan_json(plan) | {"out": str(out), "files": sorted(files)}))
         return
     console = Console()
-    for line in _lines(plan, out):
-        console.print(Text(line), soft_wrap=True)
+    print_lines(console, _lines(plan, out))
 
 
 def epochs_of(plan: Handoff) -> float:

@@ -11,6 +11,7 @@ from pydantic import Field
 from agent.commands.options import JsonAtEndOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
+from agent.workbench.console import print_lines
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
@@ -99,8 +100,7 @@ def stress(
         if as_json:
             typer.echo(json.dumps(report.as_json() | {"plots": [str(file) for file in files]}))
             return
-        for line in report.lines():
-            session.console.print(line, soft_wrap=True, highlight=False)
+        print_lines(session.console, report.lines())
         session.say(f"plot      {', '.join(map(str, files))}")
 
 
@@ -154,8 +154,7 @@ def attribute(
         if as_json:
             typer.echo(result.model_dump_json())
             return
-        for line in attribution_lines(result, session.campaign.menu.measure):
-            session.console.print(line, soft_wrap=True, highlight=False)
+        print_lines(session.console, attribution_lines(result, session.campaign.menu.measure))
 
 
 def _attribution_plan(
@@ -244,8 +243,7 @@ def ladder(
         if as_json:
             typer.echo(json.dumps(result_json(result) | {"plots": [str(file) for file in files]}))
             return
-        for line in ladder_lines(result):
-            session.console.print(line, soft_wrap=True, highlight=False)
+        print_lines(session.console, ladder_lines(result))
         session.say(f"plot      {', '.join(map(str, files))}")
 
 

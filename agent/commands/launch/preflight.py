@@ -6,7 +6,7 @@ With ``--hosts`` it runs on several hosts, and measures their link.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.workbench.console import print_lines, say
 from autoresearch.errors import MachineryError, SettingsError
 from funnel.plan.preflight import (
     NORM_TOLERANCE,
@@ -74,31 +75,19 @@ def preflight(
     config = toy_config(_recipe(target, recipe))
     if hosts is not None:
         among, on = read_hosts(hosts, port=port, this=this_host), _device(device, 1)
-        passed = over_hosts(
-            config,
-            among,
-            steps=STEPS,
-            device=on,
-            meet_s=meet,
-            heading=_heading(config, on, STEPS),
-            line=_line,
-            as_json=as_json,
-        )
+        passed = _over_hosts(config, among, device=on, meet_s=meet, as_json=as_json)
     else:
         on = _device(device, int(ranks))
         results = run_preflight(config, layouts_for(int(ranks)), steps=STEPS, device=on)
-        passed = _printed(results, config, on, STEPS, as_json=as_json)
+        passed = _printed(results, config, on, as_json=as_json)
     if not passed:
         raise typer.Exit(1)
 
 
-def _printed(
-    results: Iterable[Sameness], config: Config, on: DeviceKind, steps: int, *, as_json: bool
-) -> bool:
+def _printed(results: Iterable[Sameness], config: Config, on: DeviceKind, *, as_json: bool) -> bool:
     """Print each result as it arrives, and return whether all passed."""
     console = Console(quiet=as_json)
-    for line in _heading(config, on, STEPS):
-        console.print(line, soft_wrap=True)
+    print_lines(console, _heading(config, on))
     seen: list[Sameness] = []
     for result in results:
         seen.append(result)
@@ -110,9 +99,19 @@ def _printed(
         f"{NORM_TOLERANCE:.0e} of a gradient norm; the control passes if it differs\n"
         f"{NOT_RUN}"
     )
-    console.print(Text(legend, style="dim"), soft_wrap=True)
+    say(console, legend, "dim")
     if as_json:
-        typer.echo(json.dumps(_as_json(config, on, steps, seen, passed=passed)))
+        found = {
+            "passed": passed,
+            "device": on,
+            "steps": STEPS,
+            "tolerance": TOLERANCE,
+            "norm_tolerance": NORM_TOLERANCE,
+            "config": config.canonical(),
+            "layouts": [result.model_dump() for result in seen],
+            "not_run": NOT_RUN,
+        }
+        typer.echo(json.dumps(found))
     return passed
 
 
@@ -139,14 +138,14 @@ def _device(device: str, ranks: int) -> DeviceKind:
     return "cpu"
 
 
-def _heading(config: Config, device: DeviceKind, steps: int) -> tuple[Text, Text]:
+def _heading(config: Config, device: DeviceKind) -> tuple[Text, Text]:
     params = parameter_count(config, TOY_VOCAB)
     return (
         Text(
             f"toy       {config.n_layer} layers, d_model {config.d_model}, {config.n_head} heads, "
             f"{config.kv_heads} KV heads, d_ff {config.d_ff}, {config.activation}, {config.norm}, "
             f"{config.positions}, {'tied' if config.tie_embeddings else 'untied'}: "
-            f"{params / 1e6:.2f} M parameters · {steps} steps · fp32 · "
+            f"{params / 1e6:.2f} M parameters · {STEPS} steps · fp32 · "
             f"{'NCCL' if device == 'cuda' else 'gloo'} on {device}\n"
         ),
         Text(
@@ -171,21 +170,6 @@ def _line(result: Sameness) -> Text:
     )
 
 
-def _as_json(
-    config: Config, device: DeviceKind, steps: int, seen: list[Sameness], *, passed: bool
-) -> dict[str, object]:
-    return {
-        "passed": passed,
-        "device": device,
-        "steps": steps,
-        "tolerance": TOLERANCE,
-        "norm_tolerance": NORM_TOLERANCE,
-        "config": config.canonical(),
-        "layouts": [result.model_dump() for result in seen],
-        "not_run": NOT_RUN,
-    }
-
-
 HostsOption = Annotated[
     str | None,
     typer.Option(
@@ -205,22 +189,12 @@ MeetOption = Annotated[
 ]
 
 
-def over_hosts(
-    config: Config,
-    hosts: Hosts,
-    *,
-    steps: int,
-    device: DeviceKind,
-    meet_s: float,
-    heading: Iterable[Text],
-    line: Callable[[Sameness], Text],
-    as_json: bool,
+def _over_hosts(
+    config: Config, hosts: Hosts, *, device: DeviceKind, meet_s: float, as_json: bool
 ) -> bool:
     """Run the check on several hosts, print it, and return whether every layout trained as it
     should.
 
-    :param heading: lines to print first.
-    :param line: formats a layout's line.
     :raises MachineryError: if a host did not arrive or was lost.
     """
     console = Console()
@@ -230,17 +204,15 @@ def over_hosts(
             for place, name in enumerate(hosts.names)
         )
         who = f"hosts     {names}; they meet on port {hosts.port} of {hosts.names[0]}"
-        for text in (Text(who), *heading):
-            console.print(text, soft_wrap=True)
+        print_lines(console, (who, *_heading(config, device)))
     seen: list[HostsCame] = []
-    for came in hosts_preflight(config, hosts, steps=steps, device=device, meet_s=meet_s):
+    for came in hosts_preflight(config, hosts, steps=STEPS, device=device, meet_s=meet_s):
         if isinstance(came, HostsFailed):
             raise MachineryError(came.message)
         seen.append(came)
-        if as_json:
-            continue
-        for text in (line(came),) if isinstance(came, Sameness) else _link_lines(came):
-            console.print(text, soft_wrap=True)
+        if not as_json:
+            lines = (_line(came),) if isinstance(came, Sameness) else _link_lines(came)
+            print_lines(console, lines)
     passed = all(came.passed for came in seen if isinstance(came, Sameness))
     if as_json:
         typer.echo(json.dumps(_hosts_json(hosts, seen, passed=passed)))

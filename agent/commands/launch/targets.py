@@ -14,7 +14,7 @@ from rich.text import Text
 
 from agent.commands.options import takes
 from agent.menu.files import load_menu, parse_menu
-from agent.workbench.console import plain_table
+from agent.workbench.console import plain_table, print_lines
 from autoresearch.errors import TargetError
 from autoresearch.files import write_new
 from autoresearch.options import AsOption
@@ -214,8 +214,7 @@ def _print_ratios(family: RatioFamily, asked: int, console: Console) -> None:
         f"every config has {held}; the baseline has {size_text(family.params)} parameters, "
         f"counting the {family.base.vocab_size:,} ids of {family.base.tokenizer}"
     )
-    for line in (held, *_size_notes(family.base, asked)):
-        console.print(Text(line), soft_wrap=True)
+    print_lines(console, (held, *_size_notes(family.base, asked)))
 
 
 def _size_notes(family: ProxyFamily, asked: int) -> list[str]:
@@ -259,8 +258,7 @@ def _print(family: ProxyFamily, asked: int, console: Console) -> None:
     notes = [f"parameters count the {family.vocab_size:,} ids of {family.tokenizer}"]
     notes += _size_notes(family, asked)
     notes += [f"not kept: {clause}" for clause in family.given_up()]
-    for line in notes:
-        console.print(Text(line), soft_wrap=True)
+    print_lines(console, notes)
 
 
 def _fields(target: TargetArchitecture) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from agent.workbench.console import print_lines
 from autoresearch.errors import AutoresearchError
 from autoresearch.plain_text import plain
 from funnel.forecast.band import read_forecast
@@ -77,8 +78,7 @@ def verify(
         typer.echo(found.model_dump_json())
     else:
         console = Console()
-        for line in _lines(found):
-            console.print(line, soft_wrap=True)
+        print_lines(console, _lines(found))
     if code := _EXIT_CODES[found.verdict]:
         raise typer.Exit(code)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.settings.environment import read_environment
-from agent.workbench.console import say
+from agent.workbench.console import print_lines, say
 from autoresearch.errors import SpecError
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
@@ -198,8 +198,7 @@ def print_comparison(console: Console, found: Comparison, path: Path) -> None:
             say(console, f"{one.backend} ended as {one.status}: {one.message}", "yellow")
     for left in found.left_out:
         say(console, f"{left.backend} is left out: {left.why}", "yellow")
-    for defect in found.defects():
-        say(console, defect, "bold red")
+    print_lines(console, found.defects(), "bold red")
     say(console, f"written   {path}")
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.settings.environment import data_dir, read_environment
+from agent.workbench.console import print_lines
 from autoresearch.errors import SettingsError, SpecError
 from autoresearch.values import Scalar
 from autoresearch.words import changes_text
@@ -62,8 +63,7 @@ def predict(
     if as_json:
         typer.echo(json.dumps(_as_json(found, settings, how)))
         return
-    for line in _lines(found, settings, how):
-        console.print(line, soft_wrap=True)
+    print_lines(console, _lines(found, settings, how))
 
 
 def installed_envelope(settings: EnvelopeSettings) -> Path:
@@ -214,7 +214,13 @@ def dry_envelope(
             except SpecError as error:
                 refused[cell] = str(error)
     if as_json:
-        typer.echo(json.dumps(_counts_json(settings, device, rows, refused)))
+        counts = {
+            "settings": settings.model_dump(mode="json"),
+            "device": device.model_dump(mode="json"),
+            "points": [row.model_dump(mode="json") for row in rows],
+            "refused": [{**cell._asdict(), "message": why} for cell, why in refused.items()],
+        }
+        typer.echo(json.dumps(counts))
     else:
         _print_counts(settings, device, rows, refused, console)
 
@@ -226,20 +232,6 @@ def _predicted(settings: EnvelopeSettings, cell: Cell, device: DeviceDescription
     config = settings.config(cell)
     counts = count_step(config, settings.vocab_size)
     return Prediction.of(counts, config, settings.vocab_size, device)
-
-
-def _counts_json(
-    settings: EnvelopeSettings,
-    device: DeviceDescription,
-    rows: Sequence[Prediction],
-    refused: dict[Cell, str],
-) -> dict[str, object]:
-    return {
-        "settings": settings.model_dump(mode="json"),
-        "device": device.model_dump(mode="json"),
-        "points": [row.model_dump(mode="json") for row in rows],
-        "refused": [{**cell._asdict(), "message": why} for cell, why in refused.items()],
-    }
 
 
 def _print_counts(
@@ -282,5 +274,4 @@ def _print_counts(
         " %: of the ceiling by 6 N + 12 L D T a token; counted and computed, not measured",
         f"rates: {device.source}",
     ]
-    for line in lines:
-        console.print(Text(line), soft_wrap=True)
+    print_lines(console, lines)

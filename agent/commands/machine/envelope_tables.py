@@ -8,6 +8,7 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 
+from agent.workbench.console import print_lines
 from trainer.envelope import Cell, Envelope, EnvelopePoint
 from trainer.envelope.grid import Grid, what_fits
 
@@ -26,12 +27,9 @@ def print_envelope(console: Console, found: Envelope, files: dict[str, str]) -> 
         tables = [_table(grid, seq_len, text, gains) for seq_len in grid.seq_lens]
         console.print(Columns(tables, padding=(0, 3)))
     console.print()
-    for line in (*_memory_lines(found), *_use_lines(found)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for note in found.notes:
-        console.print(note, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    for what, path in files.items():
-        console.print(f"{what:<12} {path}", markup=False, highlight=False, soft_wrap=True)
+    print_lines(console, (*_memory_lines(found), *_use_lines(found)))
+    print_lines(console, found.notes, "yellow")
+    print_lines(console, (f"{what:<12} {path}" for what, path in files.items()))
 
 
 def _table(

@@ -18,6 +18,7 @@ from agent.search.experiment import RetryFailed
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_campaign
+from agent.workbench.console import print_lines
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, default_campaign, latest_campaign
@@ -82,8 +83,7 @@ def calibrate(
     if as_json:
         typer.echo(found.model_dump_json())
         return
-    for line in report(found):
-        console.print(line, soft_wrap=True, highlight=False)
+    print_lines(console, report(found))
 
 
 def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:

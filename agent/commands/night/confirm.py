@@ -9,6 +9,7 @@ import typer
 from agent.commands.options import JsonAtEndOption, takes
 from agent.workbench.conclusion import ConfirmAsked, report
 from agent.workbench.conclusion import confirm as confirmed
+from agent.workbench.console import print_lines
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
@@ -40,5 +41,4 @@ def confirm(
     if as_json:
         typer.echo(found.model_dump_json())
         return
-    for line in report(found):
-        session.console.print(line, soft_wrap=True, highlight=False)
+    print_lines(session.console, report(found))

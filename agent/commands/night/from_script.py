@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from agent.menu.files import parse_menu
 from agent.menu.scripts.by_hand import with_arguments
 from agent.menu.scripts.draft import Draft, draft_of
 from agent.menu.scripts.draft_text import text_of
 from agent.menu.scripts.reading import read_script
+from agent.workbench.console import print_lines, say
 from autoresearch.errors import MenuError
 from autoresearch.files import write_new
 from autoresearch.words import counted
@@ -76,7 +76,7 @@ def from_script(
     elif out is not None:
         _say(draft, out)
         if tried is not None:
-            Console().print(Text(f"tried: {tried[1]}"), soft_wrap=True)
+            say(Console(), f"tried: {tried[1]}")
     if tried is not None and not tried[0]:
         raise typer.Exit(NOT_STARTED)
 
@@ -105,23 +105,17 @@ def _tried(draft: Draft, out: Path) -> tuple[bool, str] | None:
 
 
 def _say(draft: Draft, out: Path) -> None:
-    console = Console()
-    console.print(
-        Text(
-            f"wrote {out}: {counted(len(draft.knobs), 'knob')}, "
-            f"{counted(len(draft.constants), 'constant')}, "
-            f"{counted(len(draft.given), 'value')} given, {len(draft.left)} left as they are"
-        ),
-        soft_wrap=True,
-    )
-    for one in draft.to_do:
-        console.print(Text(f"to do: {one}"), soft_wrap=True)
-    for one in draft.notes:
-        console.print(Text(f"note: {one}"), soft_wrap=True)
-    for each in draft.lengths:
-        console.print(Text(f"length: {each}, by the budget under [campaign]"), soft_wrap=True)
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
-    console.print(Text(f"prune it, then search with:\n  {command}"), soft_wrap=True)
+    lines = (
+        f"wrote {out}: {counted(len(draft.knobs), 'knob')}, "
+        f"{counted(len(draft.constants), 'constant')}, "
+        f"{counted(len(draft.given), 'value')} given, {len(draft.left)} left as they are",
+        *(f"to do: {one}" for one in draft.to_do),
+        *(f"note: {one}" for one in draft.notes),
+        *(f"length: {one}, by the budget under [campaign]" for one in draft.lengths),
+        f"prune it, then search with:\n  {command}",
+    )
+    print_lines(Console(), lines)
 
 
 def _report(draft: Draft, out: Path | None) -> dict[str, object]:

@@ -17,6 +17,7 @@ from agent.commands.campaign_view import CampaignView
 from agent.commands.night.board import Board, noise_text, table
 from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
+from agent.workbench.console import print_lines
 from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
@@ -69,10 +70,8 @@ def top(
     if board.note:
         console.print(Text(board.note, style="yellow"), soft_wrap=True)
     if board.entries:
-        for text in board.confirmed:
-            console.print(Text(text, style="bold"), soft_wrap=True)
-        for line in table(board):
-            console.print(line, soft_wrap=True)
+        print_lines(console, board.confirmed, "bold")
+        print_lines(console, table(board))
         for shown in board.code:
             console.print(Text(shown, style={"-": "red", "+": "green"}.get(shown[4:5], "")))
         console.print(Text(board.legend, style="dim"))
@@ -82,8 +81,7 @@ def top(
         console.print(Text(board.unranked, style="dim"))
     if board.incumbent:
         console.print(Text(board.incumbent, style="dim"))
-    for text in board.fidelity:
-        console.print(Text(text), soft_wrap=True)
+    print_lines(console, board.fidelity)
 
 
 # --- a campaign of this tool --------------------------------------------------------------------

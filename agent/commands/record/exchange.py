@@ -11,13 +11,13 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from pydantic import Field
 from rich.console import Console
-from rich.text import Text
 
 from agent.commands.options import takes
 from agent.exports.base import Exported, Subject
 from agent.menu.files import load_menu
 from agent.search.first_row import read_campaign_row
 from agent.settings.environment import read_environment
+from agent.workbench.console import print_lines
 from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
@@ -86,8 +86,7 @@ def import_(
         typer.echo(json.dumps(taken))
         return
     console = Console()
-    for line in _lines(provenance, directory, counted(count, noun), retold):
-        console.print(Text(line), soft_wrap=True, highlight=False)
+    print_lines(console, _lines(provenance, directory, counted(count, noun), retold))
 
 
 def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold | None) -> list[str]:
@@ -159,13 +158,8 @@ def export(
     if as_json:
         typer.echo(json.dumps(asdict(exported)))
         return
-    console = Console()
-    for line in (
-        f"{exported.count} {exported.of} written to {exported.where}",
-        *exported.notes,
-        *_next(asked.to, exported),
-    ):
-        console.print(Text(line), soft_wrap=True, highlight=False)
+    head = f"{exported.count} {exported.of} written to {exported.where}"
+    print_lines(Console(), (head, *exported.notes, *_next(asked.to, exported)))
 
 
 def _refuse_own_files(directory: Path, out: str) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
+from agent.workbench.console import print_lines
 from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
@@ -65,8 +66,7 @@ def report(
         typer.echo(json.dumps(paths | {"summary": summary(found)}))
     else:
         console = Console()
-        for line in _lines(written, found):
-            console.print(line, soft_wrap=True)
+        print_lines(console, _lines(written, found))
     address = written.page.absolute().as_uri()
     if show and not webbrowser.open(address):
         typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -122,12 +122,8 @@ def _shown(cell: Cell) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    return value[:12] if _is_hash(value) else plain(str(value))
-
-
-def _is_hash(value: object) -> TypeGuard[str]:
-    """Return whether this is a SHA-256, whose first digits are enough to tell configs apart."""
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    is_hash = re.fullmatch("[0-9a-f]{64}", str(value))  # its first digits tell configs apart
+    return str(value)[:12] if is_hash else plain(str(value))
 
 
 def reindex(campaign: CampaignOption = None) -> None:

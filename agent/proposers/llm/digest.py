@@ -66,7 +66,9 @@ class Digest:
         best = sorted(_first_of_each([*ranked[:BEST], *lines.bases], set()), key=attrgetter("mean"))
         shown = {entry.config_hash for entry in (*best, *failures)}
         latest = islice(reversed(others), HISTORY)
-        rest = _first_of_each(chain.from_iterable(_alternating(ranked[BEST:], latest)), shown)
+        # one of the best, one of the latest, and so on
+        by_turns = chain.from_iterable(zip_longest(ranked[BEST:], latest))
+        rest = _first_of_each((one for one in by_turns if one is not None), shown)
         # A config with many changed knobs says little about any of them, and takes the space of
         # three others.
         nearer_first = sorted(rest, key=lines.is_far)
@@ -173,8 +175,7 @@ def _priors(memory: Memory) -> Iterator[str]:
         [_finding(number, finding) for finding in prior.findings]
         for number, prior in enumerate(memory.priors, start=1)
     ]
-    for group in zip_longest(*findings):
-        yield from (line for line in group if line is not None)
+    yield from filter(None, chain.from_iterable(zip_longest(*findings)))
 
 
 def _finding(number: int, finding: Finding) -> str:
@@ -185,15 +186,6 @@ def _finding(number: int, finding: Finding) -> str:
 
 
 # --- order ------------------------------------------------------------------------------------
-
-
-def _alternating(
-    ranked: Iterable[ConfigEvidence], latest: Iterable[ConfigEvidence]
-) -> Iterator[Sequence[ConfigEvidence]]:
-    """Yield one of the best, one of the latest, and so on."""
-    by_rank, by_date = iter(ranked), iter(latest)
-    while group := [*islice(by_rank, 1), *islice(by_date, 1)]:
-        yield group
 
 
 def _first_of_each(entries: Iterable[ConfigEvidence], seen: set[str]) -> Iterator[ConfigEvidence]:

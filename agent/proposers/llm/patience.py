@@ -49,7 +49,7 @@ class Standing:
     slowest_s: float = 0.0
     """Its slowest answer so far."""
     unanswered: int = 0
-    """Consecutive questions without an answer."""
+    """Consecutive questions without an answer, of which a refusal is one too."""
 
     def allowance(self, patience: Patience, is_well: Callable[[], bool]) -> Allowance:
         """Return the limits of the next question.
@@ -69,18 +69,6 @@ class Standing:
         else:
             seconds = min(max(patience.probation_s, 2 * self.slowest_s), patience.deadline_s)
         return Allowance(seconds, seconds, retries=False)
-
-    def asked(self) -> None:
-        """Count a request as unanswered until its answer arrives."""
-        self.unanswered += 1
-
-    def answered(self) -> None:
-        """Record any answer, even a refusal."""
-        self.unanswered = 0
-
-    def took(self, seconds: float) -> None:
-        """Record the duration of an answer."""
-        self.slowest_s = max(self.slowest_s, seconds)
 
 
 def retry_after_s(header: str) -> float | None:

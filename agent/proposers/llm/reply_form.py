@@ -9,13 +9,13 @@ check everything again.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from agent.menu.replies import MAX_IDEAS, OWN
 from agent.proposers.base import FEW_CHANGES, Memory
 from agent.proposers.contrasts import contrast
-from agent.proposers.draws import against_reference, rng_for
+from agent.proposers.draws import rng_for
 from agent.proposers.surrogate.space import LAST, is_ordered
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Ladder
@@ -113,11 +113,6 @@ def listed(domain: Domain) -> list[Scalar]:
     return list(dict.fromkeys(values))
 
 
-def changes_list(changes: Mapping[str, Scalar]) -> str:
-    """Return changes as a reply lists them."""
-    return json.dumps([{"knob": knob, "value": value} for knob, value in changes.items()])
-
-
 def example_text(memory: Memory, budget: Budget) -> str:
     """Return a reply that sets one knob to a random value, which differs each iteration.
 
@@ -134,7 +129,8 @@ def example_text(memory: Memory, budget: Budget) -> str:
         if changes[name] != menu.defaults[name] and _is_new(memory, changes, budget):
             break
     reason = json.dumps(f"{_cited(memory)}; {name} is {json.dumps(now[name])} now")
-    return f'{{"reason": {reason}, "changes": {changes_list(changes)}}}'
+    listed_changes = json.dumps([{"knob": knob, "value": one} for knob, one in changes.items()])
+    return f'{{"reason": {reason}, "changes": {listed_changes}}}'
 
 
 def slate_example(memory: Memory, names: Sequence[str]) -> str:
@@ -157,15 +153,12 @@ def _cited(memory: Memory) -> str:
 
 
 def _is_new(memory: Memory, changes: dict[str, Scalar], budget: Budget) -> bool:
-    if not against_reference(memory, changes):
-        return False
     try:
         config = memory.menu.apply(memory.reference, changes)
     except SpecError:
         return False
-    if memory.menu.why_broken(config, budget) is not None:
-        return False
-    return config.config_hash not in memory.tried
+    is_other = config != memory.reference and config.config_hash not in memory.tried
+    return is_other and memory.menu.why_broken(config, budget) is None
 
 
 def _short(domain: Domain, value: Scalar) -> Scalar:

@@ -100,7 +100,8 @@ class Wire:
             timeout_s = min(allowance.timeout_s, max(ends - began, 0.001))
             answers.append(self._transport.exchange(method, path, timeout_s, body))
             if answers[-1].is_success:
-                self._standing.took(time.monotonic() - began)
+                took_s = time.monotonic() - began
+                self._standing.slowest_s = max(self._standing.slowest_s, took_s)
             return answers[-1]
 
         def may_pass(state: tenacity.RetryCallState) -> bool:
@@ -117,7 +118,7 @@ class Wire:
             stop=stop if allowance.retries else tenacity.stop_after_attempt(1),
             retry_error_callback=lambda state: state.outcome and state.outcome.result(),
         )
-        self._standing.asked()
+        self._standing.unanswered += 1  # until an answer arrives
         try:
             response = retrying(once)
         except (TimeoutError, httpx2.TransportError) as error:
@@ -125,10 +126,10 @@ class Wire:
                 raise self._silence(error, allowance.deadline_s) from None
             response = answers[-1]  # its last answer is more informative than the silence since
         except EndpointError as error:  # it may quote a malformed reply that echoes a header
-            self._standing.answered()
+            self._standing.unanswered = 0
             raise type(error)(self.redacted(str(error))) from None
         if response.is_success:
-            self._standing.answered()
+            self._standing.unanswered = 0
             return response.content
         raise self._refusal(response, is_final=not _is_passing(answers, failures))
 
@@ -169,7 +170,7 @@ class Wire:
         message = f"{self._transport.where} answered HTTP {status} ({said}); {fix}"
         if not is_final:
             return EndpointError(message)
-        self._standing.answered()
+        self._standing.unanswered = 0
         if status in {400, 413, 415, 422, 500, 501}:
             return RejectedError(message, status, said, body)
         return RefusedError(message)

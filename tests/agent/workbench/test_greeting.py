@@ -10,7 +10,7 @@ import pytest
 from agent.menu.files import load_menu
 from agent.search.campaign_settings import new_settings
 from agent.settings.campaign import CampaignSettings
-from agent.workbench.greeting import Phase, crowding, epochs_of, phases_of, warnings
+from agent.workbench.greeting import Phase, crowding, epochs_text, phases_of, warnings
 from tests.support.campaigns import Toy
 from tests.support.rows import campaign_row
 from trainer.memory.estimate import parameter_count
@@ -46,9 +46,8 @@ def test_each_phase_by_hand() -> None:
     blocks = parameter_count(MENU.baseline, 1024) - tables - gains
     assert ladder.tokens == 20 * blocks, "as a ladder counts them: without the tables"
     assert target == Phase(name="target", tokens=10**9)
-    counted = epochs_of((stress, target), 10**6)
-    assert counted[0].epochs == pytest.approx(300 * a_step / 10**6)
-    assert counted[1].text() == "target 1,000"
+    assert stress.tokens == 300 * a_step
+    assert epochs_text(target.tokens / 10**6) == "1,000"
 
 
 def test_seconds_are_no_number_of_tokens_and_tokens_are() -> None:
@@ -64,7 +63,7 @@ def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
 
     def said(times: float) -> list[str]:
         phase = Phase(name="target", tokens=round(times * tokens))
-        return list(warnings(epochs_of((phase,), tokens), corpus))
+        return list(warnings((phase,), corpus.model_copy(update={"train_tokens": tokens})))
 
     assert said(4) == []
     warned = ["sixteen" in text for times in (5, 15, 17) for text in said(times)]
