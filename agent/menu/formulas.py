@@ -100,15 +100,6 @@ class ParsedConstraint:
         return Broken(self.constraint, used, clause)
 
 
-def first_broken(
-    constraints: Iterable[ParsedConstraint], values: Mapping[str, Scalar]
-) -> Broken | None:
-    """Return the first constraint that these values break; None if they break none. Constraints on
-    the budget's steps are skipped if ``values`` lacks them."""
-    checked = (each for each in constraints if BUDGET_STEPS in values or not each.needs_steps)
-    return next((found for each in checked if (found := each.broken(values))), None)
-
-
 @dataclass(frozen=True, slots=True)
 class Tie:
     """A numeric field of Config and its formula."""

@@ -27,7 +27,6 @@ from agent.menu.formulas import (
     ParsedConstraint,
     Reading,
     Tie,
-    first_broken,
 )
 from agent.menu.knob import Knob, MenuScalar
 from agent.menu.promises import check_command, check_names, check_readings, check_values
@@ -283,7 +282,8 @@ class ProxyMenu(Frozen):
         steps = budget.steps(config.tokens_per_step)
         if steps is not None:
             values[BUDGET_STEPS] = steps
-        return first_broken(self._parsed, values)
+        checked = (each for each in self._parsed if steps is not None or not each.needs_steps)
+        return next((found for each in checked if (found := each.broken(values))), None)
 
     def _fix(self, names: Iterable[str]) -> str:
         """Return advice about which knobs change any of these fields."""

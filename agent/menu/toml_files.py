@@ -44,9 +44,15 @@ class TomlFiles:
         """Return the text of the shipped file of that name, else of the file at that path."""
         shipped = self.names()
         if name_or_path in shipped:
-            file = self._shipped() / f"{name_or_path}.toml"
-            return self._decode(file.read_bytes(), name_or_path)
-        return self._decode(self._read(name_or_path, shipped), name_or_path)
+            return (self._shipped() / f"{name_or_path}.toml").read_text("utf-8")
+        raw = self._read(name_or_path, shipped)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(
+                f"{self.noun} {name_or_path} is not UTF-8 (byte {error.start} is "
+                f"{raw[error.start]:#04x}); save it as UTF-8"
+            ) from error
 
     def _shipped(self) -> Traversable:
         return resources.files(self.package) / "shipped"
@@ -81,15 +87,6 @@ class TomlFiles:
 
     def _unreadable(self, path: str, reason: object) -> AutoresearchError:
         return self.error(f"{self.noun} {path} cannot be read: {reason}; give a TOML file")
-
-    def _decode(self, raw: bytes, source: str) -> str:
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(
-                f"{self.noun} {source} is not UTF-8 (byte {error.start} is "
-                f"{raw[error.start]:#04x}); save it as UTF-8"
-            ) from error
 
 
 def _refuse_long_keys(toml: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Offer, Proposer
-from agent.proposers.code import CodeSplit, LibraryProposer, Writer
+from agent.proposers.code import CodeSplit, LibraryProposer, Write
 from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.llm.completions import Conversations
@@ -51,7 +51,7 @@ def choose_proposer(
     """
     sampler = FallbackProposer(SamplerProposer(rails), RandomProposer(rails))
     library = LibraryProposer(rails, sampler)
-    writer: Writer | None = None
+    write: Write | None = None
     proposer: Proposer = sampler
     if settings.proposer == "library":
         proposer, said = library, "the library of published ideas, then the sampler"
@@ -68,16 +68,16 @@ def choose_proposer(
             directory=prompts,
             program=program_text(program),
         )
-        proposer, said, writer = _with_model(
+        proposer, said, write = _with_model(
             settings, environment, rails, sampler, prompter, directory
         )
     if rails.menu.code_knobs and settings.proposer not in {"library", "random"}:
-        said += "; code from the library of published ideas" + (" and the model" if writer else "")
-        proposer = CodeSplit(proposer, library, writer)
+        said += "; code from the library of published ideas" + (" and the model" if write else "")
+        proposer = CodeSplit(proposer, library, write)
     if priors:
         said += f", knowing {len(priors)} earlier campaign{'s' * (len(priors) > 1)}"
         proposer = InformedProposer(proposer, priors)
-    return Choice(proposer, said, is_slow=writer is not None)
+    return Choice(proposer, said, is_slow=write is not None)
 
 
 def _with_model(
@@ -87,9 +87,9 @@ def _with_model(
     sampler: Proposer,
     prompter: Prompter,
     directory: Path,
-) -> tuple[Proposer, str, Writer | None]:
-    """Return the proposer of the language model and the sampler, its description, and the model if
-    it is asked."""
+) -> tuple[Proposer, str, Write | None]:
+    """Return the proposer of the language model and the sampler, its description, and how to ask
+    the model for a function, if it is asked."""
     if not environment.llm_base_url:
         if settings.proposer == "llm":
             raise SettingsError(
@@ -107,12 +107,12 @@ def _with_model(
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"
     if settings.proposer == "llm":
-        return FallbackProposer(llm, sampler), f"{where}, with the sampler as fallback", llm
+        return FallbackProposer(llm, sampler), f"{where}, with the sampler as fallback", llm.write
     if not settings.llm_share:
         said = f"hybrid, with only the sampler: at an llm_share of 0, {where} is never asked"
         return HybridProposer(sampler, None, rails), said, None
     said = f"hybrid: the sampler draws candidates, and {where} chooses from them while that pays"
-    return HybridProposer(sampler, llm.choose, rails, share=settings.llm_share), said, llm
+    return HybridProposer(sampler, llm.choose, rails, share=settings.llm_share), said, llm.write
 
 
 def program_text(program: Path | None) -> str:

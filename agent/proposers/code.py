@@ -15,12 +15,12 @@ from __future__ import annotations
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from random import Random
-from typing import Protocol
+from typing import TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -114,28 +114,22 @@ WRITER_SHARE = 0.5
 """Share of the turns for code that a language model gets while the library has new ideas."""
 
 
-class Writer(Protocol):
-    """A language model that writes functions."""
-
-    def write(self, memory: Memory, name: str) -> Offer:
-        """Offer a function for one code knob, by its name in the menu.
-
-        :raises ProposerError: if the model gives none.
-        """
-        ...
+Write: TypeAlias = Callable[[Memory, str], Offer]
+"""Offers a language model's function for one code knob, by its name in the menu. It raises
+ProposerError if the model gives none."""
 
 
 class CodeSplit:
     """Gives a turn to code or to numbers.
 
     :param library: proposes code, or whatever is left to try.
-    :param writer: None: the library has all turns for code.
+    :param write: asks a language model; None: the library has all turns for code.
     """
 
-    def __init__(self, numbers: Proposer, library: Proposer, writer: Writer | None = None) -> None:
+    def __init__(self, numbers: Proposer, library: Proposer, write: Write | None) -> None:
         self._numbers = numbers
         self._library = library
-        self._writer = writer
+        self._write = write
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -150,17 +144,17 @@ class CodeSplit:
         if not knobs or code < numbers:
             return self._numbers.propose(memory)
         used = [name for name, knob in knobs.items() if knob.built_in(memory.reference) is not None]
-        writer = self._writer if used else None
+        write = self._write if used else None
         # The library is asked only if its offer may be used: the rails run every function.
-        if writer is None or rng.random() >= WRITER_SHARE:
+        if write is None or rng.random() >= WRITER_SHARE:
             offer = self._library.propose(memory)
             if offer.record.kind == LIBRARY:
                 return _for_code(offer)
-            if writer is None:
+            if write is None:
                 return offer
         return _for_code(
             first_of(
-                lambda: writer.write(memory, rng.choice(used)),
+                lambda: write(memory, rng.choice(used)),
                 lambda: self._library.propose(memory),
             )
         )

@@ -40,7 +40,7 @@ from trajectory.rows import EventRow, IterationRow
 from trajectory.rules import Rules
 
 
-@dataclass(slots=True)
+@dataclass
 class Loop:
     """Runs one campaign."""
 
@@ -56,17 +56,10 @@ class Loop:
     """Whether to ask a slow proposer during the trials before its own, without their results."""
     asking: AskedNow | None = None
     """Asks for proposals; None: the loop itself, or a thread beside running trials."""
-    scribe: Scribe = field(init=False)
-    _asking: AskedNow = field(init=False)
-    _scheduler: Scheduler = field(init=False)
-    _files: PendingFiles = field(init=False)
     _left: list[PendingIteration] = field(init=False, default_factory=list)
     """Iterations in flight when the campaign last stopped, not yet resumed."""
     _resumed: set[int] | None = field(init=False, default_factory=set)
     """Resumed iterations whose races are not over; None once their orphaned trials are recorded."""
-    _afterwards: Afterwards = field(init=False)
-    _numbers: Numbers = field(init=False)
-    _queue: ProposalQueue = field(init=False)
     _goal: Goal = field(init=False, default_factory=Goal)
     _work: Work = field(init=False, default_factory=Work)
     """Work over all sessions."""

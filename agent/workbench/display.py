@@ -66,13 +66,13 @@ class _Display(Watcher):
         self._draw(f"{trial_id} on lane {place}")
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self._board.ended(record)
+        self._board.left(record.trial_id, record.wall_s)
         self._draw("deciding")
         if slow := self._progress.pace.ended(record):
             self.note(slow)
 
     def trial_given_up(self, trial_id: str) -> None:
-        self._board.given_up(trial_id)
+        self._board.left(trial_id)
 
     def assessed(self, assessment: Assessment) -> None:
         self._draw(assessment.explanation)

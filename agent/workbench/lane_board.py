@@ -61,7 +61,7 @@ class LaneBoard:
         before = [name for name, one in self.trials.items() if one.place == place]
         for name in before:
             if name != trial_id:
-                self._off(name)
+                self.left(name)
         if trial_id in self.trials:
             self.trials[trial_id].place = place
             self._since_s[trial_id] = self._clock()
@@ -75,15 +75,11 @@ class LaneBoard:
             shown.point = point
         return shown
 
-    def ended(self, record: TrialRecord) -> None:
-        """It is over."""
-        self._off(record.trial_id, record.wall_s)
+    def left(self, trial_id: str, wall_s: float = inf) -> None:
+        """Remove a trial that is over.
 
-    def given_up(self, trial_id: str) -> None:
-        """It is over, without a record."""
-        self._off(trial_id)
-
-    def _off(self, trial_id: str, wall_s: float = inf) -> None:
+        :param wall_s: the seconds that it took, if it has a record.
+        """
         self.trials.pop(trial_id, None)
         since_s = self._since_s.pop(trial_id, None)
         if since_s is not None:
@@ -146,11 +142,11 @@ class LanesFileWriter(TrialWatcher):
         self._write()
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self._board.ended(record)
+        self._board.left(record.trial_id, record.wall_s)
         self._write()
 
     def trial_given_up(self, trial_id: str) -> None:
-        self._board.given_up(trial_id)
+        self._board.left(trial_id)
         self._write()
 
     def _write(self) -> None:

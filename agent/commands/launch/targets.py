@@ -255,10 +255,9 @@ def _print(family: ProxyFamily, asked: int, console: Console) -> None:
             "default" if proxy == family.default else "",
         )
     console.print(table)
-    notes = [f"parameters count the {family.vocab_size:,} ids of {family.tokenizer}"]
-    notes += _size_notes(family, asked)
-    notes += [f"not kept: {clause}" for clause in family.given_up()]
-    print_lines(console, notes)
+    head = f"parameters count the {family.vocab_size:,} ids of {family.tokenizer}"
+    lost = (f"not kept: {clause}" for clause in family.given_up())
+    print_lines(console, (head, *_size_notes(family, asked), *lost))
 
 
 def _fields(target: TargetArchitecture) -> dict[str, Any]:

@@ -83,8 +83,10 @@ def _trainer(draft: Draft) -> list[str]:
     lines += [f"    {_toml(word)},{note}" for word, note in valued]
     lines += ["]", f"directory = {_toml(draft.directory)}"]
     if called:
-        lines.append(f"main = {_toml(called)}  # called in a fork of a server that has loaded:")
-        lines.append(f"preload = [{', '.join(map(_toml, draft.preload))}]")
+        lines += [
+            f"main = {_toml(called)}  # called in a fork of a server that has loaded:",
+            f"preload = [{', '.join(map(_toml, draft.preload))}]",
+        ]
     if draft.start.reads:
         lines.append(f"reads = [{', '.join(map(_toml, draft.start.reads))}]")
     if env := dict(_variables(draft)):
@@ -95,9 +97,11 @@ def _trainer(draft: Draft) -> list[str]:
         said = ", ".join(f"{one.option.name} = {_toml(one.template)}" for one in draft.given)
         lines += [f"edits = {{ {said} }}"] if said else []
     line = f"  # line {score.line}" if score and score.line else ""
-    lines.append(f'score = {{ pattern = {_literal(pattern)}, take = "last" }}{line}')
-    lines.append(f"unit = {_toml(unit)}")
-    lines.append(f'direction = "{"maximise" if score and score.more_is_better else "minimise"}"')
+    lines += [
+        f'score = {{ pattern = {_literal(pattern)}, take = "last" }}{line}',
+        f"unit = {_toml(unit)}",
+        f'direction = "{"maximise" if score and score.more_is_better else "minimise"}"',
+    ]
     # A mean of several runs is finer than one printed score, so no fewer decimals than usual.
     if score and (score.decimals or 0) > BPB.digits:
         lines.append(f"digits = {min(score.decimals or 0, MOST_DIGITS)}  # as printed")

@@ -67,8 +67,8 @@ class Digest:
         shown = {entry.config_hash for entry in (*best, *failures)}
         latest = islice(reversed(others), HISTORY)
         # one of the best, one of the latest, and so on
-        by_turns = chain.from_iterable(zip_longest(ranked[BEST:], latest))
-        rest = _first_of_each((one for one in by_turns if one is not None), shown)
+        alternating = chain.from_iterable(zip_longest(ranked[BEST:], latest))
+        rest = _first_of_each((one for one in alternating if one is not None), shown)
         # A config with many changed knobs says little about any of them, and takes the space of
         # three others.
         nearer_first = sorted(rest, key=lines.is_far)

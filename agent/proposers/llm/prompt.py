@@ -188,23 +188,17 @@ class Prompter:
                 directions = max(0, directions + room - MESSAGE_TOKENS)
         return system, room
 
-    def repair(
-        self, memory: Memory, why: str, slate: Slate | None = None
-    ) -> tuple[Message, Message]:
-        """Return the messages that tell a model the fault of its reply."""
-        return self._repair(memory, why, REFUSED_REPLY, self._example(memory, slate))
+    def repair(self, memory: Memory, why: str, said: str, example: str) -> tuple[Message, Message]:
+        """Return the messages that tell a model the fault of its reply.
 
-    def code_repair(
-        self, memory: Memory, name: str, why: str, said: str
-    ) -> tuple[Message, Message]:
-        """Return the messages that tell a model the fault of its function, which they repeat."""
-        return self._repair(memory, why, said, code_example(memory, name))
-
-    def _repair(self, memory: Memory, why: str, said: str, example: str) -> tuple[Message, Message]:
+        :param said: the reply as these messages repeat it.
+        :param example: the form of a reply.
+        """
         known = {"why": why, "max_changes": memory.asked_changes, "example": example}
         return Message("assistant", said), Message("user", self._render(REPAIR, known))
 
-    def _example(self, memory: Memory, slate: Slate | None) -> str:
+    def example(self, memory: Memory, slate: Slate | None) -> str:
+        """Return the form of a reply: a choice from the slate, or else changes."""
         return slate_example(memory, slate.names) if slate else example_text(memory, self._budget)
 
     def _fix(self, tokens: int, context: int | None) -> str:
@@ -269,7 +263,7 @@ class Prompter:
             "names": () if slate is None else slate.names,
             "arms": tuple(arms),
             "max_changes": memory.asked_changes,
-            "example": self._example(memory, slate),
+            "example": self.example(memory, slate),
         }
 
     def _render(self, name: str, variables: Mapping[str, Any]) -> str:

@@ -20,7 +20,8 @@ from agent.proposers.hybrid import Slate
 from agent.proposers.llm.completions import Conversations, Message, Reply
 from agent.proposers.llm.digest import tried_values
 from agent.proposers.llm.endpoint import ContextError, Endpoint, EndpointError
-from agent.proposers.llm.prompt import Prompt, Prompter
+from agent.proposers.llm.facts import code_example
+from agent.proposers.llm.prompt import REFUSED_REPLY, Prompt, Prompter
 from agent.proposers.llm.reply_form import code_schema, proposal_schema, slate_schema
 from autoresearch.values import Scalar
 from trajectory.proposals import MODEL, Arm, Attempt, Proposal, ProposerRecord, Verdict
@@ -88,7 +89,8 @@ class _Task:
         return prompter.prompt(self.memory, self.slate, self.arms, context=context)
 
     def repair(self, prompter: Prompter, why: str, said: str) -> tuple[Message, Message]:
-        return prompter.repair(self.memory, why, self.slate)
+        example = prompter.example(self.memory, self.slate)
+        return prompter.repair(self.memory, why, REFUSED_REPLY, example)
 
     def record(self, answer: _Answer) -> dict[str, Any]:
         """Return what a row stores of an answer that passed the rails."""
@@ -126,7 +128,8 @@ class _Writing:
         return prompter.code_prompt(self.memory, self.name, context=context)
 
     def repair(self, prompter: Prompter, why: str, said: str) -> tuple[Message, Message]:
-        return prompter.code_repair(self.memory, self.name, why, said[:SHOWN_CHARACTERS])
+        example = code_example(self.memory, self.name)
+        return prompter.repair(self.memory, why, said[:SHOWN_CHARACTERS], example)
 
     def record(self, answer: _Answer) -> dict[str, Any]:
         return {}
@@ -166,7 +169,7 @@ class LlmProposer:
         return self._answer(_Task(memory, slate, tuple(arms)))
 
     def write(self, memory: Memory, name: str) -> Offer:
-        """See :class:`~agent.proposers.code.Writer`.
+        """Offer a function for one code knob, by its name in the menu.
 
         :raises ProposerError: as for :meth:`propose`.
         """

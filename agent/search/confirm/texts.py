@@ -66,11 +66,10 @@ class FreshTexts:
                 f"the command of {campaign.directory} scores its own text, and {given[0]} cannot "
                 "be given to it; leave --heldout out"
             )
-        return cls(scored=(), train_tokens=None, lines=(f"{ITS_OWN_TEXT}{SEEDS_ALONE_THERE}",))
+        line = "the command scores its own text, so what is confirmed is about fresh seeds alone"
+        return cls(scored=(), train_tokens=None, lines=(line,))
 
 
-ITS_OWN_TEXT = "the command scores its own text"
-SEEDS_ALONE_THERE = ", so what is confirmed is about fresh seeds alone"
 TOO_SMALL = "a tenth of the corpus has too few whole documents at its end to set any text aside"
 SEEDS_ALONE = (
     ", so what is confirmed is about fresh seeds alone, on the text that the search scored too; "

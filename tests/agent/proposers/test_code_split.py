@@ -57,7 +57,8 @@ class Writer:
 
 
 def turns(writer: Writer | None = None) -> CodeSplit:
-    return CodeSplit(Numbers(), LibraryProposer(RAILS, Numbers()), writer)
+    write = writer.write if writer is not None else None
+    return CodeSplit(Numbers(), LibraryProposer(RAILS, Numbers()), write)
 
 
 def memory_that_earned(code: float, numbers: float) -> Memory:

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.workbench.lane_board import LaneBoard
-from tests.support.configs import config
-from tests.support.rows import ok, trial
 from tests.support.trials import trial_spec
 from trainer.spec import Place
-from trajectory.rows import TrialRecord
-
-
-def ended(number: int, wall_s: float) -> TrialRecord:
-    record = trial(number, config(), 0, ok(4.0), "candidate")
-    return record.model_copy(update={"wall_s": wall_s})
 
 
 def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
@@ -28,7 +20,7 @@ def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
     assert board.waiting == 1
     clock[0] = 110.0
     assert board.utilisation == pytest.approx(1.0)
-    board.ended(ended(1, 10.0))
+    board.left("t000001", 10.0)
     clock[0] = 120.0
     assert board.utilisation == pytest.approx((10 + 20) / 40)
     assert [(lane, shown is not None) for lane, shown in board.by_lane()] == [
@@ -36,5 +28,5 @@ def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
         ("10", True),
     ]
     assert board.summary() == "2 lanes, 75% in use for 20 s, 1 waiting"
-    board.given_up("t000003")
+    board.left("t000003")
     assert board.waiting == 0

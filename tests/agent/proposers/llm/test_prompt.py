@@ -22,7 +22,7 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.config_lines import QUOTED_CHARACTERS, assignments, quoted, short
-from agent.proposers.llm.prompt import REPAIR, SYSTEM, USER, Prompt, Prompter
+from agent.proposers.llm.prompt import REFUSED_REPLY, REPAIR, SYSTEM, USER, Prompt, Prompter
 from agent.proposers.llm.reply_form import example_text
 from agent.proposers.llm.tokens import estimate_tokens
 from agent.proposers.sampler import SamplerProposer
@@ -115,7 +115,7 @@ def test_the_example_stands_where_the_answer_comes_and_in_every_repair() -> None
     example = example_text(memory, Budget())
     prompter = Prompter(Budget())
     assert user_text(memory).rstrip().endswith(example)
-    _, asked = prompter.repair(memory, "it is prose")
+    _, asked = prompter.repair(memory, "it is prose", REFUSED_REPLY, prompter.example(memory, None))
     assert asked.content.rstrip().endswith(example)
 
 
