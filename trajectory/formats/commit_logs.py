@@ -19,16 +19,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 from autoresearch.errors import FormatError
-from trajectory.formats.foreign import ForeignRun
+from trajectory.formats.foreign import ForeignRun, refuse_more_is_better
 from trajectory.formats.source import ForeignFile, Line, Source
 
 TSV_FORMAT: Final = "results-tsv"
 COLUMNS = ("commit", "val_bpb", "memory_gb", "status", "description")
 SCORES = ("val_bpb", "val_loss")
-"""Columns that may hold the score; the first one in the header is used."""
+"""Columns that hold the score if none is asked for; the first one in the header is used."""
+LEAST_GROWING = 2
+"""Steps up, and none down, from which on the kept runs show that higher is better."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _BASELINE = re.compile(r"baseline\b", re.IGNORECASE)
 _KEPT = {"keep", "kept", "best", "baseline"}
@@ -42,26 +46,64 @@ def recognises_tsv(lines: list[Line]) -> bool:
     return bool(lines) and _is_header(_cells(lines[0]))
 
 
-def read_tsv(source: Source) -> ForeignFile:
-    """Read every line after the header, which may name more or fewer columns, in any order."""
+def read_tsv(source: Source, metric: str | None = None) -> ForeignFile:
+    """Read every line after the header, which may name more or fewer columns, in any order.
+
+    :param metric: the column of the score; None: the first of :data:`SCORES`.
+    :raises FormatError: if no column is known to be a score of which the lower is the better.
+    """
     file = ForeignFile(format=TSV_FORMAT, measure=SCORES[0])
     header: list[str] | None = None
+    column = SCORES[0]
     for line in source.lines():
         if header is None:
             header = _cells(line)
             if _is_header(header):
-                file.measure = next(name for name in SCORES if name in header)
+                column = _score_in(header, source, metric)
+                file.measure = column[:60]
             else:
                 file.skip(
                     line, f"a header names {', '.join(COLUMNS)}, each once; this line does not"
                 )
                 header = list(COLUMNS)
             continue
-        file.take(line, lambda line=line, names=header: _tsv_run(line, names, file))  # type: ignore[misc]
+        read = partial(_tsv_run, line, header, column, file)
+        file.take(line, read)
+    _refuse_growing(file, source)
     return file
 
 
-def _tsv_run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
+def _score_in(header: list[str], source: Source, metric: str | None) -> str:
+    """Return the column of the score.
+
+    :raises FormatError: if none is known, or the one asked for is better when higher.
+    """
+    named = SCORES if metric is None else (metric,)
+    found = next((name for name in named if name in header), None)
+    if found is None:
+        raise FormatError(
+            f"{source.path} has the columns {', '.join(header)[:300]}; import it with --metric "
+            "NAME, one of which the lower is the better"
+        )
+    refuse_more_is_better(source.path, found)
+    return found
+
+
+def _refuse_growing(file: ForeignFile, source: Source) -> None:
+    """Refuse a score whose loop kept what was higher.
+
+    :raises FormatError: if each run that was kept for its score has a higher one than the last.
+    """
+    kept = [run.score for run in file.runs if run.score is not None and run.action == "keep"]
+    grows = [later > before for before, later in pairwise(kept) if later != before]
+    if len(grows) >= LEAST_GROWING and all(grows):
+        raise FormatError(
+            f"the {file.measure} of {source.path} grows with every run that was kept, so that "
+            "higher seems better; import takes scores of which the lower is the better"
+        )
+
+
+def _tsv_run(line: Line, names: list[str], column: str, file: ForeignFile) -> ForeignRun:
     cells = line.text().split("\t")
     if len(cells) != len(names):
         raise ValueError(f"it has {len(cells)} cells and the header {len(names)}")
@@ -75,7 +117,7 @@ def _tsv_run(line: Line, names: list[str], file: ForeignFile) -> ForeignRun:
             "iter": len(file.runs) + 1,
             "metrics": {"memory_gb": float(memory)} if _is_number(memory) else {},
         },
-        score=float(cell) if _is_number(cell := row[file.measure]) else None,
+        score=float(cell) if _is_number(cell := row[column]) else None,
         said=f"its {file.measure} is {cell!r:.60}, not a number",
     )
 
@@ -122,8 +164,9 @@ def _is_number(cell: str) -> bool:
 
 def _is_header(cells: list[str]) -> bool:
     names = set(cells)
+    is_log = len(names & {"commit", "status", "description"}) > 1
     return (
-        not names.isdisjoint(SCORES)
+        (is_log or not names.isdisjoint(SCORES))
         and not names.isdisjoint({"commit", "description"})
         and len(names) == len(cells)
     )
@@ -165,6 +208,8 @@ def read_pi(source: Source) -> ForeignFile:
             asked = asked or current
             file.measure = str(asked[0])[:60]
             return None
+        if found.get("type", "run") != "run":
+            return None  # such as what a hook did
         if current != asked:
             raise ValueError(f"it measures {current}, and the file's first runs {asked}"[:200])
         return _pi_run(line, found, file)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
+from autoresearch.errors import FormatError
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from trajectory.proposals import Text
 
@@ -32,6 +34,42 @@ FormatName: TypeAlias = Literal[
 ]
 Measure: TypeAlias = Annotated[Text, Field(min_length=1, max_length=60)]
 """Name of a score for which lower is better."""
+
+
+_MORE = (
+    r"acc\d*|accuracy|precision|recall|f\d|auc\w*|auroc|auprc|top\d+|r2|rewards?|returns?|bleu|rouge"
+    r"|meteor|m?ap\d*|ndcg\d*|mrr|m?iou|dice|psnr|ssim|success|wins?|elo|likelihood|elbo|throughput"
+    r"|mfu|kappa|mcc|sharpe|specificity|sensitivity|spearman|pearson|correlation"
+)
+_LESS = (
+    r"\w*loss(?:es)?|\w*errors?|err|regret|nll|r?msl?e|mae|mape|perplexity|ppl|bp[bct]|bits|[wc]er|fid"
+    r"|kl|divergence|distance|gap|diff|std|var|variance|time|latency|seconds|cost|brier|entropy"
+)
+_NEGATED = r"neg|negative|negated|minus"
+_WORDS = re.compile(r"[A-Z]?[a-z]+\d*|[A-Z]+(?![a-z])\d*|\d+")
+
+
+def more_is_better(metric: str) -> bool | None:
+    """Return whether the name of a metric says that higher is better; None if it says neither."""
+    words = [word.lower() for word in _WORDS.findall(metric)]
+
+    def says(pattern: str) -> bool:
+        return any(re.fullmatch(pattern, word) for word in words)
+
+    if not (says(_LESS) or says(_MORE)):
+        return None
+    return says(_LESS) == says(_NEGATED)
+
+
+def refuse_more_is_better(where: object, metric: str) -> None:
+    """
+    :raises FormatError: if the name of a metric says that higher is better.
+    """
+    if more_is_better(metric):
+        raise FormatError(
+            f"the metric {metric!r:.60} of {where} is better when higher; import takes scores of "
+            "which the lower is the better, so choose such a one with --metric"
+        )
 
 
 MAX_SCORE = 1e100

@@ -97,7 +97,6 @@ def read_imported(path: Path) -> ImportedCampaign:
 
 _READERS: dict[str, Callable[[Source], ForeignFile]] = {
     single_knob.FORMAT: single_knob.read,
-    commit_logs.TSV_FORMAT: commit_logs.read_tsv,
     commit_logs.PI_FORMAT: commit_logs.read_pi,
 }
 
@@ -125,6 +124,8 @@ def read_foreign(source: Source, format_: FormatName | Reader, wanted: Wanted) -
     """Read another tool's runs."""
     if callable(format_):
         return format_(source, wanted)
+    if format_ == commit_logs.TSV_FORMAT:
+        return commit_logs.read_tsv(source, wanted.metric)
     return _READERS[format_](source)
 
 

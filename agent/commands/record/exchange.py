@@ -53,7 +53,7 @@ def import_(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="A tracker's metric that is the score; lower must be better."),
+        typer.Option(help="The metric or column that is the score; lower must be better."),
     ] = None,
     study: Annotated[
         str | None, typer.Option(help="The Optuna study or MLflow experiment to import.")

@@ -114,11 +114,12 @@ def start_of(script: Script) -> Start:
     """
     path = script.path.resolve()
     folder, imported = path.parent, imported_names(script.tree)
-    root, module = _module_of(path, imported)
+    tops = list(_packages(script.tree, folder))
+    root, module = _module_of(path, imported, tops)
     if any(one.startswith(".") for one in imported):
         is_edited = script.means == "edit"
         return Start(folder, path.name) if is_edited else Start(root, path.name, module)
-    modules = [] if root == folder else list(_modules_above(folder, root, imported))
+    modules = [] if root == folder else list(_modules_above(folder, root, tops))
     if root in (folder, folder.parent) and (named := _named_above(script, root)):
         reads = (*named, *(one for one in modules if one != f"../{folder.name}"))
         return Start(folder, path.name, "", reads, ".." if modules else "")
@@ -128,7 +129,19 @@ def start_of(script: Script) -> Start:
     return Start(top, path.relative_to(top).as_posix(), search_path="." if modules else "")
 
 
-def _module_of(path: Path, imported: Sequence[str]) -> tuple[Path, str]:
+def _packages(tree: ast.Module, folder: Path) -> Iterator[str]:
+    """Yield the packages that a script imports; one of its own folder's name only if a module in
+    the folder is imported, since a folder may be named after the library that it is about."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for top, *below in (name.split(".") for name in names):
+            if top != folder.name or (below and _is_module(folder, below[0])):
+                yield top
+
+
+def _module_of(path: Path, imported: Sequence[str], tops: Sequence[str]) -> tuple[Path, str]:
     """Return the folder in which a script is a module, and its name there; no name if it neither
     is in a package nor imports modules from above its folder."""
     folder = path.parent
@@ -136,7 +149,6 @@ def _module_of(path: Path, imported: Sequence[str]) -> tuple[Path, str]:
     above = [*path.parents][: levels + 1]
     while (above[-1] / "__init__.py").is_file() and above[-1] != above[-1].parent:
         above.append(above[-1].parent)
-    tops = {one.split(".")[0] for one in imported} - {""}
     for place in [*path.parents][1:MOST_ABOVE]:
         if any(_is_module(place, top) and not _is_module(folder, top) for top in tops):
             above = max(above, [*path.parents][: path.parents[:].index(place) + 1], key=len)
@@ -164,9 +176,9 @@ def _named_above(script: Script, root: Path) -> tuple[str, ...]:
     )
 
 
-def _modules_above(folder: Path, root: Path, imported: Iterable[str]) -> Iterator[str]:
+def _modules_above(folder: Path, root: Path, tops: Iterable[str]) -> Iterator[str]:
     """Yield the modules that a script imports from a folder above its own, as seen from there."""
-    for one in dict.fromkeys(name.split(".")[0] for name in imported):
+    for one in dict.fromkeys(tops):
         if _is_module(root, one) and not _is_module(folder, one):
             yield f"../{one}" if (root / one).is_dir() else f"../{one}.py"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
 from trajectory.formats.source import ForeignFile, Source
 from trajectory.formats.standings import Standings
+from trajectory.formats.trackers.recorded import Wanted
 
 
 def read(tmp_path: Path, text: str | bytes) -> ForeignFile:
@@ -118,6 +120,29 @@ def test_another_score_keeps_its_name(tmp_path: Path) -> None:
     assert (found.measure, found.runs[0].score) == ("val_loss", 3.2)
 
 
+OTHER = "commit\tscore\taccuracy\tstatus\tdescription\n"
+
+
+def test_a_column_that_is_asked_for_is_the_score(tmp_path: Path) -> None:
+    path = tmp_path / "results.tsv"
+    path.write_text(f"{OTHER}aaa\t30.5\t0.1\tkeep\tbaseline\nbbb\t20\t0.2\tkeep\tx\n")
+    for metric in (None, "absent", "accuracy"):
+        with pytest.raises(FormatError, match="--metric"):
+            import_campaign(path, tmp_path / "new", Wanted(metric))
+    assert import_campaign(path, tmp_path / "new", Wanted("score")).measure == "score"
+    assert [run.score for run in read_imported(tmp_path / "new").runs] == [30.5, 20]
+
+
+@pytest.mark.parametrize(("scores", "refused"), [((1, 2, 3), True), ((1, 2, 2, 1), False)])
+def test_a_loop_that_kept_what_was_higher_is_refused(
+    tmp_path: Path, scores: tuple[int, ...], refused: bool
+) -> None:
+    lines = (f"{score}\tkeep\trun {n}\n" for n, score in enumerate(scores))
+    text = "val_loss\tstatus\tdescription\n" + "".join(lines)
+    with pytest.raises(FormatError) if refused else nullcontext():
+        assert len(read(tmp_path, text).runs) == len(scores)
+
+
 CONFIG = {"type": "config", "name": "x", "metricName": "best_val_bpb", "bestDirection": "lower"}
 
 
@@ -145,6 +170,7 @@ def test_its_runs_are_ranked_under_its_own_metric(tmp_path: Path) -> None:
         tmp_path,
         CONFIG,
         pi_run(1, 0, "crash", "failed"),
+        {"type": "hook", "stage": "before", "exit_code": 0},
         pi_run(2, 1.56, "keep", "baseline"),
         pi_run(3, 1.54, "discard", "too large"),
         pi_run(4, 1.50, "checks_failed", "wider"),
@@ -153,7 +179,7 @@ def test_its_runs_are_ranked_under_its_own_metric(tmp_path: Path) -> None:
     )
     provenance = import_campaign(path, tmp_path / "campaign")
     assert (provenance.format, provenance.measure) == ("pi-jsonl", "best_val_bpb")
-    assert [skipped.line for skipped in provenance.skipped] == [7]
+    assert [skipped.line for skipped in provenance.skipped] == [8]
     standings = Standings.of(read_imported(tmp_path / "campaign").runs)
     assert [one.entry.mean for one in standings.top(9)] == [1.50, 1.54, 1.56]
     assert standings.baseline is not None

@@ -18,7 +18,7 @@ from autoresearch.errors import FormatError
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
 from tests.support.present import known
-from trajectory.formats.foreign import ForeignRun
+from trajectory.formats.foreign import ForeignRun, more_is_better
 from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign, read_campaign_source
 from trajectory.formats.standings import Standings
@@ -128,6 +128,36 @@ def test_a_table_of_weights_and_biases_is_imported(tmp_path: Path) -> None:
     assert noise.sigma == pytest.approx(0.1 / 2**0.5)
     import_campaign(file, tmp_path / "other", wanted=Wanted(metric="train/loss"))
     assert [run.score for run in read_imported(tmp_path / "other").runs] == [3.0, 3.1, None]
+
+
+@pytest.mark.parametrize(
+    ("metric", "higher"),
+    [
+        *(
+            (name, True)
+            for name in ("val_acc", "testAccuracy", "acc@5", "R2", "roc_auc", "f1_score")
+        ),
+        *((name, True) for name in ("charts/episodic_return", "neg_mse", "top1", "mAP50")),
+        *((name, False) for name in ("mse", "accuracy_loss", "errorRate", "neg_log_likelihood")),
+        *((name, False) for name in ("val_bpb", "time_to_accuracy", "bits_per_symbol")),
+        *((name, None) for name in ("score", "objective", "accept_share", "mapper")),
+    ],
+)
+def test_the_better_direction_is_read_from_a_metrics_name(metric: str, higher: bool | None) -> None:
+    assert more_is_better(metric) is higher
+
+
+@pytest.mark.parametrize(("metric", "asked"), [("acc", "acc"), ("acc", None), ("score", None)])
+def test_no_metric_is_ranked_upside_down(tmp_path: Path, metric: str, asked: str | None) -> None:
+    file = tmp_path / "export.csv"
+    name = metric.replace("score", "my/score")
+    file.write_text(f"Name,State,lr,{name}\na,finished,1,0.5\nb,finished,2,0.9\n")
+    with pytest.raises(FormatError, match="--metric") as refused:
+        import_campaign(file, tmp_path / "new", wanted=Wanted(metric=asked))
+    assert "\n" not in str(refused.value)
+    if metric == "score":
+        import_campaign(file, tmp_path / "new", wanted=Wanted(metric="my/score"))
+        assert [run.score for run in read_imported(tmp_path / "new").runs] == [0.9, 0.5]
 
 
 @pytest.mark.slow

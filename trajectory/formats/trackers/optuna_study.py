@@ -45,7 +45,7 @@ def read_database(source: Source, wanted: Wanted) -> ForeignFile:
             "SELECT direction FROM study_directions WHERE study_id = ?", study
         )
         _refuse_unless_one([direction == "MINIMIZE" for (direction,) in directions], source)
-        return foreign_file(FORMAT, source, _trials(database, study), Wanted())
+        return foreign_file(FORMAT, source, _trials(database, study), Wanted(MEASURE))
 
 
 def _trials(database: Database, study: int) -> list[Recorded]:
@@ -108,7 +108,7 @@ def read_journal(source: Source, wanted: Wanted) -> ForeignFile:
             skipped.skip(line, f"it is not an operation of Optuna's journal ({error!r:.80})")
     study = studies[chosen(source, "studies", list(studies), wanted)]
     _refuse_unless_one(directions[study], source)
-    file = foreign_file(FORMAT, source, [run for of, run in trials if of == study], Wanted())
+    file = foreign_file(FORMAT, source, [run for of, run in trials if of == study], Wanted(MEASURE))
     file.skipped[:0] = skipped.skipped
     return file
 

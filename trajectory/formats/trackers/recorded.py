@@ -1,8 +1,9 @@
 """Make an imported campaign's runs of the runs that an experiment tracker recorded.
 
 A tracker names neither the score nor the baseline. The score is the metric asked for, else the
-first known loss; lower is better. The baseline is the run named ``baseline``, else the first
-measured one. A seed is not a part of a config, so that runs that differ in it alone show the noise.
+first known loss, else the only metric if its name says that lower is better. The baseline is the
+run named ``baseline``, else the first measured one. A seed is not a part of a config, so that runs
+that differ in it alone show the noise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from autoresearch.errors import FormatError
-from trajectory.formats.foreign import ForeignRun, FormatName
+from trajectory.formats.foreign import (
+    ForeignRun,
+    FormatName,
+    more_is_better,
+    refuse_more_is_better,
+)
 from trajectory.formats.source import ForeignFile, Line, Source
 
 SCORES = (
@@ -147,11 +153,13 @@ def finite(value: Any) -> float | None:
 
 def _metric(source: Source, runs: Sequence[Recorded], wanted: str | None) -> str:
     names = list(dict.fromkeys(name for run in runs for name in run.metrics))
-    if wanted is not None and wanted in names:
-        return wanted
     known = next((name for name in SCORES if name in names), None)
-    if wanted is None and (known or len(names) == 1):
-        return known or names[0]
+    if wanted is None and len(names) == 1 and more_is_better(names[0]) is False:
+        known = names[0]
+    metric = known if wanted is None else wanted
+    if metric is not None and metric in names:
+        refuse_more_is_better(source.path, metric)
+        return metric
     has = f"has the metrics {_listed(names)}" if names else "has no metric"
     raise FormatError(
         f"{source.path} {has}; import it with --metric NAME, one of which the lower is the better"

@@ -142,3 +142,11 @@ def test_a_script_that_imports_from_above_is_started_there(
     path.write_text(f"{imports}\n{SCRIPT}main()\nlr = 0.1\n")
     found = start_of(read_script(path, means))
     assert replace(found, folder=found.folder.relative_to(tmp_path)) == start
+
+
+@pytest.mark.parametrize("imports", ["import numpy", "from numpy import linalg, random"])
+def test_a_folder_named_after_a_library_is_no_package(imports: str, tmp_path: Path) -> None:
+    path = tmp_path / "numpy" / "fit.py"
+    path.parent.mkdir()
+    path.write_text(f"{imports}\n{SCRIPT}main()\n")
+    assert start_of(read_script(path)) == Start(path.parent, "fit.py")
