@@ -21,7 +21,6 @@ from agent.loggers.base import (
     RunEvent,
     RunLogger,
     TrialBegan,
-    TrialEnded,
     TrialPoint,
 )
 from agent.search.trial import Watcher
@@ -143,7 +142,7 @@ class LoggingWatcher(Watcher):
         self._log(TrialPoint(trial_id, point))
 
     def trial_ended(self, record: TrialRecord) -> None:
-        self._log(TrialEnded(record))
+        self._log(record)
 
     def iteration_ended(self, row: IterationRow) -> None:
         self._log(row)

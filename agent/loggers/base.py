@@ -79,14 +79,8 @@ class TrialPoint:
     point: CurvePoint
 
 
-@dataclass(frozen=True, slots=True)
-class TrialEnded:
-    """A trial ended. A trial resumed from before a stop has no start event."""
-
-    trial: TrialRecord
-
-
-RunEvent: TypeAlias = TrialBegan | TrialPoint | TrialEnded | BaselineRow | IterationRow
+RunEvent: TypeAlias = TrialBegan | TrialPoint | TrialRecord | BaselineRow | IterationRow
+"""A record is that of a trial that ended. A trial resumed from before a stop has no start event."""
 
 
 class RunLogger(Protocol):

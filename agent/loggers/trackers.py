@@ -11,7 +11,6 @@ from agent.loggers.base import (
     CampaignFacts,
     RunEvent,
     TrialBegan,
-    TrialEnded,
     TrialPoint,
     iteration_metrics,
 )
@@ -20,7 +19,7 @@ from autoresearch.layout import trial_number
 from trainer.spec import TrialSpec
 from trajectory.formats.mlflow_runs import mlflow_client, translated
 from trajectory.formats.tracked import curve_metrics, metrics_of
-from trajectory.rows import BaselineRow, IterationRow, Role
+from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 
 POINTS = 50
 """Curve points sent per request."""
@@ -62,13 +61,13 @@ class MlflowLogger:
                 self._add(run, curve_metrics(event.point), event.point.step)
                 if event.point.step % POINTS == 0:
                     self._send(run)
-        elif isinstance(event, TrialEnded):
-            run = self._runs.pop(event.trial.trial_id, None)
+        elif isinstance(event, TrialRecord):
+            run = self._runs.pop(event.trial_id, None)
             if run is not None:
-                self._add(run, metrics_of(event.trial.result), 0)
+                self._add(run, metrics_of(event.result), 0)
                 self._send(run)
-                self._client.set_tag(run, "status", event.trial.result.status)
-                failed = event.trial.objective is None
+                self._client.set_tag(run, "status", event.result.status)
+                failed = event.objective is None
                 self._client.set_terminated(run, "FAILED" if failed else "FINISHED")
         elif isinstance(event, IterationRow):
             self._add(self._campaign_run, iteration_metrics(event), event.iter)
@@ -148,9 +147,9 @@ class TensorboardLogger:
         if isinstance(event, TrialPoint):
             writer = self._writer(event.trial_id)
             _add(writer, "trial", curve_metrics(event.point), event.point.step)
-        elif isinstance(event, TrialEnded):
-            writer = self._writer(event.trial.trial_id)
-            _add(writer, "result", metrics_of(event.trial.result), 0)
+        elif isinstance(event, TrialRecord):
+            writer = self._writer(event.trial_id)
+            _add(writer, "result", metrics_of(event.result), 0)
             writer.flush()
         elif isinstance(event, IterationRow):
             _add(self._campaign, "iteration", iteration_metrics(event), event.iter)
@@ -220,9 +219,9 @@ class WandbLogger:
             named = {f"trial/{name}": v for name, v in curve_metrics(event.point).items()}
             number = trial_number(event.trial_id)
             self._run.log({**named, "trial/step": event.point.step, "trial/number": number})
-        elif isinstance(event, TrialEnded):
-            named = {f"result/{name}": v for name, v in metrics_of(event.trial.result).items()}
-            self._run.log({**named, "result/trial": trial_number(event.trial.trial_id)})
+        elif isinstance(event, TrialRecord):
+            named = {f"result/{name}": v for name, v in metrics_of(event.result).items()}
+            self._run.log({**named, "result/trial": trial_number(event.trial_id)})
         elif isinstance(event, IterationRow):
             named = {f"iteration/{name}": v for name, v in iteration_metrics(event).items()}
             self._run.log({**named, "iter": event.iter})

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop
+from itertools import count, filterfalse
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic import Field, ValidationError
 
@@ -45,23 +46,19 @@ class Answer:
     """By this process's clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Input of a proposer, and the rails that check its proposal."""
+def answered(proposer: Proposer, rails: Rails, memory: Memory) -> Answer:
+    """Ask a proposer, and wait for the answer.
 
-    proposer: Proposer
-    rails: Rails
-    memory: Memory
+    :raises AutoresearchError: if no proposer has one.
+    """
+    began = time.monotonic()
+    offer = proposer.propose(memory)
+    checked = rails.check(offer.raw, memory.reference, memory.tried)
+    return Answer(memory, offer, checked, began)
 
-    def answered(self) -> Answer:
-        """Ask, and wait for the answer.
 
-        :raises AutoresearchError: if no proposer has one.
-        """
-        began = time.monotonic()
-        offer = self.proposer.propose(self.memory)
-        checked = self.rails.check(offer.raw, self.memory.reference, self.memory.tried)
-        return Answer(self.memory, offer, checked, began)
+Question: TypeAlias = Callable[[], Answer]
+"""Calls :func:`answered`."""
 
 
 class AskedNow:
@@ -85,7 +82,7 @@ class AskedNow:
         :raises AutoresearchError: if no proposer has one.
         """
         question, self._question = self._question, None
-        return None if question is None else question.answered()
+        return None if question is None else question()
 
 
 class AskedInThread(AskedNow):
@@ -120,7 +117,7 @@ class AskedInThread(AskedNow):
     def _wait_for(self, question: Question) -> None:
         """Ask in the thread; its errors are raised where the answer is taken."""
         try:
-            self._found.append(question.answered())
+            self._found.append(question())
         except BaseException as error:  # noqa: BLE001 (raised again in the loop's own thread)
             self._found.append(error)
         self._wake()
@@ -243,18 +240,7 @@ def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> TrialSchedule:
     return outcome
 
 
-class Numbers:
-    """Numbers with neither a row nor an in-flight file. An iteration that was in flight and cannot
-    be resumed leaves a gap, which is filled first."""
-
-    def __init__(self, taken: Set[int]) -> None:
-        self._last = max(taken, default=0)
-        self._gaps = [number for number in range(1, self._last) if number not in taken]
-        heapify(self._gaps)
-
-    def next(self) -> int:
-        """Take the lowest free number."""
-        if self._gaps:
-            return heappop(self._gaps)
-        self._last += 1
-        return self._last
+def free_numbers(taken: Set[int]) -> Iterator[int]:
+    """Yield the numbers with neither a row nor an in-flight file, the lowest first. An iteration
+    that was in flight and cannot be resumed leaves a gap, which is filled first."""
+    return filterfalse(taken.__contains__, count(1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, QueuedProposer
@@ -20,10 +21,10 @@ from agent.search.iterations import (
     AskedInThread,
     AskedNow,
     Iteration,
-    Numbers,
     PendingFiles,
     PendingIteration,
-    Question,
+    answered,
+    free_numbers,
     judged,
 )
 from agent.search.pruning import race_prune_rule
@@ -72,7 +73,7 @@ class Loop:
         self._files = PendingFiles(self.campaign.directory)
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
         self._afterwards = Afterwards(self.scribe, self._files, self._queue, self.watcher)
-        self._numbers = Numbers(set())
+        self._numbers = free_numbers(set())
         waits = not self.asks_early and self.runner.places == 1
         usual = AskedNow() if waits else AskedInThread(self.runner.wake.set)
         self._asking = self.asking or usual
@@ -119,7 +120,7 @@ class Loop:
             [row.proposer.queue_id for row in rows if row.proposer.queue_id],
             [pending.proposer.queue_id for pending in self._left if pending.proposer.queue_id],
         )
-        self._numbers = Numbers(done | {pending.iter for pending in self._left})
+        self._numbers = free_numbers(done | {pending.iter for pending in self._left})
 
     # --- an iteration starts ---------------------------------------------------------------------
 
@@ -158,20 +159,20 @@ class Loop:
                 self._resumed = {pending.iter} | (self._resumed or set())
                 return self._raced(pending)
             if (queued := self._queue.take()) is not None:
-                memory = self._memory(self._numbers.next())
-                question = Question(QueuedProposer(queued), self.rails, memory)
-                return self._raced(self._proposed(question.answered()))
+                memory = self._memory(next(self._numbers))
+                answer = answered(QueuedProposer(queued), self.rails, memory)
+                return self._raced(self._proposed(answer))
             if not self._asking.busy:
                 self._ask()
-            answer = self._asking.answer()
-            return None if answer is None else self._raced(self._proposed(answer))
+            found = self._asking.answer()
+            return None if found is None else self._raced(self._proposed(found))
         return None
 
     def _ask(self) -> None:
-        memory = self._memory(self._numbers.next())
+        memory = self._memory(next(self._numbers))
         if not self._scheduler.iterations:
             self.watcher.proposing(memory.iter)
-        self._asking.ask(Question(self.proposer, self.rails, memory))
+        self._asking.ask(partial(answered, self.proposer, self.rails, memory))
 
     def _proposed(self, answer: Answer) -> PendingIteration:
         """Record a new proposal and the rails' verdict, on disk if it will be raced."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -91,7 +89,7 @@ def open_lanes(
         if (directory / JOURNAL_FILE).exists():
             with CampaignLock(directory):  # refuse if another process is writing the campaign
                 pass
-        found = chosen_lanes(settings, menu, corpus, say=partial(say, console))
+        found = _best_lanes(settings, menu, corpus, console)
         settings = settings.model_copy(update={"lanes": found})
     opened = opened or executor()
     if opened.kind is not None:
@@ -125,20 +123,14 @@ WORTH = 1.05
 """Speedup that more lanes must reach together, because they also search a little less well."""
 
 
-def chosen_lanes(
-    settings: CampaignSettings,
-    menu: ProxyMenu,
-    corpus: Corpus | None,
-    *,
-    say: Callable[[str], None],
+def _best_lanes(
+    settings: CampaignSettings, menu: ProxyMenu, corpus: Corpus | None, console: Console
 ) -> int:
-    """Return the settings' number of lanes, or the number that ``auto`` means here.
+    """Return the number of lanes that ``auto`` means here.
 
     :param corpus: None if a command brings its own text.
     :raises SettingsError: if the number cannot be measured.
     """
-    if settings.lanes != "auto":
-        return settings.lanes
     if settings.device == "cuda":
         return max(1, len(visible_gpus()))
     if settings.device != "cpu":
@@ -157,7 +149,7 @@ def chosen_lanes(
         if steps_per_s > WORTH * found[best]:
             best = lanes
     said = ", ".join(f"{speed:.3g} steps/s on {lanes}" for lanes, speed in found.items())
-    say(f"lanes     {counted(best, 'lane')}, by measurement: {said}")
+    say(console, f"lanes     {counted(best, 'lane')}, by measurement: {said}")
     return best
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.loggers.background import LogTarget
-from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, TrialEnded, TrialPoint
+from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, TrialPoint
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
 from trainer.spec import CurvePoint, TrialSpec
@@ -48,9 +48,9 @@ def night(first: int = 1) -> Iterator[RunEvent]:
         yield TrialBegan(spec(number), "candidate")
         for point in POINTS:
             yield TrialPoint(f"t{number:06d}", point)
-        yield TrialEnded(trial(number, CONFIG, 0, result))
+        yield trial(number, CONFIG, 0, result)
     yield baseline_row(first, 3.5, 0)
-    yield TrialEnded(trial(first + 3, CONFIG, 0, ok(3.3)))
+    yield trial(first + 3, CONFIG, 0, ok(3.3))
     decision = Decision(action="keep", delta=-0.1, stderr=0.02, estimate_objective=3.4)
     yield iteration_row(first, CONFIG, (trial(first + 1, CONFIG, 0, ok(3.4)),), decision=decision)
 
@@ -168,7 +168,7 @@ def test_a_resumed_loop_goes_on_in_the_same_place(tracker: str, tmp_path: Path) 
 
 
 def test_a_failed_trial_has_no_score(tracker: str, tmp_path: Path) -> None:
-    events = [TrialBegan(spec(1), "candidate"), TrialEnded(trial(1, CONFIG, 0, failed()))]
+    events = [TrialBegan(spec(1), "candidate"), trial(1, CONFIG, 0, failed())]
     assert run(tracker, tmp_path, iter(events)).trouble is None
     found = NUMBERS[tracker](tmp_path)
     assert "val_bpb" not in {name for name, _, _ in found}

@@ -56,8 +56,7 @@ class ConfigRuns:
     @property
     def own_score(self) -> float:
         """Score by the campaign's own proxy metric."""
-        (own,) = self._of("own")
-        return own.val_bpb if isinstance(own, TrialOk) else math.inf
+        return _score(self._own)
 
     @property
     def long_score(self) -> float:
@@ -84,7 +83,6 @@ class ConfigRuns:
     def _metrics(self) -> Iterator[tuple[str, float, float]]:
         steps, base = self._steps, self.plan.campaign.menu.baseline
         scoring, whole = self._scoring_s, self._seconds(self._steps)
-        (own,) = self._of("own")
         yield self._own_name, self.own_score, whole
         labels = [str(average) for average in self.plan.averages(base)]
         for place, label in enumerate(labels):
@@ -99,7 +97,7 @@ class ConfigRuns:
         both = fmean([self._at(QUARTERS.index(2)), _score(half)])
         halves = ceil(self.plan.budget_steps(base) / 2)
         yield f"two seeds of {halves} steps", both, 2 * self._seconds(ceil(steps / 2))
-        if text := self._with_text(own):
+        if text := self._with_text():
             yield text
         steps_of = [ceil(steps * quarter / 4) for quarter in QUARTERS]
         points = [(step, self._at(place)) for place, step in enumerate([*steps_of, steps])]
@@ -120,20 +118,18 @@ class ConfigRuns:
     def features(self) -> list[float]:
         """Return all scores of the own run, its checkpoint evaluations included, as inputs of a
         fit."""
-        (own,) = self._of("own")
         run = next(planned.run for planned in self.results if planned.kind == "own")
-        text = self._with_text(own)
+        text = self._with_text()
         scores = [self._at(place) for place in range(len(run.checkpoints))]
         return [self.own_score, *scores, *([text[1]] if text else [])]
 
     def features_s(self) -> float:
         """Return the seconds that the features take to measure."""
-        (own,) = self._of("own")
-        text, whole = self._with_text(own), self._seconds(self._steps)
+        text, whole = self._with_text(), self._seconds(self._steps)
         scores = len(self.features()) - (2 if text else 1)
         return (text[2] if text else whole) + scores * self._scoring_s
 
-    def _with_text(self, own: TrialOk | TrialFailed) -> tuple[str, float, float] | None:
+    def _with_text(self) -> tuple[str, float, float] | None:
         """Return the score on the held-out text and the holdout split together; None if there is no
         holdout."""
         if not self.plan.texts.scored:
@@ -141,7 +137,7 @@ class ConfigRuns:
         (text,) = self.plan.texts.scored
         info = self.plan.campaign.corpus.info
         times = (info.heldout_bytes + text.bytes) / info.heldout_bytes
-        score = math.inf
+        score, own = math.inf, self._own
         if isinstance(own, TrialOk):
             bits = own.val_bpb * own.val_bytes + own.texts[0].val_bpb * own.texts[0].val_bytes
             score = bits / (own.val_bytes + own.texts[0].val_bytes)
@@ -155,22 +151,28 @@ class ConfigRuns:
     @property
     def _scoring_s(self) -> float:
         """Mean seconds to score the held-out text once."""
-        short = [one for one in self._short() if isinstance(one, TrialOk)]
-        return fmean([one.eval_s for one in short]) if short else 0.0
+        return fmean([one.eval_s for one in self._short]) if self._short else 0.0
 
     def _seconds(self, steps: int) -> float:
         """Return the seconds to train this many steps and to score once. The step time is the mean
         of the short runs' medians."""
-        short = [one for one in self._short() if isinstance(one, TrialOk)]
-        step_s = fmean([one.step_ms for one in short]) / 1000 if short else 0.0
+        step_s = fmean([one.step_ms for one in self._short]) / 1000 if self._short else 0.0
         return steps * step_s + self._scoring_s
 
-    def _short(self) -> list[TrialOk | TrialFailed]:
-        """Return the runs of the campaign's own length that are scored once."""
-        return [*self._of("horizon"), *self._of("cooldown")]
+    @property
+    def _short(self) -> list[TrialOk]:
+        """The runs of the campaign's own length that were scored, once each."""
+        runs = (*self._of("horizon"), *self._of("cooldown"))
+        return [one for one in runs if isinstance(one, TrialOk)]
+
+    @property
+    def _own(self) -> TrialOk | TrialFailed:
+        """The run by the campaign's own proxy metric."""
+        (own,) = self._of("own")
+        return own
 
     def _at(self, place: int) -> float:
-        return _at(self._of("own")[0], place)
+        return _at(self._own, place)
 
     def _of(self, kind: Kind) -> list[TrialOk | TrialFailed]:
         return [result for planned, result in self.results.items() if planned.kind == kind]

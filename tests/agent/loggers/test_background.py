@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from agent.loggers.background import BackgroundLogger, LoggingWatcher, LogTarget, log_targets
-from agent.loggers.base import RunEvent, RunLogger, TrialBegan, TrialEnded, TrialPoint
+from agent.loggers.base import RunEvent, RunLogger, TrialBegan, TrialPoint
 from agent.search.trial import Watcher, Watchers
 from autoresearch.errors import SettingsError
 from tests.support.configs import config
@@ -151,7 +151,7 @@ def test_the_watcher_passes_everything_on_and_drops_what_fails_once() -> None:
         baseline,
         TrialBegan(spec, "candidate"),
         TrialPoint("t000007", POINT),
-        TrialEnded(record),
+        record,
         ROW,
         ROW,
     ]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
-from agent.search.iterations import AskedInThread, AskedNow, Numbers, Question
+from agent.search.iterations import AskedInThread, AskedNow, answered, free_numbers
 from agent.search.stopping import Goal
 from tests.support.memories import MENU, fresh_memory
 from tests.support.nights import work, written
@@ -45,7 +47,7 @@ class Slow:
 def test_who_asks_aside_does_not_wait() -> None:
     woken = threading.Event()
     asking, slow = AskedInThread(woken.set), Slow()
-    asking.ask(Question(slow, RAILS, fresh_memory()))
+    asking.ask(partial(answered, slow, RAILS, fresh_memory()))
     assert asking.busy
     assert asking.answer() is None
     slow.may.set()
@@ -62,7 +64,7 @@ def test_what_goes_wrong_aside_is_raised_where_the_answer_is_taken(error: Except
     woken = threading.Event()
     asking, slow = AskedInThread(woken.set), Slow(error)
     slow.may.set()
-    asking.ask(Question(slow, RAILS, fresh_memory()))
+    asking.ask(partial(answered, slow, RAILS, fresh_memory()))
     assert woken.wait()
     with pytest.raises(type(error), match=str(error)):
         asking.answer()
@@ -73,7 +75,7 @@ def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None
     asking, slow, memory = AskedNow(), Slow(), fresh_memory()
     slow.may.set()
     flying = memory.menu.apply(memory.reference, {"lr": 0.004})
-    asking.ask(Question(slow, RAILS, replace(memory, pending=(flying,))))
+    asking.ask(partial(answered, slow, RAILS, replace(memory, pending=(flying,))))
     assert asking.busy
     answer = asking.answer()
     assert answer is not None
@@ -108,6 +110,6 @@ def test_on_one_lane_a_model_thinks_while_a_trial_runs_and_the_trial_does_not_wa
 
 
 def test_numbers_fill_gaps_before_they_go_on() -> None:
-    numbers = Numbers({1, 2, 5, 7})
-    assert [numbers.next() for _ in range(5)] == [3, 4, 6, 8, 9]
-    assert Numbers(set()).next() == 1
+    numbers = free_numbers({1, 2, 5, 7})
+    assert [*islice(numbers, 5)] == [3, 4, 6, 8, 9]
+    assert next(free_numbers(set())) == 1
