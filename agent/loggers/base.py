@@ -88,11 +88,9 @@ class RunLogger(Protocol):
 
     def log(self, event: RunEvent) -> None:
         """Process one event. Whatever it raises ends this logger and nothing else."""
-        ...
 
     def close(self) -> None:
         """Flush and close everything."""
-        ...
 
 
 def iteration_metrics(row: IterationRow) -> dict[str, float]:

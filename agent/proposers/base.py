@@ -108,7 +108,6 @@ class Proposer(Protocol):
 
         :raises ProposerError: if it has none; the loop continues with another proposer.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,14 @@ class PlannedRun(Generic[Tag]):
 class ExperimentWatcher(TrialWatcher):
     """Follows an experiment. The next trial to start is the one of the newest run."""
 
-    def note(self, text: str) -> None: ...
-    def run_begins(self, run: PlannedRun[Any], number: int, total: int) -> None: ...
-    def run_ended(self, run: PlannedRun[Any], row: RowOfOneRun) -> None: ...
+    def note(self, text: str) -> None:
+        """Report something to the user."""
+
+    def run_begins(self, run: PlannedRun[Any], number: int, total: int) -> None:
+        """Report that a run begins: the ``number``-th of ``total`` to be made."""
+
+    def run_ended(self, run: PlannedRun[Any], row: RowOfOneRun) -> None:
+        """Report that a run has its row."""
 
 
 @dataclass(kw_only=True)

@@ -24,12 +24,18 @@ from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 class TrialWatcher:
     """Follows running trials."""
 
-    def trial_started(self, spec: TrialSpec, role: Role) -> None: ...
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        """Report that a trial starts, rather than that an earlier result is reused."""
+
     def trial_placed(self, trial_id: str, place: Place) -> None:
         """Report where a trial runs, if it waited for a lane or several lanes are busy."""
 
-    def trial_point(self, trial_id: str, point: CurvePoint) -> None: ...
-    def trial_ended(self, record: TrialRecord) -> None: ...
+    def trial_point(self, trial_id: str, point: CurvePoint) -> None:
+        """Report a new point of a trial's curve."""
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """Report that a trial has ended, or that an earlier result is reused."""
+
     def trial_given_up(self, trial_id: str) -> None:
         """Report that an unwanted trial was cancelled and has ended."""
 
@@ -37,11 +43,20 @@ class TrialWatcher:
 class Watcher(TrialWatcher):
     """Follows the loop."""
 
-    def note(self, text: str) -> None: ...
-    def baseline_measured(self, row: BaselineRow) -> None: ...
-    def proposing(self, iteration: int) -> None: ...
-    def assessed(self, assessment: Assessment) -> None: ...
-    def iteration_ended(self, row: IterationRow) -> None: ...
+    def note(self, text: str) -> None:
+        """Report something to the user."""
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        """Report that the baseline has a row on one more seed."""
+
+    def proposing(self, iteration: int) -> None:
+        """Report that a proposal is asked for while nothing runs."""
+
+    def assessed(self, assessment: Assessment) -> None:
+        """Report an interim analysis, or the decision, of a race."""
+
+    def iteration_ended(self, row: IterationRow) -> None:
+        """Report that an iteration has its row."""
 
 
 class Watchers(Watcher):

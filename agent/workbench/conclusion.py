@@ -173,8 +173,7 @@ def _print(
     if credit := credit_text(evidence.tally.credits):
         session.say(f"credit    {credit}: standard deviations better than the search")
     if usage.samples:
-        for line in usage.lines():
-            session.say(f"gpu       {line}")
+        print_lines(session.console, (f"gpu       {line}" for line in usage.lines()))
     print_lines(session.console, report(found) if found else ())
     top = shlex.join(["autoresearch", "top", "--k", "10", "--campaign", str(campaign.directory)])
     session.say(
@@ -204,8 +203,7 @@ def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) 
     work = experiment(
         session, Confirmation, retry_failed=asked.retry_failed, plan=plan, texts=texts
     )
-    for line in work.announcement():
-        session.say(line)
+    print_lines(session.console, work.announcement())
     return work.run()
 
 

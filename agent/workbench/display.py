@@ -81,7 +81,8 @@ class _Display(Watcher):
         """Show the display while the block runs."""
         return nullcontext()
 
-    def _draw(self, doing: str) -> None: ...
+    def _draw(self, doing: str) -> None:
+        """Redraw everything, with what the loop does now."""
 
 
 class PlainDisplay(_Display):

@@ -14,6 +14,7 @@ from agent.menu.proxy_menu import ProxyMenu
 from agent.search.campaign import Campaign
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
+from agent.workbench.console import print_lines
 from agent.workbench.session import Session
 from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import counted
@@ -37,8 +38,7 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
     if session.own is None:
         _greet_built_in(session, target_tokens)
     else:
-        for line in session.own.lines():
-            session.say(line)
+        print_lines(session.console, session.own.lines())
     session.say(f"sandbox   {session.executor.describe()}")
     if session.executor.places > 1 or settings.executor != "local":
         session.say(f"lanes     {_lanes(campaign, session.executor)}")
@@ -51,15 +51,10 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
         )
         if crowded:
             session.say(crowded, "yellow")
-    for line in (
-        f"memory    {session.memory.description}",
-        f"telemetry {session.telemetry}",
-        *more,
-    ):
-        session.say(line)
-    for notice in (campaign.note, campaign.journal.repaired, campaign.history.note):
-        if notice:
-            session.say(notice, "yellow")
+    memory, telemetry = session.memory.description, session.telemetry
+    print_lines(session.console, (f"memory    {memory}", f"telemetry {telemetry}", *more))
+    notices = (campaign.note, campaign.journal.repaired, campaign.history.note)
+    print_lines(session.console, filter(None, notices), "yellow")
 
 
 def _greet_built_in(session: Session, target_tokens: int | None) -> None:
@@ -77,8 +72,7 @@ def _greet_built_in(session: Session, target_tokens: int | None) -> None:
         f"vocabulary of {info.vocab_size:,}"
     )
     session.say(f"epochs    {'; '.join(epochs)}")
-    for warning in warnings(phases, info):
-        session.say(warning, "yellow")
+    print_lines(session.console, warnings(phases, info), "yellow")
 
 
 def _lanes(campaign: Campaign, executor: Executor) -> str:

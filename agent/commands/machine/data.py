@@ -14,9 +14,9 @@ import typer
 from rich import progress
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from agent.settings.environment import data_dir
+from agent.workbench.console import plain_table
 from autoresearch.errors import CorpusError
 from trainer.corpus import (
     Corpus,
@@ -99,9 +99,7 @@ def list_corpora(as_json: AsJson = False) -> None:
     if not corpora and not damaged:
         typer.echo(f"no corpus in {directory}; make one with: autoresearch data prepare")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("corpus", "tokenizer", "text", "tokens", "held out"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("corpus", "tokenizer", "text", "tokens", "held out")
     for corpus in corpora:
         info = corpus.info
         table.add_row(

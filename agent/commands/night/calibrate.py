@@ -105,8 +105,7 @@ def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
         memory=session.memory.with_average(campaign.corpus.info.vocab_size, means).model,
     )
     work = experiment(session, Calibration, retry_failed=asked.retry_failed, plan=plan)
-    for line in work.announcement():
-        session.say(line)
+    print_lines(session.console, work.announcement())
     return work.run()
 
 

@@ -253,8 +253,8 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
 
     found, provenance = Standings.of(campaign.runs), campaign.provenance
     ranked = found.top(k)
-    legend = f"{provenance.measure}, lower is better, as another tool measured it; "
-    legend += f"{AGAINST_BASELINE}; n runs"
+    lower = "lower is better, as another tool measured it"
+    legend = f"{provenance.measure}, {lower}; {AGAINST_BASELINE}; n runs"
     if found.baseline is None:
         legend += "; its baseline is not known"
     if found.noise is None:

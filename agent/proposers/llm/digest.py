@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, zip_longest
 from operator import attrgetter
@@ -37,18 +37,7 @@ EFFECTS = 8
 class Digest:
     """All lines of every section; lines that do not fit are cut from the last section first."""
 
-    best: tuple[str, ...]
-    outcomes: tuple[str, ...]
-    """Reasons that models and people gave, the latest first, with what became of them."""
-    failures: tuple[str, ...]
-    beliefs: tuple[str, ...]
-    """A surrogate's predictions for each knob."""
-    effects: tuple[str, ...]
-    untouched: tuple[str, ...]
-    """One line, or none."""
-    priors: tuple[str, ...]
-    """Findings of earlier campaigns."""
-    history: tuple[str, ...]
+    sections: Mapping[str, Sequence[str]]
     configs: int
     """Number of configs tried, without the reference, which has a section of its own."""
     failed: int
@@ -73,18 +62,19 @@ class Digest:
         # three others.
         nearer_first = sorted(rest, key=lines.is_far)
         recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
-        return cls(
-            best=tuple(map(lines.best, best)),
-            outcomes=tuple(islice(lines.outcomes(reversed(others)), OUTCOMES)),
-            failures=tuple(map(lines.failed, failures)),
-            beliefs=tuple(beliefs),
-            effects=tuple(_effects(memory, recent, lines.noise)),
-            untouched=tuple(_untouched(memory, recent)),
-            priors=tuple(_priors(memory)),
-            history=tuple(lines.of_either(entry) for entry in nearer_first),
-            configs=len(others),
-            failed=len(failed),
-        )
+        sections = {
+            "best": map(lines.best, best),
+            # reasons that models and people gave, the latest first, with what became of them
+            "outcomes": islice(lines.outcomes(reversed(others)), OUTCOMES),
+            "failures": map(lines.failed, failures),
+            "beliefs": beliefs,  # a surrogate's predictions for each knob
+            "effects": _effects(memory, recent, lines.noise),
+            "untouched": _untouched(memory, recent),
+            "priors": _priors(memory),  # findings of earlier campaigns
+            "history": map(lines.of_either, nearer_first),
+        }
+        all_lines = {name: tuple(section) for name, section in sections.items()}
+        return cls(all_lines, configs=len(others), failed=len(failed))
 
 
 # --- what was refused ---------------------------------------------------------------------------

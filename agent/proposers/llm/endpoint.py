@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Self
 
 from agent.proposers.llm.completions import (
     Message,
@@ -25,13 +25,12 @@ from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.schema_modes import Manner, SchemaMode, probe, recall, remember
 from agent.proposers.llm.tokens import ReplyRoom
 from agent.proposers.llm.transport import EndpointError, RefusedError, UnreadableError
-from agent.proposers.llm.wire import RejectedError, Wire
+from agent.proposers.llm.wire import Json, RejectedError, Wire
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 
 __all__ = ["ContextError", "Endpoint", "EndpointError"]
 
-Json: TypeAlias = dict[str, Any]
 TEMPERATURE = 0.7
 
 

@@ -35,7 +35,7 @@ from trajectory.proposals import Arm
 
 SYSTEM, USER, REPAIR, CODE = "system.md.j2", "user.md.j2", "repair.md.j2", "code.md.j2"
 SECTIONS = tuple("best outcomes failures beliefs effects untouched priors history".split())
-"""Sections that may be dropped, the last first."""
+"""Sections of a digest, which may be dropped, the last first."""
 REFUSED_REPLY = "(a reply that could not be used)"
 """Replaces a refused reply in the next request, because models repeat themselves."""
 WHOLE_CONTEXT = 8192
@@ -277,7 +277,7 @@ def share_of(context: int) -> int:
 
 def _sections(digest: Digest, room: int) -> dict[str, Section]:
     """Return the digest's lines in order until the first that does not fit."""
-    sections = fit_lines({name: getattr(digest, name) for name in SECTIONS}, room)
+    sections = fit_lines(digest.sections, room)
     shown = sum(len(sections[name].lines) for name in ("best", "failures", "history"))
     sections["history"] = replace(sections["history"], omitted=digest.configs - shown)
     return sections

@@ -12,16 +12,15 @@ import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from agent.proposers.llm.completions import ROLES, Message, Reply
 from agent.proposers.llm.transport import EndpointError
-from agent.proposers.llm.wire import RejectedError
+from agent.proposers.llm.wire import Json, RejectedError
 from autoresearch.files import replace_file
 
-Json: TypeAlias = dict[str, Any]
 Ask: TypeAlias = Callable[[list[Message], "SchemaMode", Json, int | None], Reply]
 """Sends one chat in a mode with a schema, for a reply of at most so many tokens; None: as many as
 it needs."""

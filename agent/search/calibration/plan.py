@@ -167,7 +167,7 @@ class CalibrationPlan:
         """Yield all runs of a config, the campaign's own proxy metric first."""
         steps, horizon = self.budget_steps(config), self.horizon(config)
         settings = self.campaign.settings
-        short, second = self.first_seed, self.first_seed + 1
+        short, second, *_ = seeds_of(self.campaign.settings.seed, "calibration")
         plain = CalibrationRun(
             steps=steps,
             horizon_steps=horizon,
@@ -181,7 +181,8 @@ class CalibrationPlan:
             # metric.
             checkpoints: tuple[Checkpoint, ...] = (Checkpoint(),) if settings.average else ()
             uncooled = plain.model_copy(update={"cooldown_steps": 0, "checkpoints": checkpoints})
-            yield Planned("horizon", short, uncooled, self.uncooled)
+            name = f"horizon {self.horizon(self.campaign.menu.baseline)}, no cooldown"
+            yield Planned("horizon", short, uncooled, name)
         for metric, other in self.horizons(config).items():
             run = plain.model_copy(update={"horizon_steps": other})
             yield Planned("horizon", short, run, metric)
@@ -238,11 +239,6 @@ class CalibrationPlan:
         own = self.campaign.settings.cooldown_steps
         return {f"cooldown over the last {of}": mine for of, mine in tried.items() if of != own}
 
-    @property
-    def uncooled(self) -> str:
-        """Name of the campaign's own proxy metric without its cooldown."""
-        return f"horizon {self.horizon(self.campaign.menu.baseline)}, no cooldown"
-
     @cached_property
     def longer(self) -> list[int]:
         """Lengths of the longer runs, as multiples of the baseline's budget."""
@@ -262,10 +258,6 @@ class CalibrationPlan:
         the baseline's."""
         baseline = self.campaign.menu.baseline
         return round(self.long_steps * self.budget_steps(config) / self.budget_steps(baseline))
-
-    @property
-    def first_seed(self) -> int:
-        return seeds_of(self.campaign.settings.seed, "calibration")[0]
 
     def spec(self, config: AnyConfig, planned: Planned) -> TrialSpec:
         """Return the spec of a run, its trial_id empty.
