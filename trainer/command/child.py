@@ -209,7 +209,8 @@ class _Run:
         """Return the result of a failed trial; ``lines``: with its last output."""
         if lines:
             directory = Path(self._command.directory)
-            hint = refusal_hint(self._printed.last, directory.resolve(), self._work)
+            said, reads = self._printed.last, self._command.reads
+            hint = refusal_hint(said, directory.resolve(), self._work, reads)
             last = self._printed.last_lines
             why = f"{why} ({hint})" if hint else why
             why = f"{why}: {last}" if last else why

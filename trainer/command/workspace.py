@@ -215,12 +215,15 @@ _MISSING = re.compile(
 _SHOWN_CHARACTERS = 80
 
 
-def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
+def refusal_hint(
+    lines: Iterable[str], directory: Path, work: Path, reads: Iterable[str] = ()
+) -> str:
     """Return a fix if one of these lines shows a refused file, the last one first, or one that only
     a run by hand finds; else empty.
 
     :param directory: the script's directory.
     :param work: where the command ran.
+    :param reads: paths that the menu declares.
     """
     lines = list(lines)
     found = [match for line in lines if (match := _DENIED.search(line)) is not None]
@@ -234,10 +237,10 @@ def refusal_hint(lines: Iterable[str], directory: Path, work: Path) -> str:
     if path.is_relative_to(work):
         return ""
     if not path.is_relative_to(directory):
-        return (
-            f"{_shown(name)} is closed to trials: have it written below {{out}}, or read by "
-            "naming it under [trainer] reads"
-        )
+        is_read = any(path.is_relative_to(os.path.realpath(one)) for one in reads)
+        how = "only read by" if is_read else "closed to"
+        more = "" if is_read else ", or read by naming it under [trainer] reads"
+        return f"{_shown(name)} is {how} trials: have it written below {{out}}{more}"
     within = path.relative_to(directory)
     if any(part.startswith(".") for part in within.parts):
         return (

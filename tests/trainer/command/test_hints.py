@@ -44,6 +44,13 @@ def test_each_refusal_says_what_to_do(place: tuple[Path, Path], line: str, says:
     assert hint.isprintable()
 
 
+def test_a_declared_path_is_not_asked_for_again(place: tuple[Path, Path]) -> None:
+    line = "PermissionError: [Errno 13] Permission denied: '/data/x/y'"
+    hints = {refusal_hint([line], *place, (reads,)) for reads in ("/data", "/data/x/y")}
+    assert len(hints) == 1
+    assert hints != {refusal_hint([line], *place, ("/data/z",))}
+
+
 def test_a_file_that_the_script_itself_closed_is_its_own_affair(place: tuple[Path, Path]) -> None:
     assert refusal_hint(["Permission denied: 'made.txt'"], *place) == ""
 

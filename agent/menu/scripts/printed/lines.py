@@ -226,7 +226,7 @@ def _kind_of(word: str) -> int:
 def _name(label: str) -> str:
     """Return ``val loss`` for ``val loss: ``."""
     words = re.sub(r"[^\w%]+", " ", label).strip()
-    return words.lower()[:40]
+    return re.sub(" (is|was)$", "", words.lower())[:40]
 
 
 def _last_clause(label: str) -> int:
