@@ -9,4 +9,6 @@ def plain(text: str) -> str:
 
     Terminals and pages would obey or garble escape sequences, direction overrides and line ends.
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else " " for c in text)

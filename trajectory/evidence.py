@@ -225,48 +225,57 @@ class Evidence:
 
     def add(self, row: Row) -> None:
         """Add one row, in the journal's order. Rows of long runs change nothing."""
+        changed: dict[str, Any] = {}
         if isinstance(row, BaselineRow):
             self._at(row.config, row.config_hash, 0)
-            incumbent_hash = self.incumbent_hash or row.config_hash
-            self._count(baseline_hash=row.config_hash, incumbent_hash=incumbent_hash)
-            self._record(row.trial)
+            changed = {
+                "baseline_hash": row.config_hash,
+                "incumbent_hash": self.incumbent_hash or row.config_hash,
+            } | self._recorded([row.trial])
         elif isinstance(row, EventRow):
             interrupted = {*self.tally.interrupted, *row.trial_ids}
-            self._count(interrupted=tuple(sorted(interrupted)))
+            changed = {"interrupted": tuple(sorted(interrupted))}
         elif isinstance(row, IterationRow):
-            refusals = self.tally.refusals + refusals_of(row)
-            self._count(
-                iterations=self.tally.iterations + 1,
-                refusals=Counter(dict(sorted(refusals.items()))),
-                track_records=recorded(self.tally.track_records, row),
-                credits=credited(self.tally.credits, row),
-                earnings=earned(self.tally.earnings, row),
-                refused_code=(*self.tally.refused_code, *refused_code(row))[-REFUSED_CODE:],
-                ideas=(*self.tally.ideas, *ideas_of(row))[-IDEAS:],
-            )
-            if row.config is None or row.config_hash is None or not row.verdict.allowed:
-                return
-            entry = self._at(row.config, row.config_hash, row.iter)
-            if row.proposal is not None and not entry.changes and entry.iter == row.iter:
-                entry.changes, entry.reason = row.proposal.changes, row.proposal.reason
-                entry.kind, entry.expected = row.proposer.kind, row.proposer.expected
-            entry.action = row.decision.action
-            if row.decision.no_effect:
-                entry.same_as = row.decision.reference_hash
-            delta = row.decision.delta or 0.0
-            is_next = row.decision.reference_hash == self.incumbent_hash
-            if row.decision.action == "keep" and (is_next or delta < self.tally.incumbent_delta):
-                self._count(incumbent_hash=row.config_hash, incumbent_delta=delta)
-            if row.decision.pairs > 1:
-                self._count(
-                    races_ss=self.tally.races_ss + row.decision.pairs_ss,
-                    races_dof=self.tally.races_dof + row.decision.pairs - 1,
-                )
-            for trial in row.trials:
-                self._record(trial)
+            changed = self._proposed(row) | self._decided(row)
+        if changed:  # one copy a row, since copies take most of the time
+            self.tally = self.tally.model_copy(update=changed)
 
-    def _count(self, **changed: Any) -> None:
-        self.tally = self.tally.model_copy(update=changed)
+    def _proposed(self, row: IterationRow) -> dict[str, Any]:
+        """Return the tally's new fields that describe how the iteration's proposal came about."""
+        refusals = self.tally.refusals
+        if refused := refusals_of(row):
+            refusals = Counter(dict(sorted((refusals + refused).items())))
+        return {
+            "iterations": self.tally.iterations + 1,
+            "refusals": refusals,
+            "track_records": recorded(self.tally.track_records, row),
+            "credits": credited(self.tally.credits, row),
+            "earnings": earned(self.tally.earnings, row),
+            "refused_code": (*self.tally.refused_code, *refused_code(row))[-REFUSED_CODE:],
+            "ideas": (*self.tally.ideas, *ideas_of(row))[-IDEAS:],
+        }
+
+    def _decided(self, row: IterationRow) -> dict[str, Any]:
+        """Record the iteration's config and trials, and return the tally's new fields that they
+        decide."""
+        if row.config is None or row.config_hash is None or not row.verdict.allowed:
+            return {}
+        entry, decision = self._at(row.config, row.config_hash, row.iter), row.decision
+        if row.proposal is not None and not entry.changes and entry.iter == row.iter:
+            entry.changes, entry.reason = row.proposal.changes, row.proposal.reason
+            entry.kind, entry.expected = row.proposer.kind, row.proposer.expected
+        entry.action = decision.action
+        if decision.no_effect:
+            entry.same_as = decision.reference_hash
+        changed = self._recorded(row.trials)
+        delta = decision.delta or 0.0
+        is_next = decision.reference_hash == self.incumbent_hash
+        if decision.action == "keep" and (is_next or delta < self.tally.incumbent_delta):
+            changed |= {"incumbent_hash": row.config_hash, "incumbent_delta": delta}
+        if decision.pairs > 1:
+            changed["races_ss"] = self.tally.races_ss + decision.pairs_ss
+            changed["races_dof"] = self.tally.races_dof + decision.pairs - 1
+        return changed
 
     def _at(self, config: AnyConfig, config_hash: str, iteration: int) -> ConfigEvidence:
         entry = self._own(config_hash)
@@ -275,26 +284,28 @@ class Evidence:
             self.configs[config_hash] = entry
         return entry
 
-    def _record(self, trial: TrialRecord) -> None:
-        entry = self._own(trial.config_hash)
-        if entry is None:
-            raise JournalError(
-                f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row up to "
-                "its own describes; the journal was edited, so restore it from a copy"
-            )
-        if isinstance(trial.result, TrialFailed):
-            entry.failures.append(trial.result)
-            entry.failed_seeds.append(trial.seed)
-            return
-        entry.train_s += trial.result.train_s
-        if isinstance(trial.result, TrialOk):
-            entry.params = trial.result.params
-        if trial.seed in entry.scores:
-            return
-        before = entry.sum_of_squares
-        entry.scores[trial.seed] = trial.result.objective
-        entry.trial_ids[trial.seed] = trial.trial_id
-        self._count(
-            within_ss=exact_parts((*self.tally.within_ss, -before, entry.sum_of_squares)),
-            within_dof=self.tally.within_dof + (entry.n > 1),
-        )
+    def _recorded(self, trials: Iterable[TrialRecord]) -> dict[str, Any]:
+        """Record trials, and return the tally's new sums within configs."""
+        squares, dof = [*self.tally.within_ss], self.tally.within_dof
+        for trial in trials:
+            entry = self._own(trial.config_hash)
+            if entry is None:
+                raise JournalError(
+                    f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
+                    "up to its own describes; the journal was edited, so restore it from a copy"
+                )
+            if isinstance(trial.result, TrialFailed):
+                entry.failures.append(trial.result)
+                entry.failed_seeds.append(trial.seed)
+                continue
+            entry.train_s += trial.result.train_s
+            if isinstance(trial.result, TrialOk):
+                entry.params = trial.result.params
+            if trial.seed in entry.scores:
+                continue
+            squares.append(-entry.sum_of_squares)
+            entry.scores[trial.seed] = trial.result.objective
+            entry.trial_ids[trial.seed] = trial.trial_id
+            squares.append(entry.sum_of_squares)
+            dof += entry.n > 1
+        return {"within_ss": exact_parts(squares), "within_dof": dof}

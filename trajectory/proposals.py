@@ -23,7 +23,9 @@ def _encodable(value: Any) -> Any:
     secrets.
     """
     if isinstance(value, str):
-        return redact(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        if not value.isascii():
+            value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return redact(value)
     return value
 
 

@@ -24,7 +24,7 @@ from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
-from trajectory.statistics.standings import Standing, standings
+from trajectory.statistics.standings import Standing, believed, standings
 
 SAMPLE = 512
 """Approximate number of configs that a population is fitted to."""
@@ -114,6 +114,16 @@ class Posteriors:
         (:attr:`~trajectory.evidence.ConfigEvidence.contends`).
         """
         return self.of_configs([entry.config_hash for entry in self.evidence.contenders()], k)
+
+    def objectives(self, hashes: Iterable[str]) -> dict[str, float]:
+        """Return the posterior means of the measured ones of these configs."""
+        configs = self.evidence.configs
+        baseline = configs.get(self.evidence.baseline_hash or "")
+        return {
+            name: believed(configs[name], self.noise, self.population, baseline).mean
+            for name in hashes
+            if name in configs and configs[name].n
+        }
 
     def of_configs(self, hashes: Iterable[str], k: int | None = None) -> list[Ranked]:
         """Return the measured ones of these configs, best first."""

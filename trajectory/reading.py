@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from autoresearch.closing import Closing
+from autoresearch.closing import Closing, gc_paused
 from trajectory import ranking
 from trajectory.evidence import Evidence, Tally
 from trajectory.journal import read_records
@@ -69,10 +69,11 @@ class JournalReading(Closing):
         self._rows: list[Row] = []
         """Rows of the kinds in ``_KEPT``, in the journal's order; the evidence covers short
         runs."""
-        for record in read_records(journal):
-            self._evidence.add(record.row)
-            if isinstance(record.row, _KEPT):
-                self._rows.append(record.row)
+        with gc_paused():
+            for record in read_records(journal):
+                self._evidence.add(record.row)
+                if isinstance(record.row, _KEPT):
+                    self._rows.append(record.row)
 
     @property
     def tally(self) -> Tally:

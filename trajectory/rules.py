@@ -73,9 +73,8 @@ def group_rules(said: Mapping[str, Any]) -> dict[str, Any]:
     field per rule."""
     if "rules" in said:
         return dict(said)
-    said = {_FORMER_NAMES.get(name, name): value for name, value in said.items()}
-    others = {name: value for name, value in said.items() if name not in _NAMES}
-    return {"rules": {name: said.get(name) for name in _NAMES}} | others
+    others = {_FORMER_NAMES.get(name, name): value for name, value in said.items()}
+    return {"rules": {name: others.pop(name, None) for name in _NAMES}} | others
 
 
 def ungroup_rules(decision: Mapping[str, Any]) -> dict[str, Any]:

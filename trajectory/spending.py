@@ -33,9 +33,11 @@ class BusyTime:
         the result may be negative.
         """
         if isinstance(row, IterationRow):
-            of_run, wall_s, several = False, row.wall_s, row.lanes is not None
+            wall_s, several = row.wall_s, row.lanes is not None
+            if not several:
+                return wall_s
         else:
-            of_run, wall_s, several = True, row.trial.wall_s, row.trial.place is not None
+            wall_s, several = row.trial.wall_s, row.trial.place is not None
         try:
             ended_s = datetime.fromisoformat(row.at).timestamp()
         except ValueError:  # only in an edited journal
@@ -43,8 +45,6 @@ class BusyTime:
         span = ended_s - wall_s, ended_s
         if several:
             return self._cover(*span) - self._counted_twice_s()
-        if not of_run:
-            return wall_s
         if self._unplaced is None:
             return self._cover(*span)
         self._unplaced.append(span)

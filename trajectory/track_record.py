@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
 from pydantic import Field
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from autoresearch.words import counted
-from trajectory.proposals import Idea, ProposerRecord, Text
+from trajectory.proposals import Attempt, Idea, Text
 from trajectory.rows import IterationRow
 
 UNUSABLE = "no reply"
@@ -151,29 +151,24 @@ class TrackRecord(Frozen):
         useless = sum(self.refused.values())
         return f"{text}, {useless} of {counted(self.replies, 'reply', 'replies')} of no use"
 
-    def after(self, *, kept: bool, **more: int) -> TrackRecord:
+    def after(self, attempts: Sequence[Attempt] = (), *, kept: bool, **more: int) -> TrackRecord:
         """Return the record after one more iteration.
 
+        :param attempts: its exchanges with a language model.
         :param more: further counts to add, by field.
         """
-        counts = {name: getattr(self, name) + count for name, count in more.items()}
-        changed = {"assigned": self.assigned + 1, "kept": self.kept + kept, **counts}
+        changed: dict[str, Any] = {"assigned": self.assigned + 1, "kept": self.kept + kept}
+        changed |= {name: getattr(self, name) + count for name, count in more.items()}
+        if attempts:
+            refused = Counter(self.refused)
+            for attempt in attempts:
+                if attempt.verdict is None:
+                    refused[UNUSABLE] += 1
+                elif not attempt.verdict.allowed:
+                    refused[attempt.verdict.rail or UNUSABLE] += 1
+            changed["replies"] = self.replies + len(attempts)
+            changed["refused"] = dict(sorted(refused.items()))
         return self.model_copy(update=changed)
-
-    def with_replies(self, record: ProposerRecord) -> TrackRecord:
-        """Return the record with an iteration's exchanges counted."""
-        if not record.attempts:
-            return self
-        refused = Counter(self.refused)
-        for attempt in record.attempts:
-            if attempt.verdict is None:
-                refused[UNUSABLE] += 1
-            elif not attempt.verdict.allowed:
-                refused[attempt.verdict.rail or UNUSABLE] += 1
-        replies = self.replies + len(record.attempts)
-        return self.model_copy(
-            update={"replies": replies, "refused": dict(sorted(refused.items()))}
-        )
 
 
 def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str, TrackRecord]:
@@ -190,15 +185,13 @@ def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str,
         return after.get(kind, TrackRecord())
 
     if record.fallback is not None:
-        failed = of(record.failed_kind).after(kept=False, stood_in=1)
-        after[record.failed_kind] = failed.with_replies(record)
+        failed = of(record.failed_kind).after(record.attempts, kept=False, stood_in=1)
+        after[record.failed_kind] = failed
         after[record.kind] = of(record.kind).after(kept=kept)
     elif is_echo(row):
-        own = of(record.kind).after(kept=False, echoes=1)
-        after[record.kind] = own.with_replies(record)
+        after[record.kind] = of(record.kind).after(record.attempts, kept=False, echoes=1)
     else:
-        own = of(record.kind).after(kept=kept)
-        after[record.kind] = own.with_replies(record)
+        after[record.kind] = of(record.kind).after(record.attempts, kept=kept)
     return dict(sorted(after.items()))
 
 

@@ -144,10 +144,11 @@ class Domain(Frozen, ABC):
 
     def place(self, value: Scalar | None) -> int | None:
         """Return the index of a value's cell; None if the value lies outside the domain."""
-        if value is None:
-            return None
-        places = reversed(range(len(self.cells)))
-        return next((place for place in places if _is_in(value, self.cells[place])), None)
+        if value is not None:
+            for place, cell in reversed([*enumerate(self.cells)]):
+                if _is_in(value, cell):
+                    return place
+        return None
 
 
 def _is_in(value: Scalar, cell: Scalar | Bin) -> bool:

@@ -58,6 +58,9 @@ else:
     # A field for each slot, named ``code.NAME``: the source of its function; "": what is built in.
 
 
+_CODE = tuple(slot.key for slot in SLOTS.values())
+
+
 class Config(_WithCode):
     """One complete recipe of the built-in GPT trainer.
 
@@ -166,8 +169,7 @@ class Config(_WithCode):
     @property
     def code(self) -> dict[str, str]:
         """Sources by key, of the slots whose function is not the one that is built in."""
-        sources = {slot.key: getattr(self, slot.key) for slot in SLOTS.values()}
-        return {key: source for key, source in sources.items() if source}
+        return {key: source for key in _CODE if (source := getattr(self, key))}
 
     def function(self, name: str, source: str) -> str:
         """Return the source of a slot's function, or of what is built in if it is empty."""
@@ -214,7 +216,7 @@ class Config(_WithCode):
     @property
     def said(self) -> dict[str, Scalar]:
         """Every field that has a value, defaults included; configs are compared by these."""
-        return self.model_dump(exclude_none=True)
+        return {name: value for name, value in self.__dict__.items() if value is not None}
 
     def value(self, name: str) -> Any:
         """See :meth:`BaseConfig.value`."""

@@ -204,14 +204,15 @@ class Beliefs:
     def _computed(self, measure: Measure, fresh: ConfirmedConfig | None) -> dict[str, Any]:
         evidence, posteriors = self.evidence, Posteriors.of(self.evidence)
         noise = posteriors.noise
-        hashes = {evidence.baseline_hash or "", *(name for _, name in self._reigns)}
-        ranked = {one.config_hash: one for one in posteriors.of_configs(hashes)}
+        ends = {evidence.baseline_hash or "", evidence.incumbent_hash or ""}
+        ranked = {one.config_hash: one for one in posteriors.of_configs(ends)}
         best = ranked.get(evidence.incumbent_hash or "")
         baseline = ranked.get(evidence.baseline_hash or "")
+        objectives = posteriors.objectives(name for _, name in self._reigns)
         steps = tuple(
-            Step(iter=number, objective=ranked[name].objective)
+            Step(iter=number, objective=objectives[name])
             for number, name in self._reigns
-            if name in ranked
+            if name in objectives
         )
         gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
         return {

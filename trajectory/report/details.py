@@ -102,7 +102,7 @@ class DetailBook:
 
     def add(self, details: Details) -> None:
         """Add one iteration's details."""
-        self._open.append(json.dumps(details, default=_fields, separators=(",", ":")))
+        self._open.append(_ENCODER.encode(details))
         if len(self._open) == CHUNK:
             self._packed.append(_pack(self._open))
             self._open = []
@@ -118,6 +118,9 @@ def _fields(value: Any) -> dict[str, Any]:
     """Return the fields of one of the frozen values above; ``asdict`` would first copy everything
     in them."""
     return {name: getattr(value, name) for name in value.__slots__}
+
+
+_ENCODER = json.JSONEncoder(default=_fields, separators=(",", ":"))
 
 
 def _pack(details: list[str]) -> Chunk:

@@ -115,7 +115,7 @@ def shown(text: str) -> str:
     Bidirectional overrides, zero-width characters and control codes can make a page show a
     different text from the one received. Line breaks and tabs stay. The template escapes HTML.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return "".join(
         f"⟨U+{ord(character):04X}⟩" if _is_invisible(character) else character

@@ -15,6 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError, CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.plain_text import plain
@@ -90,9 +91,10 @@ def glance(follower: Follower) -> Glance:
     """Read on, and return the campaign as it is now."""
     directory, trouble = follower.directory, None
     try:
-        follower.poll()
-        while not follower.caught_up:
+        with gc_paused():
             follower.poll()
+            while not follower.caught_up:
+                follower.poll()
     except AutoresearchError as error:
         trouble = str(error)
     trouble = trouble or follower.trouble

@@ -23,7 +23,7 @@ from trajectory.report.canvas import (
 from trajectory.report.figures.figure import COVERED, Figure
 from trajectory.report.findings import Findings, Stops
 from trajectory.report.reading.iterations import Iteration
-from trajectory.report.reading.knobs import ReportedKnob, Sample
+from trajectory.report.reading.knobs import ReportedKnob, Sample, places
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 
@@ -119,7 +119,7 @@ def _covered(
     iterations: Sequence[Iteration], samples: Sequence[Sample], knob: ReportedKnob
 ) -> KnobCoverage:
     cells = knob.domain.cells
-    counts = Counter(knob.domain.place(sample.values.get(knob.name)) for sample in samples)
+    counts = Counter(places(samples, knob))
     setting = [iteration for iteration in iterations if knob.name in iteration.changed]
     deltas = [iteration.delta for iteration in setting if iteration.delta is not None]
     return KnobCoverage(

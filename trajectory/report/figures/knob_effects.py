@@ -22,7 +22,7 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures.figure import KNOBS, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.reading.knobs import ReportedKnob, Sample
+from trajectory.report.reading.knobs import ReportedKnob, Sample, places
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 
@@ -148,8 +148,7 @@ def _effect(
 ) -> KnobEffect:
     cells, place_of = knob.domain.cells, knob.domain.place
     scores: list[list[float]] = [[] for _ in cells]
-    for sample in samples:
-        place = place_of(sample.values.get(knob.name))
+    for sample, place in zip(samples, places(samples, knob), strict=True):
         if sample.mean is not None and place is not None:
             scores[place].append(sample.mean)
     default, best = place_of(knob.default), place_of(incumbent.get(knob.name))

@@ -73,6 +73,19 @@ def knob_values(config: AnyConfig, knobs: Sequence[ReportedKnob]) -> dict[str, S
     return found
 
 
+def places(samples: Iterable[Sample], knob: ReportedKnob) -> list[int | None]:
+    """Return the cell of each config's value of a knob; None for a value outside the domain."""
+    known: dict[tuple[type, Scalar | None], int | None] = {}
+    found = []
+    for sample in samples:
+        value = sample.values.get(knob.name)
+        key = value.__class__, value  # True equals 1, and is another value
+        if key not in known:
+            known[key] = knob.domain.place(value)
+        found.append(known[key])
+    return found
+
+
 METHOD = "PED-ANOVA"
 MIN_CONFIGS = 20
 """Fewest measured configs for an estimate."""

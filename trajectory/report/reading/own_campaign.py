@@ -75,7 +75,7 @@ def read_campaign(
 def _believed(ledger: Ledger, posteriors: Posteriors) -> dict[str, float]:
     hashes = {reign.config_hash for reign in ledger.reigns}
     hashes |= {t.config_hash for t in ledger.iterations if t.outcome == "keep" and t.config_hash}
-    return {entry.config_hash: entry.objective for entry in posteriors.of_configs(hashes)}
+    return posteriors.objectives(hashes)
 
 
 def _about(ledger: Ledger, name: str) -> About:
