@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any, Self
 
 from pydantic import Field
@@ -24,6 +23,7 @@ from autoresearch.values import Frozen, Scalar
 from trainer.spec import AnyConfig, TrialFailed, TrialOk
 from trajectory.proposals import Idea
 from trajectory.rows import BaselineRow, EventRow, IterationRow, Row, TrialRecord
+from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import exact_parts
 from trajectory.track_record import (
     IDEAS,
@@ -41,7 +41,7 @@ from trajectory.track_record import (
 
 
 @dataclass(slots=True)
-class ConfigEvidence:
+class ConfigEvidence(Measured):
     """One config and all its results."""
 
     config: AnyConfig
@@ -73,11 +73,6 @@ class ConfigEvidence:
     params: int | None = None
 
     @property
-    def n(self) -> int:
-        """Number of seeds measured."""
-        return len(self.scores)
-
-    @property
     def contends(self) -> bool:
         """Whether it may be ranked: it was measured, it failed on no seed, and it did not train
         exactly like its reference.
@@ -88,14 +83,6 @@ class ConfigEvidence:
         was.
         """
         return self.n > 0 and not self.failures and self.same_as is None
-
-    @property
-    def mean(self) -> float:
-        """Mean objective.
-
-        :raises StatisticsError: if nothing was measured.
-        """
-        return fmean(self.scores.values())
 
     @property
     def sum_of_squares(self) -> float:

@@ -10,6 +10,7 @@ The loop's source: github.com/manavsehgal/ai-field-notes, articles/autoresearch-
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -85,12 +86,41 @@ class _Reader:
         return run
 
 
+_STATUS = {
+    "evaluated": "measured",
+    "blocked": "refused",
+    "eval_failed": "failed",
+    "nim_error": "no proposal",
+    "paused": "paused",
+}
+"""Each stage's status."""
+_DECISIONS = {"keep": "keep", "revert": "discard"}
+
+
 def _iteration(line: Line, found: dict[str, Any]) -> ForeignRun:
-    stage = found.get("stage")
-    reader = _STAGES.get(stage) if isinstance(stage, str) else None
-    if reader is None:
-        raise ValueError(f"its stage is {stage!r:.60}, which is not one of {', '.join(_STAGES)}")
-    return reader(line, found)
+    stage = str(found.get("stage"))
+    if stage not in _STATUS:
+        raise ValueError(f"its stage is {stage!r:.60}, which is not one of {', '.join(_STATUS)}")
+    fields = _common(line, found) | {"status": _STATUS[stage]}
+    why = found.get("reason")
+    if stage == "evaluated":
+        decision = str(found.get("decision"))
+        if decision not in _DECISIONS:
+            raise ValueError(f"its decision is {decision!r:.60}, not keep or revert")
+        fields |= _asked(found) | {"score": found.get(_SCORE), "action": _DECISIONS[decision]}
+        why = None
+    elif stage == "eval_failed":
+        fields |= _asked(found) | {"action": "discard"}
+        why = fields["metrics"].get("error") or why
+    else:
+        fields["values"] = None
+    if stage == "blocked":
+        fields["rail"] = found.get("rail")
+        with suppress(ValueError):  # it may name no knob and no value
+            fields |= _asked(found)
+    elif stage == "nim_error":
+        why = found.get("nim_error") or why
+    return ForeignRun.model_validate(fields | {"why": "" if why is None else str(why)})
 
 
 class _Header(Frozen):
@@ -103,68 +133,6 @@ class _Asked(Frozen):
     knob: str
     new_value: bool | int | float | str
     reason: str = ""
-
-
-def _evaluated(line: Line, found: dict[str, Any]) -> ForeignRun:
-    action = {"keep": "keep", "revert": "discard"}.get(str(found.get("decision")))
-    if action is None:
-        raise ValueError(f"its decision is {found.get('decision')!r:.60}, not keep or revert")
-    return ForeignRun.model_validate(
-        _common(line, found)
-        | _asked(found)
-        | {"status": "measured", "score": found.get(_SCORE), "action": action}
-    )
-
-
-def _eval_failed(line: Line, found: dict[str, Any]) -> ForeignRun:
-    metrics = found.get("eval_metrics")
-    why = metrics.get("error") if isinstance(metrics, dict) else None
-    return ForeignRun.model_validate(
-        _common(line, found)
-        | _asked(found)
-        | {"status": "failed", "action": "discard", "why": _text(why or found.get("reason"))}
-    )
-
-
-def _blocked(line: Line, found: dict[str, Any]) -> ForeignRun:
-    """Return the run of a refused proposal, with its changes if it names a knob and a value."""
-    try:
-        proposal = _asked(found)
-    except ValueError:
-        proposal = {}
-    return ForeignRun.model_validate(
-        _common(line, found)
-        | proposal
-        | {
-            "status": "refused",
-            "values": None,
-            "rail": found.get("rail"),
-            "why": _text(found.get("reason")),
-        }
-    )
-
-
-def _nim_error(line: Line, found: dict[str, Any]) -> ForeignRun:
-    why = found.get("nim_error") or found.get("reason")
-    return ForeignRun.model_validate(
-        _common(line, found) | {"status": "no proposal", "values": None, "why": _text(why)}
-    )
-
-
-def _paused(line: Line, found: dict[str, Any]) -> ForeignRun:
-    return ForeignRun.model_validate(
-        _common(line, found)
-        | {"status": "paused", "values": None, "why": _text(found.get("reason"))}
-    )
-
-
-_STAGES = {
-    "evaluated": _evaluated,
-    "blocked": _blocked,
-    "eval_failed": _eval_failed,
-    "nim_error": _nim_error,
-    "paused": _paused,
-}
 
 
 def _common(line: Line, found: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +157,3 @@ def _asked(found: dict[str, Any]) -> dict[str, Any]:
     named = {name: proposal[name] for name in _Asked.model_fields if name in proposal}
     asked = _Asked.model_validate(named)
     return {"changes": {asked.knob: asked.new_value}, "reason": asked.reason}
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

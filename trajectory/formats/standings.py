@@ -23,6 +23,7 @@ from autoresearch.plain_text import plain
 from autoresearch.values import Finite, Frozen, NonNegativeInt
 from autoresearch.words import counted, duration_text
 from trajectory.formats.foreign import ForeignRun, Plain
+from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
 from trajectory.statistics.standings import Standing, standings
@@ -32,7 +33,7 @@ TEXT_CHARACTERS = 120
 
 
 @dataclass(slots=True)
-class ForeignConfig:
+class ForeignConfig(Measured):
     """One config of another tool and all its runs."""
 
     key: str
@@ -50,19 +51,6 @@ class ForeignConfig:
     """Scores by the run's line in the source, used as a seed that no other run has."""
     failures: list[str] = field(default_factory=list)
     """Reason for each failure."""
-
-    @property
-    def n(self) -> int:
-        """Number of runs measured."""
-        return len(self.scores)
-
-    @property
-    def mean(self) -> float:
-        """Mean score.
-
-        :raises StatisticsError: if nothing was measured.
-        """
-        return fmean(self.scores.values())
 
 
 @dataclass(frozen=True)

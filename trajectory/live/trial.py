@@ -175,12 +175,9 @@ class LanesNow(Frozen):
     """Trials that wait for a lane."""
 
 
-class LaneView(Frozen):
-    """A lane, and the trial on it; None if it is free."""
+class LaneView(LaneStatus):
+    """A lane, and the state of the trial on it."""
 
-    lane: str
-    trial_id: str | None = None
-    role: Role | None = None
     iter: int | None = None
     """The iteration whose candidate it trains; None for a reference, and outside the loop."""
     seed: int | None = None
@@ -223,9 +220,7 @@ def lane_views(
             continue
         views.append(
             LaneView(
-                lane=said.lane,
-                trial_id=said.trial_id,
-                role=said.role,
+                **dict(said),
                 iter=iterations.get(trial.config_hash) if said.role == "candidate" else None,
                 seed=trial.seed,
                 step=trial.points[-1].step if trial.points else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 from autoresearch.values import Scalar
 from trainer.spec import BPB, Measure
@@ -16,6 +17,7 @@ from trajectory.report.reading.knobs import Importances, ReportedKnob, Sample, i
 from trajectory.report.reading.ledger import Ledger
 from trajectory.spending import SearchBill
 from trajectory.statistics.intervals import Estimate, RunNoise
+from trajectory.statistics.standings import Standing
 
 UNIT: Mapping[str, str] = {
     "val_bpb": "bits per byte",
@@ -65,6 +67,13 @@ class About:
         return "below" if self.scoring.direction == "minimise" else "above"
 
 
+_ESTIMATES = (
+    *("iter", "n", "mean_objective", "objective", "objective_lo", "objective_hi"),
+    *("delta_lo", "delta_hi", "beats_baseline"),
+)
+"""Fields of a ranked config that a :class:`Best` has under the same names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Best:
     """One of the best configs."""
@@ -95,6 +104,24 @@ class Best:
     baseline."""
     fresh: ConfirmedConfig | None = None
     """Result of fresh runs of it; None if there were none."""
+
+    @classmethod
+    def of(
+        cls,
+        found: Ranked | Standing[Any],
+        values: Mapping[str, Scalar],
+        others: Mapping[str, Scalar],
+        **more: Any,
+    ) -> Self:
+        """Return a config's estimates with its difference from another.
+
+        :param values: the config's values.
+        :param others: those of the config that it is compared with.
+        :param more: the other fields.
+        """
+        same: dict[str, Any] = {name: getattr(found, name) for name in _ESTIMATES}
+        changed = {n: (others.get(n), v) for n, v in values.items() if v != others.get(n)}
+        return cls(**same, delta=found.delta_vs_baseline, difference=changed, **more)
 
 
 @dataclass(frozen=True, slots=True)

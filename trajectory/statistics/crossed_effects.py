@@ -25,9 +25,10 @@ Shapes: C configs, S seeds, R runs, K places of the grid.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from statistics import fmean
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,15 +140,25 @@ FEWEST_REPLICATED = 5
 Indices = NDArray[np.intp]
 
 
-class Measured(Protocol):
+class Measured:
     """A config with its runs' scores by seed, this project's or another tool's."""
 
+    __slots__ = ()
+    iter: int
+    scores: dict[int, float]
+
     @property
-    def scores(self) -> Mapping[int, float]: ...
+    def n(self) -> int:
+        """Number of seeds or runs measured."""
+        return len(self.scores)
+
     @property
-    def n(self) -> int: ...
-    @property
-    def mean(self) -> float: ...
+    def mean(self) -> float:
+        """Mean score.
+
+        :raises StatisticsError: if nothing was measured.
+        """
+        return fmean(self.scores.values())
 
 
 @dataclass(frozen=True, slots=True)

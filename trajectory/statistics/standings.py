@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import LEVEL, Estimate, RunNoise
@@ -22,14 +22,7 @@ simulation closest to a real campaign, 13 % of campaigns mark a config falsely a
 """
 
 
-class Contender(Measured, Protocol):
-    """A config that may be ranked, this project's or another tool's."""
-
-    @property
-    def iter(self) -> int: ...
-
-
-E = TypeVar("E", bound=Contender)
+E = TypeVar("E", bound=Measured)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,27 +150,15 @@ def _about(campaign: ImportedCampaign) -> About:
 
 
 def _best(standing: Standing[ForeignConfig], standings: Standings) -> Best:
-    entry = standing.entry
-    baseline = standings.baseline
+    entry, baseline = standing.entry, standings.baseline
     base = _values(baseline.values) if baseline else {}
-    own = _values(entry.values) or {**base, **_values(entry.changes)}
-    return Best(
-        iter=entry.iter,
+    return Best.of(
+        standing,
+        _values(entry.values) or {**base, **_values(entry.changes)},
+        base,
         name=_described(entry.name, entry.reason),
         is_baseline=entry.is_baseline,
-        n=entry.n,
-        objective=standing.objective,
-        objective_lo=standing.objective_lo,
-        objective_hi=standing.objective_hi,
-        mean_objective=entry.mean,
-        delta=standing.delta_vs_baseline,
-        delta_lo=standing.delta_lo,
-        delta_hi=standing.delta_hi,
-        beats_baseline=standing.beats_baseline,
         train_s=None,
-        difference={
-            name: (base.get(name), value) for name, value in own.items() if value != base.get(name)
-        },
     )
 
 

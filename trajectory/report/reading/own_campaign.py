@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from autoresearch.values import Scalar
 from trainer.spec import AnyConfig, CorpusInfo, FailureStatus
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding, latest_of
 from trajectory.proposals import RailName
@@ -44,6 +43,8 @@ def read_campaign(
     found = [row.found for row in reversed(ledger.confirmed)]
     fresh = latest_of(found)
     held = posteriors.of_configs([incumbent.config_hash] if incumbent else [])
+    kept = (one.config_hash for one in ledger.iterations if one.outcome == "keep")
+    chosen = {*(reign.config_hash for reign in ledger.reigns), *filter(None, kept)}
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
         finding=finding(
@@ -61,7 +62,7 @@ def read_campaign(
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
         reigns=tuple(ledger.reigns),
-        believed=_believed(ledger, posteriors),
+        believed=posteriors.objectives(chosen),
         knobs=tuple(knobs),
         samples=tuple(samples(evidence.configs.values(), knobs)),
         incumbent=knob_values(incumbent.config, knobs) if incumbent else {},
@@ -70,12 +71,6 @@ def read_campaign(
         ours=Ours(ledger, posteriors, tuple(best), read, meter.bill()),
         confirmed=found[0] if found else None,
     )
-
-
-def _believed(ledger: Ledger, posteriors: Posteriors) -> dict[str, float]:
-    hashes = {reign.config_hash for reign in ledger.reigns}
-    hashes |= {t.config_hash for t in ledger.iterations if t.outcome == "keep" and t.config_hash}
-    return posteriors.objectives(hashes)
 
 
 def _about(ledger: Ledger, name: str) -> About:
@@ -183,32 +178,16 @@ def _listed(values: Mapping[str, str]) -> str:
 def _best(
     entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig], first: AnyConfig
 ) -> Best:
-    is_first = entry.config is first
-    return Best(
-        iter=entry.iter,
+    other = ledger.baseline if entry.config is first else first
+    return Best.of(
+        entry,
+        entry.config.said if other else entry.config.canonical(),
+        other.said if other else {},
         name="",
         is_baseline=entry.config_hash == ledger.evidence.baseline_hash,
-        n=entry.n,
-        objective=entry.objective,
-        objective_lo=entry.objective_lo,
-        objective_hi=entry.objective_hi,
-        mean_objective=entry.mean_objective,
-        delta=entry.delta_vs_baseline,
-        delta_lo=entry.delta_lo,
-        delta_hi=entry.delta_hi,
-        beats_baseline=entry.beats_baseline,
         train_s=entry.train_s,
-        difference=_difference(entry.config, ledger.baseline if is_first else first),
         fresh=fresh.get(entry.config_hash),
     )
-
-
-def _difference(
-    config: AnyConfig, baseline: AnyConfig | None
-) -> dict[str, tuple[Scalar | None, Scalar]]:
-    base = baseline.said if baseline else {}
-    own = config.said if baseline else config.canonical()
-    return {name: (base.get(name), value) for name, value in own.items() if value != base.get(name)}
 
 
 def _stops(ledger: Ledger) -> Stops:
