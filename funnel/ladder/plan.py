@@ -21,9 +21,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from agent.search.campaign import Campaign
 from autoresearch.errors import CampaignError, TargetError
 from autoresearch.words import duration_text
 from funnel.ladder.pace import Pace
@@ -33,6 +32,9 @@ from funnel.transfer.rules import RuleChoice
 from trainer.spec import Config, TrialOk, gpt
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe
 from trajectory.rows import FinalistsRow, Row, StressRow
+
+if TYPE_CHECKING:
+    from agent.search.campaign import Campaign  # it loads the database, and `report` needs none
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,6 @@ OUTCOME_INK: dict[Outcome, Ink] = {
     "refused": REFUSED,
 }
 
-LAYOUT_PASSES = 2
-"""The layout runs twice: ticks may change once the axes have their size, and so may the space that
-the labels take."""
 WIDTH_IN = 8.4
 """A figure's width in inches; at 100 pixels an inch, that of a desktop column."""
 NARROW_IN = 3.6
@@ -80,8 +77,7 @@ class Picture:
     def __post_init__(self) -> None:
         """Lay out the figure once, before it is written to several files."""
         if (engine := self.figure.get_layout_engine()) is not None:
-            for _ in range(LAYOUT_PASSES):
-                engine.execute(self.figure)
+            engine.execute(self.figure)
             self.figure.set_layout_engine("none")
 
 

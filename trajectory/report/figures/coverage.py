@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trajectory.report.canvas import (
     FAILED,
@@ -149,30 +149,27 @@ def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, 
     from matplotlib.patches import Rectangle  # noqa: PLC0415 (slow to load)
 
     column, row = at
-    place = (column + 0.03, row + 0.06)
+    ink = (INK if count else MUTED).light
+    look: dict[str, Any] = {"fill": False, "edgecolor": RULE.light, "linewidth": 1}
     if count:
         shade = LIGHT_CELL + (FULL_CELL - LIGHT_CELL) * math.sqrt(share)
-        axes.add_patch(Rectangle(place, 0.94, 0.88, color=KEEP.light, alpha=shade, linewidth=0))
-    else:
-        axes.add_patch(Rectangle(place, 0.94, 0.88, fill=False, edgecolor=RULE.light, linewidth=1))
-    axes.text(
-        column + 0.5,
-        row + 0.36,
-        cut(text, room * 9 // 8),
-        ha="center",
-        va="center",
-        fontsize=7 if len(text) <= room else 5.25,
-        color=INK.light if count else MUTED.light,
-    )
-    axes.text(
-        column + 0.5,
-        row + 0.70,
-        f"{count}" if count else "–",
-        ha="center",
-        va="center",
-        fontsize=7,
-        color=INK.light if count else MUTED.light,
-    )
+        look = {"color": KEEP.light, "alpha": shade, "linewidth": 0}
+    # Cells lie within the axes, so the layout need not measure them.
+    place = (column + 0.03, row + 0.06)
+    axes.add_patch(Rectangle(place, 0.94, 0.88, **look, in_layout=False))
+    size = 7 if len(text) <= room else 5.25
+    lines = ((0.36, cut(text, room * 9 // 8), size), (0.70, f"{count}" if count else "–", 7))
+    for below, said, fontsize in lines:
+        axes.text(
+            column + 0.5,
+            row + below,
+            said,
+            ha="center",
+            va="center",
+            fontsize=fontsize,
+            color=ink,
+            in_layout=False,
+        )
 
 
 @dataclass(frozen=True)
