@@ -198,19 +198,39 @@ def finalists(
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A config with a short and a long score."""
+
+    rank: int
+    """Its rank at the time of the long runs."""
+    short: float
+    """Posterior mean of its short runs."""
+    long: float
+    """See :meth:`LongRuns.long_score`."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankingTest:
     """The search's ranking compared with long runs, over configs spread over it."""
 
     steps: int
     """Steps of a long run."""
-    n: int
-    """Number of configs compared."""
-    nonfinite: int
-    """Configs among them whose long runs became non-finite; they rank last."""
+    pairs: tuple[Pair, ...]
+    """The configs compared."""
     left_out: int
     """Configs excluded because their long runs ran out of memory or time."""
     fidelity: Fidelity | None
     """Rank correlations; None for too few configs."""
+
+    @property
+    def n(self) -> int:
+        """Number of configs compared."""
+        return len(self.pairs)
+
+    @property
+    def nonfinite(self) -> int:
+        """Configs among them whose long runs became non-finite; they rank last."""
+        return sum(math.isinf(pair.long) for pair in self.pairs)
 
 
 def ranking_test(
@@ -228,18 +248,14 @@ def ranking_test(
     runs = gather(rows, latest.steps)
     noise = LongNoise.of(runs.values())
     posteriors = {entry.config_hash: entry.objective for entry in ranked}
-    pairs: list[tuple[float, float]] = []
-    left_out = 0
+    pairs: list[Pair] = []
     for name in latest.spread:
         long = runs[name].long_score(noise) if name in runs else None
-        if long is None or name not in posteriors:
-            left_out += 1
-        else:
-            pairs.append((posteriors[name], long))
+        if long is not None and name in posteriors:
+            pairs.append(Pair(runs[name].rows[0].rank, posteriors[name], long))
     return RankingTest(
         steps=latest.steps,
-        n=len(pairs),
-        nonfinite=sum(math.isinf(long) for _, long in pairs),
-        left_out=left_out,
-        fidelity=fidelity([short for short, _ in pairs], [long for _, long in pairs]),
+        pairs=tuple(pairs),
+        left_out=len(latest.spread) - len(pairs),
+        fidelity=fidelity([pair.short for pair in pairs], [pair.long for pair in pairs]),
     )

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 from autoresearch.values import Frozen, NonNegative
-from trajectory.rows import BaselineRow, IterationRow, Row, RowOfOneRun
+from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun
 
 
 @dataclass(slots=True)
@@ -169,13 +168,6 @@ class SearchBill(Frozen):
             f"{_usd(self.electricity_usd)}{supposed}; {self.hours:.3g} hours of the machine's "
             f"write-off are {_usd(self.write_off_usd)}"
         )
-
-
-class SearchMeter(Protocol):
-    """Computes a bill from rows added one at a time; it knows the prices."""
-
-    def add(self, row: Row) -> None: ...
-    def bill(self) -> SearchBill: ...
 
 
 def _usd(usd: float) -> str:

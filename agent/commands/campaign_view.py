@@ -140,12 +140,14 @@ class CampaignView:
         :raises JournalError: if the journal is damaged or empty.
         """
         from agent.settings.environment import read_rates  # noqa: PLC0415 (of use to the report alone)
-        from funnel.cost.bill import RatedMeter  # noqa: PLC0415
+        from funnel.cost.bill import search_bill  # noqa: PLC0415
+        from funnel.cost.measured import UsageCount  # noqa: PLC0415
         from trainer.isolation.trial_files import read_curve  # noqa: PLC0415
         from trajectory.report.reading import own_campaign  # noqa: PLC0415
         from trajectory.report.reading.knobs import ReportedKnob  # noqa: PLC0415
 
-        row = self.row
+        rates, row = read_rates(), self.row
+        count = UsageCount(rates.spark_kw)
         menu = menu_of(row) if row else None
         knobs = []
         for knob in menu.knobs.values() if menu else ():
@@ -156,7 +158,8 @@ class CampaignView:
             self.journal,
             knobs,
             lambda trial_id: read_curve(self.directory / TRIALS_DIR / trial_id),
-            RatedMeter(read_rates()),
+            count.add,
+            lambda: search_bill(rates, count.usage("the journal")),
         )
 
     def status(self) -> Glance:

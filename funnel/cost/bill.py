@@ -28,8 +28,7 @@ from pydantic import Field, ValidationError
 from agent.settings.environment import GPUS_PER_NODE, Rates
 from autoresearch.errors import HandoffError, SettingsError
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
-from funnel.cost.measured import Measured, Usage, UsageCount
-from trajectory.rows import Row
+from funnel.cost.measured import Measured, Usage
 from trajectory.spending import SearchBill
 
 HOURS_PER_DAY = 24
@@ -197,20 +196,6 @@ def search_bill(rates: Rates, usage: Usage) -> SearchBill:
         electricity_usd=usage.kwh * rates.kwh_usd,
         write_off_usd=usage.seconds / 3600 * rates.spark_amortized_hourly,
     )
-
-
-class RatedMeter:
-    """Bills rows as they arrive: a :class:`~trajectory.spending.SearchMeter`."""
-
-    def __init__(self, rates: Rates) -> None:
-        self._rates = rates
-        self._count = UsageCount(rates.spark_kw)
-
-    def add(self, row: Row) -> None:
-        self._count.add(row)
-
-    def bill(self) -> SearchBill:
-        return search_bill(self._rates, self._count.usage("the journal"))
 
 
 def planned_run(plan_file: Path) -> tuple[str, CloudRun]:

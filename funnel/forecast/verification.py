@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegativeInt
@@ -93,18 +93,9 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
     )
 
 
-class _Found(TypedDict):
-    verdict: ForecastVerdict
-    departure: Departure | None
-    telling_step: int | None
-    caught: tuple[Catch, ...]
-    windows: tuple[Window, ...]
-    sentence: str
-
-
 def _against_proxy(
     log: CloudLog, forecast: Forecast, finite: Sequence[CloudPoint], factor: float
-) -> _Found:
+) -> dict[str, Any]:
     windows = make_windows(finite, forecast, factor)
     departure = earliest_departure(windows, log.points, forecast)
     telling = telling_point(forecast)
@@ -114,14 +105,14 @@ def _against_proxy(
             verdict = "within"
         elif telling is None:
             verdict = "too_wide"
-    return _Found(
-        verdict=verdict,
-        departure=departure,
-        telling_step=telling.step if telling else None,
-        caught=(),
-        windows=tuple(windows),
-        sentence=verdict_sentence(windows, departure, forecast, log, len(finite)),
-    )
+    return {
+        "verdict": verdict,
+        "departure": departure,
+        "telling_step": telling.step if telling else None,
+        "caught": (),
+        "windows": tuple(windows),
+        "sentence": verdict_sentence(windows, departure, forecast, log, len(finite)),
+    }
 
 
 def _against_ladder(
@@ -130,7 +121,7 @@ def _against_ladder(
     basis: LadderBasis,
     finite: Sequence[CloudPoint],
     factor: float,
-) -> _Found:
+) -> dict[str, Any]:
     seen = LadderComparison(forecast, basis, tuple(finite), factor)
     departures = [d for d in (seen.departure, lost(log.points, forecast)) if d is not None]
     departure = min(departures, key=lambda found: found.tokens, default=None)
@@ -143,14 +134,14 @@ def _against_ladder(
         verdict = "too_early"
     else:
         verdict = "within"
-    return _Found(
-        verdict=verdict,
-        departure=departure,
-        telling_step=None,
-        caught=seen.caught if departure is None and basis.is_usable else (),
-        windows=seen.windows,
-        sentence=ladder_sentence(verdict, departure, seen, log),
-    )
+    return {
+        "verdict": verdict,
+        "departure": departure,
+        "telling_step": None,
+        "caught": seen.caught if departure is None and basis.is_usable else (),
+        "windows": seen.windows,
+        "sentence": ladder_sentence(verdict, departure, seen, log),
+    }
 
 
 def _to_bpb(log: CloudLog, forecast: Forecast, asked: float | None) -> tuple[float, float | None]:

@@ -9,7 +9,8 @@ from typing import Any
 from agent.settings.environment import Rates
 from autoresearch.domains.choices import Choices
 from autoresearch.domains.ranges import RealRange, WholeRange
-from funnel.cost.bill import RatedMeter
+from funnel.cost.bill import search_bill
+from funnel.cost.measured import UsageCount
 from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.rows import (
@@ -71,7 +72,11 @@ def findings(
     """Return a report's findings in these rows."""
     folder.mkdir(parents=True, exist_ok=True)
     write_journal(folder / "trajectory.jsonl", iter(rows))
-    return read_campaign(folder / "trajectory.jsonl", KNOBS, read, RatedMeter(rates or Rates()))
+    rates = rates or Rates()
+    count = UsageCount(rates.spark_kw)
+    journal = folder / "trajectory.jsonl"
+    bill = lambda: search_bill(rates, count.usage("the journal"))  # noqa: E731
+    return read_campaign(journal, KNOBS, read, count.add, bill)
 
 
 def hostile_rows(texts: Iterable[str] = HOSTILE) -> Iterator[Row]:

@@ -98,16 +98,16 @@ _DECISIONS = {"keep": "keep", "revert": "discard"}
 
 
 def _iteration(line: Line, found: dict[str, Any]) -> ForeignRun:
-    stage = str(found.get("stage"))
-    if stage not in _STATUS:
+    stage = found.get("stage")
+    if not isinstance(stage, str) or stage not in _STATUS:
         raise ValueError(f"its stage is {stage!r:.60}, which is not one of {', '.join(_STATUS)}")
     fields = _common(line, found) | {"status": _STATUS[stage]}
     why = found.get("reason")
     if stage == "evaluated":
-        decision = str(found.get("decision"))
-        if decision not in _DECISIONS:
-            raise ValueError(f"its decision is {decision!r:.60}, not keep or revert")
-        fields |= _asked(found) | {"score": found.get(_SCORE), "action": _DECISIONS[decision]}
+        action = _DECISIONS.get(str(found.get("decision")))
+        if action is None:
+            raise ValueError(f"its decision is {found.get('decision')!r:.60}, not keep or revert")
+        fields |= _asked(found) | {"score": found.get(_SCORE), "action": action}
         why = None
     elif stage == "eval_failed":
         fields |= _asked(found) | {"action": "discard"}

@@ -12,10 +12,10 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from autoresearch.values import Scalar
-from autoresearch.words import duration_text
+from autoresearch.words import CODE, duration_text
 from trainer.spec import BPB, Measure, TrialFailed, code_diffs
 from trajectory.proposals import Attempt, ProposerRecord
 from trajectory.report.wording import shown, value_text
@@ -29,8 +29,7 @@ campaigns no two of ten thousand configs begin alike."""
 _LEVEL = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(TypedDict):
     """One changed field of the config, as text."""
 
     name: str
@@ -38,8 +37,7 @@ class Change:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrialLine:
+class TrialLine(TypedDict):
     """One trial of an iteration."""
 
     id: str
@@ -52,8 +50,7 @@ class TrialLine:
     peak_mem_gib: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(TypedDict):
     """One exchange with a language model."""
 
     raw: str
@@ -67,8 +64,7 @@ class Reply:
     completion_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
+class Details(TypedDict):
     """The details of one iteration. The page does not show empty texts."""
 
     at: str
@@ -79,9 +75,9 @@ class Details:
     notes: tuple[str, ...]
     """Remarks on the proposal: which proposer stood in, which suggestion was overridden."""
     changes: tuple[Change, ...]
-    trials: tuple[TrialLine, ...] = ()
-    replies: tuple[Reply, ...] = ()
-    config: str = ""
+    trials: tuple[TrialLine, ...]
+    replies: tuple[Reply, ...]
+    config: str
     """Beginning of its hash, or another name of the config."""
 
 
@@ -114,13 +110,7 @@ class DetailBook:
         return (*self._packed, *last)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    """Return the fields of one of the frozen values above; ``asdict`` would first copy everything
-    in them."""
-    return {name: getattr(value, name) for name in value.__slots__}
-
-
-_ENCODER = json.JSONEncoder(default=_fields, separators=(",", ":"))
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def _pack(details: list[str]) -> Chunk:
@@ -157,13 +147,14 @@ def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ..
     it asked for."""
     asked: Mapping[str, Scalar] = row.proposal.changes if row.proposal else {}
     after = row.config.said if row.config else {**before, **asked}
-    diffs = code_diffs(row.config, before) if row.config else {}
-    names = [*asked, *(name for name in after if name not in asked)]
-    changed = [name for name in names if after.get(name) != before.get(name) or name in asked]
+    others = (name for name, value in after.items() if value != before.get(name))
+    changed = [*dict.fromkeys([*asked, *others])]
+    has_code = row.config is not None and any(name.startswith(CODE) for name in changed)
+    diffs = code_diffs(row.config, before) if row.config and has_code else {}
     return tuple(
-        Change(shown(name), "", shown("\n".join(diffs[name])))
+        Change(name=shown(name), before="", after=shown("\n".join(diffs[name])))
         if name in diffs
-        else Change(shown(name), cell(before.get(name)), cell(after.get(name)))
+        else Change(name=shown(name), before=cell(before.get(name)), after=cell(after.get(name)))
         for name in changed
     )
 

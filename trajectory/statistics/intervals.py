@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 
 AS_GOOD_AS_NORMAL = 1e6
 """Degrees of freedom beyond which the normal quantile is used; at 95 % it is 2.4e-6 too small."""
@@ -129,7 +129,8 @@ def of_mean(values: Sequence[float]) -> Estimate:
     mean, n = fmean(values), len(values)
     if n < 2:
         return Estimate(mean, None, None, n)
-    half = t_quantile(n - 1) * stdev(values) / math.sqrt(n)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    half = t_quantile(n - 1) * math.sqrt(squares / (n - 1) / n)
     return Estimate(mean, mean - half, mean + half, n)
 
 

@@ -23,7 +23,7 @@ from tests.funnel.plan.test_megatron_flags import known_options, options
 from tests.support.configs import config
 from tests.support.plans import plan_of, written
 from tests.support.stressed import stressed_campaign
-from trajectory.longruns import RankingTest
+from trajectory.longruns import Pair, RankingTest
 from trajectory.statistics.fidelity import fidelity
 
 
@@ -468,7 +468,8 @@ def test_a_ranking_that_may_be_chance_is_a_risk(
     stressed: Path, long: list[float], said: str | None
 ) -> None:
     found = fidelity([float(n) for n in range(len(long))], long)
-    test = RankingTest(steps=1000, n=len(long), nonfinite=0, left_out=0, fidelity=found)
+    pairs = tuple(Pair(1, float(n), score) for n, score in enumerate(long))
+    test = RankingTest(steps=1000, pairs=pairs, left_out=0, fidelity=found)
     risks = " ".join(plan_of(replace(read_case(stressed), ranking_test=test)).risks)
     for words in ("was not measured", "cannot be distinguished from chance"):
         assert (words in risks) == (words == said)

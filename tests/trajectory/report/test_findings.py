@@ -269,7 +269,7 @@ def test_proposers_have_their_share_and_hit_rate(
     model = found["llm"]
     assert model.record.replies == 2 * model.iterations
     assert model.refused_replies == model.tried_before == model.iterations
-    assert model.prompt_tokens == 3100 * model.record.replies
+    assert model.work.prompt_tokens == 3100 * model.record.replies
     shares = [one.share_of_keeps.value for one in proposers.kinds if one.share_of_keeps]
     assert sum(shares) == pytest.approx(1)
 
@@ -285,7 +285,7 @@ def test_a_kept_suggestion_that_a_model_repeated_is_nobody_s(
 
     proposers = known(Proposers.of(findings(tmp_path, [echo(row) for row in rows])))
     (model,) = (one for one in proposers.kinds if one.kind == "llm")
-    assert model.kept == model.record.kept == 0
+    assert model.record.kept == 0
     assert model.hit_rate is not None and model.hit_rate.value == 0
 
 
@@ -298,7 +298,7 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
     found = findings(tmp_path, [*metered(None)[:3], row, *events])
     proposers = known(Proposers.of(found))
     stand_in, model = proposers.kinds
-    assert stand_in.fallbacks == 1
+    assert stand_in.work.fallbacks == 1
     assert (model.kind, model.record.assigned, model.iterations, model.hit_rate) == (
         "llm",
         1,
@@ -359,15 +359,15 @@ def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list
     found = findings(tmp_path, stress_rows(rows), lambda _: curve([5.0, 3.0]))
     long_runs, fidelity = LongRunCurves.of(found), RankFidelity.of(found)
     assert long_runs is not None
-    assert [run.rank for run in long_runs.runs] == [1, 2, 3, 4, 5, 6]
+    assert [run.first.rank for run in long_runs.runs] == [1, 2, 3, 4, 5, 6]
     assert [run.verdict.outcome for run in long_runs.runs] == ["survives"] * 5 + ["diverges"]
-    assert {run.seeds for run in long_runs.runs} == {2}
+    assert {len(run.runs.rows) for run in long_runs.runs} == {2}
     assert fidelity is not None
-    assert fidelity.test.n == len(fidelity.pairs) == 6
+    assert fidelity.test.n == 6
     assert fidelity.test.fidelity is not None
     first = long_runs.runs[0]
     assert first.standing is not None
-    assert fidelity.pairs[0].long_objective == first.standing.objective
+    assert fidelity.test.pairs[0].long == first.standing.objective
 
 
 def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:

@@ -22,8 +22,7 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures.figure import COVERED, Figure
 from trajectory.report.findings import Findings, Stops
-from trajectory.report.reading.iterations import Iteration
-from trajectory.report.reading.knobs import ReportedKnob, Sample, places
+from trajectory.report.reading.knobs import ReportedKnob
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 
@@ -81,8 +80,7 @@ class Coverage(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> Coverage:
-        knobs = (_covered(found.iterations, found.samples, knob) for knob in found.knobs)
-        return cls(tuple(knobs), len(found.samples))
+        return cls(tuple(_covered(found, knob) for knob in found.knobs), len(found.samples))
 
     @property
     def shows(self) -> bool:
@@ -115,12 +113,10 @@ class Coverage(Figure):
         return Picture(self.name, self.alt, figure)
 
 
-def _covered(
-    iterations: Sequence[Iteration], samples: Sequence[Sample], knob: ReportedKnob
-) -> KnobCoverage:
+def _covered(found: Findings, knob: ReportedKnob) -> KnobCoverage:
     cells = knob.domain.cells
-    counts = Counter(places(samples, knob))
-    setting = [iteration for iteration in iterations if knob.name in iteration.changed]
+    counts = Counter(found.places[knob.name])
+    setting = [iteration for iteration in found.iterations if knob.name in iteration.changed]
     deltas = [iteration.delta for iteration in setting if iteration.delta is not None]
     return KnobCoverage(
         name=knob.name,

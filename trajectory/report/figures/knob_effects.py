@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from autoresearch.values import Scalar
 from trainer.spec import BPB, Measure
 from trajectory.report.canvas import (
     BASE,
@@ -22,7 +21,7 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures.figure import KNOBS, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.reading.knobs import ReportedKnob, Sample, places
+from trajectory.report.reading.knobs import ReportedKnob
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 
@@ -93,7 +92,7 @@ class KnobEffects(Figure):
     @classmethod
     def of(cls, found: Findings) -> KnobEffects:
         order = {knob.name: place for place, knob in enumerate(found.importances.knobs)}
-        effects = (_effect(found.samples, knob, found.incumbent) for knob in found.knobs)
+        effects = (_effect(found, knob) for knob in found.knobs)
         return cls(
             effects=tuple(sorted(effects, key=lambda one: order.get(one.name, len(order)))),
             reference=found.baseline.value if found.baseline else None,
@@ -143,15 +142,13 @@ class KnobEffects(Figure):
         return Picture(self.name, self.alt, figure)
 
 
-def _effect(
-    samples: Sequence[Sample], knob: ReportedKnob, incumbent: Mapping[str, Scalar]
-) -> KnobEffect:
+def _effect(found: Findings, knob: ReportedKnob) -> KnobEffect:
     cells, place_of = knob.domain.cells, knob.domain.place
     scores: list[list[float]] = [[] for _ in cells]
-    for sample, place in zip(samples, places(samples, knob), strict=True):
+    for sample, place in zip(found.samples, found.places[knob.name], strict=True):
         if sample.mean is not None and place is not None:
             scores[place].append(sample.mean)
-    default, best = place_of(knob.default), place_of(incumbent.get(knob.name))
+    default, best = place_of(knob.default), place_of(found.incumbent.get(knob.name))
     values = (
         ValueEffect(cell_text(cell), of_mean(own) if own else None, place == default, place == best)
         for place, (cell, own) in enumerate(zip(cells, scores, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -17,7 +17,6 @@ from trajectory.longruns import (
     ranking_test,
     standing,
 )
-from trajectory.ranking import Posteriors
 from trajectory.report.canvas import (
     BASE,
     FAILED,
@@ -34,7 +33,7 @@ from trajectory.report.canvas import (
 from trajectory.report.figures.figure import LONG, Figure
 from trajectory.report.findings import Findings, Ours
 from trajectory.report.reading.iterations import CurveReader, LearningCurve, merged
-from trajectory.rows import Finalist, StressVerdict
+from trajectory.rows import Finalist, StressRow, StressVerdict
 
 Fate: TypeAlias = Literal["baseline", "survived", "failed"]
 """Style of drawing; ``baseline`` only if the baseline survived."""
@@ -44,17 +43,20 @@ Fate: TypeAlias = Literal["baseline", "survived", "failed"]
 class LongRun:
     """One config's long runs of the same length."""
 
-    config_hash: str
-    rank: int
-    """Its rank at the time of the runs."""
-    purpose: str
-    steps: int
-    seeds: int
+    runs: LongRuns
     standing: Finalist | None
     """Mean with its standard error, and difference to the baseline; None without a score."""
-    verdict: StressVerdict
-    """The worst verdict of its runs."""
     curve: LearningCurve | None
+
+    @property
+    def first(self) -> StressRow:
+        """One of its runs, for what all of them share."""
+        return self.runs.rows[0]
+
+    @property
+    def verdict(self) -> StressVerdict:
+        """The worst verdict of its runs."""
+        return self.runs.verdict
 
     @property
     def stands(self) -> bool:
@@ -65,13 +67,14 @@ class LongRun:
     def fate(self) -> Fate:
         if not self.stands:
             return "failed"
-        return "baseline" if self.purpose == "baseline" else "survived"
+        return "baseline" if self.first.purpose == "baseline" else "survived"
 
     @property
     def name(self) -> str:
         """Its text in the legend."""
-        who = "baseline" if self.purpose == "baseline" else f"rank {self.rank}"
-        return f"{who}, {self.steps} steps: {self.verdict.outcome}"
+        first = self.first
+        who = "baseline" if first.purpose == "baseline" else f"rank {first.rank}"
+        return f"{who}, {first.steps} steps: {self.verdict.outcome}"
 
 
 @dataclass(frozen=True)
@@ -129,32 +132,12 @@ def _runs(ours: Ours) -> Iterator[LongRun]:
         noise = LongNoise.of(group.values())
         baseline = group.get(ours.ledger.evidence.baseline_hash or "")
         runs = (_long_run(own, standing(own, noise, baseline), ours.read) for own in group.values())
-        yield from sorted(runs, key=lambda run: run.rank)
+        yield from sorted(runs, key=lambda run: run.first.rank)
 
 
 def _long_run(own: LongRuns, standing: Finalist | None, read: CurveReader) -> LongRun:
-    first = own.rows[0]
-    return LongRun(
-        config_hash=own.config_hash,
-        rank=first.rank,
-        purpose=first.purpose,
-        steps=first.steps,
-        seeds=len(own.rows),
-        standing=standing,
-        verdict=own.verdict,
-        curve=merged(own.config_hash, [read(row.trial.trial_id) for row in own.rows]),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A config with a short and a long score."""
-
-    rank: int
-    short_objective: float
-    """Posterior mean of its short runs."""
-    long_objective: float | None
-    """Mean of its long runs; None if one of them became non-finite."""
+    curves = [read(row.trial.trial_id) for row in own.rows]
+    return LongRun(own, standing, merged(own.config_hash, curves))
 
 
 @dataclass(frozen=True)
@@ -166,8 +149,6 @@ class RankFidelity(Figure):
     section = LONG
 
     test: RankingTest
-    pairs: tuple[Pair, ...]
-    """The pairs from which the test was computed."""
     measure: str = "val_bpb"
     scoring: Measure = BPB
 
@@ -181,14 +162,11 @@ class RankFidelity(Figure):
         ranked = {entry.config_hash for entry in ledger.evidence.contenders()}
         known = [name for name in spread if name in ranked]
         test = ranking_test(posteriors.of_configs(known), newest_first, ended)
-        if test is None:
-            return None
-        pairs = tuple(_pairs(gather(newest_first, test.steps), known, posteriors))
-        return cls(test, pairs, found.about.measure, found.about.scoring)
+        return cls(test, found.about.measure, found.about.scoring) if test else None
 
     @property
     def shows(self) -> bool:
-        return bool(self.pairs)
+        return self.test.n > 0
 
     @property
     def caption(self) -> str:
@@ -200,27 +178,25 @@ class RankFidelity(Figure):
 
     @property
     def alt(self) -> str:
-        return f"Short against long scores of {len(self.pairs)} configs."
+        return f"Short against long scores of {self.test.n} configs."
 
     def draw(self) -> Picture:
         figure = sheet(3.9)
         axes = figure.subplots()
-        measured = [
-            (pair, pair.long_objective) for pair in self.pairs if pair.long_objective is not None
-        ]
-        failed = [pair for pair in self.pairs if pair.long_objective is None]
+        measured = [pair for pair in self.test.pairs if math.isfinite(pair.long)]
+        failed = [pair for pair in self.test.pairs if math.isinf(pair.long)]
         axes.scatter(
-            [pair.short_objective for pair, _ in measured],
-            [long_objective for _, long_objective in measured],
+            [pair.short for pair in measured],
+            [pair.long for pair in measured],
             s=34,
             color=KEEP.light,
             linewidths=0,
             zorder=3,
         )
-        for pair, long_objective in measured:
+        for pair in measured:
             axes.annotate(
                 f"{pair.rank}",
-                (pair.short_objective, long_objective),
+                (pair.short, pair.long),
                 xytext=(5, 3),
                 textcoords="offset points",
                 fontsize=7.5,
@@ -228,7 +204,7 @@ class RankFidelity(Figure):
             )
         if failed:
             axes.plot(
-                [pair.short_objective for pair in failed],
+                [pair.short for pair in failed],
                 [0.97 if self.scoring.direction == "minimise" else 0.03] * len(failed),
                 linestyle="none",
                 marker="x",
@@ -245,15 +221,3 @@ class RankFidelity(Figure):
         axes.xaxis.label.set_color(INK.light)
         axes.spines[:].set_visible(False)
         return Picture(self.name, self.alt, figure)
-
-
-def _pairs(runs: dict[str, LongRuns], spread: Sequence[str], posteriors: Posteriors) -> list[Pair]:
-    short = {entry.config_hash: entry.objective for entry in posteriors.of_configs(spread)}
-    noise = LongNoise.of(runs.values())
-    pairs = []
-    for name in spread:
-        long = runs[name].long_score(noise) if name in runs else None
-        if long is not None and name in short:
-            known = None if math.isinf(long) else long
-            pairs.append(Pair(runs[name].rows[0].rank, short[name], known))
-    return pairs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trajectory.report.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
 from trajectory.report.figures.figure import WHO, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.reading.ledger import Ledger
+from trajectory.report.reading.ledger import Ledger, Workload
 from trajectory.report.wording import label
 from trajectory.statistics.intervals import Estimate, of_share
 from trajectory.track_record import TrackRecord, credit_text
@@ -29,20 +29,18 @@ class Kind:
     hit_rate: Estimate | None
     """The share of its iterations whose proposal was its own and kept; None if it had no
     iterations."""
-    kept: int
-    """Kept proposals of its own, from its track record. A suggestion that it only repeated counts
-    for no proposer."""
     share_of_keeps: Estimate | None
     """Its share of all kept proposals; None if nothing was kept."""
     measured: int
     """Its iterations that ended with a score."""
     refused: int
     """Its iterations that the rails refused."""
-    fallbacks: int
-    latency_s: float
-    """Mean over the iterations that it was to propose for."""
-    prompt_tokens: int
-    completion_tokens: int
+    work: Workload
+
+    @property
+    def latency_s(self) -> float:
+        """Mean over the iterations that it was to propose for."""
+        return self.work.latency_s / self.record.assigned
 
     @property
     def iterations(self) -> int:
@@ -87,7 +85,7 @@ class Proposers(Figure):
     @property
     def alt(self) -> str:
         return "; ".join(
-            f"{one.kind}: {one.share.value:.0%} of iterations, {one.kept} kept"
+            f"{one.kind}: {one.share.value:.0%} of iterations, {one.record.kept} kept"
             for one in self._drawn
         )
 
@@ -151,14 +149,10 @@ def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
                 record=records[kind],
                 share=share,
                 hit_rate=of_share(kept, len(iterations)),
-                kept=kept,
                 share_of_keeps=of_share(kept, keeps),
                 measured=sum(iteration.mean is not None for iteration in iterations),
                 refused=sum(iteration.outcome == "refused" for iteration in iterations),
-                fallbacks=work.fallbacks,
-                latency_s=work.latency_s / records[kind].assigned,
-                prompt_tokens=work.prompt_tokens,
-                completion_tokens=work.completion_tokens,
+                work=work,
             )
         )
     return tuple(sorted(found, key=lambda one: -one.share.value))

@@ -232,8 +232,10 @@ def _details(run: ForeignRun, standings: Standings) -> Details:
         proposer="",
         notes=tuple(shown(metric) for metric in metrics),
         changes=tuple(
-            Change(shown(name), cell(before.get(name)), cell(value))
+            Change(name=shown(name), before=cell(before.get(name)), after=cell(value))
             for name, value in _values(run.changes).items()
         ),
+        trials=(),
+        replies=(),
         config=shown(run.name or run.config_key or ""),
     )

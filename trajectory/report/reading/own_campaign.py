@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -14,8 +14,8 @@ from trajectory.report.findings import About, Best, Findings, Ours, Stops
 from trajectory.report.reading.iterations import CurveReader
 from trajectory.report.reading.knobs import ReportedKnob, knob_values, samples
 from trajectory.report.reading.ledger import Ledger, read_ledger
-from trajectory.rows import CampaignRow
-from trajectory.spending import LaneUse, SearchMeter
+from trajectory.rows import CampaignRow, Row
+from trajectory.spending import LaneUse, SearchBill
 from trajectory.statistics.standings import baseline_estimate
 
 BEST = 10
@@ -23,16 +23,21 @@ BEST = 10
 
 
 def read_campaign(
-    journal: Path, knobs: Sequence[ReportedKnob], read: CurveReader, meter: SearchMeter
+    journal: Path,
+    knobs: Sequence[ReportedKnob],
+    read: CurveReader,
+    count: Callable[[Row], None],
+    bill: Callable[[], SearchBill],
 ) -> Findings:
     """Return the findings of a journal.
 
     :param knobs: the campaign's knobs, in the menu's order.
     :param read: reads a trial's curve.
-    :param meter: computes the cost of the search.
+    :param count: counts the cost of each row.
+    :param bill: returns the cost of all rows.
     :raises JournalError: if the journal is damaged or empty.
     """
-    ledger = read_ledger(journal, meter.add)
+    ledger = read_ledger(journal, count)
     evidence = ledger.evidence
     posteriors = Posteriors.of(evidence)
     noise, population = posteriors.noise, posteriors.population
@@ -68,7 +73,7 @@ def read_campaign(
         incumbent=knob_values(incumbent.config, knobs) if incumbent else {},
         stops=_stops(ledger),
         details=ledger.details.chunks,
-        ours=Ours(ledger, posteriors, tuple(best), read, meter.bill()),
+        ours=Ours(ledger, posteriors, tuple(best), read, bill()),
         confirmed=found[0] if found else None,
     )
 
