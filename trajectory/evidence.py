@@ -229,18 +229,19 @@ class Evidence:
 
     def _proposed(self, row: IterationRow) -> dict[str, Any]:
         """Return the tally's new fields that describe how the iteration's proposal came about."""
-        refusals = self.tally.refusals
-        if refused := refusals_of(row):
-            refusals = Counter(dict(sorted((refusals + refused).items())))
-        return {
-            "iterations": self.tally.iterations + 1,
-            "refusals": refusals,
-            "track_records": recorded(self.tally.track_records, row),
-            "credits": credited(self.tally.credits, row),
-            "earnings": earned(self.tally.earnings, row),
-            "refused_code": (*self.tally.refused_code, *refused_code(row))[-REFUSED_CODE:],
-            "ideas": (*self.tally.ideas, *ideas_of(row))[-IDEAS:],
+        tally = self.tally
+        changed: dict[str, Any] = {
+            "iterations": tally.iterations + 1,
+            "track_records": recorded(tally.track_records, row),
+            "credits": credited(tally.credits, row),
+            "earnings": earned(tally.earnings, row),
         }
+        if refused := refusals_of(row):
+            changed["refusals"] = Counter(dict(sorted((tally.refusals + refused).items())))
+            changed["refused_code"] = (*tally.refused_code, *refused_code(row))[-REFUSED_CODE:]
+        if ideas := ideas_of(row):
+            changed["ideas"] = (*tally.ideas, *ideas)[-IDEAS:]
+        return changed
 
     def _decided(self, row: IterationRow) -> dict[str, Any]:
         """Record the iteration's config and trials, and return the tally's new fields that they

@@ -182,7 +182,7 @@ def recorded(records: Mapping[str, TrackRecord], row: IterationRow) -> dict[str,
     after = dict(records)
 
     def of(kind: str) -> TrackRecord:
-        return after.get(kind, TrackRecord())
+        return after.get(kind) or TrackRecord()
 
     if record.fallback is not None:
         failed = of(record.failed_kind).after(record.attempts, kept=False, stood_in=1)
@@ -240,7 +240,7 @@ def refusals_of(row: IterationRow) -> Counter[str]:
     verdicts = [attempt.verdict for attempt in row.proposer.attempts]
     if not _is_last_attempt(row):
         verdicts.append(row.verdict)
-    return Counter(verdict.rail for verdict in verdicts if verdict and verdict.rail)
+    return Counter([verdict.rail for verdict in verdicts if verdict and verdict.rail])
 
 
 def _is_last_attempt(row: IterationRow) -> bool:
