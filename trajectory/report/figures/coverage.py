@@ -146,13 +146,13 @@ def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, 
 
     column, row = at
     ink = (INK if count else MUTED).light
-    look: dict[str, Any] = {"fill": False, "edgecolor": RULE.light, "linewidth": 1}
+    style: dict[str, Any] = {"fill": False, "edgecolor": RULE.light, "linewidth": 1}
     if count:
         shade = LIGHT_CELL + (FULL_CELL - LIGHT_CELL) * math.sqrt(share)
-        look = {"color": KEEP.light, "alpha": shade, "linewidth": 0}
+        style = {"color": KEEP.light, "alpha": shade, "linewidth": 0}
     # Cells lie within the axes, so the layout need not measure them.
     place = (column + 0.03, row + 0.06)
-    axes.add_patch(Rectangle(place, 0.94, 0.88, **look, in_layout=False))
+    axes.add_patch(Rectangle(place, 0.94, 0.88, **style, in_layout=False))
     size = 7 if len(text) <= room else 5.25
     lines = ((0.36, cut(text, room * 9 // 8), size), (0.70, f"{count}" if count else "–", 7))
     for below, said, fontsize in lines:
