@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
+
+from trainer.corpus import Corpus
 
 SYLLABLES = "ta re mi lo sun kar ben do pil é ö ñ 学 習 🙂".split()
 
@@ -31,3 +36,12 @@ def write_folder(folder: Path, texts: list[str]) -> Path:
     for number, text in enumerate(texts):
         (folder / f"{number:04d}.txt").write_text(text, "utf-8")
     return folder
+
+
+def corpus_texts(corpus: Corpus, part: str) -> Iterator[str]:
+    """Yield the text of each document of ``train`` or ``heldout``, decoded from its tokens."""
+    tokenizer = corpus.tokenizer()
+    tokens = corpus.train if part == "train" else corpus.heldout
+    starts = np.flatnonzero(tokens == corpus.info.separator_id)
+    for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
+        yield tokenizer.decode(np.asarray(tokens[start + 1 : end])).decode()

@@ -5,7 +5,6 @@ from trainer.corpus.store import (
     Corpus,
     corpus_directories,
     find_corpus,
-    heldout_sha256,
     open_corpus,
 )
 
@@ -15,7 +14,6 @@ __all__ = [
     "corpus_directories",
     "default_name",
     "find_corpus",
-    "heldout_sha256",
     "open_corpus",
     "prepare",
 ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from autoresearch.errors import CorpusError
 from trainer.corpus.documents import NEEDED_BYTES, Indices, Split, Spool, split
@@ -29,12 +29,13 @@ from trainer.corpus.tokenization import (
     BPE_SAMPLE_BYTES,
     Tokenizer,
     TokenizerRecipe,
+    Tokens,
     check_lossless,
     dtype_name,
     parse_tokenizer,
     vocab_size,
 )
-from trainer.corpus.workspace import TokenFile, Workspace, WrittenTokens
+from trainer.corpus.workspace import Workspace, write_tokens
 from trainer.spec import CorpusInfo
 
 FORMAT = 1
@@ -96,7 +97,7 @@ def prepare(
     reader = SourceReader(sources, text_field)
     name = check_name(name if name is not None else default_name(sources))
     with Workspace(cache_dir) as workspace, Spool(workspace.directory) as spool:
-        report = _Reporter(reader, spool, on_progress or (lambda at: None))
+        report = _reporter(reader, spool, on_progress or (lambda at: None))
         _read(reader, spool, report)
         parts = split(spool, heldout_bytes)
         folder = f"{name}-{_cache_key(spool, parts, recipe, heldout_bytes)[:12]}"
@@ -120,28 +121,21 @@ def default_name(sources: Sequence[str]) -> str:
     return "+".join(names)[:64]
 
 
-class _Reporter:
-    """Converts counters to Progress values."""
-
-    def __init__(self, reader: SourceReader, spool: Spool, on_progress: OnProgress) -> None:
-        self._reader = reader
-        self._spool = spool
-        self._on_progress = on_progress
-
-    def __call__(self, stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
-        self._on_progress(
-            Progress(
-                stage=stage,
-                done_bytes=done_bytes,
-                total_bytes=total_bytes,
-                documents=len(self._spool),
-                blank_documents=self._spool.blank_documents,
-                skipped_files=self._reader.skipped_files,
-            )
-        )
+Report: TypeAlias = Callable[[Stage, int, int | None], None]
+"""Reports a stage, its bytes done and its bytes in all."""
 
 
-def _read(reader: SourceReader, spool: Spool, report: _Reporter) -> None:
+def _reporter(reader: SourceReader, spool: Spool, on_progress: OnProgress) -> Report:
+    """Return a function that adds the counts of documents and files to a report."""
+
+    def report(stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
+        counts = (len(spool), spool.blank_documents, reader.skipped_files)
+        on_progress(Progress(stage, done_bytes, total_bytes, *counts))
+
+    return report
+
+
+def _read(reader: SourceReader, spool: Spool, report: Report) -> None:
     total = reader.total_bytes
     report("read", 0, total)
     reported = 0
@@ -163,7 +157,7 @@ def _build(
     recipe: TokenizerRecipe,
     *,
     name: str,
-    report: _Reporter,
+    report: Report,
 ) -> None:
     """Write every file of the corpus into the workspace."""
     report("train tokenizer", 0, None)
@@ -180,8 +174,10 @@ def _build(
         report("encode", done, total)
 
     encoded(0)
-    heldout = _encode(spool, parts.heldout, tokenizer, workspace.directory / HELDOUT, encoded)
-    train = _encode(spool, parts.train, tokenizer, workspace.directory / TRAIN, encoded)
+    heldout, train = (
+        write_tokens(workspace.directory / file, _encoded(spool, part, tokenizer, encoded))
+        for file, part in ((HELDOUT, parts.heldout), (TRAIN, parts.train))
+    )
     if tokenizer.json is not None:
         workspace.write(TOKENIZER, tokenizer.json)
     info = CorpusInfo(
@@ -221,15 +217,14 @@ def _sample(spool: Spool, indices: Indices) -> Iterator[bytes]:
         yield text
 
 
-def _encode(
-    spool: Spool, indices: Indices, tokenizer: Tokenizer, path: Path, report: Callable[[int], None]
-) -> WrittenTokens:
-    with TokenFile(path) as file:
-        for batch in _batches(spool.read(indices.tolist())):
-            text_bytes = sum(map(len, batch))
-            file.append(tokenizer.encode(batch), documents=len(batch), text_bytes=text_bytes)
-            report(text_bytes)
-        return file.finish()
+def _encoded(
+    spool: Spool, indices: Indices, tokenizer: Tokenizer, report: Callable[[int], None]
+) -> Iterator[tuple[Tokens, int, int]]:
+    """Yield batches of documents as :func:`write_tokens` takes them, and report their bytes."""
+    for batch in _batches(spool.read(indices.tolist())):
+        text_bytes = sum(map(len, batch))
+        yield tokenizer.encode(batch), len(batch), text_bytes
+        report(text_bytes)
 
 
 def _batches(documents: Iterator[bytes]) -> Iterator[list[bytes]]:

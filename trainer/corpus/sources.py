@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autoresearch.errors import CorpusError
+from autoresearch.files import open_regular
 from trainer.corpus.documents import cut
 from trainer.corpus.records import dataset_documents, jsonl_documents, parquet_documents
 
@@ -103,7 +104,7 @@ class SourceReader:
 
     def _file_documents(self, path: Path) -> Iterator[bytes]:
         try:
-            with _open_regular(path) as file:
+            with os.fdopen(open_regular(path), "rb") as file:
                 if path.suffix.lower() in PARQUET_SUFFIXES:
                     texts = parquet_documents(file, path, self._text_field, self._advance)
                 elif path.suffix.lower() in JSONL_SUFFIXES:
@@ -208,15 +209,6 @@ def _hub_dataset(source: str) -> HubDataset:
 
 
 # --- reading ---
-
-
-def _open_regular(path: Path) -> BinaryIO:
-    # Without O_NONBLOCK, opening a pipe without a writer would block forever.
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise CorpusError(f"{path} is not a regular file; choose a file or folder of text")
-    return file
 
 
 def _blocks(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:

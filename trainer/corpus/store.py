@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -54,14 +53,6 @@ class Corpus:
         if self.info.tokenizer == "bytes":
             return load_tokenizer(None)
         return load_tokenizer((self.directory / TOKENIZER).read_bytes())
-
-    def documents(self, part: Literal["train", "heldout"]) -> Iterator[str]:
-        """Yield the text of each document, decoded from its tokens."""
-        tokenizer = self.tokenizer()
-        tokens = self.train if part == "train" else self.heldout
-        starts = np.flatnonzero(tokens == self.info.separator_id)
-        for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
-            yield tokenizer.decode(np.asarray(tokens[start + 1 : end])).decode()
 
 
 def open_corpus(directory: Path, *, heldout: bool = True) -> Corpus:
@@ -109,24 +100,16 @@ def _map_tokens(path: Path, dtype: str, tokens: int) -> _Tokens:
         raise CorpusError(f"cannot read {path}: {error.strerror}; prepare it again") from error
 
 
-def heldout_sha256(path: Path) -> str:
-    """Return the SHA-256 of the held-out token file, given by its path or its corpus directory.
-
-    :raises CorpusError: if it cannot be read.
-    """
-    return _file_sha256(path / HELDOUT if path.is_dir() else path)
-
-
 def is_intact(corpus: Corpus) -> bool:
     """Return whether every file of the corpus still has the hash in its meta.json.
 
     :raises CorpusError: if one cannot be read.
     """
-    heldout_sha = heldout_sha256(corpus.directory)
+    heldout_sha = file_sha256(corpus.directory / HELDOUT)
     tokenizer_json = None
     if corpus.info.tokenizer != "bytes":
         tokenizer_json = (corpus.directory / TOKENIZER).read_bytes()
-    sha = corpus_sha256(_file_sha256(corpus.directory / TRAIN), heldout_sha, tokenizer_json)
+    sha = corpus_sha256(file_sha256(corpus.directory / TRAIN), heldout_sha, tokenizer_json)
     return heldout_sha == corpus.info.heldout_sha256 and sha == corpus.info.sha256
 
 
@@ -137,7 +120,11 @@ def corpus_sha256(train_sha: str, heldout_sha: str, tokenizer_json: bytes | None
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _file_sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a corpus' file, or of a text to score.
+
+    :raises CorpusError: if it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

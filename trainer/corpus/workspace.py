@@ -13,7 +13,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -42,46 +42,25 @@ class WrittenTokens:
     """UTF-8 bytes of the documents."""
 
 
-class TokenFile:
-    """A token file being written, with counts and a hash of its content.
+def write_tokens(path: Path, batches: Iterable[tuple[Tokens, int, int]]) -> WrittenTokens:
+    """Write a new token file and sync it to disk.
 
-    :raises MachineryError: from any method, if the disk refuses.
+    :param batches: the tokens of some documents, separators included; how many documents they are;
+        and their UTF-8 bytes.
+    :raises MachineryError: if the disk refuses.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._directory = path.parent
-        with writing_corpus(self._directory):
-            self._file = path.open("xb")
-        self._sha256 = hashlib.sha256()
-        self._tokens = self._documents = self._text_bytes = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with writing_corpus(self._directory):
-            self._file.close()
-
-    def append(self, tokens: Tokens, *, documents: int, text_bytes: int) -> None:
-        """Add these documents' tokens, separators included."""
-        data = tokens.view(np.uint8).data
-        with writing_corpus(self._directory):
-            self._file.write(data)
-        self._sha256.update(data)
-        self._tokens += len(tokens)
-        self._documents += documents
-        self._text_bytes += text_bytes
-
-    def finish(self) -> WrittenTokens:
-        """Sync everything to disk."""
-        with writing_corpus(self._directory):
-            _sync(self._file)
-        return WrittenTokens(
-            sha256=self._sha256.hexdigest(),
-            tokens=self._tokens,
-            documents=self._documents,
-            text_bytes=self._text_bytes,
-        )
+    sha256 = hashlib.sha256()
+    tokens = documents = text_bytes = 0
+    with writing_corpus(path.parent), path.open("xb") as file:
+        for batch, batch_documents, batch_bytes in batches:
+            data = batch.view(np.uint8).data
+            file.write(data)
+            sha256.update(data)
+            tokens += len(batch)
+            documents += batch_documents
+            text_bytes += batch_bytes
+        _sync(file)
+    return WrittenTokens(sha256.hexdigest(), tokens, documents, text_bytes)
 
 
 class Workspace:

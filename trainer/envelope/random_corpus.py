@@ -10,7 +10,7 @@ from tokenizers import models, pre_tokenizers
 
 from trainer.corpus.store import HELDOUT, META, TOKENIZER, TRAIN, Corpus, corpus_sha256
 from trainer.corpus.tokenization import dtype_name, parse_tokenizer, token_dtype, vocab_size
-from trainer.corpus.workspace import TokenFile, Workspace, WrittenTokens
+from trainer.corpus.workspace import Workspace, WrittenTokens, write_tokens
 from trainer.spec import CorpusInfo
 
 TRAIN_TOKENS = 1 << 18
@@ -76,9 +76,7 @@ def _write(path: Path, vocab_size: int, count: int, *, seed: int) -> WrittenToke
     ids = np.random.default_rng(seed).integers(0, separator_id, size=count - 1)
     tokens = np.concatenate(([separator_id], ids)).astype(token_dtype(dtype_name(vocab_size)))
     text_bytes = len(" ".join(map(str, ids.tolist())))
-    with TokenFile(path) as file:
-        file.append(tokens, documents=1, text_bytes=text_bytes)
-        return file.finish()
+    return write_tokens(path, [(tokens, 1, text_bytes)])
 
 
 def _decimal_tokenizer(vocab_size: int) -> bytes:

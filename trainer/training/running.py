@@ -17,7 +17,7 @@ from autoresearch.values import Frozen
 from trainer.backends import Backend, choose_backend
 from trainer.backends.compilation import compile_training, load_kernels
 from trainer.corpus import Corpus, open_corpus
-from trainer.corpus.store import heldout_sha256
+from trainer.corpus.store import HELDOUT, file_sha256
 from trainer.isolation.kernel.libc import libc
 from trainer.machine.device import (
     cap_memory,
@@ -91,7 +91,7 @@ def open_trial_corpus(spec: TrialSpec, *, heldout: bool = True) -> Corpus:
         )
     if not heldout:
         return corpus
-    seen = heldout_sha256(corpus.directory)
+    seen = file_sha256(corpus.directory / HELDOUT)
     if seen != corpus.info.heldout_sha256:
         raise CorpusError(
             f"the held-out tokens in {spec.corpus_dir} hash to {seen:.16} where its meta.json says"

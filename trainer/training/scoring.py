@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from autoresearch.errors import CorpusError
 from trainer.corpus import Corpus
-from trainer.corpus.store import heldout_sha256
+from trainer.corpus.store import file_sha256
 from trainer.corpus.tokenization import token_dtype
 from trainer.spec import TextScore, TrialSpec
 from trainer.training.schedule import Tokens, to_device
@@ -121,7 +121,7 @@ def check_texts(spec: TrialSpec) -> None:
     :raises CorpusError: if one differs.
     """
     for text in spec.texts:
-        seen = heldout_sha256(Path(text.path))
+        seen = file_sha256(Path(text.path))
         if seen != text.sha256:
             raise CorpusError(
                 f"the tokens of the text {text.name} in {text.path} hash to {seen:.16} and the spec"

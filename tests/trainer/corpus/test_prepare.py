@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.texts import make_texts, write_folder
-from trainer.corpus import Corpus, Progress, heldout_sha256, open_corpus, prepare
+from tests.support.texts import corpus_texts, make_texts, write_folder
+from trainer.corpus import Corpus, Progress, open_corpus, prepare
 from trainer.corpus.documents import cut, normal_form
-from trainer.corpus.store import HELDOUT, TRAIN
+from trainer.corpus.store import HELDOUT, TRAIN, file_sha256
 from trainer.corpus.tokenization import parse_tokenizer
 
 TEXTS = make_texts(120)
 
 
 def texts_of(corpus: Corpus) -> list[str]:
-    return [*corpus.documents("train"), *corpus.documents("heldout")]
+    return [*corpus_texts(corpus, "train"), *corpus_texts(corpus, "heldout")]
 
 
 def files_of(corpus: Corpus) -> dict[str, bytes]:
@@ -62,7 +62,7 @@ def test_every_byte_is_accounted_for(tmp_path: Path, tokenizer: str) -> None:
         assert int(part.max()) < info.vocab_size
         if tokenizer == "bytes":
             assert text_bytes == tokens - documents
-    texts = list(corpus.documents("heldout"))
+    texts = list(corpus_texts(corpus, "heldout"))
     assert info.heldout_bytes == sum(len(text.encode()) for text in texts)
     assert info.documents == len(TEXTS)
     assert info.duplicates == 0
@@ -76,7 +76,7 @@ def test_its_hashes_are_those_of_its_files(tmp_path: Path) -> None:
     corpus = prepare([str(folder)], cache_dir=tmp_path / "cache")
     digest = hashlib.sha256((corpus.directory / HELDOUT).read_bytes()).hexdigest()
     assert corpus.info.heldout_sha256 == digest
-    assert heldout_sha256(corpus.directory) == heldout_sha256(corpus.directory / HELDOUT) == digest
+    assert file_sha256(corpus.directory / HELDOUT) == digest
     others = [
         prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer="bpe:300"),
         prepare([str(folder)], cache_dir=tmp_path / "cache", heldout_bytes=1024),
@@ -243,8 +243,8 @@ def test_a_tokenizer_file_travels_with_the_corpus(tmp_path: Path) -> None:
 def test_a_bpe_is_trained_on_the_train_split_alone(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "in", TEXTS)
     corpus = prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer="bpe:300")
-    train = [text.encode() for text in corpus.documents("train")]
-    heldout = [text.encode() for text in corpus.documents("heldout")]
+    train = [text.encode() for text in corpus_texts(corpus, "train")]
+    heldout = [text.encode() for text in corpus_texts(corpus, "heldout")]
     recipe = parse_tokenizer("bpe:300")
     stored = (corpus.directory / "tokenizer.json").read_bytes()
     assert recipe.build(train).json == stored

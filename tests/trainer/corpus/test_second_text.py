@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autoresearch.errors import CorpusError
 from tests.support.corpora import SEPARATOR_ID, byte_stream, prose, write_corpus
+from tests.support.texts import corpus_texts
 from trainer.corpus import Corpus, prepare
 from trainer.corpus.second_text import TIMES_HELDOUT, _parts, given_text, holdout_split
 from trainer.corpus.store import is_intact
@@ -87,7 +88,7 @@ def test_a_bpe_corpus_counts_bytes_of_text_and_not_tokens(tmp_path: Path) -> Non
     made = prepare([str(folder)], cache_dir=tmp_path / "cache", tokenizer="bpe:300")
     text = holdout_split(made)
     assert text is not None
-    tail = list(made.documents("train"))[-text.documents :]
+    tail = list(corpus_texts(made, "train"))[-text.documents :]
     assert sum(part.bytes for part in text.parts) == sum(len(one.encode()) for one in tail)
     assert is_intact(made)
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from autoresearch.errors import CorpusError
-from tests.support.texts import make_texts, write_folder
+from tests.support.texts import corpus_texts, make_texts, write_folder
 from trainer.corpus import (
     Corpus,
     corpus_directories,
     find_corpus,
-    heldout_sha256,
     open_corpus,
     prepare,
 )
+from trainer.corpus.store import file_sha256
 from trainer.corpus.workspace import BUILDING
 
 TEXTS = make_texts(120)
@@ -109,7 +109,7 @@ def test_a_folder_that_is_not_there_does_not_open(tmp_path: Path) -> None:
     with pytest.raises(CorpusError):
         open_corpus(tmp_path / "none")
     with pytest.raises(CorpusError):
-        heldout_sha256(tmp_path)
+        file_sha256(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["train.bin", "heldout.bin", "tokenizer.json", "meta.json"])
@@ -189,7 +189,7 @@ def test_many_at_once_make_one_corpus(folder: Path, tmp_path: Path) -> None:
         assert process.wait() == 0
     (directory,) = corpus_directories(cache_dir)
     assert building(cache_dir) == []
-    assert sorted(open_corpus(directory).documents("train"))
+    assert sorted(corpus_texts(open_corpus(directory), "train"))
 
 
 def test_a_corpus_is_found_by_folder_name_or_beginning(

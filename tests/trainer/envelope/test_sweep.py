@@ -19,6 +19,7 @@ from tests.support.envelopes import (
 )
 from tests.support.executors import SteppingExecutor
 from tests.support.nvml import FakeDevice, FakeNvml, gb10, not_supported
+from tests.support.texts import corpus_texts
 from trainer.corpus import open_corpus
 from trainer.corpus.store import is_intact
 from trainer.envelope import (
@@ -225,7 +226,7 @@ def test_random_tokens_are_a_corpus_like_any_other(tmp_path: Path) -> None:
     assert info.vocab_size == 300
     assert int(corpus.train.max()) == info.separator_id == 299
     assert len(set(corpus.train.tolist())) == 300
-    (text,) = corpus.documents("heldout")
+    (text,) = corpus_texts(corpus, "heldout")
     assert len(text.encode()) == info.heldout_bytes
     assert [int(word) for word in text.split()] == corpus.heldout[1:].tolist()
 

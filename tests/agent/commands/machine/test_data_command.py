@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.machine.data import app
 from autoresearch.errors import CorpusError
-from tests.support.texts import make_texts, write_folder
+from tests.support.texts import corpus_texts, make_texts, write_folder
 from trainer.corpus import open_corpus
 
 
@@ -56,7 +56,7 @@ def test_prepare_as_json_is_the_corpus_and_what_was_left_out(home: Home) -> None
 def test_bytes_per_token_counts_text_alone(home: Home) -> None:
     report = home.report("prepare", str(home.text), "--tokenizer", "bpe:400")
     corpus = open_corpus(Path(report["directory"]))
-    texts = [*corpus.documents("train"), *corpus.documents("heldout")]
+    texts = [*corpus_texts(corpus, "train"), *corpus_texts(corpus, "heldout")]
     text_bytes = sum(len(text.encode()) for text in texts)
     tokens = len(corpus.train) + len(corpus.heldout) - len(texts)
     assert report["bytes_per_token"] == pytest.approx(text_bytes / tokens)
