@@ -159,13 +159,14 @@ def naming_full_disk(directory: Path) -> Iterator[None]:
 MOST_BYTES = 16 << 20
 
 
-def read_given(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_given(path: Path, most_bytes: int = MOST_BYTES, *, through_links: bool = True) -> bytes:
     """Return the content of a regular file, without waiting for a pipe or reading a device.
 
+    :param through_links: see :func:`open_regular`.
     :raises OSError: if it cannot be read, is not a regular file, or is larger than ``most_bytes``;
         ``strerror`` says which.
     """
-    with os.fdopen(open_regular(path), "rb") as file:
+    with os.fdopen(open_regular(path, through_links=through_links), "rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB", str(path))

@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import TextIO
 
 from autoresearch.errors import MachineryError, SpecError
+from autoresearch.files import write_all
 from autoresearch.layout import CURVE_FILE
 from trainer.command.filling import Filled, filled, place_script
 from trainer.command.printed import Lines, Printed, taken
@@ -134,7 +135,7 @@ class _Run:
             os.close(theirs)
             try:
                 for data in _until_end(ours, started):
-                    _log(data)
+                    write_all(1, data)  # standard output is trainer.log
                     for line in lines.feed(data):
                         self._take(line, curve, began)
                     if self._pruner.why:
@@ -248,13 +249,6 @@ def _until_end(descriptor: int, started: Program | Forked) -> Iterator[bytes]:
             return
         elif ready:  # it has closed its output, and is about to end or continues silently
             time.sleep(_POLL_S / 10)
-
-
-def _log(data: bytes) -> None:
-    """Append to trainer.log, this process's standard output."""
-    written = 0
-    while written < len(data):
-        written += os.write(1, data[written:])
 
 
 class Pruner:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from autoresearch.files import open_regular
+from autoresearch.files import read_given
 from trainer.command.printed import number_in
 from trainer.spec import ScoreRule
 
@@ -24,12 +24,8 @@ def scores_in(out: Path, rule: ScoreRule) -> list[float]:
     if rule.file is None or rule.key is None:
         return []
     try:
-        descriptor = open_regular(out / rule.file, through_links=False)
+        data = read_given(out / rule.file, MAX_FILE_BYTES, through_links=False)
     except OSError:
-        return []
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
         return []
     if rule.file.endswith((".csv", ".tsv")):
         return list(_column(data.decode("utf-8-sig", "replace"), rule.key))
@@ -51,12 +47,8 @@ def _column(text: str, key: str) -> Iterator[float]:
 def _documents(data: bytes, name: str) -> Iterator[object]:
     texts = data.splitlines() if name.endswith(".jsonl") else [data]
     for text in texts:
-        if not text.strip():
-            continue
-        try:
+        with suppress(ValueError, RecursionError):
             yield json.loads(text)
-        except (ValueError, RecursionError):
-            continue
 
 
 def _under(document: object, key: str) -> float | None:

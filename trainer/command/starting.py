@@ -173,7 +173,10 @@ def _called(script: Path, function: str, threads: str) -> int:
 
     _our_modules.hide()
     sys.path.insert(0, str(script.parent))
-    _set_threads(threads)
+    # The fork server loaded OpenMP, which no longer reads its variable.
+    torch = sys.modules.get("torch")
+    if torch is not None and threads.isdecimal():
+        torch.set_num_threads(int(threads))
     try:
         if function == "__main__":
             runpy.run_path(str(script), run_name=function)
@@ -200,13 +203,6 @@ def _imported(script: Path) -> ModuleType:
     sys.modules[script.stem] = module
     found.loader.exec_module(module)
     return module
-
-
-def _set_threads(threads: str) -> None:
-    """Set torch's threads: the fork server loaded OpenMP, which no longer reads its variable."""
-    torch = sys.modules.get("torch")
-    if torch is not None and threads.isdecimal():
-        torch.set_num_threads(int(threads))
 
 
 def _finish() -> None:

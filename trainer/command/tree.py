@@ -20,6 +20,7 @@ from typing import IO
 
 from autoresearch.errors import SpecError
 from autoresearch.layout import CAMPAIGN_MARKS
+from autoresearch.words import is_utf8
 from trainer.command.workspace import Reach
 from trainer.spec import Command
 
@@ -111,11 +112,18 @@ class _Packing:
         return cls(Reach.of(command, trial_dir), {**ends, **places})
 
     def kept(self, entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        """Return the entry as it is sent; None if it stays here."""
+        """Return the entry as it is sent; None if it stays here.
+
+        :raises SpecError: if its name cannot be sent, or the totals exceed a limit.
+        """
         path = str(self.reach.listed / entry.name)
         if path in self.reach.closed or Path(path).name == _COMPILED:
             return None
-        _refuse_invalid_utf8(entry.name)
+        if not is_utf8(entry.name):
+            raise SpecError(
+                f"{entry.name!r} in the script's directory is not valid UTF-8 and cannot be sent"
+                " to another machine; rename it"
+            )
         if path in self.declared:
             entry.type, entry.linkname, entry.size = tarfile.SYMTYPE, self.declared[path], 0
         elif entry.issym():
@@ -164,19 +172,6 @@ class _Packing:
             f" most; the most is in {largest}: name what the script reads of it under [trainer]"
             f" reads, and put that on every node under the same path, {self.reach.listed / largest}"
         )
-
-
-def _refuse_invalid_utf8(name: str) -> None:
-    """
-    :raises SpecError: if a name is not valid UTF-8 and so cannot be sent.
-    """
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise SpecError(
-            f"{name!r} in the script's directory is not valid UTF-8 and cannot be sent to another "
-            "machine; rename it"
-        ) from error
 
 
 CODE = frozenset(".py .pyx .sh .bash .c .cc .cpp .cu .cuh .h .jl .lua .r .R .rs".split())

@@ -21,6 +21,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
+from autoresearch.files import write_all
 from autoresearch.values import Frozen, NonNegative
 
 
@@ -214,10 +215,8 @@ class DriverLine:
         self._fd = -1  # the number may be another file's soon
 
     def _report(self, kind: bytes, text: str) -> None:
-        left = kind + text.encode() + _END
         with contextlib.suppress(OSError):  # the server is gone, and this process will end soon
-            while left:
-                left = left[os.write(self._fd, left) :]
+            write_all(self._fd, kind + text.encode() + _END)
 
 
 class DriverEar:

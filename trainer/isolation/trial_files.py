@@ -23,7 +23,7 @@ import os
 from pathlib import Path
 
 from autoresearch.errors import MachineryError
-from autoresearch.files import open_regular, replace_file, sync_directory
+from autoresearch.files import open_regular, read_given, replace_file, sync_directory
 from autoresearch.layout import (
     CURVE_FILE,
     LOG_FILE,
@@ -52,17 +52,6 @@ MAX_CURVE_BYTES = 64 << 20
 """Longest curve that is read as a whole: half a million points."""
 
 
-def _made_new(directory: Path) -> bool:
-    """Create the directory, and return whether it is new."""
-    try:
-        directory.mkdir(parents=True)
-    except FileExistsError:
-        if not directory.is_dir():
-            raise
-        return False
-    return True
-
-
 class TrialFiles:
     """A directory prepared for one trial, with its log open."""
 
@@ -74,7 +63,9 @@ class TrialFiles:
         self.path = trial_dir
         self._order = spec.model_dump_json().encode()
         try:
-            if not _made_new(trial_dir):
+            is_new = not os.path.lexists(trial_dir)
+            trial_dir.mkdir(parents=True, exist_ok=True)
+            if not is_new:
                 if os.path.lexists(trial_dir / RESULT_FILE):
                     raise MachineryError(
                         f"the trial directory {trial_dir} already holds a result;"
@@ -205,12 +196,9 @@ def _open_regular(path: Path) -> int | None:
 
 
 def read_small(path: Path) -> bytes | None:
-    fd = _open_regular(path)
-    if fd is None:
-        return None
-    with os.fdopen(fd, "rb") as file:
-        data = file.read(_SMALL_FILE_BYTES + 1)
-    return data if len(data) <= _SMALL_FILE_BYTES else None
+    with contextlib.suppress(OSError):
+        return read_given(path, _SMALL_FILE_BYTES, through_links=False)
+    return None
 
 
 def _write_durably(path: Path, data: bytes) -> None:
