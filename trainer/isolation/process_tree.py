@@ -84,23 +84,22 @@ def oom_kills() -> int | None:
 def await_death(pids: set[int], timeout_s: float) -> None:
     """Wait until none of these processes, which need not be children, runs any more."""
     give_up_at = time.monotonic() + timeout_s
-    while any(map(_runs, pids)) and time.monotonic() < give_up_at:
+    gone = {None, psutil.STATUS_ZOMBIE}
+    while any(_state(pid) not in gone for pid in pids) and time.monotonic() < give_up_at:
         time.sleep(0.005)
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped the process."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False
+    return _state(pid) == psutil.STATUS_STOPPED
 
 
-def _runs(pid: int) -> bool:
+def _state(pid: int) -> str | None:
+    """Return psutil's name of the process's state; None if there is no such process."""
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return str(psutil.Process(pid).status())
     except psutil.Error:
-        return False
+        return None
 
 
 SWEEP_S = 60.0

@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
+from itertools import chain
 from pathlib import Path
 
 from autoresearch.layout import SCRATCH_DIR, is_trial_id
@@ -60,12 +61,8 @@ def _remove_tree(path: Path) -> None:
 
 def _open_folders(path: Path) -> None:
     """Make folders readable that a trial created without permissions."""
-    with contextlib.suppress(OSError):
-        if not path.is_symlink():
-            path.chmod(0o700)
-    for parent, folders, _ in os.walk(path):
-        for name in folders:
-            folder = Path(parent, name)
-            with contextlib.suppress(OSError):
-                if not folder.is_symlink():
-                    folder.chmod(0o700)
+    below = (Path(parent, name) for parent, folders, _ in os.walk(path) for name in folders)
+    for folder in chain((path,), below):  # each before the walk lists it
+        with contextlib.suppress(OSError):
+            if not folder.is_symlink():
+                folder.chmod(0o700)

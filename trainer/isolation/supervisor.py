@@ -25,7 +25,7 @@ from trainer.isolation.outcome import Ending, Stopped, aborted, judge
 from trainer.isolation.process_tree import SWEEP_S, await_death, is_stopped, oom_kills
 from trainer.isolation.trial_files import TrialFiles
 from trainer.isolation.usage import TreeUsage, TrialTime, usage_below
-from trainer.machine.host import HostWatch
+from trainer.machine.host import shortage
 from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physics.units")
@@ -75,7 +75,7 @@ class Supervised:
         self._spec = spec
         self._on_point = on_point
         self._cancelled = cancelled
-        self._host = HostWatch(spec.limits.reserve_gib, meminfo)
+        self._meminfo = meminfo
         self._time = TrialTime(spec.limits.wall_s)
         self._usage = TreeUsage()
         self._peak_bytes = 0
@@ -242,8 +242,8 @@ class Supervised:
             held = f"{held_bytes / _GIB:.2f} GiB of memory"
             return Stopped("oom", f"{held}, over the limit of {limits.memory_gib:g} GiB")
         if self._driver is not None and self._driver.is_unified:
-            shortage = self._host.shortage()
-            return None if shortage is None else Stopped("oom", shortage)
+            why = shortage(limits.reserve_gib, self._meminfo)
+            return None if why is None else Stopped("oom", why)
         return None
 
     def _weigh(self) -> int:

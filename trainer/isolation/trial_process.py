@@ -66,7 +66,8 @@ def live(
     try:
         if start.group is not None:
             cgroup.enter(Path(start.group))
-        _prefer_for_oom_killer()
+        with contextlib.suppress(OSError):  # prefer the trial over the campaign if memory runs out
+            Path("/proc/self/oom_score_adj").write_text("500")
         spec = TrialSpec.model_validate_json((trial_dir / SPEC_FILE).read_bytes())
         run = _load(load)
         scratch = trial_dir / SCRATCH_DIR
@@ -129,12 +130,6 @@ def _redirect(log: Path) -> None:
     faulthandler.enable()
 
 
-def _prefer_for_oom_killer() -> None:
-    """Let the kernel's out-of-memory killer prefer the trial over the campaign."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")
-
-
 TrialFunction: TypeAlias = Callable[..., Measured | TrialFailed | None]
 """The function that a trial runs, as :func:`trainer.training.child.run_trial`. It writes
 curve.jsonl and returns the result for the line."""
@@ -168,8 +163,7 @@ class Trial:
         """
         if self.spec.device.startswith("cuda") and self.spec.command is None:
             self.line.starting()
-            started = cuda_driver.start(self.spec.device)
-            self.line.up(is_unified=started.is_unified)
+            self.line.up(is_unified=cuda_driver.start(self.spec.device))
 
     def measure(self, **how: str) -> int:
         """Run the trial's function, report its result, and return the exit code."""

@@ -114,7 +114,7 @@ class TreeUsage:
             try:
                 rollup = Path(f"/proc/{process.thread}/smaps_rollup").read_bytes()
             except (ProcessLookupError, FileNotFoundError):
-                if _is_there(process.thread):
+                if b"VmRSS:" in (_status(process.thread) or {}):
                     return None
                 continue  # it ended meanwhile, and holds nothing
             except OSError:
@@ -199,11 +199,6 @@ def _open_files(pid: int) -> Iterator[tuple[str, str]]:
         for entry in entries:
             with contextlib.suppress(OSError):
                 yield entry.path, str(Path(entry.path).readlink())
-
-
-def _is_there(thread: int) -> bool:
-    """Return whether the thread still has memory."""
-    return b"VmRSS:" in (_status(thread) or {})
 
 
 def _threads(pid: int) -> list[int]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autoresearch.errors import MachineryError
 
@@ -30,14 +29,6 @@ class DriverFailed(MachineryError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class StartedDevice:
-    """A device on which CUDA now runs in this process."""
-
-    is_unified: bool
-    """Whether its memory is the machine's own."""
-
-
 def is_installed() -> bool:
     """Return whether a driver library is installed, without starting it."""
     try:
@@ -47,26 +38,22 @@ def is_installed() -> bool:
     return True
 
 
-def start(device: str) -> StartedDevice:
-    """Start CUDA in this process for ``cuda`` or ``cuda:N``.
+def start(device: str) -> bool:
+    """Start CUDA in this process for ``cuda`` or ``cuda:N``; return whether the device's memory is
+    the machine's own.
 
     This starts the driver and, if torch has been imported, its context, and checks one product.
 
     :raises DriverFailed: with the code and its fix.
     :raises MachineryError: if the driver starts and torch does not.
     """
-    started = _start_driver(_ordinal(device))
+    is_unified = _start_driver(int(device.partition(":")[2] or 0))
     if "torch" in sys.modules:
         _start_torch(device)
-    return started
+    return is_unified
 
 
-def _ordinal(device: str) -> int:
-    _, _, number = device.partition(":")
-    return int(number or 0)
-
-
-def _start_driver(ordinal: int) -> StartedDevice:
+def _start_driver(ordinal: int) -> bool:
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -83,7 +70,7 @@ def _start_driver(ordinal: int) -> StartedDevice:
         raise _failed("cuDeviceGetCount", NO_DEVICE)
     _call(library, "cuDeviceGet", ctypes.byref(handle), ordinal)
     _call(library, "cuDeviceGetAttribute", ctypes.byref(integrated), _INTEGRATED, handle)
-    return StartedDevice(is_unified=bool(integrated.value))
+    return bool(integrated.value)
 
 
 def _call(library: ctypes.CDLL, name: str, *arguments: object) -> None:

@@ -23,7 +23,6 @@ import platform
 import shutil
 import sys
 import sysconfig
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,23 +66,16 @@ def unified_limit_gib(left_gib: float, reserve_gib: float) -> float:
     return limit_gib
 
 
-@dataclass(frozen=True, slots=True)
-class HostWatch:
-    """Watches the machine's memory while a trial runs on a GPU that shares it."""
-
-    reserve_gib: float
-    meminfo: Path = MEMINFO
-
-    def shortage(self) -> str | None:
-        """Return why the trial must end now, or None."""
-        floor_gib = self.reserve_gib / 2
-        left_gib = available_gib(self.meminfo)
-        if left_gib >= floor_gib:
-            return None
-        return (
-            f"the machine had {left_gib:.2f} GiB of memory left, under the {floor_gib:g} GiB that"
-            " are half of its reserve"
-        )
+def shortage(reserve_gib: float, meminfo: Path = MEMINFO) -> str | None:
+    """Return why a trial on a GPU that shares the machine's memory must end now, or None."""
+    floor_gib = reserve_gib / 2
+    left_gib = available_gib(meminfo)
+    if left_gib >= floor_gib:
+        return None
+    return (
+        f"the machine had {left_gib:.2f} GiB of memory left, under the {floor_gib:g} GiB that"
+        " are half of its reserve"
+    )
 
 
 def cpu_name() -> str:

@@ -177,24 +177,20 @@ def _own_directory(root: Path) -> Path | None:
         fields = left.split()
         if right.split()[:1] == ["cgroup2"] and path is not None and path.is_relative_to(fields[3]):
             directory = root / fields[4].lstrip("/") / path.relative_to(fields[3])
-            return directory if _has_controllers(directory) else None
+            return directory if _names_controllers(directory / "cgroup.controllers") else None
     return None
 
 
-def _has_controllers(directory: Path) -> bool:
+def _names_controllers(file: Path) -> bool:
     try:
-        there = (directory / "cgroup.controllers").read_text().split()
+        return set(_CONTROLLERS) <= set(file.read_text().split())
     except OSError:
         return False
-    return set(_CONTROLLERS) <= set(there)
 
 
 def _counts_children(directory: Path) -> bool:
-    try:
-        counted = (directory / "cgroup.subtree_control").read_text().split()
-    except OSError:
-        return False
-    return set(_CONTROLLERS) <= set(counted) and os.access(directory, os.W_OK)
+    counted = _names_controllers(directory / "cgroup.subtree_control")
+    return counted and os.access(directory, os.W_OK)
 
 
 def _is_delegated(directory: Path, root: Path) -> bool:

@@ -237,20 +237,14 @@ def _import_paths(libraries: list[str]) -> Iterator[Path]:
     A checkout that this package is imported from is excluded, and so is any directory that contains
     the home: it holds more than code.
     """
-    home = _home()
+    home = None
+    with contextlib.suppress(RuntimeError):  # a container's user id without an account
+        home = Path.home().resolve()
     for name in ("/opt", *sys.path, *libraries):
         path = Path(name).resolve()
         checkout = path == package_root() and path.name not in {"site-packages", "dist-packages"}
         if name and not checkout and not (home is not None and home.is_relative_to(path)):
             yield path
-
-
-def _home() -> Path | None:
-    """Return the user's home; None for a container's user id without an account."""
-    try:
-        return Path.home().resolve()
-    except RuntimeError:
-        return None
 
 
 def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
