@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,19 +21,15 @@ from trainer.isolation.scratch import clear
 from trainer.spec import CurvePoint, Place, TrialSpec
 
 
+@dataclass(eq=False)
 class Lane(Closing):
     """A place where one trial runs at a time, with a name for the journal and the screen."""
 
-    def __init__(self, place: Place, executor: Executor) -> None:
-        self.place = place
-        self.executor = executor
-
-    def reopen(self) -> bool:
-        """Wait, after a loss, until the lane takes trials again; return whether it does.
-
-        A lane on this machine does so immediately.
-        """
-        return True
+    place: Place
+    executor: Executor
+    reopen: Callable[[], bool] = lambda: True
+    """Waits, after a loss, until the lane takes trials again, and returns whether it does. A lane
+    on this machine does so immediately."""
 
     def close(self) -> None:
         """End the trial that runs there."""

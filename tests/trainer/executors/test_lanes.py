@@ -169,12 +169,12 @@ class Mended(Lane):
     """Lane that recovers once a test says so."""
 
     def __init__(self, name: str, executor: Away) -> None:
-        super().__init__(Place(lane=name), executor)
+        super().__init__(Place(lane=name), executor, self.mended)
         self.said = threading.Event()
         self.comes_back = True
         self.executor: Away = executor
 
-    def reopen(self) -> bool:
+    def mended(self) -> bool:
         """Wait until the test says whether the lane recovers."""
         self.said.wait()
         self.executor.back = self.comes_back

@@ -182,7 +182,7 @@ class RayCluster(Closing):
             remote.end()
             raise
         place = Place(lane=seat.name, node=seat.node, device=kind)
-        return OpenLane(remote, opened.described, Path(opened.home), place)
+        return OpenLane(remote, opened.described, place)
 
     def _order(self, needs: Needs | None = None) -> LaneOrder:
         return _ORDER.model_copy(update={"data_dir": self._data_dir, "needs": needs})
@@ -236,18 +236,6 @@ def _free_name(name: str, taken: Container[str]) -> str:
     return candidate
 
 
-class ClusterLane(Lane):
-    """A lane on a node that may be unreachable for long."""
-
-    def __init__(self, ray_lane: RayLane) -> None:
-        super().__init__(ray_lane.place, ray_lane)
-        self._ray_lane = ray_lane
-
-    def reopen(self) -> bool:
-        """See :meth:`Lane.reopen`."""
-        return self._ray_lane.reopen()
-
-
 class ClusterLanes(Lanes):
     """All lanes of a campaign on a cluster, and the connection to it."""
 
@@ -259,7 +247,7 @@ class ClusterLanes(Lanes):
     ) -> None:
         self.kind = lanes[0].place.device or ""
         """The kind of their devices."""
-        super().__init__([ClusterLane(lane) for lane in lanes])
+        super().__init__([Lane(lane.place, lane, lane.reopen) for lane in lanes])
         self._cluster = cluster
         self.refused = refused
         """Reasons why nodes are unfit, by their names."""

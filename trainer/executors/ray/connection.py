@@ -140,7 +140,6 @@ def _machine(node: dict[str, Any]) -> Machine:
     return Machine(
         id=node["NodeID"],
         name=given if given and given != address else node["NodeManagerHostname"],
-        address=address,
         cpus=resources.get("CPU", 0.0),
         gpus=resources.get("GPU", 0.0),
         object_store_bytes=resources.get("object_store_memory", 0.0),

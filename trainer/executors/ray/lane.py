@@ -47,11 +47,6 @@ class RayLane(Executor):
         self._lock = threading.Lock()
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix=first.place.lane)
 
-    @property
-    def home(self) -> Path | None:
-        """Return the lane's directory on its node; None if the lane is lost."""
-        return None if self._lane is None else self._lane.home
-
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
         return f"ray {self.place.lane}: {self._described}"

@@ -8,6 +8,7 @@ the trial and its own process.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -220,12 +221,10 @@ def _make_home(home: Path) -> IO[str]:
 
 
 def _remove_if_dead(home: Path) -> None:
-    try:
-        with (home / _OPEN_HOME).open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(home)
-    except OSError:  # it lives, belongs to another user, or is being created
-        pass
+    # If that fails, it lives, belongs to another user, or is being created.
+    with contextlib.suppress(OSError), (home / _OPEN_HOME).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(home)
 
 
 def _remove(home: Path) -> None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from autoresearch.values import explain
 from trainer.corpus.store import META
 from trainer.executors.base import LaneLost
 from trainer.executors.local import LocalJob
+from trainer.executors.ray.connection import Remote
 from trainer.executors.ray.needs import portable_program, with_uniform_paths
 from trainer.executors.ray.values import PIECE_BYTES, Opened, Progress, TrialOrder, apart, said
 from trainer.isolation.outcome import aborted, contradiction
@@ -32,28 +33,13 @@ _WATCH_S = 2.0
 lanes make 32 requests a second."""
 
 
-class Asked(Protocol):
-    """A lane on its node: :class:`trainer.executors.ray.connection.Remote` is one."""
-
-    def ask(
-        self,
-        method: str,
-        *arguments: object,
-        within_s: float,
-        meanwhile: Callable[[], None] = ...,
-    ) -> bytes: ...
-    def end(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class OpenLane:
     """An actor that is ready for trials."""
 
-    remote: Asked
+    remote: Remote
     described: str
     """A description of how trials are confined and started there."""
-    home: Path
-    """The lane's directory on the node; each trial runs in its own directory below it."""
     place: Place
     known: set[str] = field(default_factory=set)
     """Hashes of the corpora and texts that the node has."""
@@ -145,18 +131,15 @@ class RemoteTrial:
     def _fetch(self) -> bytes:
         """Fetch curve and log in pieces, since they exceed one answer; return the result."""
         while self._seen_bytes < MAX_CURVE_BYTES:
-            if not (gained := self._more("curve", self._seen_bytes)):
+            if not (gained := self._ask("more", "curve", self._seen_bytes)):
                 break
             self._take_curve(gained)
         with self._log() as file:
             while file.tell() <= self._spec.limits.log_bytes:
-                file.write(piece := self._more("log", file.tell()))
+                file.write(piece := self._ask("more", "log", file.tell()))
                 if len(piece) < PIECE_BYTES:
                     break
         return self._ask("hand_over")
-
-    def _more(self, file: str, seen_bytes: int) -> bytes:
-        return self._ask("more", file, seen_bytes)
 
     @contextlib.contextmanager
     def _log(self) -> Iterator[IO[bytes]]:

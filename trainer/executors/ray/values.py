@@ -163,7 +163,6 @@ class Machine:
     id: str
     """The node's id, which changes with every start of Ray there."""
     name: str
-    address: str
     cpus: float
     gpus: float
     object_store_bytes: float

@@ -23,7 +23,7 @@ def node(tmp_path: Path, store_bytes: float = 1e8, **changes: Any) -> Node:
         "free_gib": 50.0,
     }
     facts = find_facts(tmp_path).model_copy(update=well | changes)
-    return Node("spark1", Machine("0" * 56, "spark1", "10.0.0.1", 20, 1, store_bytes), facts)
+    return Node("spark1", Machine("0" * 56, "spark1", 20, 1, store_bytes), facts)
 
 
 def test_a_node_that_will_do_is_one_line(tmp_path: Path) -> None:

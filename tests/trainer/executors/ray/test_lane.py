@@ -61,7 +61,7 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
     remote = Direct(tmp_path / "node")
     home, trial_dir = Path(remote.opened.home), tmp_path / "trials" / "t1"
     hostile.arm(home / "t1", hostile.leave_everything, lines=lines, printed=printed, text=text)
-    first = OpenLane(remote, "", home, Place(lane="here"))
+    first = OpenLane(remote, "", Place(lane="here"))
     with RayLane(first, lambda: first) as lane:
         job = lane.submit(SPEC, trial_dir)
         assert job.result().result == trial_ok(SPEC)
@@ -100,7 +100,7 @@ class Cancelled:
 
 def test_a_cancel_does_not_wait_for_the_request_that_waits_for_the_end(tmp_path: Path) -> None:
     remote = Cancelled()
-    first = OpenLane(remote, "", tmp_path, Place(lane="here"))
+    first = OpenLane(remote, "", Place(lane="here"))
     with RayLane(first, lambda: first) as lane:
         remote.job = lane.submit(SPEC, tmp_path / "t1")
         with pytest.raises(TrialAborted):

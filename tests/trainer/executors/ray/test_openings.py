@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -39,7 +38,7 @@ class Slow(RayCluster):
         self._counting = threading.Lock()
 
     def probe(self, *_asked: object) -> tuple[list[Node], dict[str, str]]:
-        machines = [Machine(name, name, "10.0.0.1", 8, 0, 0) for name in self._cpus]
+        machines = [Machine(name, name, 8, 0, 0) for name in self._cpus]
         facts = [node_facts(cores=2, cpu=cpu) for cpu in self._cpus.values()]
         return [Node(one.name, one, of) for one, of in zip(machines, facts, strict=True)], {}
 
@@ -51,7 +50,7 @@ class Slow(RayCluster):
         with self._counting:
             self.opening[seat.node] -= 1
             self.opened.append(seat.name)
-        return OpenLane(Mock(), "", Path(), Place(lane=seat.name))
+        return OpenLane(Mock(), "", Place(lane=seat.name))
 
 
 def names(lanes: list[RayLane]) -> list[str]:
@@ -96,7 +95,7 @@ class Named:
     def now(self, **names: str) -> dict[str, str]:
         """Set the machines that are alive, as id=name; return their ids by the names they are
         given."""
-        self.alive = [Machine(one, name, "10.0.0.1", 2, 0, 0) for one, name in names.items()]
+        self.alive = [Machine(one, name, 2, 0, 0) for one, name in names.items()]
         return {name: machine.id for name, machine in self.cluster.machines().items()}
 
     def used(self, name: str) -> None:
