@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen, Positive, PositiveInt
-from trainer.machine.throwaway_process import NoAnswer, ask
+from trainer.machine.throwaway_process import NoAnswer, ask, reply
 
 if TYPE_CHECKING:
     import torch
@@ -96,24 +96,17 @@ def measure_ceiling(
 
 
 def measure_here(device: str, dtype: DTypeName, sizes: Sequence[int]) -> Ceiling:
-    """Measure in this process.
-
-    :raises MachineryError: if there is no such device, or too little memory.
-    """
+    """Measure in this process."""
     import torch  # noqa: PLC0415 (the caller needs only the types)
 
     number = torch.float32 if dtype == "fp32" else torch.bfloat16
-    try:
-        place = torch.device(device)
-        return Ceiling(
-            device=device,
-            dtype=dtype,
-            products=tuple(_product(place, number, size) for size in sizes),
-            copy_gb_per_s=_copy_gb_per_s(place),
-        )
-    # torch raises these without the device or memory
-    except (RuntimeError, AssertionError) as error:
-        raise MachineryError(f"{device}: {str(error).splitlines()[0]}") from error
+    place = torch.device(device)
+    return Ceiling(
+        device=device,
+        dtype=dtype,
+        products=tuple(_product(place, number, size) for size in sizes),
+        copy_gb_per_s=_copy_gb_per_s(place),
+    )
 
 
 def _product(device: torch.device, dtype: torch.dtype, size: int) -> Product:
@@ -155,13 +148,8 @@ def _median_s(device: torch.device, work: Callable[[], object]) -> float:
 def main(arguments: Sequence[str]) -> int:
     """Print the Ceiling for ``DEVICE DTYPE SIZE…`` as JSON."""
     device, dtype, *sizes = arguments
-    try:
-        found = measure_here(device, "fp32" if dtype == "fp32" else "bf16", [*map(int, sizes)])
-    except AutoresearchError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.write(found.model_dump_json() + "\n")
-    return 0
+    number: DTypeName = "fp32" if dtype == "fp32" else "bf16"
+    return reply(lambda: measure_here(device, number, [*map(int, sizes)]))
 
 
 if __name__ == "__main__":

@@ -60,14 +60,11 @@ def cap_memory(device: torch.device, reserve_gib: float) -> None:
         except RuntimeError as error:
             # cudaMemGetInfo counts the page cache as used, and fails once that fills the memory.
             raise MachineryError(
-                f"torch cannot set its memory limit of {limit_gib:.0f} GiB ({_first_line(error)}); "
+                f"torch cannot set its memory limit of {limit_gib:.0f} GiB "
+                f"({next(iter(str(error).splitlines()), 'no reason given')}); "
                 "free the page cache with `sync; echo 3 | sudo tee /proc/sys/vm/drop_caches`, and "
                 "update DGX OS if that does not help"
             ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "no reason given")
 
 
 def peak_mem_gib(device: torch.device) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from autoresearch.errors import SpecError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive
-from trainer.machine.throwaway_process import NoAnswer, ask
+from trainer.machine.throwaway_process import NoAnswer, ask, reply
 
 PATIENCE_S = 120.0
 """Timeout in seconds; importing torch from a cold disk and starting CUDA take tens of seconds at
@@ -82,14 +82,7 @@ def _count() -> GpuCount:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the memory of the given device as JSON, or without a device the number of GPUs."""
-    try:
-        answer: GpuMemory | GpuCount = _memory(*arguments) if arguments else _count()
-    # torch raises these without the device
-    except (RuntimeError, AssertionError, ValueError) as error:
-        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
-        return 1
-    sys.stdout.write(answer.model_dump_json() + "\n")
-    return 0
+    return reply(lambda: _memory(*arguments) if arguments else _count())
 
 
 if __name__ == "__main__":

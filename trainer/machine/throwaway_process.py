@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from autoresearch.code import module_command, package_root
+from autoresearch.errors import AutoresearchError
 from trainer.machine.environment import allowed_environment
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -47,3 +49,17 @@ def ask(answer: type[_Answer], module: str, *arguments: str, patience_s: float) 
     except ValidationError as error:
         said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
         raise NoAnswer(said[-1][:300]) from error
+
+
+def reply(answer: Callable[[], BaseModel]) -> int:
+    """Print what ``answer`` returns as JSON, or in one line why it fails; return the exit code.
+
+    torch raises RuntimeError, AssertionError and ValueError without the device or memory.
+    """
+    try:
+        text = answer().model_dump_json()
+    except (AutoresearchError, RuntimeError, AssertionError, ValueError) as error:
+        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
+        return 1
+    sys.stdout.write(text + "\n")
+    return 0

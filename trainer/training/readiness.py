@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from autoresearch.errors import AutoresearchError, MachineryError, SpecError
 from autoresearch.values import Frozen
-from trainer.machine.throwaway_process import NoAnswer, ask
+from trainer.machine.throwaway_process import NoAnswer, ask, reply
 from trainer.spec import BackendName, Config
 
 PATIENCE_S = 120.0
@@ -71,20 +71,18 @@ def check_elsewhere(config: Config, backend: BackendName, device: str, *, compil
 
 def main(arguments: Sequence[str]) -> int:
     """Print whether the config can be trained, as JSON."""
-    config, backend, device, compile = arguments
+    return reply(lambda: _readiness(*arguments))
+
+
+def _readiness(config: str, backend: str, device: str, compile: str) -> Readiness:
     name = cast(BackendName, backend)
     try:
         check_here(Config.model_validate_json(config), name, device, compile=compile == "compile")
-        answer = Readiness()
     except SpecError as error:
-        answer = Readiness(refusal=str(error))
+        return Readiness(refusal=str(error))
     except AutoresearchError as error:
-        answer = Readiness(refusal=str(error), at_fault="machinery")
-    except (RuntimeError, AssertionError, ValueError) as error:  # torch knows no such device
-        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
-        return 1
-    sys.stdout.write(answer.model_dump_json() + "\n")
-    return 0
+        return Readiness(refusal=str(error), at_fault="machinery")
+    return Readiness()
 
 
 if __name__ == "__main__":
