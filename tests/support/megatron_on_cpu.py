@@ -189,8 +189,8 @@ def measure(backend: Backend, spec: TrialSpec) -> Measured:
     )
     scored = evaluate(model, corpus.heldout, seq_len=recipe.seq_len, vocab_size=vocab_size)
     return Measured(
-        loss_first=trained.loss_first,
-        loss_last=trained.loss_last,
+        loss_first=trained.train_loss_first,
+        loss_last=trained.train_loss_last,
         val_bpb=scored.bits_per_byte(corpus.info.heldout_bytes),
     )
 

@@ -28,7 +28,6 @@ from trainer.spec import Checkpoint, TrialFailed, TrialOk, TrialSpec
 from trainer.training.checkpoints import Checkpoints
 from trainer.training.kernel_check import checking_kernels
 from trainer.training.running import (
-    Scores,
     TrainingReport,
     built,
     make_code,
@@ -114,8 +113,16 @@ def score_apart(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk | Tria
         _load(model, scratch / f"checkpoint-{place}")
         scored = score_heldout(model, corpus, spec, report.steps)
         bpbs.append(scored.bits_per_byte(corpus.info.heldout_bytes))
-    scores = Scores(heldout, texts, tuple(bpbs), time.perf_counter() - began)
-    return trial_ok(spec, corpus, report, scores, backend.name, device)
+    return trial_ok(
+        spec,
+        corpus,
+        report,
+        heldout,
+        device,
+        texts=texts,
+        checkpoints_bpb=tuple(bpbs),
+        eval_s=time.perf_counter() - began,
+    )
 
 
 class _KeptCheckpoints(Checkpoints):

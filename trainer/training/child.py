@@ -29,7 +29,6 @@ from trainer.training.apart import Phase, leave, score_apart, train_apart
 from trainer.training.checkpoints import Checkpoints
 from trainer.training.kernel_check import checking_kernels
 from trainer.training.running import (
-    Scores,
     TrainingReport,
     built,
     first_line,
@@ -148,11 +147,19 @@ def _measure(spec: TrialSpec, trial_dir: Path, born: float) -> TrialOk:
         with checkpoints.weights(Checkpoint(average=spec.average)):
             scored = score_heldout(model, corpus, spec, trained.steps)
             texts = tuple(score_texts(model, corpus, spec, trained.steps))
-        checkpoint_scores = checkpoints.at_the_end(trained.steps)
+        checkpoints_bpb = checkpoints.at_the_end(trained.steps)
     eval_s = time.perf_counter() - began
     report = TrainingReport.of(trained, device, setup_s)
-    scores = Scores(scored, texts, checkpoint_scores, eval_s)
-    return trial_ok(spec, corpus, report, scores, backend.name, device)
+    return trial_ok(
+        spec,
+        corpus,
+        report,
+        scored,
+        device,
+        texts=texts,
+        checkpoints_bpb=checkpoints_bpb,
+        eval_s=eval_s,
+    )
 
 
 # --- before the first step --------------------------------------------------------------------

@@ -20,7 +20,7 @@ import torch
 from pydantic import ValidationError
 
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.files import replace_file
+from autoresearch.files import read_given, replace_file
 from autoresearch.layout import LOG_FILE
 from autoresearch.values import Frozen
 from trainer.backends.compilation import compiled, missing_for
@@ -41,9 +41,8 @@ class _Answer(Frozen):
     """The probe trial's findings."""
 
     device_name: str
-    compiled: bool
-    compiler: str = ""
-    """The reason why nothing was compiled, in a sentence."""
+    compiler: str
+    """The reason why nothing was compiled, in a sentence; empty if a kernel was."""
     broken: bool = False
     """Whether compiling failed although a compiler is installed."""
 
@@ -86,7 +85,7 @@ def probe_cuda(
             said=f"{answer.device_name}: CUDA starts, but a kernel cannot be compiled"
             f" ({answer.compiler}); fix Triton or its C compiler",
         )
-    kernel = "a compiled kernel" if answer.compiled else f"no compiled kernel ({answer.compiler})"
+    kernel = f"no compiled kernel ({answer.compiler})" if answer.compiler else "a compiled kernel"
     return CudaProbe(
         works=True,
         said=f"{answer.device_name}: cuInit 0, a context, a product, {kernel} ({confined})",
@@ -132,8 +131,7 @@ _SMALL = Config(
 
 def _read(path: Path) -> _Answer:
     try:
-        with path.open("rb") as file:
-            return _Answer.model_validate_json(file.read(_MOST_BYTES))
+        return _Answer.model_validate_json(read_given(path, _MOST_BYTES, through_links=False))
     except (OSError, ValidationError) as error:
         log = path.with_name(LOG_FILE)
         raise MachineryError(
@@ -157,7 +155,6 @@ def run_probe(spec: TrialSpec, trial_dir: Path, *, born: float) -> None:
     why_not = _compile_a_kernel(device) if spec.compile else f"there is no {missing_for(device)}"
     answer = _Answer(
         device_name=device_name(device),
-        compiled=not why_not,
         compiler=why_not,
         broken=spec.compile and bool(why_not),
     )

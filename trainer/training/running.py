@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from autoresearch.errors import AutoresearchError, CorpusError, MachineryError
 from autoresearch.layout import CURVE_FILE
-from autoresearch.values import Frozen
 from trainer.backends import Backend, choose_backend
 from trainer.backends.compilation import compile_training, load_kernels
 from trainer.corpus import Corpus, open_corpus
@@ -42,26 +40,22 @@ def prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
     :raises AutoresearchError: if that fails: no config is at fault then.
     """
     try:
-        return _prepared(spec)
+        _keep_freed_memory()
+        device = find_device(spec.device)
+        backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
+        backend.check(spec.gpt, device)
+        if spec.threads is not None:
+            torch.set_num_threads(spec.threads)
+        if device.type == "cuda":
+            torch.backends.cuda.enable_cudnn_sdp(spec.cudnn_attention)
+            # Without this, pinned memory and other calls that name no device use the first GPU.
+            torch.cuda.set_device(device.index or 0)
+            cap_memory(device, spec.limits.reserve_gib)
     except AutoresearchError:
         raise
     except Exception as error:  # no config causes an error here, not even out of memory
         traceback.print_exc()
         raise no_evidence(error) from error
-
-
-def _prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
-    _keep_freed_memory()
-    device = find_device(spec.device)
-    backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
-    backend.check(spec.gpt, device)
-    if spec.threads is not None:
-        torch.set_num_threads(spec.threads)
-    if device.type == "cuda":
-        torch.backends.cuda.enable_cudnn_sdp(spec.cudnn_attention)
-        # Without this, pinned memory and other calls that name no device use the first GPU.
-        torch.cuda.set_device(device.index or 0)
-        cap_memory(device, spec.limits.reserve_gib)
     return device, backend
 
 
@@ -131,16 +125,9 @@ def first_line(error: BaseException) -> str:
     return lines[0][:500] if lines else "no message"
 
 
-class TrainingReport(Frozen):
+class TrainingReport(Trained):
     """The fields of a result that are known once training ends."""
 
-    train_loss_first: float
-    train_loss_last: float
-    steps: int
-    tokens: int
-    step_ms: float
-    tokens_per_s: float
-    train_s: float
     setup_s: float
     peak_mem_gib: float
     peak_reserved_gib: float | None
@@ -149,50 +136,37 @@ class TrainingReport(Frozen):
     def of(cls, trained: Trained, device: torch.device, setup_s: float) -> Self:
         """Return the report of a training run in this process."""
         return cls(
-            train_loss_first=trained.loss_first,
-            train_loss_last=trained.loss_last,
-            steps=trained.steps,
-            tokens=trained.tokens,
-            step_ms=trained.step_ms,
-            tokens_per_s=trained.tokens / trained.train_s,
-            train_s=trained.train_s,
+            **trained.model_dump(),
             setup_s=setup_s,
             peak_mem_gib=peak_mem_gib(device),
             peak_reserved_gib=peak_reserved_gib(device),
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The scores of a trained model."""
-
-    heldout: Evaluation
-    texts: tuple[TextScore, ...]
-    checkpoints_bpb: tuple[float, ...]
-    eval_s: float
-
-
 def trial_ok(
     spec: TrialSpec,
     corpus: Corpus,
     report: TrainingReport,
-    scores: Scores,
-    backend: str,
+    heldout: Evaluation,
     device: torch.device,
+    *,
+    texts: tuple[TextScore, ...],
+    checkpoints_bpb: tuple[float, ...],
+    eval_s: float,
 ) -> TrialOk:
     """Return the trial's result."""
     return TrialOk(
-        val_bpb=scores.heldout.bits_per_byte(corpus.info.heldout_bytes),
-        val_bits_per_token=scores.heldout.bits_per_token,
+        val_bpb=heldout.bits_per_byte(corpus.info.heldout_bytes),
+        val_bits_per_token=heldout.bits_per_token,
         val_bytes=corpus.info.heldout_bytes,
-        val_tokens=scores.heldout.tokens,
+        val_tokens=heldout.tokens,
         params=parameter_count(spec.gpt, corpus.info.vocab_size),
-        eval_s=scores.eval_s,
-        backend=backend,
+        eval_s=eval_s,
+        backend=spec.backend,
         device=device_name(device),
         precision=spec.gpt.precision,
-        texts=scores.texts,
-        checkpoints_bpb=scores.checkpoints_bpb,
+        texts=texts,
+        checkpoints_bpb=checkpoints_bpb,
         **report.model_dump(),
     )
 

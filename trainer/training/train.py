@@ -19,6 +19,7 @@ from statistics import fmean, median
 import torch
 from torch import Tensor, nn
 
+from autoresearch.values import Frozen
 from trainer.backends.optimizer import optimizer_of
 from trainer.spec import Config, CurvePoint, FailureStatus, PruneRule
 from trainer.training.schedule import Batches, Schedule
@@ -34,16 +35,15 @@ class TrialStopped(Exception):
         """Optimizer steps that took effect."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """The measurements of a finished training run."""
+class Trained(Frozen):
+    """The measurements of a finished training run; see :class:`trainer.spec.TrialOk`."""
 
+    train_loss_first: float
+    train_loss_last: float
     steps: int
     tokens: int
-    loss_first: float
-    loss_last: float
     step_ms: float
-    """Median over the steps after the first, or the only step's time."""
+    tokens_per_s: float
     train_s: float
 
 
@@ -100,13 +100,15 @@ def train(
         for done in arrived(pending, wait=must_know):
             host.take(done, is_last=last and done.step == step)
         after_step(step)
+    tokens, train_s = step * config.tokens_per_step, clock.elapsed_s()
     return Trained(
+        train_loss_first=host.loss_first,
+        train_loss_last=host.loss_last,
         steps=step,
-        tokens=step * config.tokens_per_step,
-        loss_first=host.loss_first,
-        loss_last=host.loss_last,
+        tokens=tokens,
         step_ms=clock.step_ms(),
-        train_s=clock.elapsed_s(),
+        tokens_per_s=tokens / train_s,
+        train_s=train_s,
     )
 
 

@@ -75,11 +75,11 @@ def stopped(run: Run) -> TrialStopped:
 def test_it_learns(precision: str) -> None:
     run = Run(small(lr=1e-2, precision=precision), Budget(amount=80))
     trained = done(run)
-    assert trained.loss_last < trained.loss_first - 1.0
+    assert trained.train_loss_last < trained.train_loss_first - 1.0
     assert trained.steps == 80
     assert trained.tokens == 80 * 64
-    assert trained.loss_first == run.points[0].loss
-    assert trained.loss_last == run.points[-1].loss
+    assert trained.train_loss_first == run.points[0].loss
+    assert trained.train_loss_last == run.points[-1].loss
     assert 0 < trained.step_ms / 1000 < trained.train_s
 
 
