@@ -7,7 +7,7 @@ as fresh: nothing has trained in it, CUDA is untouched, no OpenMP thread has sta
 API keys included, readable in /proc/self/environ of every child.
 
 The server runs one trial at a time and also reaps its processes
-(:class:`trainer.isolation.process_tree.Reaper`). When the trial ends it kills what is left, and
+(:func:`trainer.isolation.process_tree.sweep`). When the trial ends it kills what is left, and
 reports only once nothing is.
 
 The server ends itself and the trial when the supervisor closes the control socket, or dies, which
@@ -42,9 +42,11 @@ from trainer.isolation.messages import (
     Stop,
 )
 from trainer.isolation.process_tree import (
-    Reaper,
     become_subreaper,
+    collect,
     die_with_parent,
+    ended,
+    sweep,
 )
 from trainer.isolation.trial_process import TrialFunction
 
@@ -62,7 +64,6 @@ class ForkServer:
         """PID of the running trial, which is also its session's and group's."""
         self._ear: DriverEar | None = None
         """Open while reports of the trial are accepted."""
-        self._reaper = Reaper()
         self._kill_at: float | None = None
         self._closing = False
         self._wakeup, self._signalled = socket.socketpair()
@@ -82,7 +83,7 @@ class ForkServer:
             pass  # the supervisor is gone
         finally:
             self._signal_trial(signal.SIGKILL)
-            self._reaper.sweep()
+            sweep()
 
     def _wait(self) -> None:
         """Wait until the supervisor sends something or dies, a process ends, or a stop's grace is
@@ -132,7 +133,6 @@ class ForkServer:
             finally:
                 os._exit(exit_code)
         ear.as_server()
-        self._reaper.expect(pid)
         self._trial, self._ear = pid, ear
         self._channel.send(Started(pid=pid))
         self._selector.register(ear, selectors.EVENT_READ, self._hear_trial)
@@ -182,15 +182,14 @@ class ForkServer:
     def _reap_ended(self) -> None:
         """Collect ended processes; if the trial is among them, kill its remaining ones and
         report."""
-        dead, trial = self._reaper, self._trial
-        dead.collect()
-        if trial is not None and dead.has(trial):
+        end = collect(self._trial)
+        if end is not None:
             self._signal_trial(signal.SIGKILL)
-            survivors = dead.sweep()
+            survivors = sweep()
             self._hear_trial()
             self._hang_up()
             self._trial = self._kill_at = None
-            self._channel.send(dead.ended(trial, survivors))
+            self._channel.send(ended(*end, survivors))
 
     # --- signals -------------------------------------------------------------------------------
 

@@ -52,15 +52,10 @@ def children(pid: int) -> list[int]:
             with open(f"{tasks}/{thread}/children", "rb", buffering=0) as file:  # noqa: PTH123
                 found += map(int, file.read().split())
     except OSError:  # the process or a thread ended, or this kernel has no children files
-        return _scan_for_children(pid)
+        found = []
+        with contextlib.suppress(psutil.Error):
+            found = [child.pid for child in psutil.Process(pid).children()]
     return found
-
-
-def _scan_for_children(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children()]
-    except psutil.Error:
-        return []
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -74,11 +69,16 @@ def descendants(pid: int) -> Iterator[int]:
 
 def oom_kills() -> int | None:
     """Return how often the kernel's out-of-memory killer acted on this machine; None if unknown."""
+    return counts_in(Path("/proc/vmstat")).get("oom_kill")
+
+
+def counts_in(path: Path) -> dict[str, int]:
+    """Return the counts of the kernel's ``name number`` lines; none if they cannot be read."""
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+        fields = (line.split() for line in path.read_text().splitlines())
+        return {name: int(number) for name, number in fields}
+    except (OSError, ValueError):
+        return {}
 
 
 def await_death(pids: set[int], timeout_s: float) -> None:
@@ -91,7 +91,7 @@ def await_death(pids: set[int], timeout_s: float) -> None:
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped the process."""
-    return _state(pid) == psutil.STATUS_STOPPED
+    return _state(pid) == str(psutil.STATUS_STOPPED)
 
 
 def _state(pid: int) -> str | None:
@@ -107,67 +107,48 @@ SWEEP_S = 60.0
 if they held much kernel memory, unless the kernel waits for a device."""
 
 
-class Reaper:
-    """Reap descendants of the current process."""
+def collect(wanted: int | None = None) -> tuple[int, resource.struct_rusage] | None:
+    """Collect every child that has ended by now; return exit status and usage of ``wanted`` if it
+    is among them."""
+    found = None
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == wanted:
+            found = status, usage
 
-    def __init__(self) -> None:
-        self._expected: set[int] = set()
-        """Processes whose end somebody will ask about."""
-        self._dead: dict[int, tuple[int, resource.struct_rusage]] = {}
-        """Exit status and usage of those that have ended."""
 
-    def expect(self, pid: int) -> None:
-        """Register a process whose end will be asked about once."""
-        self._expected.add(pid)
+def ended(status: int, usage: resource.struct_rusage, survivors: tuple[int, ...]) -> Ended:
+    """Return how a collected process ended.
 
-    def collect(self) -> None:
-        """Collect every process that has ended by now."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid in self._expected:
-                self._expected.remove(pid)
-                self._dead[pid] = status, usage
+    :param survivors: processes that :func:`sweep` could not end.
+    """
+    unit = 1 if sys.platform == "darwin" else 1024
+    exit_code = os.waitstatus_to_exitcode(status)
+    return Ended(
+        exit_code=exit_code if exit_code >= 0 else None,
+        signal=-exit_code if exit_code < 0 else None,
+        peak_bytes=usage.ru_maxrss * unit,
+        survivors=survivors,
+    )
 
-    def has(self, pid: int) -> bool:
-        """Return whether it has been collected, and not been asked about."""
-        return pid in self._dead
 
-    def ended(
-        self,
-        pid: int,
-        survivors: tuple[int, ...] = (),
-    ) -> Ended:
-        """Return how a collected process ended.
-
-        :param survivors: processes that :meth:`sweep` could not end.
-        """
-        status, usage = self._dead.pop(pid)
-        unit = 1 if sys.platform == "darwin" else 1024
-        exit_code = os.waitstatus_to_exitcode(status)
-        return Ended(
-            exit_code=exit_code if exit_code >= 0 else None,
-            signal=-exit_code if exit_code < 0 else None,
-            peak_bytes=usage.ru_maxrss * unit,
-            survivors=survivors,
-        )
-
-    def sweep(self) -> tuple[int, ...]:
-        """Kill and collect every child, and processes that thereby become children; return those
-        that survive."""
-        give_up_at = time.monotonic() + SWEEP_S
-        while True:
-            self.collect()
-            left = children(os.getpid())
-            if not left:
-                return ()
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > give_up_at:
-                return tuple(sorted(left))
-            time.sleep(0.0005)
+def sweep() -> tuple[int, ...]:
+    """Kill and collect every child, and processes that thereby become children; return those
+    that survive."""
+    give_up_at = time.monotonic() + SWEEP_S
+    while True:
+        collect()
+        left = children(os.getpid())
+        if not left:
+            return ()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > give_up_at:
+            return tuple(sorted(left))
+        time.sleep(0.0005)

@@ -33,7 +33,7 @@ from trainer.isolation.kernel import cgroup, shared_memory
 from trainer.isolation.kernel.sandbox import Sandbox, move_home
 from trainer.isolation.messages import DriverEar, DriverLine, Said, Start
 from trainer.isolation.outcome import TrialError
-from trainer.isolation.process_tree import Reaper, become_subreaper, die_with_parent
+from trainer.isolation.process_tree import become_subreaper, die_with_parent, sweep
 from trainer.machine import cuda_driver
 from trainer.spec import (
     MAX_MESSAGE_CHARACTERS,
@@ -220,7 +220,7 @@ def _train_and_check(trial: Trial, command: Command) -> int:
         trial.confine()
         return trial.measure()
     code = _end_of(trainer)
-    if survivors := Reaper().sweep():
+    if survivors := sweep():
         raise MachineryError(
             f"processes {list(survivors)} of the training cannot be killed; check for a stuck "
             "device or file system before running more"

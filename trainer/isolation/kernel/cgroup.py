@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from autoresearch.errors import MachineryError
-from trainer.isolation.process_tree import descendants
+from trainer.isolation.process_tree import counts_in, descendants
 from trainer.spec import Limits
 
 LEAF = "autoresearch"
@@ -48,19 +48,19 @@ class TrialGroup:
         """Bytes that its processes hold or that were allocated on their behalf, without reclaimable
         file pages. 0 if unreadable."""
         held = _number(self.directory / "memory.current")
-        counts = _counts(self.directory / "memory.stat")
+        counts = counts_in(self.directory / "memory.stat")
         given_up = counts.get("file", 0) - counts.get("shmem", 0)
         return max(0, held - given_up) + _number(self.directory / "memory.swap.current")
 
     @property
     def oom_kills(self) -> int:
         """Processes of the trial that the kernel killed at its memory limit."""
-        return _counts(self.directory / "memory.events").get("oom_kill", 0)
+        return counts_in(self.directory / "memory.events").get("oom_kill", 0)
 
     @property
     def refused_tasks(self) -> int:
         """Number of times the trial was refused a process or thread for having too many."""
-        return _counts(self.directory / "pids.events").get("max", 0)
+        return counts_in(self.directory / "pids.events").get("max", 0)
 
     def kill(self) -> None:
         """Send SIGKILL to everything in it, and to what it forks meanwhile."""
@@ -248,12 +248,3 @@ def _number(path: Path) -> int:
         return int(path.read_text())
     except (OSError, ValueError):
         return 0
-
-
-def _counts(path: Path) -> dict[str, int]:
-    """Return the counts of ``name number`` lines."""
-    try:
-        fields = (line.split() for line in path.read_text().splitlines())
-        return {name: int(number) for name, number in fields}
-    except (OSError, ValueError):
-        return {}
