@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from autoresearch.errors import AutoresearchError, MachineryError, SpecError
-from autoresearch.files import read_given, replace_file
+from autoresearch.errors import AutoresearchError, SpecError
+from autoresearch.files import read_given, replace_file, writing
 from autoresearch.layout import RESULT_FILE
 from autoresearch.values import explain
 from trainer.spec import TrialSpec
@@ -26,7 +26,9 @@ def main(
     from trainer.training.child import refused_by_system, run_trial  # noqa: PLC0415
 
     try:
-        trial_dir = _directory(spec.parent if out is None else out)
+        trial_dir = spec.parent if out is None else out
+        with writing(trial_dir, instead="choose another with --out"):
+            trial_dir.mkdir(parents=True, exist_ok=True)
         result = run_trial(_read(spec), trial_dir)
         assert result is not None, "the whole trial ran here"
         try:
@@ -50,16 +52,6 @@ def _read(path: Path) -> TrialSpec:
         raise SpecError(
             f"{path} is not a trial that can be run: {explain(error)}; correct it and run it again"
         ) from error
-
-
-def _directory(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MachineryError(
-            f"cannot make the directory {path} ({error.strerror}); choose another with --out"
-        ) from error
-    return path
 
 
 if __name__ == "__main__":

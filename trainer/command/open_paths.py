@@ -141,18 +141,14 @@ def _granted(walk: _Walk) -> Iterator[Path]:
                     continue
                 number += 1
                 if number > MOST_GRANTED:
-                    raise SpecError(_too_many(walk, folder))
+                    why = walk.in_part[folder]
+                    said = f"holds {why}, which is closed to trials" if why else "is large"
+                    raise SpecError(
+                        f"{folder} {said}, and with it more than {MOST_GRANTED:,} entries that"
+                        " would have to be opened one by one; move one of the two into a folder of"
+                        " its own, or name what the script needs under [trainer] reads"
+                    )
                 yield Path(entry.path)
-
-
-def _too_many(walk: _Walk, folder: str) -> str:
-    why = walk.in_part[folder]
-    said = f"{folder} holds {why}, which is closed to trials" if why else f"{folder} is large"
-    return (
-        f"{said}, and with it more than {MOST_GRANTED:,} entries that would have to be opened one "
-        "by one; move one of the two into a folder of its own, or name what the script needs under "
-        "[trainer] reads"
-    )
 
 
 def real_path(path: Path) -> Path:

@@ -27,7 +27,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoresearch.errors import MachineryError, SandboxError, SpecError
+from autoresearch.errors import SandboxError, SpecError
+from autoresearch.files import writing
 from autoresearch.layout import CAMPAIGN_MARKS, SCRATCH_DIR
 from autoresearch.plain_text import plain
 from trainer.command.open_paths import (
@@ -88,7 +89,11 @@ class Reach:
         directory = Path(command.directory).resolve()
         _refuse_too_much(directory, "the script's directory", trial_dir)
         top = _names_in(directory)
-        _refuse_campaign(directory, top)
+        if mark := next((name for name in top if name in CAMPAIGN_MARKS), None):
+            raise SandboxError(
+                f"the script's directory {directory} holds {mark}: it is a campaign's own, and"
+                " trials see no scores; put the script into another directory"
+            )
         declared = tuple(_declared(command, directory, trial_dir))
         programs = tuple(map(Path, command.programs))
         shut = {
@@ -112,7 +117,7 @@ def furnish(reach: Reach, work: Path) -> None:
     :raises MachineryError: if it cannot be created.
     """
     root = str(work).removesuffix(str(reach.listed))
-    try:
+    with writing(f"the working directory {work}", instead="give the campaign another directory"):
         work.mkdir(parents=True)
         for entry in reach.entries:
             (work / entry.name).symlink_to(entry)
@@ -121,11 +126,6 @@ def furnish(reach: Reach, work: Path) -> None:
             if not link.exists():
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(path)
-    except OSError as error:
-        raise MachineryError(
-            f"the trial's working directory {work} cannot be made ({error.strerror}); free some "
-            "space there, or give the campaign another directory"
-        ) from error
 
 
 def _names_in(directory: Path) -> list[str]:
@@ -179,15 +179,6 @@ def _refuse_too_much(path: Path, what: str, trial_dir: Path) -> None:
     if path.is_relative_to(trial_dir.parent.parent):
         raise SandboxError(
             f"{what}, {path}, lies in the campaign's own directory; put one of the two elsewhere"
-        )
-
-
-def _refuse_campaign(directory: Path, names: list[str]) -> None:
-    mark = next((name for name in names if name in CAMPAIGN_MARKS), None)
-    if mark is not None:
-        raise SandboxError(
-            f"the script's directory {directory} holds {mark}: it is a campaign's own, and trials "
-            "see no scores; put the script into another directory"
         )
 
 

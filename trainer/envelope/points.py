@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple, Self
 from pydantic import NonNegativeInt, ValidationError, model_validator
 
 from autoresearch.closing import Closing
-from autoresearch.errors import EnvelopeError, MachineryError
+from autoresearch.errors import EnvelopeError
+from autoresearch.files import writing
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from trainer.spec import Config, FailureStatus, make_config
 
@@ -126,11 +127,9 @@ class PointsFile(Closing):
         """
         self._path = path
         self._points: dict[Cell, EnvelopePoint] = {}
-        try:
+        with writing(path, instead="choose another folder"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b")
-        except OSError as error:
-            raise _refused(path, error) from error
         try:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -195,12 +194,10 @@ class PointsFile(Closing):
             self._points[point.cell] = point
 
     def _write(self, value: Frozen) -> None:
-        try:
+        with writing(self._path, instead="choose another folder"):
             self._file.write(value.model_dump_json().encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise _refused(self._path, error) from error
 
 
 def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) -> None:
@@ -228,10 +225,4 @@ def _damaged(path: Path, number: int, error: ValidationError) -> EnvelopeError:
     return EnvelopeError(
         f"line {number} of {path} is not one of ours: {explain(error)}; move the file away to"
         " measure anew"
-    )
-
-
-def _refused(path: Path, error: OSError) -> MachineryError:
-    return MachineryError(
-        f"cannot write {path} ({error.strerror or error}); free some space or choose another folder"
     )

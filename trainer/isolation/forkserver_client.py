@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from autoresearch.code import module_command, package_root
 from autoresearch.errors import MachineryError
@@ -70,7 +69,16 @@ class ForkServerClient:
         )
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         try:
-            self._process = _launch(settings, allowed_environment(environ), self._complaints)
+            self._process = subprocess.Popen(
+                module_command("trainer.isolation.forkserver", settings.model_dump_json()),
+                env=allowed_environment(environ),
+                cwd=package_root(),
+                stdin=subprocess.DEVNULL,
+                stdout=self._complaints,
+                stderr=self._complaints,
+                pass_fds=[settings.control_fd],
+                start_new_session=True,
+            )
         except OSError as error:
             ours.close()
             self._complaints.close()
@@ -193,21 +201,6 @@ class ForkServerClient:
             self._channel.send(message)
         except OSError:
             raise ServerDied from None
-
-
-def _launch(
-    settings: ServerSettings, environ: dict[str, str], output: IO[bytes]
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        module_command("trainer.isolation.forkserver", settings.model_dump_json()),
-        env=environ,
-        cwd=package_root(),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=[settings.control_fd],
-        start_new_session=True,
-    )
 
 
 def signal_name(number: int) -> str:

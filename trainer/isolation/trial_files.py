@@ -23,7 +23,13 @@ import os
 from pathlib import Path
 
 from autoresearch.errors import MachineryError
-from autoresearch.files import open_regular, read_given, replace_file, sync_directory
+from autoresearch.files import (
+    open_regular,
+    read_given,
+    replace_file,
+    sync_directory,
+    writing,
+)
 from autoresearch.layout import (
     CURVE_FILE,
     LOG_FILE,
@@ -62,7 +68,7 @@ class TrialFiles:
         """
         self.path = trial_dir
         self._order = spec.model_dump_json().encode()
-        try:
+        with writing(trial_dir, instead="choose another campaign directory"):
             is_new = not os.path.lexists(trial_dir)
             trial_dir.mkdir(parents=True, exist_ok=True)
             if not is_new:
@@ -79,11 +85,6 @@ class TrialFiles:
             _write_durably(sealed, self._order)
             sealed_result_path(trial_dir).unlink(missing_ok=True)
             replace_file(trial_dir / SPEC_FILE, self._order)
-        except OSError as error:
-            raise MachineryError(
-                f"cannot prepare the trial directory {trial_dir} ({error.strerror});"
-                " free some space there or choose another campaign directory"
-            ) from error
         self.curve = CurveTail(trial_dir / CURVE_FILE, spec.max_step)
 
     def settle(self) -> None:
@@ -97,15 +98,10 @@ class TrialFiles:
         :raises MachineryError: if the directory cannot be written.
         """
         data = result.model_dump_json(indent=2).encode() + b"\n"
-        try:
+        with writing(f"a result in {self.path}", instead="resume the campaign on another disk"):
             _write_durably(sealed_result_path(self.path), data)
             clear(self.path / RESULT_FILE)
             replace_file(self.path / RESULT_FILE, data)
-        except OSError as error:
-            raise MachineryError(
-                f"cannot write the result of the trial in {self.path} ({error.strerror});"
-                " free some space there and resume the campaign"
-            ) from error
 
     def tampering(self) -> str:
         """Return what the trial did to its own spec; empty if it is unchanged."""

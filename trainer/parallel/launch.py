@@ -36,7 +36,10 @@ from trainer.spec import Config
 
 _GRACE_S = 5.0
 _LOG_FILE = "torchrun.log"
-_LOOPBACK = {"linux": "lo", "darwin": "lo0"}
+_LOOPBACK = {
+    "linux": {"GLOO_SOCKET_IFNAME": "lo"},
+    "darwin": {"GLOO_SOCKET_IFNAME": "lo0"},
+}
 
 
 class LayoutFailed(Frozen):
@@ -119,7 +122,8 @@ def _run_ranks(scratch: Path, world_size: int, timeout_s: float) -> int | None:
     with (scratch / _LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, *torchrun, "-m", "trainer.parallel.worker", str(scratch)],
-            env=_environment(),
+            # No keys; one thread per rank; gloo on the loopback: a host's name need not resolve.
+            env=allowed_environment() | _LOOPBACK.get(sys.platform, {}) | {"OMP_NUM_THREADS": "1"},
             cwd=package_root(),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -132,14 +136,6 @@ def _run_ranks(scratch: Path, world_size: int, timeout_s: float) -> int | None:
             return None
         finally:
             _end(process)
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment: no keys; one thread per rank; gloo on the loopback, since a host's
-    name need not resolve."""
-    interface = _LOOPBACK.get(sys.platform)
-    gloo = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
-    return allowed_environment() | gloo | {"OMP_NUM_THREADS": "1"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

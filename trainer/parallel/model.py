@@ -30,9 +30,9 @@ class ParallelGPT(nn.Module):
         width = config.d_model
         self.config = config
         self.embedding: nn.Embedding | None = nn.Embedding(vocab_size, width)
-        self.positions: nn.Embedding | None = None
-        if config.positions == "learned":
-            self.positions = nn.Embedding(config.seq_len, width)
+        self.positions: nn.Embedding | None = (
+            nn.Embedding(config.seq_len, width) if config.positions == "learned" else None
+        )
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm: nn.Module | None = _norm(config)
         self.head: nn.Linear | None = nn.Linear(width, vocab_size, bias=False)
@@ -91,11 +91,11 @@ class Block(nn.Module):
         super().__init__()
         width, hidden = config.d_model, config.d_ff
         self.head_dim = width // config.n_head
-        self.rotary: Rotary | None = None
-        if config.positions == "rotary":
-            self.rotary = Rotary(
-                config.seq_len, self.head_dim, torch.device("cpu"), config.rope_base
-            )
+        self.rotary = (
+            Rotary(config.seq_len, self.head_dim, torch.device("cpu"), config.rope_base)
+            if config.positions == "rotary"
+            else None
+        )
         keys_width = config.kv_heads * self.head_dim
         at_input, at_output = config.norm_place != "output", config.norm_place != "pre"
         self.activation, self.branch_scale = config.activation, config.depth_factor
@@ -108,9 +108,7 @@ class Block(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
         self.attention_output_norm = _norm(config) if at_output else nn.Identity()
         self.feed_forward_norm = _norm(config) if at_input else nn.Identity()
-        self.gate: nn.Linear | None = None
-        if config.gated:
-            self.gate = nn.Linear(width, hidden, bias=False)
+        self.gate = nn.Linear(width, hidden, bias=False) if config.gated else None
         self.up = nn.Linear(width, hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
         self.feed_forward_output_norm = _norm(config) if at_output else nn.Identity()

@@ -167,13 +167,12 @@ def _of_the_spec(
     if reach is None and not heldout:
         from trainer.corpus.store import META, TOKENIZER, TRAIN  # noqa: PLC0415 (numpy)
 
-        for name in (META, TRAIN, TOKENIZER):
-            yield _beside(trial_dir, Path(spec.corpus_dir).resolve()) / name, AccessFS.READ_FILE
+        corpus = _beside(trial_dir, Path(spec.corpus_dir).resolve())
+        yield from ((corpus / name, AccessFS.READ_FILE) for name in (META, TRAIN, TOKENIZER))
         return
     if reach is None:
-        yield _beside(trial_dir, Path(spec.corpus_dir).resolve()), _READ
-        for text in spec.texts:
-            yield _beside(trial_dir, Path(text.path).resolve()), _READ
+        for text in (spec.corpus_dir, *(text.path for text in spec.texts)):
+            yield _beside(trial_dir, Path(text).resolve()), _READ
         return
     yield reach.listed, AccessFS.READ_DIR
     for path in (*reach.granted, *reach.declared):

@@ -107,7 +107,8 @@ from pathlib import Path
 
 import psutil
 
-from autoresearch.errors import MachineryError, SandboxError
+from autoresearch.errors import SandboxError
+from autoresearch.files import writing
 from trainer.command.workspace import Reach
 from trainer.isolation.kernel import landlock, seccomp
 from trainer.isolation.kernel.landlock import SystemPaths
@@ -126,13 +127,11 @@ def move_home(scratch: Path, compile_cache: str | None = None) -> None:
     """
     os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
     if compile_cache is not None:
-        try:
+        with writing(
+            f"the compile cache {compile_cache}",
+            instead="give it another directory, or go without compile",
+        ):
             Path(compile_cache).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise MachineryError(
-                f"the compile cache {compile_cache} cannot be made ({error.strerror}); free some"
-                " space there, give it another directory, or go without compile"
-            ) from error
     compiled = Path(compile_cache or scratch / "compiled")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(compiled)
     os.environ["TRITON_CACHE_DIR"] = str(compiled / "triton")

@@ -202,8 +202,6 @@ class Watched(Frozen):
     """Last heartbeat of each host, by its index."""
     failed: dict[int, str]
     """The host that failed first, and its last message."""
-    has_met: bool = False
-    """Whether all hosts have arrived."""
 
 
 def watched(scratch: Path) -> Watched | None:

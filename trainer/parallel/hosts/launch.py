@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autoresearch.code import package_root
-from autoresearch.errors import MachineryError
+from autoresearch.files import writing
 from autoresearch.values import Frozen
 from trainer.machine.environment import allowed_environment
 from trainer.parallel.hosts.job import (
@@ -65,14 +65,9 @@ def run_host(
     """
     with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
         scratch = Path(folder)
-        try:
+        with writing(f"this host's job in {folder}", instead="see `autoresearch doctor`"):
             (scratch / JOB_FILE).write_text(job.model_dump_json(), "utf-8")
             log = (scratch / LOG_FILE).open("wb")
-        except OSError as error:
-            raise MachineryError(
-                f"this host's rank cannot be started in {folder} ({error.strerror or error}); free "
-                "some space, or see `autoresearch doctor`"
-            ) from error
         with log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "trainer.parallel.hosts.worker", str(scratch)],

@@ -89,7 +89,7 @@ class Watch:
             said = json.loads(self._store.get("failed"))
             if said["host"] != self._hosts.this:
                 failed[said["host"]] = said["message"]
-        seen = Watched(at_s=now, seen_s=self._seen, failed=failed, has_met=True)
+        seen = Watched(at_s=now, seen_s=self._seen, failed=failed)
         replace_file(self._scratch / WATCH_FILE, seen.model_dump_json())
 
     def _others_beats(self) -> list[bytes]:
