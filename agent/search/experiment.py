@@ -34,7 +34,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.options import AsOption
 from autoresearch.words import duration_text
 from trainer.spec import TrialFailed, TrialSpec
-from trainer.telemetry import Meter
+from trainer.telemetry import Sampler
 from trajectory.rows import (
     CalibratedRow,
     ConfirmedRow,
@@ -101,7 +101,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
     campaign: Campaign
     runner: TrialRunner
     watcher: ExperimentWatcher
-    meter: Meter
+    meter: Sampler
     retry_failed: bool = False
     rows: dict[Key, RunRow] = field(init=False, default_factory=dict)
     """Newest row of each run of the campaign, for whatever plan it was run; the newest first."""

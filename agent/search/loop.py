@@ -35,7 +35,7 @@ from agent.search.stopping import Goal, StopRequest, Work, pause_requested
 from agent.search.trial import Watcher
 from agent.search.trials import TrialRunner
 from autoresearch.words import timestamp
-from trainer.telemetry import Meter
+from trainer.telemetry import Sampler
 from trajectory.queue import ProposalQueue
 from trajectory.rows import EventRow, IterationRow
 from trajectory.rules import Rules
@@ -52,7 +52,7 @@ class Loop:
     runner: TrialRunner
     watcher: Watcher
     stop: StopRequest
-    meter: Meter
+    meter: Sampler
     asks_early: bool = False
     """Whether to ask a slow proposer during the trials before its own, without their results."""
     asking: AskedNow | None = None

@@ -13,7 +13,7 @@ For shapes see :mod:`trainer.backends.torch_gpt`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -115,15 +115,6 @@ class FusedHead:
         """Yield chunks of as many tokens as :mod:`trainer.memory.parts` allows logits for."""
         chunk = chunk_tokens(x_ND.shape[0], self.vocab_size)
         return zip(torch.split(x_ND, chunk), torch.split(targets_N, chunk), strict=True)
-
-
-def copies_of(weights: Iterable[Weight]) -> Mapping[nn.Parameter, RoundedWeight]:
-    """Return the copies that an update writes along with their parameters."""
-    return {
-        weight.parameter: weight
-        for weight in weights
-        if isinstance(weight, RoundedWeight) and weight.storage is not None
-    }
 
 
 class _MeanLoss(torch.autograd.Function):

@@ -35,7 +35,7 @@ from autoresearch.errors import SpecError
 from trainer.backends.blocks import Block, Norm, Rotary, empty
 from trainer.backends.coded import FORWARD_SLOTS, init_by_code, reset_parameters
 from trainer.backends.compilation import check_compiler, compiled
-from trainer.backends.fused import FusedBlock, FusedHead, copies_of
+from trainer.backends.fused import FusedBlock, FusedHead
 from trainer.backends.fused_functions import normed
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import CodedHead, exact_nll, loss_and_gradient, mean_loss
@@ -176,7 +176,11 @@ class TorchGPT(nn.Module):
     @property
     def copies(self) -> Mapping[nn.Parameter, RoundedWeight]:
         """Return the copies of parameters that each update must also write; none on a CPU."""
-        return copies_of(self._weights)
+        return {
+            weight.parameter: weight
+            for weight in self._weights
+            if isinstance(weight, RoundedWeight) and weight.storage is not None
+        }
 
     @property
     def _weights(self) -> list[Weight]:

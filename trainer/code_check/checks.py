@@ -67,7 +67,13 @@ def _check_forward(key: str, source: str, config: Config) -> None:
         for scale in SCALES:
             _check_finite(slot, function, dtype, scale)
     function.double()
-    _check_gradient(slot, function)
+    # Compare the gradient with finite differences along random directions, in fp64.
+    gaps = sorted(_gap(slot, function, seed) for seed in range(5))
+    if not gaps[2] <= _TOLERANCE:  # the median: a draw may lie on a kink
+        raise CodeFailed(
+            f"{slot.key} has a gradient that is not that of its values; leave out detach and the "
+            "like"
+        )
 
 
 def _tensors(slot: Slot, dtype: torch.dtype, scale: float, seed: int = 0) -> list[Any]:
@@ -106,16 +112,6 @@ def _check_finite(slot: Slot, function: CodeFunction, dtype: torch.dtype, scale:
     changed = zip(arguments, before, strict=True)
     if any(isinstance(one, Tensor) and not torch.equal(one, old) for one, old in changed):
         raise CodeFailed(f"{slot.key} changes its arguments; make new tensors")
-
-
-def _check_gradient(slot: Slot, function: CodeFunction) -> None:
-    """Compare the gradient with finite differences along random directions, in fp64."""
-    gaps = sorted(_gap(slot, function, seed) for seed in range(5))
-    if not gaps[2] <= _TOLERANCE:  # the median: a draw may lie on a kink
-        raise CodeFailed(
-            f"{slot.key} has a gradient that is not that of its values; leave out detach and the "
-            "like"
-        )
 
 
 def _gap(slot: Slot, function: CodeFunction, seed: int) -> float:

@@ -147,11 +147,6 @@ class Spool(Closing):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @property
-    def text_bytes(self) -> int:
-        """UTF-8 bytes held, duplicates included."""
-        return self._ends[-1]
-
     def add(self, text: bytes) -> None:
         """Append one document of UTF-8 text; a blank one is only counted."""
         marks = fingerprint(text)

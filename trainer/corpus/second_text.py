@@ -28,7 +28,6 @@ from trainer.corpus.documents import (
     HELDOUT_AT_MOST_ONE_IN,
     NEEDED_BYTES,
     NEEDED_DOCUMENTS,
-    Indices,
     fingerprint,
     writing_corpus,
 )
@@ -154,30 +153,23 @@ def _distinct(source: str) -> list[bytes]:
 def _in_corpus(encoded: Sequence[Tokens], corpus: Corpus) -> set[int]:
     """Return the indices of these documents that the corpus contains, token for token."""
     wanted: dict[int, dict[bytes, int]] = {}
-    dtype = token_dtype(corpus.info.dtype)
+    dtype, separator_id = token_dtype(corpus.info.dtype), corpus.info.separator_id
     for i, tokens in enumerate(encoded):
         wanted.setdefault(len(tokens), {})[tokens.astype(dtype).tobytes()] = i
     found: set[int] = set()
     for stream in (corpus.train, corpus.heldout):
-        starts = _document_starts(stream, corpus.info.separator_id)
+        starts = np.concatenate(
+            [  # in pieces: a stream may be larger than memory
+                begin + np.flatnonzero(stream[begin : begin + _PIECE_TOKENS] == separator_id)
+                for begin in range(0, len(stream), _PIECE_TOKENS)
+            ]
+        )
         lengths = np.diff(starts, append=len(stream))
         for at in np.flatnonzero(np.isin(lengths, list(wanted))):
             start, length = int(starts[at]), int(lengths[at])
             data = np.asarray(stream[start : start + length]).tobytes()
             found.update({wanted[length][data]} if data in wanted[length] else ())
     return found
-
-
-def _document_starts(stream: Tokens, separator_id: int) -> Indices:
-    """Return the starts of documents, found in pieces: a stream may be larger than memory."""
-    pieces = range(0, len(stream), _PIECE_TOKENS)
-    return np.concatenate(
-        [
-            start
-            + np.flatnonzero(np.asarray(stream[start : start + _PIECE_TOKENS]) == separator_id)
-            for start in pieces
-        ]
-    )
 
 
 def _from_the_end(corpus: Corpus) -> Iterator[Tokens]:

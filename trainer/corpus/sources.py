@@ -123,7 +123,13 @@ class SourceReader:
         if source == "stdlib":
             return list(_stdlib_files())
         if source.startswith("hf:"):
-            return [_hub_dataset(source)]
+            match = _HUB_SOURCE.fullmatch(source)
+            if match is None:
+                raise CorpusError(
+                    f"{source!r} names no dataset; write hf:NAME, hf:NAME:SPLIT or"
+                    " hf:NAME@CONFIG:SPLIT"
+                )
+            return [HubDataset(match["name"], match["config"], match["split"] or "train")]
         path = Path(source).expanduser()
         try:
             return self._expand_path(path)
@@ -197,15 +203,6 @@ def _stdlib_files() -> Iterator[SourceFile]:
         raise CorpusError(
             f"this Python has no standard library source in {root}; choose a folder of text instead"
         )
-
-
-def _hub_dataset(source: str) -> HubDataset:
-    match = _HUB_SOURCE.fullmatch(source)
-    if match is None:
-        raise CorpusError(
-            f"{source!r} names no dataset; write hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT"
-        )
-    return HubDataset(match["name"], match["config"], match["split"] or "train")
 
 
 # --- reading ---

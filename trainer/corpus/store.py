@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from autoresearch.errors import CorpusError
 from autoresearch.values import explain
-from trainer.corpus.tokenization import Tokenizer, load_tokenizer, token_dtype
+from trainer.corpus.tokenization import ByteTokenizer, JsonTokenizer, Tokenizer, token_dtype
 from trainer.spec import CorpusInfo
 
 META = "meta.json"
@@ -51,8 +51,8 @@ class Corpus:
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer it was made with."""
         if self.info.tokenizer == "bytes":
-            return load_tokenizer(None)
-        return load_tokenizer((self.directory / TOKENIZER).read_bytes())
+            return ByteTokenizer()
+        return JsonTokenizer((self.directory / TOKENIZER).read_bytes())
 
 
 def open_corpus(directory: Path, *, heldout: bool = True) -> Corpus:

@@ -73,11 +73,6 @@ def parse_tokenizer(spec: str) -> TokenizerRecipe:
     )
 
 
-def load_tokenizer(json: bytes | None) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json; None means bytes."""
-    return ByteTokenizer() if json is None else JsonTokenizer(json)
-
-
 @dataclass(frozen=True, slots=True)
 class TokenizerRecipe:
     """A tokenizer as it is asked for, which may have to be trained first."""

@@ -241,12 +241,7 @@ def _measure(
     if isinstance(result, TrialFailed):
         return Contender(backend=spec.backend, status=result.status, message=result.message)
     assert isinstance(result, TrialOk)  # the spec names no command
-    return _contender(spec, result, counted_step_s(curve, settings.warmup), flops, ceiling)
-
-
-def _contender(
-    spec: TrialSpec, result: TrialOk, step_s: float, flops: TrainingFlops, ceiling: Ceiling
-) -> Contender:
+    step_s = counted_step_s(curve, settings.warmup)
     tokens_per_s = spec.gpt.tokens_per_step / step_s
     return Contender(
         backend=spec.backend,

@@ -124,8 +124,6 @@ FP32 = Storage(held=12, gradient=4, rounded=2)
 """fp32 weights and moments, weights cast for each product."""
 MIXED = Storage(held=18, gradient=0)
 """bf16 weights with fp32 gradients, main weights and moments, as in Megatron's launchers."""
-BF16 = Storage(held=6, gradient=2)
-"""Weights, gradients and moments all bf16: a bf16 model with a plain AdamW."""
 
 
 def fused(config: Config, vocab_size: int) -> MemoryParts:

@@ -97,11 +97,10 @@ def nested(
     return named
 
 
-def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    """Yield the functions that train, by their names."""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and _TRAINS.fullmatch(node.name):
-            yield node
+def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
+    """Return the functions that train, by their names."""
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return [function for function in functions if _TRAINS.fullmatch(function.name)]
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
@@ -160,9 +159,8 @@ def _arguments(tree: ast.Module) -> Iterator[Constant]:
         yield from _placed(call, callee[-1])
         for keyword in call.keywords:
             if keyword.arg and _ARGUMENT.fullmatch(keyword.arg):
-                for one in constants_in(keyword.arg, keyword.value, owner=callee[-1]):
-                    if isinstance(one.value, int | float) and not isinstance(one.value, bool):
-                        yield one
+                found = constants_in(keyword.arg, keyword.value, owner=callee[-1])
+                yield from (one for one in found if type(one.value) in {int, float})
 
 
 def _placed(call: ast.Call, callee: str) -> Iterator[Constant]:
@@ -185,9 +183,8 @@ def _seeds(tree: ast.Module) -> Iterator[Constant]:
     for call, callee in _calls(tree):
         if _SEEDS.fullmatch(callee[-1]) and len(call.args) == 1:
             name = "_".join(callee) + ("" if "seed" in callee[-1] else "_seed")
-            for one in constants_in(name, call.args[0], owner="call"):
-                if type(one.value) is int:
-                    yield one
+            found = constants_in(name, call.args[0], owner="call")
+            yield from (one for one in found if type(one.value) is int)
 
 
 def _loops(tree: ast.Module) -> Iterator[Constant]:
@@ -199,9 +196,8 @@ def _loops(tree: ast.Module) -> Iterator[Constant]:
             ) if counter in _COUNTED and any(
                 _LEARNS.fullmatch(callee[-1]) for _, callee in _calls(statement)
             ):
-                for one in constants_in(_COUNTED[counter], end, owner="range"):
-                    if type(one.value) is int:
-                        yield one
+                found = constants_in(_COUNTED[counter], end, owner="range")
+                yield from (one for one in found if type(one.value) is int)
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, list[str]]]:

@@ -7,12 +7,11 @@ its interval.
 
 from trainer.telemetry.nvml import choose_telemetry
 from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
-from trainer.telemetry.sampler import Meter, Sampler, begin_metering
+from trainer.telemetry.sampler import Sampler, begin_metering
 from trainer.telemetry.summary import MeanAndPeak, TelemetrySummary
 
 __all__ = [
     "MeanAndPeak",
-    "Meter",
     "NoTelemetry",
     "Sample",
     "Sampler",

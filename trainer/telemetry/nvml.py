@@ -194,9 +194,7 @@ class NvmlTelemetry:
 
         def call(name: str, *arguments: Any) -> Query:
             # An older pynvml lacks newer functions; that too means "not supported".
-            function = getattr(nvml, name, None)
-            if function is None:
-                return _unanswerable
+            function = getattr(nvml, name, _unanswerable)
             return lambda: function(device, *arguments)
 
         def memory() -> tuple[float, float]:
@@ -271,5 +269,5 @@ def _classes(nvml: Nvml, names: str) -> tuple[type[Exception], ...]:
     return tuple(error for error in found if error is not None)
 
 
-def _unanswerable() -> Any:
+def _unanswerable(*_: Any) -> Any:
     raise _NotAnswered

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from trainer.executors.base import Finished
 from trainer.spec import TrialFailed
@@ -205,14 +205,7 @@ class Sampler:
             self._file = None
 
 
-class Meter(Protocol):
-    """Measures the energy of an interval; a Sampler is one."""
-
-    def mark(self) -> float: ...
-    def energy_wh(self, since_s: float, until_s: float | None = None) -> float | None: ...
-
-
-def begin_metering(meter: Meter) -> Callable[[Finished], Finished]:
+def begin_metering(meter: Sampler) -> Callable[[Finished], Finished]:
     """Begin to meter a trial, and return a function that adds ``energy_wh`` to its result.
 
     The interval is the whole trial, from the request to the result: start-up, training and

@@ -36,7 +36,7 @@ def test_the_first_hosts_giving_up_does_not_hide_who_was_lost(
     hosts = Hosts(names=HOSTS, addresses=HOSTS, this=1, interface="fast0", port=29400)
     now = 1000.0
     last_look = now + silent_s
-    seen = Watched(at_s=last_look, seen_s={0: last_look, 2: now}, failed={}, has_met=True)
+    seen = Watched(at_s=last_look, seen_s={0: last_look, 2: now}, failed={})
     (tmp_path / WATCH_FILE).write_text(seen.model_dump_json())
     (tmp_path / FAILURE_FILE).write_text("RuntimeError: Connection closed by peer")
 
