@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoresearch.files import writing
 from trainer.envelope.envelope import Envelope
@@ -144,21 +144,15 @@ def draw(envelope: Envelope) -> Figure:
 
 def _draw_throughput(axes: Axes, grid: Grid) -> None:
     """Draw a line for each precision and sequence length."""
-    for precision in grid.precisions:
-        for seq_len in grid.seq_lens:
-            points = _series(grid, precision, seq_len)
-            good = [p for p in points if p.status == "ok"]
-            if good:
-                axes.plot(
-                    [p.tokens_per_step for p in good],
-                    [p.tokens_per_s or math.nan for p in good],
-                    color=COLOURS[precision],
-                    linestyle=STROKES[precision],
-                    marker=_marker(grid, seq_len),
-                    markerfacecolor=_filling(precision),
-                    linewidth=1.2,
-                    label=f"{precision}, sequences of {seq_len}",
-                )
+    for cell, good, style in _series(grid):
+        axes.plot(
+            [p.tokens_per_step for p in good],
+            [p.tokens_per_s or math.nan for p in good],
+            **style,
+            linestyle=STROKES[cell.precision],
+            linewidth=1.2,
+            label=f"{cell.precision}, sequences of {cell.seq_len}",
+        )
     axes.set_xscale("log", base=2)
     _draw_axes(axes, grid, "tokens/s")
     tokens = sorted({point.tokens_per_step for point in grid.points.values()})
@@ -169,17 +163,13 @@ def _draw_throughput(axes: Axes, grid: Grid) -> None:
 def _draw_memory(axes: Axes, envelope: Envelope, grid: Grid) -> None:
     """Draw the points, a line for each fit, and the limit if it is near."""
     peaks_gib = [p.peak_mem_gib or 0.0 for p in envelope.points if p.status == "ok"]
-    for precision in grid.precisions:
-        for seq_len in grid.seq_lens:
-            good = [p for p in _series(grid, precision, seq_len) if p.status == "ok"]
-            axes.plot(
-                [p.tokens_per_step for p in good],
-                [p.peak_mem_gib or math.nan for p in good],
-                color=COLOURS[precision],
-                linestyle="none",
-                marker=_marker(grid, seq_len),
-                markerfacecolor=_filling(precision),
-            )
+    for _, good, style in _series(grid):
+        axes.plot(
+            [p.tokens_per_step for p in good],
+            [p.peak_mem_gib or math.nan for p in good],
+            **style,
+            linestyle="none",
+        )
     most = max((point.tokens_per_step for point in envelope.points), default=1)
     for fit in envelope.fits:
         axes.plot(
@@ -229,17 +219,17 @@ def _draw_axes(axes: Axes, grid: Grid, title: str) -> None:
         )
 
 
-def _series(grid: Grid, precision: str, seq_len: int) -> Sequence[EnvelopePoint]:
-    """Return the points of one precision and length, the smallest batch first."""
-    batches = grid.batch_sizes(seq_len)
-    cells = {(c.precision, c.seq_len, c.batch_size): p for c, p in grid.points.items()}
-    found = [cells.get((precision, seq_len, batch)) for batch in batches]
-    return [point for point in found if point is not None]
-
-
-def _filling(precision: str) -> str:
-    return "white" if precision in HOLLOW else COLOURS[precision]
-
-
-def _marker(grid: Grid, seq_len: int) -> str:
-    return MARKERS[grid.seq_lens.index(seq_len) % len(MARKERS)]
+def _series(grid: Grid) -> Iterator[tuple[Cell, list[EnvelopePoint], dict[str, Any]]]:
+    """Yield the measured points of each precision and length, the smallest batch first, with the
+    cell of the first and how to draw them."""
+    measured = (point for point in grid.points.values() if point.status == "ok")
+    points = sorted(measured, key=lambda point: point.batch_size)
+    for precision in grid.precisions:
+        colour = COLOURS[precision]
+        for place, seq_len in enumerate(grid.seq_lens):
+            good = [p for p in points if p.cell[:2] == (precision, seq_len)]
+            if good:
+                filling = "white" if precision in HOLLOW else colour
+                marker = MARKERS[place % len(MARKERS)]
+                style = {"color": colour, "marker": marker, "markerfacecolor": filling}
+                yield good[0].cell, good, style

@@ -172,23 +172,14 @@ def _cell(sample: Sample, name: str) -> str:
 
 
 def _parsed(row: dict[str, str]) -> Sample:
-    def number(name: str) -> float | None:
-        return float(row[name]) if row[name] else None
-
     reasons = row["throttle_reasons"]
     words = () if reasons == "none" else tuple(reasons.split("|"))
     return Sample(
         at=row["at"],
         monotonic_s=float(row["elapsed_s"]),
-        gpu_util_pct=number("gpu_util_pct"),
-        power_w=number("power_w"),
-        temperature_c=number("temperature_c"),
-        sm_clock_mhz=number("sm_clock_mhz"),
-        mem_clock_mhz=number("mem_clock_mhz"),
         throttle_reasons=words if reasons else None,
-        mem_used_gib=number("mem_used_gib"),
-        mem_total_gib=number("mem_total_gib"),
         energy_mj=int(row["energy_mj"]) if row["energy_mj"] else None,
+        **{name: float(row[name]) if row[name] else None for name in _DECIMALS},
     )
 
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from autoresearch.closing import Closing
 from trainer.executors.base import Finished
 from trainer.spec import TrialFailed
 from trainer.telemetry.sample import Sample, Telemetry, TelemetryFile, TelemetryLost
@@ -24,7 +24,7 @@ milliseconds; one that hangs must not delay the campaign."""
 _STOP_WAIT_S = 2.0
 
 
-class Sampler:
+class Sampler(Closing):
     """Samples a Telemetry in a thread of its own. A context manager.
 
     Nothing it meets stops the campaign. A device that reports nothing is asked once; a driver that
@@ -67,12 +67,12 @@ class Sampler:
         self._meter = EnergyMeter(reach_s=2 * interval_s)
         self._tally = Tally()
 
-    def start(self) -> Self:
+    def __enter__(self) -> Self:
         """Begin sampling, once."""
         self._thread.start()
         return self
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End sampling; harmless if it has ended. It waits only briefly for a query that hangs."""
         with self._changed:
             self._stopping = True
@@ -83,17 +83,6 @@ class Sampler:
                 self._on_note(
                     "telemetry: a query to the driver has not returned; its thread is abandoned"
                 )
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def mark(self) -> float:
         """Return the start of an interval: a fresh sample's ``time.monotonic()``.

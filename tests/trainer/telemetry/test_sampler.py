@@ -141,7 +141,9 @@ def test_a_driver_that_dies_ends_sampling_with_one_note(tmp_path: Path, error: s
 def test_a_query_that_hangs_holds_up_nobody() -> None:
     device, notes = h200(), list[str]()
     release = threading.Event()
-    sampler = Sampler(telemetry_of(device), None, interval_s=OFTEN_S, on_note=notes.append).start()
+    sampler = Sampler(
+        telemetry_of(device), None, interval_s=OFTEN_S, on_note=notes.append
+    ).__enter__()
     since_s = sampler.mark()
     device.hang = release
     wait_until(lambda: device.asked["energy"] > device.asked["power"])
@@ -149,20 +151,20 @@ def test_a_query_that_hangs_holds_up_nobody() -> None:
         began_s = time.monotonic()
         assert sampler.mark() >= began_s
         sampler.energy_wh(since_s)
-        sampler.stop()
+        sampler.close()
         why = "a query to the driver has not returned; its thread is abandoned"
         assert notes == [f"telemetry: {why}"]
     finally:
         release.set()
-    sampler.stop()
+    sampler.close()
 
 
 def test_it_stops_at_once_between_samples() -> None:
     notes: list[str] = []
-    sampler = Sampler(Paced(power_w=1), None, interval_s=60, on_note=notes.append).start()
+    sampler = Sampler(Paced(power_w=1), None, interval_s=60, on_note=notes.append).__enter__()
     sampler.mark()
-    sampler.stop()
-    sampler.stop()
+    sampler.close()
+    sampler.close()
     assert notes == [], "after two seconds it would have been left behind, with a note"
 
 
