@@ -26,21 +26,36 @@ class DecoderShape(Protocol):
     """Dimensions that determine the arithmetic of a decoder-only transformer; a Config has them."""
 
     @property
-    def n_layer(self) -> int: ...
+    def n_layer(self) -> int:
+        """Number of blocks."""
+
     @property
-    def n_head(self) -> int: ...
+    def n_head(self) -> int:
+        """Heads of queries."""
+
     @property
-    def kv_heads(self) -> int: ...
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+
     @property
-    def d_model(self) -> int: ...
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+
     @property
-    def d_ff(self) -> int: ...
+    def d_ff(self) -> int:
+        """Hidden width of the feed-forward block."""
+
     @property
-    def activation(self) -> str: ...
+    def activation(self) -> str:
+        """Function of the feed-forward block, which may gate it."""
+
     @property
-    def norm_place(self) -> str: ...
+    def norm_place(self) -> str:
+        """Place of the norms in a block."""
+
     @property
-    def qk_norm(self) -> bool: ...
+    def qk_norm(self) -> bool:
+        """Whether queries and keys are normed."""
 
 
 class TrainingFlops(Frozen):

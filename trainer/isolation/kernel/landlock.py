@@ -175,13 +175,11 @@ def _of_the_spec(
             yield _beside(trial_dir, Path(text).resolve()), _READ
         return
     yield reach.listed, AccessFS.READ_DIR
-    for path in (*reach.granted, *reach.declared):
-        yield path, _RUN
+    yield from ((path, _RUN) for path in (*reach.granted, *reach.declared))
     if reach.shared_memory is not None:
         files = AccessFS.MAKE_REG | AccessFS.REMOVE_FILE
         yield reach.shared_memory, _READ | _WRITE | files
-    for path in reach.programs:
-        yield _beside(trial_dir, path), _RUN
+    yield from ((_beside(trial_dir, path), _RUN) for path in reach.programs)
 
 
 def _of_itself(spec: TrialSpec) -> Iterator[tuple[Path, AccessFS]]:
@@ -194,8 +192,7 @@ def _of_itself(spec: TrialSpec) -> Iterator[tuple[Path, AccessFS]]:
     if spec.device.startswith("cuda") and spec.command is None:
         yield process, _READ
         return
-    for name in _OF_ITSELF:
-        yield process / name, _READ
+    yield from ((process / name, _READ) for name in _OF_ITSELF)
     yield process / "task", AccessFS.READ_DIR
 
 

@@ -83,8 +83,7 @@ def rules(device: str) -> Iterator[Rule]:
         shared = Condition(3, _SHARED_ANONYMOUS, mask=_SHARED_ANONYMOUS, differs=True)
         yield Rule("mmap", errno.EPERM, unless=(shared,))
         yield Rule("memfd_create", errno.EPERM)
-    for call in _REFUSED:
-        yield Rule(call, errno.EPERM)
+    yield from (Rule(call, errno.EPERM) for call in _REFUSED)
     yield from _rules_about_sockets(device)
     yield from _rules_about_processes()
     yield Rule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
@@ -95,8 +94,7 @@ def _rules_about_sockets(device: str) -> Iterator[Rule]:
     on_gpu = device.startswith("cuda")
     yield Rule("connect", errno.ECONNREFUSED)
     named = () if on_gpu else ("bind", "listen", "accept", "accept4")
-    for call in (*named, "sendmsg", "sendmmsg"):
-        yield Rule(call, errno.EACCES)
+    yield from (Rule(call, errno.EACCES) for call in (*named, "sendmsg", "sendmmsg"))
     no_address = Condition(4, 0), Condition(4, 0, high=True)
     yield Rule("sendto", errno.EACCES, unless=no_address)
     local = (Condition(0, int(socket.AF_UNIX)),) if on_gpu else ()
@@ -106,9 +104,8 @@ def _rules_about_sockets(device: str) -> Iterator[Rule]:
 
 def _rules_about_processes() -> Iterator[Rule]:
     oneself = (Condition(0, 0),)
-    for call in ("prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam"):
-        yield Rule(call, errno.EPERM, unless=oneself)
-    yield Rule("sched_setscheduler", errno.EPERM, unless=oneself)
+    calls = "prlimit64 sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()
+    yield from (Rule(call, errno.EPERM, unless=oneself) for call in calls)
     for call, kind in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
         yield Rule(call, errno.EPERM, unless=(Condition(0, kind), Condition(1, 0)))
     yield Rule("clone", errno.EPERM, unless=(Condition(0, 0, mask=_NEW_NAMESPACES),))
