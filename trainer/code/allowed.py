@@ -48,6 +48,7 @@ WHOLE = frozenset(
 LINALG = frozenset("qr svd eigh norm vector_norm matrix_norm inv cholesky solve det".split())
 LOSSES = frozenset("cross_entropy log_softmax softmax normalize huber_loss mse_loss".split())
 
+MODULES = frozenset({"torch", "F", "math", "torch.linalg"})
 MATH = frozenset(
     "sqrt exp log log2 log10 log1p expm1 sin cos tan tanh atan sinh cosh floor ceil pow erf hypot"
     " pi e inf fabs".split()

@@ -46,7 +46,7 @@ def _parts(function: ast.expr) -> tuple[str, str]:
         return "", function.id
     if isinstance(function, ast.Attribute):
         base = ast.unparse(function.value)
-        return (base if base in {"torch", "F", "math", "torch.linalg"} else "."), function.attr
+        return (base if base in allowed.MODULES else "."), function.attr
     return "", ast.unparse(function)
 
 

@@ -252,17 +252,14 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> None:
         check_call(self._slot, node)
-        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
-            self._expression(node.func.value)
+        base = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if base is not None and ast.unparse(base) not in allowed.MODULES:
+            self._expression(base)
         for one in node.args:
             self._expression(one)
         for keyword in node.keywords:
             if keyword.arg != "approximate":
                 self._expression(keyword.value)
-
-
-def _is_module(node: ast.expr) -> bool:
-    return ast.unparse(node) in {"torch", "F", "math", "torch.linalg"}
 
 
 def _name_of(function: ast.expr) -> str:

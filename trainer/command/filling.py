@@ -46,10 +46,11 @@ def filled(
     values = None
     if command.sent_by in {"json", "toml"}:
         name = f"autoresearch-values.{command.sent_by}"
-        values = (
-            name,
-            _toml(known) if command.sent_by == "toml" else json.dumps(known, indent=1) + "\n",
-        )
+        text = json.dumps(known, indent=1)
+        if command.sent_by == "toml":
+            # A JSON value is the same in TOML, except for one character that JSON leaves as it is.
+            text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in known.items())
+        values = name, f"{text}\n"
         known["values"] = str((work or out) / name)
     env = {name: _filled(text, known) for name, text in command.env}
     if command.sent_by == "env":
@@ -99,12 +100,6 @@ def _whole(text: str, known: Mapping[str, Scalar]) -> Scalar:
     """Fill in a text as :func:`_filled`, but keep the type of a single placeholder."""
     name = text.removeprefix("{").removesuffix("}")
     return known[name] if text == f"{{{name}}}" and name in known else _filled(text, known)
-
-
-def _toml(known: Mapping[str, Scalar]) -> str:
-    # A JSON string, number or boolean is the same TOML value, except for one unescaped character.
-    lines = (f"{name} = {json.dumps(value)}" for name, value in known.items())
-    return "\n".join(lines) + "\n"
 
 
 def place_script(command: Command, filling: Filled, work: Path) -> None:

@@ -161,7 +161,7 @@ def refuse_credentials(path: Path) -> None:
 
     :raises SandboxError: in a sentence that names the place.
     """
-    held = _credentials_at(path)
+    held = credentials_at(path)
     if held is not None:
         raise SandboxError(
             f"the menu reads {path}, and trials see no credentials such as {held}; name only "
@@ -169,12 +169,8 @@ def refuse_credentials(path: Path) -> None:
         )
 
 
-def is_credential(path: Path) -> bool:
-    """Return whether :func:`refuse_credentials` refuses it."""
-    return _credentials_at(path) is not None
-
-
-def _credentials_at(path: Path) -> Path | None:
+def credentials_at(path: Path) -> Path | None:
+    """Return the known place of credentials that a path free of links is, lies in or contains."""
     places = [real_path(home / name) for home in _homes(None) for name in _CREDENTIALS]
     held = [one for one in places if path.is_relative_to(one)]
     held += [one for one in places if one.is_relative_to(path) and os.access(one, os.F_OK)]

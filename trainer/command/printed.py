@@ -89,9 +89,8 @@ class Lines:
             seen = data + _ESCAPES_BYTES.sub(b"", data) if b"\x1b" in data else data
             if not any(text in seen for text in self._wanted):
                 data = data[-_TAIL_BYTES:]
-        for line in _END.split(data):
-            if line:
-                yield line[:MAX_LINE_BYTES].decode("utf-8", "replace")
+        lines = (line[:MAX_LINE_BYTES] for line in _END.split(data) if line)
+        yield from (line.decode("utf-8", "replace") for line in lines)
 
     def rest(self) -> Iterator[str]:
         """Yield the last line if it has no end."""

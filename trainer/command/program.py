@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoresearch.errors import SpecError
-from trainer.command.open_paths import holds_home, is_credential
+from trainer.command.open_paths import credentials_at, holds_home
 from trainer.machine.environment import allowed_environment
 
 _PATIENCE_S = 60.0
@@ -123,7 +123,9 @@ def environment_of(program: Path) -> tuple[Path, ...]:
         return (program,)
     paths = {program, *(path for path in _environment(python) if path.exists())}
     resolved = {path.resolve() for path in paths}
-    return tuple(sorted(path for path in resolved if not (holds_home(path) or is_credential(path))))
+    return tuple(
+        sorted(path for path in resolved if not (holds_home(path) or credentials_at(path)))
+    )
 
 
 def _python_of(program: Path) -> Path | None:

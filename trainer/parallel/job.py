@@ -95,7 +95,6 @@ class RankFailure(Frozen):
     """Failure of one rank."""
 
     rank: NonNegativeInt
-    layout: str
     message: str
     """One line."""
     at_s: float

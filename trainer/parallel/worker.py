@@ -14,7 +14,6 @@ from trainer.isolation.process_tree import die_with_parent
 from trainer.parallel.job import (
     JOB_FILE,
     LOSSES_FILE,
-    SINGLE,
     DeviceKind,
     LayoutLosses,
     ParallelJob,
@@ -32,7 +31,7 @@ def main(scratch: Path) -> int:
     job = ParallelJob.model_validate_json((scratch / JOB_FILE).read_bytes())
     # If the starting process is gone, nothing else ends a rank that waits for another.
     signal.setitimer(signal.ITIMER_REAL, job.deadline_s)
-    rank, layout = 0, SINGLE
+    rank = 0
     try:
         # torch, under the timer
         import torch.distributed as dist  # noqa: PLC0415
@@ -51,9 +50,7 @@ def main(scratch: Path) -> int:
         if job.world_size > 1:
             dist.destroy_process_group()
     except Exception as error:  # noqa: BLE001 (the edge of a process)
-        failure = RankFailure(
-            rank=rank, layout=layout.name, message=in_one_line(error), at_s=time.monotonic()
-        )
+        failure = RankFailure(rank=rank, message=in_one_line(error), at_s=time.monotonic())
         failure_file(scratch, rank).write_text(failure.model_dump_json(), "utf-8")
         sys.excepthook(type(error), error, error.__traceback__)
         return 1

@@ -147,9 +147,8 @@ def assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
             if len(targets) == len(values) and not any(
                 isinstance(one, ast.Starred) for one in [*targets, *values]
             ):
-                for target, value in zip(targets, values, strict=True):
-                    if isinstance(target, ast.Name):
-                        yield target.id, value
+                pairs = zip(targets, values, strict=True)
+                yield from ((to.id, value) for to, value in pairs if isinstance(to, ast.Name))
 
 
 def constants_in(name: str, node: ast.expr, owner: str | None = None) -> Iterator[Constant]:

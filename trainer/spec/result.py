@@ -49,10 +49,6 @@ Score = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
 """Score that a command prints."""
 
 
-def _unknown(value: object) -> bool:
-    return value is None
-
-
 class CurvePoint(Frozen):
     """One line of curve.jsonl. ``loss`` and ``grad_norm`` are of this step, before its update.
 
@@ -61,12 +57,12 @@ class CurvePoint(Frozen):
 
     step: Annotated[int, Field(ge=0, le=2**53 - 1, strict=True)]
     """1 for the first step; a command counts its own way."""
-    tokens: Count | None = Field(None, exclude_if=_unknown)
+    tokens: Count | None = Field(None, exclude_if=lambda value: value is None)
     """Tokens trained on so far, this step included."""
     loss: Annotated[float, Field(ge=-_FP32_MAX, le=_FP32_MAX, allow_inf_nan=False)]
     """Nats per token; a command's loss in its own unit."""
-    lr: Norm | None = Field(None, exclude_if=_unknown)
-    grad_norm: Norm | None = Field(None, exclude_if=_unknown)
+    lr: Norm | None = Field(None, exclude_if=lambda value: value is None)
+    grad_norm: Norm | None = Field(None, exclude_if=lambda value: value is None)
     """Before clipping."""
     elapsed_s: Seconds
     """Seconds since the first step began; for a command, since its start."""

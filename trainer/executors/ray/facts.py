@@ -175,14 +175,10 @@ def seats(nodes: Iterable[Node], device: str, lanes: int | None) -> list[Seat]:
             " do; ask for fewer with --lanes, or see `autoresearch doctor --executor ray`"
         )
     dealt = _deal(room, wanted)
-    if on_gpu:
-        return [
-            Seat(name, f"gpu{i}", 0, 1, 0, None)
-            for name, many in dealt.items()
-            for i in range(many)
-        ]
     return [
-        Seat(name, f"cpu{i}", room[name] // many, 0, i, many)
+        Seat(name, f"gpu{i}", 0, 1, 0, None)
+        if on_gpu
+        else Seat(name, f"cpu{i}", room[name] // many, 0, i, many)
         for name, many in dealt.items()
         for i in range(many)
     ]

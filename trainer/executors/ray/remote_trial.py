@@ -111,7 +111,9 @@ class RemoteTrial:
             head, behind = apart(answer)
             progress = said(Progress, head, "the lane")
             if progress.lengths is not None:
-                return progress, _parts(behind, progress.lengths)
+                curve, log, result = progress.lengths
+                rest = behind[curve + log :][:result]
+                return progress, (behind[:curve], behind[curve : curve + log], rest)
             self._take_curve(behind)
             if progress.ended:
                 return progress, None
@@ -204,9 +206,3 @@ def _raise_error(progress: Progress) -> None:
         if progress.lost:
             raise LaneLost(progress.error.message)
         raise progress.error.as_exception()
-
-
-def _parts(data: bytes, lengths: tuple[int, int, int]) -> tuple[bytes, bytes, bytes]:
-    """Split an answer into curve, log and result."""
-    curve, log, result = lengths
-    return data[:curve], data[curve : curve + log], data[curve + log :][:result]
