@@ -119,17 +119,15 @@ Write: TypeAlias = Callable[[Memory, str], Offer]
 ProposerError if the model gives none."""
 
 
+@dataclass(frozen=True, slots=True)
 class CodeSplit:
-    """Gives a turn to code or to numbers.
+    """Gives a turn to code or to numbers."""
 
-    :param library: proposes code, or whatever is left to try.
-    :param write: asks a language model; None: the library has all turns for code.
-    """
-
-    def __init__(self, numbers: Proposer, library: Proposer, write: Write | None) -> None:
-        self._numbers = numbers
-        self._library = library
-        self._write = write
+    numbers: Proposer
+    library: Proposer
+    """Proposes code, or whatever is left to try."""
+    write: Write | None
+    """Asks a language model; None: the library has all turns for code."""
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -142,12 +140,12 @@ class CodeSplit:
         )
         knobs = memory.menu.code_knobs
         if not knobs or code < numbers:
-            return self._numbers.propose(memory)
+            return self.numbers.propose(memory)
         used = [name for name, knob in knobs.items() if knob.built_in(memory.reference) is not None]
-        write = self._write if used else None
+        write = self.write if used else None
         # The library is asked only if its offer may be used: the rails run every function.
         if write is None or rng.random() >= WRITER_SHARE:
-            offer = self._library.propose(memory)
+            offer = self.library.propose(memory)
             if offer.record.kind == LIBRARY:
                 return _for_code(offer)
             if write is None:
@@ -155,7 +153,7 @@ class CodeSplit:
         return _for_code(
             first_of(
                 lambda: write(memory, rng.choice(used)),
-                lambda: self._library.propose(memory),
+                lambda: self.library.propose(memory),
             )
         )
 

@@ -155,14 +155,14 @@ def gate(rails: Rails, memory: Memory) -> Callable[[Draw], bool]:
 MAX_DRAWS = 500
 
 
+@dataclass(frozen=True, slots=True)
 class RandomProposer:
     """Changes one to ``few_changes`` knobs of the reference, each uniformly over its scale.
 
     Draws that the rails refuse or that were tried before are drawn again.
     """
 
-    def __init__(self, rails: Rails) -> None:
-        self._rails = rails
+    rails: Rails
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
@@ -171,7 +171,7 @@ class RandomProposer:
         """
         return offered(
             "random",
-            self._rails,
+            self.rails,
             memory,
             lambda rng: uniform_draws(rng, memory, "drawn uniformly"),
             MAX_DRAWS,

@@ -207,21 +207,19 @@ def drawn(rng: Random, credit: Credit, prior: float = 0.0) -> float:
     return rng.gauss(mean, BOLDNESS * sd)
 
 
+@dataclass(frozen=True, slots=True)
 class FallbackProposer:
     """A proposer with a fallback for its failures."""
 
-    def __init__(self, primary: Proposer, fallback: Proposer) -> None:
-        self._primary = primary
-        self._fallback = fallback
+    primary: Proposer
+    fallback: Proposer
 
     def propose(self, memory: Memory) -> Offer:
         """See :class:`~agent.proposers.base.Proposer`.
 
         :raises ProposerError: if the fallback has none either.
         """
-        return first_of(
-            lambda: self._primary.propose(memory), lambda: self._fallback.propose(memory)
-        )
+        return first_of(lambda: self.primary.propose(memory), lambda: self.fallback.propose(memory))
 
 
 def first_of(primary: Callable[[], Offer], fallback: Callable[[], Offer]) -> Offer:

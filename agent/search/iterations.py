@@ -145,22 +145,23 @@ class PendingIteration(Frozen):
     unknown, since only the later part was metered."""
 
 
+@dataclass(frozen=True, slots=True)
 class PendingFiles:
     """Directory ``in_flight/`` of a campaign, with one file per iteration."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    directory: Path
+    """The campaign's."""
 
     def write(self, pending: PendingIteration) -> None:
         """Write or replace an iteration's file, without fsync: after a power cut at worst a
         proposal is asked for again."""
-        with writing_to(self._directory):
-            (self._directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
+        with writing_to(self.directory):
+            (self.directory / IN_FLIGHT_DIR).mkdir(exist_ok=True)
             replace_file(self._path(pending.iter), pending.model_dump_json())
 
     def read(self) -> dict[int, PendingIteration]:
         """Return the readable iterations by number, the lowest first."""
-        found = ((file, _legible(file)) for file in in_flight_files(self._directory))
+        found = ((file, _legible(file)) for file in in_flight_files(self.directory))
         by_number = {
             pending.iter: pending
             for file, pending in found
@@ -188,11 +189,11 @@ class PendingFiles:
 
     def clear(self, iteration: int) -> None:
         """Remove the file of an iteration that is in the journal."""
-        with writing_to(self._directory):
+        with writing_to(self.directory):
             self._path(iteration).unlink(missing_ok=True)
 
     def _path(self, iteration: int) -> Path:
-        return self._directory / IN_FLIGHT_DIR / in_flight_name(iteration)
+        return self.directory / IN_FLIGHT_DIR / in_flight_name(iteration)
 
 
 def _legible(file: Path) -> PendingIteration | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,6 @@ import typer
 from pydantic import Field, ValidationError
 from rich.console import Console
 from rich.status import Status
-from rich.text import Text
 
 from agent.commands.machine.envelope_needs import (
     DryOption,
@@ -27,6 +27,7 @@ from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
 from agent.settings.environment import read_environment
+from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
 from autoresearch import screen
 from autoresearch.errors import EnvelopeError
@@ -194,11 +195,11 @@ def _measured(
                 grid,
                 directory,
                 executor,
-                _Lines(console, status),
+                partial(_report, console, status),
                 device_telemetry(settings.device),
                 reserve_gib=reserve_gib,
                 wall=Wall(settings, limit.gib) if limit.is_shared else None,
-                on_note=lambda text: console.print(Text(text, style="yellow"), soft_wrap=True),
+                on_note=partial(say, console, style="yellow"),
             )
     except KeyboardInterrupt:
         console.print(f"stopped; the same command resumes in {directory}", highlight=False)
@@ -228,27 +229,19 @@ def _save(found: Envelope, directory: Path) -> dict[str, str]:
 # --- what was found -----------------------------------------------------------------------------
 
 
-class _Lines:
-    """Prints one line per point as it arrives."""
-
-    def __init__(self, console: Console, status: Status) -> None:
-        self._console = console
-        self._status = status
-
-    def __call__(self, point: Cell | EnvelopePoint) -> None:
-        if isinstance(point, Cell):
-            self._status.update(f"measuring {point}")
-            return
-        if point.status == "ok":
-            said = (
-                f"{point.tokens_per_s:>10,.0f} tokens/s  {point.step_ms:>9,.1f} ms a step  "
-                f"{point.peak_mem_gib:>7.2f} GiB"
-            )
-        else:
-            said = f"{point.status}: {point.message}"
-        self._console.print(
-            f"{point.cell!s:<18} {said}", markup=False, highlight=False, soft_wrap=True
+def _report(console: Console, status: Status, point: Cell | EnvelopePoint) -> None:
+    """Print a line for a point that was measured, and show which one is measured now."""
+    if isinstance(point, Cell):
+        status.update(f"measuring {point}")
+        return
+    if point.status == "ok":
+        said = (
+            f"{point.tokens_per_s:>10,.0f} tokens/s  {point.step_ms:>9,.1f} ms a step  "
+            f"{point.peak_mem_gib:>7.2f} GiB"
         )
+    else:
+        said = f"{point.status}: {point.message}"
+    say(console, f"{point.cell!s:<18} {said}")
 
 
 def _as_json(found: Envelope, files: dict[str, str]) -> dict[str, Any]:

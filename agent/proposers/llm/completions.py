@@ -214,11 +214,11 @@ def messages_sha256(messages: Sequence[Message]) -> str:
     return hashlib.sha256(messages_json(messages).encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
 class Conversations:
     """Conversations of one campaign, in a folder of its directory."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    directory: Path
 
     def keep(self, prompt: Sequence[Message], messages: Sequence[Message]) -> None:
         """Store all messages of one iteration: the prompt, then each refused reply and its
@@ -227,8 +227,8 @@ class Conversations:
         :raises MachineryError: if the disk refuses.
         """
         path = self._path(messages_sha256(prompt))
-        with writing_to(self._directory.parent):
-            self._directory.mkdir(parents=True, exist_ok=True)
+        with writing_to(self.directory.parent):
+            self.directory.mkdir(parents=True, exist_ok=True)
             replace_file(path, redact(messages_json(messages)))
 
     def read(self, prompt_sha256: str) -> list[Message] | None:
@@ -242,4 +242,4 @@ class Conversations:
         return messages if prompt_sha256 in hashes else None
 
     def _path(self, sha256: str) -> Path:
-        return self._directory / f"{sha256}.json"
+        return self.directory / f"{sha256}.json"
