@@ -187,8 +187,7 @@ class Race:
 
     @property
     def _seeds(self) -> range:
-        most = 2 * self.rules.max_runs
-        return range(self.first_seed, self.first_seed + most)
+        return range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
 
     def _measure(
         self, config: AnyConfig, seed: int, left: int

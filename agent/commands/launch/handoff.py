@@ -95,8 +95,7 @@ def handoff(
     if as_json:
         typer.echo(json.dumps(plan_json(plan) | {"out": str(out), "files": sorted(files)}))
         return
-    console = Console()
-    print_lines(console, _lines(plan, out))
+    print_lines(Console(), _lines(plan, out))
 
 
 def epochs_of(plan: Handoff) -> float:

@@ -77,8 +77,7 @@ def verify(
     if as_json:
         typer.echo(found.model_dump_json())
     else:
-        console = Console()
-        print_lines(console, _lines(found))
+        print_lines(Console(), _lines(found))
     if code := _EXIT_CODES[found.verdict]:
         raise typer.Exit(code)
 
@@ -103,18 +102,17 @@ def _lines(found: Verification) -> Iterator[Text]:
 
 
 def _legend(found: Verification) -> str:
+    counts = {
+        "before the forecast begins": found.before,
+        "after its end": found.after,
+        "not finite": found.not_finite,
+        "repeated after a restart, and counted once": found.repeated,
+    }
     parts = [
         f"{found.points:,} losses, {found.compared:,} compared in {len(found.windows)} windows "
-        "(medians)"
+        "(medians)",
+        *(f"{number:,} {what}" for what, number in counts.items() if number),
     ]
-    for number, what in (
-        (found.before, "before the forecast begins"),
-        (found.after, "after its end"),
-        (found.not_finite, "not finite"),
-        (found.repeated, "repeated after a restart, and counted once"),
-    ):
-        if number:
-            parts.append(f"{number:,} {what}")
     if found.bytes_per_token is not None:
         parts.append(f"nats a token / (ln 2 × {found.bytes_per_token:.4g} bytes)")
     return "; ".join(parts)

@@ -171,11 +171,10 @@ def _warnings(menu: ProxyMenu, share: float, neighbour_share: float) -> list[str
             f"only {neighbour_share:.2%} of configs near the baseline meet every constraint; move "
             "the defaults away from the edge"
         )
-    for constraint in menu.unchecked(menu.campaign.budget):
-        warnings.append(
-            f"{constraint.expr.strip()} is not checked, as a budget in seconds has no known steps"
-        )
-    return warnings
+    return warnings + [
+        f"{constraint.expr.strip()} is not checked, as a budget in seconds has no known steps"
+        for constraint in menu.unchecked(menu.campaign.budget)
+    ]
 
 
 def fields(menu: ProxyMenu) -> dict[str, Any]:

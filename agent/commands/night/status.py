@@ -15,6 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from agent.workbench.console import print_lines
 from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError, CampaignError
 from autoresearch.layout import JOURNAL_FILE
@@ -165,11 +166,11 @@ def status(
         )
     seen = [glance(one) for one in followers]
     if watch and not as_json:
-        with Live(_lines(seen), auto_refresh=False, console=Console()) as live:
+        with Live(Group(*_texts(seen)), auto_refresh=False, console=Console()) as live:
             while _code(seen) == RUNNING:
                 time.sleep(WATCH_S)
                 seen = [glance(one) for one in followers]
-                live.update(_lines(seen), refresh=True)
+                live.update(Group(*_texts(seen)), refresh=True)
     else:
         _print(seen, as_json=as_json)
         while watch and _code(seen) == RUNNING:
@@ -186,14 +187,12 @@ def _code(seen: list[Glance]) -> int:
     return RUNNING if states & {"running", "paused"} else AT_REST
 
 
-def _lines(seen: list[Glance]) -> Group:
-    return Group(*(Text(str(one), style=_STYLES[one.state]) for one in seen))
+def _texts(seen: list[Glance]) -> list[Text]:
+    return [Text(str(one), style=_STYLES[one.state]) for one in seen]
 
 
 def _print(seen: list[Glance], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([one.model_dump(mode="json", exclude={"measure"}) for one in seen]))
         return
-    console = Console()
-    for one in seen:
-        console.print(Text(str(one), style=_STYLES[one.state]), soft_wrap=True, highlight=False)
+    print_lines(Console(), _texts(seen))

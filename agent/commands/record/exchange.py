@@ -85,8 +85,7 @@ def import_(
         }
         typer.echo(json.dumps(taken))
         return
-    console = Console()
-    print_lines(console, _lines(provenance, directory, counted(count, noun), retold))
+    print_lines(Console(), _lines(provenance, directory, counted(count, noun), retold))
 
 
 def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold | None) -> list[str]:

@@ -65,8 +65,7 @@ def report(
         paths = {"page": str(written.page), "figures": [str(path) for path in written.figures]}
         typer.echo(json.dumps(paths | {"summary": summary(found)}))
     else:
-        console = Console()
-        print_lines(console, _lines(written, found))
+        print_lines(Console(), _lines(written, found))
     address = written.page.absolute().as_uri()
     if show and not webbrowser.open(address):
         typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
@@ -158,6 +157,5 @@ def diff(
     if as_json:
         typer.echo(found.model_dump_json())
         return
-    console = Console()
-    for label, text in found.facts():
-        console.print(Text.assemble((f"{label:<10}", "bold"), text), soft_wrap=True)
+    facts = (Text.assemble((f"{label:<10}", "bold"), text) for label, text in found.facts())
+    print_lines(Console(), facts)

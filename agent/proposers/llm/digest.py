@@ -129,9 +129,10 @@ def _effects(
     measured = [entry for entry in entries if entry.scores]
     for name, found in effects(memory.menu, measured, noise).items():
         best_known = sorted(found[:EFFECTS], key=lambda effect: _order(effect.before))
-        parts = []
-        for before, group in groupby(best_known, key=lambda effect: effect.before):
-            parts.append(f"from {short(before)}: {', '.join(_afters(group, memory.menu.measure))}")
+        parts = [
+            f"from {short(before)}: {', '.join(_afters(group, memory.menu.measure))}"
+            for before, group in groupby(best_known, key=lambda effect: effect.before)
+        ]
         yield f"{name}: {'; '.join(parts)}"
 
 
