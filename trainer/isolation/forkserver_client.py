@@ -154,6 +154,8 @@ class ForkServerClient:
     def close(self) -> None:
         """End the server and everything below it. A second call does nothing."""
         self._channel.close()  # the server shuts down
+        if not self._ready:
+            self.kill()  # it may still be importing, and has been given no trial
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
