@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.campaigns import Toy
 
 # A shell without job control starts background processes with SIGINT ignored, nohup with SIGHUP.
 # The programs that these tests start would inherit that, and miss the signals that tests send them.
@@ -58,3 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
         shared = TemporaryDirectory(prefix="toy-")
         os.environ["TOY_CAMPAIGNS"] = shared.name
         config.add_cleanup(shared.cleanup)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    """Return a place for a campaign that a test may begin."""
+    return Toy(tmp_path)

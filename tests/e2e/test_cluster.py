@@ -23,7 +23,9 @@ def on(cluster: LocalCluster, *more: str) -> list[str]:
     return [f"--executor=ray:{cluster.address}", "--lanes=2", "--threads=1", *more]
 
 
-def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_the_doctor_knows_each_node_and_trials_there_are_the_same_to_the_bit(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     toy = Toy(tmp_path)
     # The current directory may be a person's checkout: its code is not ours and must not run
     # unconfined.
@@ -36,6 +38,16 @@ def test_the_doctor_says_what_each_node_is(cluster: LocalCluster, tmp_path: Path
     for name in ("spark1", "spark2"):
         assert checks[name]["state"] == "good", checks[name]
     assert "token" not in checks, "nobody comes in without it"
+
+    here = Toy(tmp_path / "here")
+    assert toy.loop(0, f"--executor=ray:{cluster.address}", "--threads=1").returncode == 0
+    assert not (tmp_path / "ran").exists()
+    assert here.loop(0, "--threads=1").returncode == 0
+    scores = [
+        [row["trial"]["result"]["val_bpb"] for row in one.rows("baseline")] for one in (toy, here)
+    ]
+    assert len(scores[0]) == 2
+    assert scores[0] == scores[1]
 
 
 def test_a_night_on_two_nodes_is_killed_and_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -80,7 +92,7 @@ def done(toy: Toy) -> int:
     return len(toy.iterations())
 
 
-def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_is_back(
+def test_a_campaign_goes_on_without_a_lost_node_and_is_resumed_after_a_lost_head(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     toy = Toy(tmp_path)
@@ -100,14 +112,9 @@ def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_i
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
     check_campaign_complete(toy, done(toy))
 
-
-def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    toy = Toy(tmp_path)
     toy.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "10"
     with killed_after(toy.start(MANY, *on(cluster))) as running:
-        reached(toy, 2, running)
+        reached(toy, done(toy) + 2, running)
         cluster.nodes["head"].lose()
         running.communicate()
     assert running.returncode == 1
@@ -115,17 +122,3 @@ def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
     cluster.begin_anew()
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
     check_campaign_complete(toy, done(toy))
-
-
-def test_a_machine_s_own_trials_and_a_node_s_are_the_same_to_the_bit(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
-    there, here = Toy(tmp_path / "there"), Toy(tmp_path / "here")
-    assert there.loop(0, f"--executor=ray:{cluster.address}", "--threads=1").returncode == 0
-    assert here.loop(0, "--threads=1").returncode == 0
-    scores = [
-        [r["trial"]["result"]["val_bpb"] for r in toy.rows() if r["kind"] == "baseline"]
-        for toy in (there, here)
-    ]
-    assert len(scores[0]) == 2
-    assert scores[0] == scores[1]

@@ -9,17 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.campaigns import Toy, killed_after, write_text_corpus
+from tests.support.campaigns import Toy, killed_after
 from tests.support.waiting import wait_until
 from trajectory.journal import read_rows
 from trajectory.rows import ConfirmRow
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    return Toy(tmp_path)
 
 
 def confirm(toy: Toy, *options: str) -> subprocess.CompletedProcess[str]:
@@ -121,8 +116,26 @@ def test_killed_at_any_run_it_goes_on_to_the_same_end(toy: Toy, tmp_path: Path) 
     assert len(toy.iterations()) == 5
 
 
-def test_other_texts_are_scored_besides(toy: Toy) -> None:
-    toy.begun(4)
+def test_texts_set_aside_by_the_search_and_others_are_scored(toy: Toy) -> None:
+    def searched(iterations: int, *more: str) -> subprocess.CompletedProcess[str]:
+        return toy.loop(iterations, "--set=reserve_holdout=true", *more)
+
+    assert searched(0).returncode == 0
+    assert confirm(toy).returncode == 1, "there is nothing to confirm"
+    assert searched(3).returncode == 0
+    first = toy.rows()[0]
+    assert first["reserve_holdout"] is True
+    orders = sorted((toy.campaign / "trials" / ".specs").glob("t??????.json"))
+    held = {json.loads(order.read_text())["train_tokens"] for order in orders}
+
+    # Trouble while confirming costs nothing of the search.
+    (toy.campaign / "texts").write_text("in the way")
+    night = said(searched(3, "--confirm", "--json"))
+    assert night["iterations"] == 3
+    assert night["confirmed"] is None
+    assert night["not_confirmed"]
+    (toy.campaign / "texts").unlink()
+
     other = toy.home / "other.txt"
     other.write_text("Quite another text, about ships and the sea.\n" * 40)
     found = said(confirm(toy, "--top=1", "--seeds=2", f"--heldout={other}", "--json"))
@@ -133,52 +146,19 @@ def test_other_texts_are_scored_besides(toy: Toy) -> None:
         *names,
     ]
     assert found["configs"][0]["gains"][2]["holds_for"] == "this text"
-    runs = len(fresh_runs(toy))
+    runs = fresh_runs(toy)
+    assert {row.train_tokens for row in runs} == held == {first["train_tokens"]}
 
     # Runs scored on more texts are reused for fewer of them.
     fewer = said(confirm(toy, "--top=1", "--seeds=2", "--json"))
-    assert len(fresh_runs(toy)) == runs
+    assert len(fresh_runs(toy)) == len(runs)
     assert fewer["configs"][0]["gains"] == found["configs"][0]["gains"][:2]
+    refused = confirm(toy, f"--heldout={toy.home / 'text' / '000.txt'}")
+    assert refused.returncode == 1, "the search trained on it"
 
-    refused = confirm(toy, f"--heldout={write_text_corpus(toy.home / 'text') / '000.txt'}")
-    assert refused.returncode == 1
-
-
-def test_a_search_can_hold_back_what_is_to_be_confirmed_on(toy: Toy) -> None:
-    assert toy.loop(3, "--set=reserve_holdout=true").returncode == 0
-    first = toy.rows()[0]
-    assert first["reserve_holdout"] is True
-    orders = sorted((toy.campaign / "trials" / ".specs").glob("t??????.json"))
-    held = {json.loads(order.read_text())["train_tokens"] for order in orders}
-    done = confirm(toy, "--top=1", "--seeds=2")
-    assert done.returncode == 0, done.stderr
-    assert {row.train_tokens for row in fresh_runs(toy)} == held
-    assert held == {first["train_tokens"]}
-
-    again = toy.run(
-        "loop", "--iters=4", f"--campaign={toy.campaign}", "--set=reserve_holdout=false"
-    )
-    assert again.returncode == 1
-
+    assert toy.loop(4, "--set=reserve_holdout=false").returncode == 1
     journal = toy.campaign / "trajectory.jsonl"
     changed = json.dumps(first | {"train_tokens": first["train_tokens"] - 1})
     later = journal.read_text().split("\n", 1)[1]
     journal.write_text(f"{changed}\n{later}")
-    refused = toy.run("loop", "--iters=4", f"--campaign={toy.campaign}")
-    assert refused.returncode == 1
-
-
-def test_trouble_while_confirming_costs_nothing_of_the_night(toy: Toy) -> None:
-    toy.begun(4)
-    (toy.campaign / "texts").write_text("in the way")
-    done = toy.loop(4, "--confirm", "--json")
-    night = said(done)
-    assert night["iterations"] == 4
-    assert night["confirmed"] is None
-    assert night["not_confirmed"]
-    (toy.campaign / "texts").unlink()
-    assert confirm(toy, "--seeds=2", "--top=1").returncode == 0
-
-
-def test_without_anything_to_confirm_it_is_refused(toy: Toy) -> None:
-    assert confirm(toy.begun(0)).returncode == 1
+    assert toy.run("loop", "--iters=4", f"--campaign={toy.campaign}").returncode == 1

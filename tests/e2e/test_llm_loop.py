@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import signal
 
 import pytest
 
 from tests.support.campaigns import Toy
-from tests.support.openai_server import OpenAIServer, says
+from tests.support.openai_server import OpenAIServer, hangs, says
+from tests.support.waiting import wait_until
 
 KEY = "sk-0123456789"
-
-
-@pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    return Toy(tmp_path)
 
 
 def point_at(toy: Toy, url: str) -> None:
@@ -77,24 +73,29 @@ def test_the_model_picks_from_slates_from_the_first_iteration(toy: Toy) -> None:
 
 
 @pytest.mark.slow
-def test_a_dead_endpoint_costs_no_iteration(toy: Toy) -> None:
-    point_at(toy, "http://127.0.0.1:9/v1")
-    toy.environment["AUTORESEARCH_LLM_DEADLINE_S"] = "2"
-    done = toy.loop(2, "--llm-share=1")
-    assert done.returncode == 0, done.stderr
-    for row in toy.iterations():
-        assert row["proposer"]["kind"] == "sampler"
-        assert "127.0.0.1:9" in row["proposer"]["fallback"]
-        assert row["trials"]
-
-
-@pytest.mark.slow
-def test_without_an_endpoint_the_llm_alone_is_refused_and_the_hybrid_says_so_once(
-    toy: Toy,
-) -> None:
+def test_an_endpoint_that_is_none_or_dead_or_hangs_costs_no_iteration(toy: Toy) -> None:
     refused = toy.loop(1, "--proposer=llm")
     assert refused.returncode == 1
     assert "AUTORESEARCH_LLM_BASE_URL" in refused.stderr
     assert not toy.campaign.exists(), "nothing is left half-made"
     done = toy.loop(1)
     assert done.stdout.count("AUTORESEARCH_LLM_BASE_URL is not set") == 1
+
+    point_at(toy, "http://127.0.0.1:9/v1")
+    toy.environment["AUTORESEARCH_LLM_DEADLINE_S"] = "2"
+    done = toy.loop(3, "--llm-share=1")
+    assert done.returncode == 0, done.stderr
+    for row in toy.iterations()[1:]:
+        assert row["proposer"]["kind"] == "sampler"
+        assert "127.0.0.1:9" in row["proposer"]["fallback"]
+        assert row["trials"]
+
+    # A signal while no trial runs stops at once.
+    with OpenAIServer([hangs(60)]) as server:
+        point_at(toy, server.url)
+        running = toy.start(4, "--proposer=llm")
+        wait_until(lambda: bool(server.chats))
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate()
+    assert running.returncode == 130, output
+    assert len(toy.iterations()) == 3

@@ -16,6 +16,17 @@ from trainer.isolation.trial_files import read_curve
 
 def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     own = Own(tmp_path)
+    # What cannot begin says so before anything is made.
+    menu = own.checkout / "own.toml"
+    text = menu.read_text()
+    menu.write_text(text.replace("train.py", "trian.py", 1))
+    refused = run_here(("loop", "--menu=own.toml", "--iters=1"), own.checkout, own.env)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert not own.campaign.exists()
+    checks = json.loads(own("doctor", "--json", "--menu=own.toml", code=1))["checks"]
+    assert checks[-1]["state"] == "bad"
+    menu.write_text(text)
+
     assert "bpb" not in own.loop(6, "--no-confirm", "--seed=3")
     first = own.rows("campaign")[0]
     assert first["measure"]["unit"] == "nats per point"
@@ -38,8 +49,14 @@ def test_from_a_menu_to_the_mornings_list(tmp_path: Path) -> None:
     first_config = best["configs"][0]
     assert first_config["score"] == first_config["objective"]
     assert first_config["score_lo"] < first_config["score"] < first_config["score_hi"]
-    # Resuming needs only the campaign.
+    # Resuming needs only the campaign; another file beside the script changes nothing.
+    script(own.checkout, "notes", "notes.txt")
     own.loop(8, "--no-confirm")
+    assert len(own.rows("iteration")) == 8
+    # Another script is another evaluation.
+    script(own.checkout, DATA.replace("0.6", "0.9"), "data.py")
+    again = ("loop", "--menu=own.toml", "--iters=9", "--baseline-seeds=2", "--no-confirm")
+    assert run_here(again, own.checkout, own.env).returncode == 1
     assert len(own.rows("iteration")) == 8
 
 
@@ -92,44 +109,6 @@ def test_what_is_to_grow_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_script_is_another_ruler(tmp_path: Path) -> None:
-    own = Own(tmp_path)
-    own.loop(1, "--no-confirm")
-    script(own.checkout, "notes", "notes.txt")
-    own.loop(2, "--no-confirm")
-    script(own.checkout, DATA.replace("0.6", "0.9"), "data.py")
-    own.loop(3, "--no-confirm", code=1)
-    assert len(own.rows("iteration")) == 2
-
-
-@pytest.mark.slow
-def test_a_script_that_does_nothing_with_its_seed_is_seen_to(tmp_path: Path) -> None:
-    own = Own(tmp_path)
-    script(own.checkout, TRAIN.replace("points(args.seed)", "points(1)"))
-    own("loop", "--menu=own.toml", "--iters=4", "--baseline-seeds=4", "--set=max_runs=3")
-    assert len(own.rows("baseline")) == 2
-    raced = [row for row in own.rows("iteration") if row["trials"]]
-    assert raced
-    assert all(len(row["trials"]) == 1 for row in raced)
-    assert {row["decision"]["action"] for row in raced} == {"keep", "discard"}
-    own("confirm", "--campaign=runs/own", code=1)
-    own.loop(5, "--baseline-seeds=4", "--set=max_runs=3")
-    assert len(own.rows("baseline")) == 2
-
-
-@pytest.mark.slow
-def test_runs_that_differ_are_confirmed_though_the_menu_passes_no_seed(tmp_path: Path) -> None:
-    own = Own(tmp_path)
-    menu = own.checkout / "own.toml"
-    text = menu.read_text().replace("high = 1e3", "high = 0.1")  # above 1 a draw may blow up
-    menu.write_text(text.replace('"--seed={seed}", ', ""))
-    own("loop", "--menu=own.toml", "--iters=2", "--baseline-seeds=3", "--no-confirm")
-    assert len({row["trial"]["result"]["score"] for row in own.rows("baseline")}) == 3
-    own("confirm", "--campaign=runs/own", "--top=1", "--seeds=2")
-    assert own.rows("confirmed")
-
-
-@pytest.mark.slow
 def test_failures_are_told_with_what_the_script_said_and_no_more(tmp_path: Path) -> None:
     own = Own(tmp_path)
     menu = own.checkout / "own.toml"
@@ -149,17 +128,6 @@ def test_failures_are_told_with_what_the_script_said_and_no_more(tmp_path: Path)
     assert "<script>alert(1)" not in page
 
 
-def test_what_cannot_begin_says_so_before_anything_is_made(tmp_path: Path) -> None:
-    own = Own(tmp_path)
-    menu = own.checkout / "own.toml"
-    menu.write_text(menu.read_text().replace("train.py", "trian.py", 1))
-    refused = run_here(("loop", "--menu=own.toml", "--iters=1"), own.checkout, own.env)
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert not own.campaign.exists()
-    checks = json.loads(own("doctor", "--json", "--menu=own.toml", code=1))["checks"]
-    assert checks[-1]["state"] == "bad"
-
-
 @pytest.mark.slow
 def test_what_a_killed_night_left_of_a_trial_goes_when_it_is_taken_up(tmp_path: Path) -> None:
     own = Own(tmp_path)
@@ -173,3 +141,28 @@ def test_what_a_killed_night_left_of_a_trial_goes_when_it_is_taken_up(tmp_path: 
     assert kept.exists()
     own.loop(1, "--no-confirm")
     assert list(own.campaign.glob("trials/*/tmp*")) == []
+
+
+@pytest.mark.slow
+def test_whether_runs_differ_is_measured_and_not_read_from_the_menu(tmp_path: Path) -> None:
+    own = Own(tmp_path / "unmoved")
+    script(own.checkout, TRAIN.replace("points(args.seed)", "points(1)"))
+    own("loop", "--menu=own.toml", "--iters=4", "--baseline-seeds=4", "--set=max_runs=3")
+    assert len(own.rows("baseline")) == 2
+    raced = [row for row in own.rows("iteration") if row["trials"]]
+    assert raced
+    assert all(len(row["trials"]) == 1 for row in raced)
+    assert {row["decision"]["action"] for row in raced} == {"keep", "discard"}
+    own("confirm", "--campaign=runs/own", code=1)
+    own.loop(5, "--baseline-seeds=4", "--set=max_runs=3")
+    assert len(own.rows("baseline")) == 2
+
+    # Runs that differ are confirmed though the menu passes no seed.
+    own = Own(tmp_path / "unseeded")
+    menu = own.checkout / "own.toml"
+    text = menu.read_text().replace("high = 1e3", "high = 0.1")  # above 1 a draw may blow up
+    menu.write_text(text.replace('"--seed={seed}", ', ""))
+    own("loop", "--menu=own.toml", "--iters=2", "--baseline-seeds=3", "--no-confirm")
+    assert len({row["trial"]["result"]["score"] for row in own.rows("baseline")}) == 3
+    own("confirm", "--campaign=runs/own", "--top=1", "--seeds=2")
+    assert own.rows("confirmed")

@@ -144,7 +144,7 @@ def test_a_script_that_writes_elsewhere_on_its_node_fails_to(
         assert not list(place.rglob("attack"))
 
 
-def test_a_node_that_lacks_the_program_is_refused_by_name(
+def test_what_a_node_lacks_or_is_too_much_to_send_is_refused_before_anything_is_made(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     needs = Needs(program="/opt/none/python", reads=("/",))
@@ -153,10 +153,6 @@ def test_a_node_that_lacks_the_program_is_refused_by_name(
         with pytest.raises(SettingsError, match=why):
             opened.open_lanes(1, entry=COMMAND_ENTRY, needs=needs)
 
-
-def test_too_much_beside_the_script_is_refused_before_anything_is_made(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
     own = Own(tmp_path)
     (own.checkout / "big").mkdir()
     with (own.checkout / "big" / "train.bin").open("wb") as file:
