@@ -8,6 +8,7 @@ Neither keeps anything between runs, so the command alone determines the cases.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -49,6 +50,11 @@ settings.load_profile("repeatable")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests of many minutes, so that no worker ends the run alone with one."""
     items.sort(key=lambda item: not _is_long(item))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from visiting torch and thousands of tests again and again."""
+    gc.freeze()
 
 
 def _is_long(item: pytest.Item) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -35,6 +36,12 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache
+def imports() -> dict[str, set[str]]:
+    """Return what each module imports."""
+    return {name: set(imported(path)) for name, path in MODULES.items()}
+
+
 def imported(path: Path) -> Iterator[str]:
     """Yield the product's modules that a file imports, anywhere in the file."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -48,9 +55,6 @@ def imported(path: Path) -> Iterator[str]:
                     yield submodule
                 elif node.module in MODULES:
                     yield node.module
-
-
-IMPORTS = {name: set(imported(path)) for name, path in MODULES.items()}
 
 
 def room_of(module: str) -> str:
@@ -86,14 +90,14 @@ def test_rooms_import_only_along_the_arrows(house: str, may: set[str]) -> None:
             allowed = may | {"funnel"}
         if module in {"autoresearch", "autoresearch.__main__"}:
             allowed = may | {"agent"}
-        for other in IMPORTS[module]:
+        for other in imports()[module]:
             along = other.split(".")[0] in allowed or room_of(other) in allowed
             assert along, f"{module} imports {other}"
 
 
 def test_no_circle_of_modules() -> None:
     """Imports inside functions count too, although they run later."""
-    assert circle(IMPORTS) == []
+    assert circle(imports()) == []
 
 
 def test_a_room_imports_only_what_stands_above_it_in_the_table() -> None:
@@ -105,7 +109,7 @@ def test_a_room_imports_only_what_stands_above_it_in_the_table() -> None:
     rooms = {room_of(name) for name in MODULES} - set(HOUSE[1:])
     assert set(order) == rooms
     for module in MODULES.keys() - {"autoresearch.__main__", *HOUSE}:
-        for other in IMPORTS[module]:
+        for other in imports()[module]:
             stands_above = order.index(room_of(other)) <= order.index(room_of(module))
             assert stands_above, f"{module} imports {other}, whose room is below its own"
 
@@ -139,7 +143,12 @@ def test_the_environment_is_read_in_one_module() -> None:
     }
 
 
-@pytest.mark.parametrize("module", ["trainer.spec", "trajectory.rows", "trajectory.history.store"])
-def test_what_remembers_does_not_load_torch(module: str) -> None:
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+def test_the_large_libraries_are_loaded_by_those_that_use_them() -> None:
+    """A process that imports torch may come to hold a CUDA context; all of these import slowly."""
+    code = """
+import sys
+import agent.cli, trainer.executors.choice, trainer.machine.ceiling, trainer.spec, trainer.telemetry
+import trajectory.history.store, trajectory.live.app, trajectory.report.report, trajectory.rows
+sys.exit(not {'torch', 'pynvml', 'matplotlib', 'ray'}.isdisjoint(sys.modules))
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -54,12 +54,10 @@ def database_server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite-file", "sqlite-url", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Address]:
-    if request.param == "sqlite-file":
+    if request.param == "sqlite":
         yield tmp_path / "höhe 100%?#.sqlite"
-    elif request.param == "sqlite-url":
-        yield f"sqlite:///{tmp_path / 'history.sqlite'}"
     else:
         url = request.getfixturevalue("database_server")
         yield url
@@ -149,6 +147,14 @@ def test_measurements_are_a_configs_own_short_runs(where: Address, journal: Path
             found = history.measurements(name)
             assert {t.seed: t.objective for t in found} == entry.scores
             assert all(t.config_hash == name for t in found)
+
+
+def test_a_file_may_be_named_by_its_url(journal: Path, tmp_path: Path) -> None:
+    file = tmp_path / "history.sqlite"
+    rows = write_both(journal, f"sqlite:///{file}", Simulator(2).rows(10, stress_every=4))
+    assert dump(file) == dump(f"sqlite:///{file}")
+    with History.open(file, journal, readonly=True) as history:
+        assert_equal(history.evidence(), Evidence(rows))
 
 
 def test_nothing_yet(where: Address, journal: Path) -> None:

@@ -151,28 +151,21 @@ def run(tracker: str, directory: Path, events: Iterator[RunEvent], where: str = 
     return logger
 
 
-def test_curves_results_and_iterations_arrive(tracker: str, tmp_path: Path) -> None:
+def test_numbers_arrive_and_a_resumed_loop_goes_on_in_the_same_place(
+    tracker: str, tmp_path: Path
+) -> None:
     assert run(tracker, tmp_path, night()).trouble is None
     found = NUMBERS[tracker](tmp_path)
     assert {("loss", 5.0, 1), ("loss", 4.0, 2), ("loss", 3.0, 3)} <= found
     assert {("delta", -0.1, 1), ("kept", 1.0, 1)} <= found
-    assert {value for name, value, _ in found if name == "val_bpb"} >= {3.5, 3.4}
-
-
-def test_a_resumed_loop_goes_on_in_the_same_place(tracker: str, tmp_path: Path) -> None:
-    assert run(tracker, tmp_path, night()).trouble is None
-    time.sleep(1)  # W&B names a run's folder by the second
+    scores = {value for name, value, _ in found if name == "val_bpb"}
+    assert {3.5, 3.4} <= scores <= {3.5, 3.4, 3.3}, "a failed trial has no score"
+    assert "peak_mem_gib" in {name for name, _, _ in found}
+    if tracker == "wandb":
+        time.sleep(1)  # it names a run's folder by the second
     assert run(tracker, tmp_path, night(first=11)).trouble is None
     found = NUMBERS[tracker](tmp_path)
     assert {("delta", -0.1, 1), ("delta", -0.1, 11)} <= found
-
-
-def test_a_failed_trial_has_no_score(tracker: str, tmp_path: Path) -> None:
-    events = [TrialBegan(spec(1), "candidate"), trial(1, CONFIG, 0, failed())]
-    assert run(tracker, tmp_path, iter(events)).trouble is None
-    found = NUMBERS[tracker](tmp_path)
-    assert "val_bpb" not in {name for name, _, _ in found}
-    assert "peak_mem_gib" in {name for name, _, _ in found}
 
 
 def test_a_place_that_cannot_be_used_is_trouble_and_no_more(

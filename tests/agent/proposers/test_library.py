@@ -101,7 +101,8 @@ SCHEDULES = [idea.name for idea in ideas() if idea.slot == "schedule"]
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_warm_up_and_end_low(name: str) -> None:
-    values = [function(name)(step, 1000, 20) for step in range(1, 1001)]
+    schedule = function(name)
+    values = [schedule(step, 1000, 20) for step in range(1, 1001)]
     assert 0 < values[0] <= 0.11
     assert max(values) == pytest.approx(1, abs=0.01)
     assert min(values) >= 0
@@ -111,7 +112,8 @@ def test_schedules_warm_up_and_end_low(name: str) -> None:
 
 
 def test_the_decay_of_wsd_is_one_minus_the_root() -> None:
-    values = [function("wsd_one_minus_root")(step, 1000, 20) for step in range(1, 1001)]
+    schedule = function("wsd_one_minus_root")
+    values = [schedule(step, 1000, 20) for step in range(1, 1001)]
     assert set(values[20:801]) == {1.0}
     assert values[850] == pytest.approx(1 - math.sqrt(50 / 200))
 

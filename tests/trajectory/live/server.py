@@ -18,6 +18,7 @@ from agent.menu.files import load_menu
 from tests.support.rows import Simulator
 from trajectory.rows import IterationRow, Row, dump_row
 
+TOKEN = "a-token-of-some-length-0123456789"
 COMMAND = Path(sys.executable).with_name("autoresearch")
 
 

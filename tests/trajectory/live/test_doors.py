@@ -13,17 +13,9 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from tests.support.waiting import wait_until
-from tests.trajectory.live.server import Server, serving, simulated, write_campaign
+from tests.trajectory.live.server import TOKEN, Server, serving, simulated, write_campaign
 from trajectory.live.access import Access
 from trajectory.live.app import Gate
-
-TOKEN = "a-token-of-some-length-0123456789"
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    write_campaign(tmp_path / "runs" / "first", simulated(8))
-    return tmp_path / "runs"
 
 
 def asked(server: Server, path: str = "/api/campaigns", **headers: str) -> httpx2.Response:
@@ -38,12 +30,11 @@ def raw(server: Server, request: bytes) -> bytes:
         return connection.recv(1 << 16)
 
 
-def test_no_host_header_opens_the_gate(runs: Path) -> None:
-    with serving(runs, token=TOKEN) as server:
-        for host in (b"x/healthz?", b"x/login?", b"x/healthz#", b"[::1]/healthz?"):
-            request = b"GET /api/campaigns HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
-            status = raw(server, request).split(b"\r\n")[0]
-            assert status.split()[1] in {b"400", b"401"}
+def test_no_host_header_opens_the_gate(guarded: Server) -> None:
+    for host in (b"x/healthz?", b"x/login?", b"x/healthz#", b"[::1]/healthz?"):
+        request = b"GET /api/campaigns HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
+        status = raw(guarded, request).split(b"\r\n")[0]
+        assert status.split()[1] in {b"400", b"401"}
 
 
 def test_the_gate_does_not_look_at_what_the_host_header_makes(
@@ -75,19 +66,16 @@ def test_the_gate_does_not_look_at_what_the_host_header_makes(
     assert answers == [401, 200, 401, 401, 401]
 
 
-def test_no_page_from_elsewhere_begins_a_drawing(runs: Path) -> None:
-    with serving(runs) as server:
-        figures = "/api/campaigns/first/figures"
-        for site in ("cross-site", "same-site"):
-            for mode in ("no-cors", "cors", "navigate"):
-                refused = asked(server, figures, sec_fetch_site=site, sec_fetch_mode=mode)
-                assert refused.status_code == 403, (site, mode)
-        assert asked(server, "/", sec_fetch_site="cross-site", sec_fetch_mode="navigate").is_success
-        assert not asked(
-            server, "/", sec_fetch_site="cross-site", sec_fetch_mode="no-cors"
-        ).is_success
-        assert not asked(server, figures, sec_fetch_site="same-origin").json()["error"]
-        assert asked(server, figures).is_success, "a script says nothing of sites"
+def test_no_page_from_elsewhere_begins_a_drawing(server: Server) -> None:
+    figures = "/api/campaigns/first/figures"
+    for site in ("cross-site", "same-site"):
+        for mode in ("no-cors", "cors", "navigate"):
+            refused = asked(server, figures, sec_fetch_site=site, sec_fetch_mode=mode)
+            assert refused.status_code == 403, (site, mode)
+    assert asked(server, "/", sec_fetch_site="cross-site", sec_fetch_mode="navigate").is_success
+    assert not asked(server, "/", sec_fetch_site="cross-site", sec_fetch_mode="no-cors").is_success
+    assert not asked(server, figures, sec_fetch_site="same-origin").json()["error"]
+    assert asked(server, figures).is_success, "a script says nothing of sites"
 
 
 BEGUN = {

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.trajectory.live.proxy import PREFIX, stripping_proxy
 from tests.trajectory.live.server import (
+    TOKEN,
     Server,
     append,
     last_iteration,
@@ -22,7 +23,6 @@ from tests.trajectory.live.server import (
 from trajectory.live.app import MAX_BODY_BYTES
 from trajectory.live.interface import MAX_STREAMS_OF_ADDRESS
 
-TOKEN = "a-token-of-some-length-0123456789"
 ROWS = simulated(12)
 HEAD = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
 

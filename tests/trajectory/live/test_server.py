@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from tests.support.configs import config
 from tests.support.rows import baseline_row, iteration_row, ok, trial
 from tests.support.waiting import wait_until
 from tests.trajectory.live.server import (
-    COMMAND,
+    TOKEN,
     Server,
     append,
     serving,
@@ -26,23 +24,7 @@ from trainer.spec import Measure
 from trajectory.formats.importing import import_campaign
 from trajectory.rows import CampaignRow, IterationRow
 
-TOKEN = "a-token-of-some-length-0123456789"
 ROWS = simulated(40)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    runs = tmp_path_factory.mktemp("runs")
-    write_campaign(runs / "first", ROWS)
-    write_campaign(runs / "second", simulated(12, seed=8))
-    return runs
-
-
-@pytest.fixture(scope="module")
-def server(runs: Path) -> Iterator[Server]:
-    with serving(runs) as server:
-        wait_for(server, "first", len(ROWS) - 10)
-        yield server
 
 
 def wait_for(server: Server, name: str, iterations: int, **headers: str) -> None:
@@ -71,6 +53,7 @@ def test_the_best_are_told_by_what_they_are_and_not_by_their_last_change(tmp_pat
 
 
 def test_iterations_come_in_pages(server: Server) -> None:
+    wait_for(server, "first", 40)
     with server.client() as client:
         whole = client.get("/api/campaigns/first/iterations").json()
         later = client.get("/api/campaigns/first/iterations?after=5&limit=3").json()
@@ -80,6 +63,7 @@ def test_iterations_come_in_pages(server: Server) -> None:
 
 def test_an_iteration_is_the_journal_s_own_row(server: Server) -> None:
     row = next(row for row in ROWS if isinstance(row, IterationRow) and row.iter == 7)
+    wait_for(server, "first", 40)
     with server.client() as client:
         assert client.get("/api/campaigns/first/iterations/7").json() == row.model_dump(
             mode="json", by_alias=True
@@ -125,36 +109,33 @@ def test_the_interface_describes_itself(server: Server) -> None:
     assert {"/api/campaigns", "/api/events", "/metrics", "/healthz"} <= set(schema["paths"])
 
 
-def test_each_new_row_reaches_an_open_stream(tmp_path: Path) -> None:
-    rows = simulated(25)
-    journal = write_campaign(tmp_path / "c", rows[:-5])
-    with serving(tmp_path / "c") as server, server.client() as client:
-        wait_for(server, "c", 1)
-        with client.stream("GET", "/api/events") as stream:
-            lines = stream.iter_lines()
-            while not next(lines).startswith("event: hello"):
-                pass
-            for row in rows[-5:]:
-                append(journal, row)
-                for line in lines:
-                    if line.startswith("data: ") and json.loads(line[6:]).get("landed"):
-                        break
-                landed = json.loads(line[6:])
-                assert landed["campaign"] == "c"
-                assert isinstance(row, IterationRow)
-                assert [one["iter"] for one in landed["landed"]] == [row.iter]
+def test_each_new_row_reaches_an_open_stream(server: Server, runs: Path) -> None:
+    wait_for(server, "grows", 1)
+    with server.client() as client, client.stream("GET", "/api/events") as stream:
+        lines = stream.iter_lines()
+        while not next(lines).startswith("event: hello"):
+            pass
+        for row in simulated(25)[-5:]:
+            append(runs / "grows" / "trajectory.jsonl", row)
+            for line in lines:
+                if line.startswith("data: ") and json.loads(line[6:]).get("landed"):
+                    break
+            landed = json.loads(line[6:])
+            assert landed["campaign"] == "grows"
+            assert isinstance(row, IterationRow)
+            assert [one["iter"] for one in landed["landed"]] == [row.iter]
 
 
-def test_pausing_writes_the_pause_file_and_nothing_else(tmp_path: Path) -> None:
-    write_campaign(tmp_path / "c", simulated(5))
-    before = {path.name for path in (tmp_path / "c").iterdir()}
-    with serving(tmp_path) as server, server.client() as client:
-        wait_for(server, "c", 1)
-        place = "/api/campaigns/c/pause"
+def test_pausing_writes_the_pause_file_and_nothing_else(server: Server, runs: Path) -> None:
+    campaign = runs / "second"
+    before = {path.name for path in campaign.iterdir()}
+    wait_for(server, "second", 1)
+    with server.client() as client:
+        place = "/api/campaigns/second/pause"
         assert client.put(place, json={"paused": True}).json() == {"paused": True}
-        assert {path.name for path in (tmp_path / "c").iterdir()} == before | {"pause"}
+        assert {path.name for path in campaign.iterdir()} == before | {"pause"}
         assert client.put(place, json={"paused": False}).json() == {"paused": False}
-        assert {path.name for path in (tmp_path / "c").iterdir()} == before
+        assert {path.name for path in campaign.iterdir()} == before
         assert client.put(place, json={"paused": True, "iters": 3}).status_code == 422
 
 
@@ -193,26 +174,25 @@ def test_no_file_but_its_own_is_served(server: Server) -> None:
             assert client.get(f"/static/{name}").status_code in {400, 404}
 
 
-def test_with_a_token_nothing_is_told_without_it(runs: Path) -> None:
-    with serving(runs, token=TOKEN) as server:
-        with server.client() as stranger:
-            for path in ("/api/campaigns", "/metrics", "/openapi.json", "/api/events", "/x"):
-                assert stranger.get(path).status_code == 401, path
-            away = stranger.get("/", headers={"Accept": "text/html"})
-            assert (away.status_code, away.headers["location"]) == (303, "login")
-            assert stranger.get("/healthz").status_code == 200
-            wrong = stranger.post("/login", data={"token": "wrong"})
-            assert wrong.headers["location"] == "login#wrong"
-            assert "set-cookie" not in wrong.headers
-        with server.client(Authorization=f"Bearer {TOKEN}") as friend:
-            assert friend.get("/api/campaigns").status_code == 200
-        with server.client() as person:
-            signed_in = person.post("/login", data={"token": TOKEN})
-            cookie = signed_in.headers["set-cookie"]
-            assert TOKEN not in cookie + signed_in.headers["location"]
-            assert "HttpOnly" in cookie
-            assert "samesite=strict" in cookie.lower()
-            assert person.get("/api/campaigns").status_code == 200
+def test_with_a_token_nothing_is_told_without_it(guarded: Server) -> None:
+    with guarded.client() as stranger:
+        for path in ("/api/campaigns", "/metrics", "/openapi.json", "/api/events", "/x"):
+            assert stranger.get(path).status_code == 401, path
+        away = stranger.get("/", headers={"Accept": "text/html"})
+        assert (away.status_code, away.headers["location"]) == (303, "login")
+        assert stranger.get("/healthz").status_code == 200
+        wrong = stranger.post("/login", data={"token": "wrong"})
+        assert wrong.headers["location"] == "login#wrong"
+        assert "set-cookie" not in wrong.headers
+    with guarded.client(Authorization=f"Bearer {TOKEN}") as friend:
+        assert friend.get("/api/campaigns").status_code == 200
+    with guarded.client() as person:
+        signed_in = person.post("/login", data={"token": TOKEN})
+        cookie = signed_in.headers["set-cookie"]
+        assert TOKEN not in cookie + signed_in.headers["location"]
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert person.get("/api/campaigns").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -242,25 +222,16 @@ def test_what_another_tool_measured_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_one_sentence(server: Server, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [COMMAND, "serve", "--port", str(server.port), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
+    done = installed("serve", "--port", server.port, tmp_path, home=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
-def test_a_damaged_campaign_does_not_take_the_others_down(tmp_path: Path) -> None:
-    write_campaign(tmp_path / "good", simulated(8))
-    journal = write_campaign(tmp_path / "bad", simulated(8))
-    text = journal.read_text("utf-8").replace('"kind":"baseline"', '"kind":"other"', 1)
-    journal.write_text(text, "utf-8")
-    with serving(tmp_path) as server, server.client() as client:
-        wait_for(server, "good", 1)
+def test_a_damaged_campaign_does_not_take_the_others_down(server: Server) -> None:
+    wait_for(server, "first", 1)
+    with server.client() as client:
         named = {one["name"]: one for one in client.get("/api/campaigns").json()}
-    assert named["good"]["error"] is None
-    assert "line 2" in named["bad"]["error"]
+    assert named["first"]["error"] is None
+    assert "line 2" in named["damaged"]["error"]
 
 
 def test_ctrl_c_ends_it_at_once_and_without_a_word_though_somebody_looks_on(

@@ -152,7 +152,7 @@ def test_changes_are_told_against_the_reference(tmp_path: Path) -> None:
     rows.append(
         iteration_row(1, candidate, (trial(9, candidate, 0, ok(4.1)),), changes={"lr": 0.002})
     )
-    (details,) = unpacked(written(tmp_path, rows)[1])
+    (details,) = unpacked(render(findings(tmp_path, rows, curve), (), (), datetime.now(UTC)))
     assert details["changes"] == [
         {"name": "lr", "before": "0.001", "after": "0.002"},
         {"name": "d_ff", "before": "512", "after": "256"},

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
-
-import pytest
 
 from tests.support.reports import findings, simulated, stress_rows
 from trainer.spec import CurvePoint
@@ -43,9 +39,3 @@ def test_the_page_and_the_files_follow_the_registry(tmp_path: Path) -> None:
     sections = re.findall('<section id="(.*?)">', page)
     assert sections == [section.id for section in SECTIONS]
     assert re.findall('<a href="#([a-z]+)">', page)[: len(sections)] == sections
-
-
-@pytest.mark.parametrize("module", ["agent.cli", "trajectory.live.app", "trajectory.report.report"])
-def test_nothing_loads_matplotlib_before_something_is_drawn(module: str) -> None:
-    code = f"import sys, {module}; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,21 +1,17 @@
-"""Check `propose` through the installed command."""
+"""Check `propose` as a person runs it."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.campaigns import COMMAND
+from tests.support.campaigns import installed
 from tests.trajectory.live.server import simulated, write_campaign
 
 
 def propose(directory: Path, *words: str) -> tuple[int, Any]:
-    """Run the installed command."""
-    command = [str(COMMAND), "propose", f"--campaign={directory}", "--json", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
+    done = installed("propose", f"--campaign={directory}", "--json", *words)
     return done.returncode, json.loads(done.stdout) if done.stdout else None
 
 

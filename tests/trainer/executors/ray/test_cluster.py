@@ -39,12 +39,6 @@ def test_nobody_is_waited_for_where_nobody_listens() -> None:
         choose_executor("ray:127.0.0.1:9", allow_unsandboxed=True)
 
 
-@pytest.mark.parametrize("module", ["agent.cli", "trainer.executors.choice"])
-def test_ray_is_loaded_for_nobody_who_does_not_ask(module: str) -> None:
-    code = f"import sys, {module}; sys.exit('ray' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_where_ray_is_not_installed_one_sentence_says_so() -> None:
     code = (
         "import sys; sys.modules['ray'] = None\n"
