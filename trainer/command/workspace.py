@@ -1,8 +1,9 @@
 """Prepare the working directory of a command, and determine which files it may read.
 
-The working directory is empty except for a link to each entry of the script's directory. So
-relative reads find the script's files, relative writes land in the trial and are removed with it,
-and nothing that a trial does changes the next trial's script. Excluded are
+The working directory is empty except for a link to each entry of the script's directory, and a
+folder for each of its empty folders. So relative reads find the script's files, relative writes
+land in the trial and are removed with it, and nothing that a trial does changes the next trial's
+script. Excluded are
 
 * paths closed to trials (:mod:`trainer.command.open_paths`), at the top and below, and links to
 them;
@@ -120,12 +121,23 @@ def furnish(reach: Reach, work: Path) -> None:
     with writing(f"the working directory {work}", instead="give the campaign another directory"):
         work.mkdir(parents=True)
         for entry in reach.entries:
-            (work / entry.name).symlink_to(entry)
+            if _is_blank(entry):
+                (work / entry.name).mkdir()
+            else:
+                (work / entry.name).symlink_to(entry)
         for path in sorted(reach.declared) if root != str(work) else ():
             link = Path(f"{root}{path}")
             if not link.exists():
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(path)
+
+
+def _is_blank(entry: Path) -> bool:
+    """Return whether an entry is a folder without visible contents, as a checkout has for what its
+    script writes."""
+    if entry.is_symlink() or not os.access(entry, os.R_OK) or not entry.is_dir():
+        return False
+    return all(path.name.startswith(".") for path in entry.iterdir())
 
 
 def _names_in(directory: Path) -> list[str]:

@@ -259,12 +259,14 @@ def test_a_script_in_a_folder_finds_what_is_above_and_writes_there_in_its_trial(
     place = tmp_path / "script"
     script(place / "deep" / "src", "one = 1\n", "beside.py")
     script(place / "data", "0.25", "own.txt")
+    script(place / "empty", "", ".gitkeep")
     text = """
 from pathlib import Path
 from beside import one
 lr = 0.5
 root = Path(__file__).resolve().parents[2]
 (root / "models").mkdir()
+(root / "empty" / "new").mkdir()
 assert Path("models").is_dir()
 print("val loss", lr + one + float((root / "data" / "own.txt").read_text()))
 """
@@ -274,6 +276,7 @@ print("val loss", lr + one + float((root / "data" / "own.txt").read_text()))
     assert isinstance(result, CommandOk), result
     assert result.score == (1.375 if edited else 1.75)
     assert not (place / "models").exists()
+    assert [path.name for path in (place / "empty").iterdir()] == [".gitkeep"]
     assert (place / "deep" / "src" / "train.py").read_text() == text
 
 
