@@ -61,7 +61,7 @@ def _greet_built_in(session: Session, target_tokens: int | None) -> None:
     """Print the built-in trainer's corpus and its size."""
     campaign, info = session.campaign, session.campaign.corpus.info
     params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
-    phases = phases_of(campaign.menu, campaign.settings, target_tokens)
+    phases = tuple(phases_of(campaign.menu, campaign.settings, target_tokens))
     epochs = (f"{one.name} {epochs_text(one.tokens / info.train_tokens)}" for one in phases)
     session.say(
         f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train on, "
@@ -126,8 +126,8 @@ class Phase(Frozen):
 
 def phases_of(
     menu: ProxyMenu, settings: CampaignSettings, target_tokens: int | None = None
-) -> tuple[Phase, ...]:
-    """Return the phases that a campaign of these settings leads to, each at the baseline's tokens
+) -> Iterator[Phase]:
+    """Yield the phases that a campaign of these settings leads to, each at the baseline's tokens
     per step.
 
     They are its short runs, unless the budget is in seconds; the stress test; the ladder's rung of
@@ -136,23 +136,19 @@ def phases_of(
     baseline = gpt(menu.baseline)
     a_step = baseline.tokens_per_step
     budget = settings.budget
-    phases = []
     if budget.unit != "seconds":  # the number of steps in so many seconds is not known beforehand
         each = a_step if budget.unit == "steps" else 1
-        phases.append(Phase(name=f"{budget} a trial", tokens=int(budget.amount) * each))
+        yield Phase(name=f"{budget} a trial", tokens=int(budget.amount) * each)
     long_steps = settings.horizon_steps or STRESS_STEPS
-    phases.append(Phase(name=f"stress of {long_steps:,} steps", tokens=long_steps * a_step))
+    yield Phase(name=f"stress of {long_steps:,} steps", tokens=long_steps * a_step)
     # Count parameters as a ladder does: without tables, which learn one token at a time.
     params = baseline.n_layer * block_weights(baseline)
-    phases.append(
-        Phase(
-            name=f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter",
-            tokens=TOKENS_PER_PARAMETER * params,
-        )
+    yield Phase(
+        name=f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter",
+        tokens=TOKENS_PER_PARAMETER * params,
     )
     if target_tokens is not None:
-        phases.append(Phase(name="target", tokens=target_tokens))
-    return tuple(phases)
+        yield Phase(name="target", tokens=target_tokens)
 
 
 def epochs_text(epochs: float) -> str:

@@ -14,17 +14,15 @@ from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
 
-HeldoutOption = Annotated[
-    list[str] | None,
-    typer.Option("--heldout", help="Further text to score: a file or folder. Repeatable."),
-]
-
 
 @takes(ConfirmAsked)
 def confirm(
     *,
     asked: ConfirmAsked,
-    heldout: HeldoutOption = None,
+    heldout: Annotated[
+        list[str] | None,
+        typer.Option("--heldout", help="Further text to score: a file or folder. Repeatable."),
+    ] = None,
     campaign: CampaignOption = None,
     as_json: JsonAtEndOption = False,
 ) -> None:
