@@ -48,7 +48,14 @@ def learn() -> dict[str, list[str]]:
     """Read the secrets of this process's environment and command line, in every form."""
     global _forms  # noqa: PLW0603 (one process has one environment)
     secrets = {secret.strip() for secret in _found()}
-    spelled = {form for secret in secrets if _is_telling(secret) for form in _spelled(secret)}
+    telling = {
+        secret
+        for secret in secrets
+        if len(secret) >= SHORTEST
+        and secret.lower() not in _ORDINARY
+        and len(set(secret)) > 2  # "xxxxxxxx", "--------"
+    }
+    spelled = {form for secret in telling for form in _spelled(secret)}
     _forms = {}
     for form in sorted(spelled, key=len, reverse=True):
         if len(form) >= SHORTEST:
@@ -100,14 +107,6 @@ def _notified() -> Iterator[str]:
             yield following
         elif option.startswith("--notify="):
             yield option.partition("=")[2]
-
-
-def _is_telling(secret: str) -> bool:
-    return (
-        len(secret) >= SHORTEST
-        and secret.lower() not in _ORDINARY
-        and len(set(secret)) > 2  # "xxxxxxxx", "--------"
-    )
 
 
 def _spelled(secret: str) -> Iterator[str]:

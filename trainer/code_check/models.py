@@ -105,12 +105,9 @@ def prices(config: Config) -> tuple[float, float]:
     width = coded.d_model - coded.d_model % (2 * coded.n_head)
     coded = coded.model_copy(update={"d_model": max(width, 2 * coded.n_head)})
     pair = [_Priced(coded), _Priced(coded.model_copy(update=_built_in(coded)))]
-    times: list[list[float]] = [[], []]
-    for _ in range(_REPEATS):
-        for place, one in enumerate(pair):
-            times[place].append(one.seconds())
-    time_ratio = min(times[0]) / min(times[1])
-    return time_ratio, pair[0].kept_bytes() / max(1, pair[1].kept_bytes())
+    times = [[one.seconds() for one in pair] for _ in range(_REPEATS)]
+    least, least_built_in = map(min, zip(*times, strict=True))
+    return least / least_built_in, pair[0].kept_bytes() / max(1, pair[1].kept_bytes())
 
 
 def _built_in(config: Config) -> dict[str, str]:

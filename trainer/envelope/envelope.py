@@ -207,15 +207,15 @@ def _surprises(
     points: Sequence[EnvelopePoint], fits: Sequence[MemoryFit], limit: DeviceLimit
 ) -> list[str]:
     """Return notes on points that ran out of memory although the line says that they fit."""
-    notes = []
     lines = {one.precision: one for one in fits}
-    for point in points:
-        line = lines.get(point.precision)
-        if point.status == "oom" and line is not None:
-            predicted_gib = line.predict_gib(point.tokens_per_step)
-            if predicted_gib <= limit.gib:
-                notes.append(
-                    f"{point.cell} ran out of memory where the fit says {predicted_gib:.2f} GiB of"
-                    f" {limit.gib:.2f}: something else uses this memory, or a limit is set"
-                )
-    return notes
+    predicted = [
+        (point, lines[point.precision].predict_gib(point.tokens_per_step))
+        for point in points
+        if point.status == "oom" and point.precision in lines
+    ]
+    return [
+        f"{point.cell} ran out of memory where the fit says {predicted_gib:.2f} GiB of"
+        f" {limit.gib:.2f}: something else uses this memory, or a limit is set"
+        for point, predicted_gib in predicted
+        if predicted_gib <= limit.gib
+    ]

@@ -76,12 +76,10 @@ class Fits:
 def what_fits(envelope: Envelope) -> list[Fits]:
     """Return what fits for each fitted precision, at the measured sequence lengths."""
     seq_lens = Grid.of(envelope.points).seq_lens
-    found = []
-    for fit in envelope.fits:
-        most = fit.most_tokens(envelope.limit.gib)
-        batches = {seq_len: most // seq_len for seq_len in seq_lens}
-        found.append(Fits(fit.precision, most, batches))
-    return found
+    largest = [(fit.precision, fit.most_tokens(envelope.limit.gib)) for fit in envelope.fits]
+    return [
+        Fits(name, most, {length: most // length for length in seq_lens}) for name, most in largest
+    ]
 
 
 def as_csv(points: Sequence[EnvelopePoint]) -> str:

@@ -23,6 +23,7 @@ import platform
 import shutil
 import sys
 import sysconfig
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,13 +81,10 @@ def shortage(reserve_gib: float, meminfo: Path = MEMINFO) -> str | None:
 
 def cpu_name() -> str:
     """Return the processor's own name; on most non-x86 machines only the architecture."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     return platform.processor() or platform.machine() or "cpu"
 
 

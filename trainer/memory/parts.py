@@ -220,9 +220,8 @@ def _learned(config: Config, vocab_size: int) -> int:
     count = 0
     for key, source in config.code.items():
         slot = slot_of(key)
-        for one in parameters(slot, source):
-            places, width = uses[slot.name]
-            count += places * (width if one.is_vector else 1)
+        places, width = uses.get(slot.name, (0, 0))  # other slots learn nothing
+        count += sum(places * (width if one.is_vector else 1) for one in parameters(slot, source))
     return count
 
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -50,25 +51,16 @@ class LayoutFailed(Frozen):
     """One line, from the rank that failed first."""
 
 
+@dataclass(frozen=True, slots=True)
 class Launcher:
     """Runs one recipe, with a time limit per layout."""
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        vocab_size: int,
-        seed: int,
-        steps: int,
-        device: DeviceKind,
-        timeout_s: float,
-    ) -> None:
-        self._config = config
-        self._vocab_size = vocab_size
-        self._seed = seed
-        self._steps = steps
-        self._device: DeviceKind = device
-        self._timeout_s = timeout_s
+    config: Config
+    vocab_size: int
+    seed: int
+    steps: int
+    device: DeviceKind
+    timeout_s: float
 
     def run(self, layouts: tuple[Layout, ...]) -> Iterator[LayoutLosses | LayoutFailed]:
         """Yield the result of each layout, in order; neighbors of one size share their processes.
@@ -86,25 +78,25 @@ class Launcher:
         """Return results of these layouts, run in one process group, up to and including the first
         failure; later layouts need another try."""
         job = ParallelJob(
-            config=self._config,
-            vocab_size=self._vocab_size,
-            seed=self._seed,
-            steps=self._steps,
-            device=self._device,
+            config=self.config,
+            vocab_size=self.vocab_size,
+            seed=self.seed,
+            steps=self.steps,
+            device=self.device,
             layouts=layouts,
-            deadline_s=self._timeout_s * len(layouts) + _GRACE_S,
+            deadline_s=self.timeout_s * len(layouts) + _GRACE_S,
         )
         with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
             scratch = Path(folder)
             try:
                 (scratch / JOB_FILE).write_text(job.model_dump_json(), "utf-8")
-                code = _run_ranks(scratch, job.world_size, self._timeout_s * len(layouts))
+                code = _run_ranks(scratch, job.world_size, self.timeout_s * len(layouts))
                 done: list[LayoutLosses | LayoutFailed] = []
                 with suppress(FileNotFoundError):
                     lines = (scratch / LOSSES_FILE).read_text("utf-8").splitlines()
                     done += map(LayoutLosses.model_validate_json, lines)
                 if len(done) < len(layouts):
-                    why = _why(scratch, job.world_size, code, self._timeout_s * len(layouts))
+                    why = _why(scratch, job.world_size, code, self.timeout_s * len(layouts))
                     done.append(LayoutFailed(name=layouts[len(done)].name, message=why))
             except OSError as error:
                 raise MachineryError(
