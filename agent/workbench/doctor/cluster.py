@@ -36,12 +36,12 @@ def ray_address(executor: str) -> str | None:
 
 
 def examine_cluster(
-    executor: str, device: str = "cpu", menu: str | None = None, runs: Path = Path("runs")
+    executor: str, menu: str | None = None, runs: Path = Path("runs")
 ) -> Iterator[Check]:
     """Yield the checks of each node: one if all is well, else one per fault.
 
     :param executor: ``ray`` or ``ray:HOST:PORT``.
-    :param menu: menu whose command will run there, if it has one.
+    :param menu: menu whose trials will run there.
     :param runs: where campaigns will be kept.
     """
     try:
@@ -50,9 +50,10 @@ def examine_cluster(
     except AutoresearchError as error:
         yield Check("cluster", "bad", f"{error}")
         return
+    device, needs = demands(menu, runs)
     with cluster:
         asked_s, began_s = time.time(), time.monotonic()
-        nodes, silent = cluster.probe(needs=_needs(menu, runs))
+        nodes, silent = cluster.probe(needs=needs)
         took_s = time.monotonic() - began_s
         lanes = sum(int(node.machine.cpus or node.machine.gpus) > 0 for node in nodes)
         yield Check(
@@ -75,17 +76,19 @@ def examine_cluster(
             yield Check(name, "bad", why)
 
 
-def _needs(menu: str | None, runs: Path) -> Needs | None:
-    """Return the needs of a menu's command; none if it cannot be loaded, which another check
-    reports."""
+def demands(menu: str | None, runs: Path) -> tuple[str, Needs | None]:
+    """Return the device that a menu's trials need, and the needs of its command, if any.
+
+    That is a CPU if the menu cannot be loaded, which another check reports.
+    """
     if menu is None:
-        return None
+        return "cpu", None
     try:
         loaded = load_menu(menu)
         own = OwnTrainer.at(menu, loaded, runs / loaded.name)
     except AutoresearchError:
-        return None
-    return None if own is None else Needs.of(own.command)
+        return "cpu", None
+    return loaded.campaign.min_device, None if own is None else Needs.of(own.command)
 
 
 def examine_node(node: Node, device: str, asked_s: float, took_s: float) -> Iterator[Check]:

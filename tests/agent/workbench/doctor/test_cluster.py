@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.workbench.doctor.cluster import examine_cluster, examine_node
+from agent.workbench.doctor.cluster import demands, examine_cluster, examine_node
 from trainer.executors.ray.facts import Node, find_facts
 from trainer.executors.ray.values import Machine
 
@@ -63,3 +63,8 @@ def test_where_there_is_no_cluster_one_check_says_so(executor: str) -> None:
     pytest.importorskip("ray")
     [check] = examine_cluster(executor)
     assert check.state == "bad"
+
+
+def test_a_menu_made_for_a_gpu_needs_one_on_each_node(tmp_path: Path) -> None:
+    assert demands("spark-354m", tmp_path) == ("cuda", None)
+    assert demands("cpu-tiny", tmp_path) == demands("no-such-menu", tmp_path) == ("cpu", None)
