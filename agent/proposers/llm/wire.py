@@ -158,7 +158,7 @@ class Wire:
         whole, body = _said_with(response)
         said = self.redacted(whole)[:SAID_CHARACTERS]
         fix = "it is retried at the next iteration"
-        if status in {401, 403}:
+        if status in {401, 402, 403}:
             fix = "check AUTORESEARCH_LLM_API_KEY"
         elif status == 404 or status < 400:
             fix = "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists"

@@ -139,7 +139,7 @@ def test_a_retry_after_past_the_deadline_is_not_waited_for(header: str) -> None:
     assert len(server.chats) == 1
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 409])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 409])
 def test_other_refusals_are_final(status: int) -> None:
     with OpenAIServer([refuses(status)]) as server:
         endpoint = endpoint_at(server)
