@@ -13,11 +13,13 @@ import os
 import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.campaigns import Toy
+if TYPE_CHECKING:
+    from tests.support.campaigns import Toy
 
 # A shell without job control starts background processes with SIGINT ignored, nohup with SIGHUP.
 # The programs that these tests start would inherit that, and miss the signals that tests send them.
@@ -72,4 +74,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def toy(tmp_path: Path) -> Toy:
     """Return a place for a campaign that a test may begin."""
+    from tests.support.campaigns import Toy  # the trainer's tests run without the agent's needs
+
     return Toy(tmp_path)
