@@ -1,16 +1,26 @@
-"""Check that a campaign ends at the first goal it reaches, counting earlier sessions."""
+"""Check what ends a campaign: the first goal it reaches, or a fault of the machine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from agent.search.stopping import DEFAULT_ITERATIONS, Goal, Work
-from autoresearch.errors import SettingsError
+from agent.proposers.draws import RandomProposer
+from agent.search.campaign import Campaign
+from agent.search.campaign_settings import new_settings
+from agent.search.stopping import DEFAULT_ITERATIONS, Goal, StopRequest, Work
+from autoresearch.errors import MachineryError, SettingsError
+from tests.support import faulty_trainer
 from tests.support.configs import config
+from tests.support.corpora import write_corpus
+from tests.support.nights import WORLD, Onlooker
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
+from tests.support.simulated.night import put_together
+from trainer.executors.local import LocalExecutor, LocalJob
+from trainer.spec import TrialSpec
 from trajectory.rows import Row
 
 
@@ -62,3 +72,33 @@ def test_the_baseline_alone_is_a_goal() -> None:
 def test_a_hundred_iterations_where_nothing_is_asked_for() -> None:
     assert Goal.asked(None, None, None) == Goal(iterations=DEFAULT_ITERATIONS)
     assert Goal.asked(None, 300, None) == Goal(trials=300)
+
+
+class Faulty(LocalExecutor):
+    """Run every trial on a machine with the same fault."""
+
+    fault = ""
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
+        faulty_trainer.break_it(trial_dir, self.fault)
+        return super().submit(spec, trial_dir)
+
+
+@pytest.mark.parametrize("fault", ["driver", pytest.param("norm", marks=pytest.mark.slow)])
+def test_the_campaign_stops_at_the_first_trial(fault: str, tmp_path: Path) -> None:
+    settings = new_settings(WORLD.menu, WORLD.menu.name, {"threads": 1})
+    corpus = write_corpus(tmp_path / "corpus")
+    directory = tmp_path / "campaign"
+    with (
+        Faulty(entry=faulty_trainer.ENTRY, allow_unsandboxed=True) as executor,
+        Campaign(directory, settings, WORLD.menu, corpus, sandbox="a test") as campaign,
+    ):
+        executor.fault, stop = fault, StopRequest()
+        watcher = Onlooker(campaign, stop)
+        loop = put_together(
+            campaign, RandomProposer, settings.rules(), executor, watcher, stop=stop
+        )
+        with pytest.raises(MachineryError):
+            loop.run(Goal(iterations=2))
+        assert [row.kind for row in campaign.journal.rows()] == ["campaign"]
+        assert [one.name for one in (directory / "trials").glob("t*")] == ["t000001"]

@@ -1,4 +1,4 @@
-"""Check that each queued proposal is taken exactly once: from many processes, and across kills."""
+"""Test queued proposals and iterations in flight: each is taken once, across kills."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from agent.search.iterations import PendingFiles, PendingIteration
 from agent.search.stopping import Goal
 from autoresearch.errors import CampaignError
+from tests.support.configs import config
 from tests.support.nights import work
-from trajectory.proposals import Proposal
+from trajectory.proposals import Proposal, ProposerRecord, Verdict
 from trajectory.queue import add, queued_in, withdraw
 
 PROCESSES, EACH, KILLS = 10, 20, 50
@@ -138,3 +140,49 @@ def test_lanes_take_proposals_too(tmp_path: Path) -> None:
     work(tmp_path, Goal(iterations=8), lanes=3, baseline_seeds=2)
     taken = Counter(row["proposer"].get("queue_id") for row in rows(tmp_path))
     assert taken == {None: 2, **dict.fromkeys(queued, 1)}
+
+
+TURN = PendingIteration(
+    iter=7,
+    reference_hash=config().config_hash,
+    proposer=ProposerRecord(kind="sampler"),
+    proposal=Proposal(changes={"lr": 2e-3}, reason="faster"),
+    verdict=Verdict(allowed=True),
+    config=config(lr=2e-3),
+    wall_s=1.5,
+    until=100,
+    began=12.25,
+)
+
+
+def test_another_sitting_reads_all_of_it_but_the_clock_it_began_by(tmp_path: Path) -> None:
+    PendingFiles(tmp_path).write(TURN)
+    assert PendingFiles(tmp_path).read() == {7: TURN.model_copy(update={"began": None})}
+    assert "began" not in json.loads((tmp_path / "in_flight" / "000007.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"iter": 7}'])
+def test_what_cannot_be_read_was_not_in_flight(text: str, tmp_path: Path) -> None:
+    files = PendingFiles(tmp_path)
+    files.write(TURN.model_copy(update={"iter": 8}))
+    (tmp_path / "in_flight" / "000007.json").write_text(text, "utf-8")
+    assert list(files.read()) == [8]
+
+
+def test_a_file_under_another_number_was_not_in_flight(tmp_path: Path) -> None:
+    files = PendingFiles(tmp_path)
+    files.write(TURN)
+    folder = tmp_path / "in_flight"
+    (folder / "000009.json").write_bytes((folder / "000007.json").read_bytes())
+    assert list(files.read()) == [7]
+
+
+def test_each_has_its_own_file_until_it_ended(tmp_path: Path) -> None:
+    files = PendingFiles(tmp_path)
+    assert files.read() == {}
+    for number in (9, 7, 1_000_000):
+        files.write(TURN.model_copy(update={"iter": number}))
+    assert list(files.read()) == [7, 9, 1_000_000]
+    files.clear(9)
+    files.clear(9)
+    assert list(files.read()) == [7, 1_000_000]

@@ -1,16 +1,25 @@
-"""Rungs fit the time limit, are equal for both recipes, and are reproducible."""
+"""Test the ladder's plan: its rungs' shapes, learning rates, and pace."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from autoresearch.errors import CampaignError
+from autoresearch.errors import CampaignError, TargetError
+from funnel.ladder.pace import measured_pace
 from funnel.ladder.plan import EPOCHS, SPAN, Candidates, Planner
-from funnel.ladder.shapes import EVEN, own_params
+from funnel.ladder.rates import REACH, RateOptimum, TriedRate, rate_optima
+from funnel.ladder.shapes import EVEN, SIZE_TOLERANCE, departure, own_params, scaled, training_flops
+from tests.support.configs import config
 from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
+from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial
+from trainer.spec import Config, make_config
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow
+from trajectory.rows import Row
 
 ASKED = LadderAsked(rungs=4, hours=0.2, seeds=2, tokens_per_param=20.0, rates=0)
 PLANNER = Planner(
@@ -102,3 +111,149 @@ def test_the_hash_is_of_all_but_the_time(plan: LadderPlanRow) -> None:
     assert plan.model_copy(update={"at": "later"}).sha256 == plan.sha256
     assert plan.model_copy(update={"source_steps": 999}).sha256 != plan.sha256
     assert LadderPlanRow.model_validate_json(plan.model_dump_json()).sha256 == plan.sha256
+
+
+SHAPES = {
+    "gelu": config(),
+    "swiglu": config(activation="swiglu", d_ff=384),
+    "grouped": config(n_head=8, n_kv_head=2),
+    "deep": config(n_layer=12, d_model=96, n_head=4, d_ff=384),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("params", [40_000, 400_000, 5_000_000])
+def test_the_parameters_are_those_asked_for_and_the_config_is_whole(
+    shape: Config, params: int
+) -> None:
+    found = scaled(shape, params)
+    assert abs(own_params(found) / params - 1) < SIZE_TOLERANCE
+    make_config(found.canonical())
+    kept = {"lr", "batch_size", "seq_len", "activation", "norm", "positions", "tie_embeddings"}
+    assert all(getattr(found, name) == getattr(shape, name) for name in kept)
+
+
+def test_two_recipes_of_a_size_are_even() -> None:
+    for params in (90_000, 700_000, 5_000_000):
+        first = own_params(scaled(SHAPES["swiglu"], params))
+        second = own_params(scaled(SHAPES["gelu"], first))
+        assert abs(second / first - 1) < EVEN
+
+
+def test_its_own_size_is_itself_and_one_below_any_shape_is_refused() -> None:
+    assert scaled(config(), own_params(config())) == config()
+    with pytest.raises(TargetError):
+        scaled(config(), 500)
+
+
+def test_the_larger_the_nearer_to_its_ratios() -> None:
+    off = [departure(scaled(config(), 10**n), config()) for n in (7, 8, 9)]
+    assert max(off) < 0.02
+    large = scaled(config(), 10**9)
+    assert large.d_model / large.n_head == 32
+    assert large.d_model / large.n_layer == pytest.approx(32, rel=0.1)
+    assert large.d_ff / large.d_model == pytest.approx(4, rel=0.1)
+    grouped = scaled(SHAPES["grouped"], 50_000_000)
+    assert grouped.n_head == 4 * grouped.kv_heads
+
+
+VOCAB = 1024
+CALL_S, FLOP_S = 3e-4, 5e-12
+
+
+def step_ms(of: Config) -> float:
+    flops = training_flops(of, of.tokens_per_step, VOCAB)
+    return 1000 * (CALL_S * (of.n_layer + 2) + FLOP_S * flops)
+
+
+def rows(*configs: Config) -> Iterator[Row]:
+    yield campaign_row()
+    for number, of in enumerate(configs, start=1):
+        scoring = training_flops(of, 1, VOCAB) / 3 * 40_000
+        result = ok(
+            4.0, step_ms=step_ms(of), eval_s=2e-12 * scoring, setup_s=0.2, val_tokens=40_000
+        )
+        yield iteration_row(number, of, (trial(number, of, 0, result),))
+
+
+def test_the_two_costs_are_found_and_a_new_shape_is_foretold() -> None:
+    pace = measured_pace(rows(config(), config(n_layer=1), config(d_model=256)), VOCAB)
+    assert pace.runs == 3
+    assert pace.call_s == pytest.approx(CALL_S, rel=1e-6)
+    assert pace.flop_s == pytest.approx(FLOP_S, rel=1e-6)
+    new = config(d_model=64, n_layer=8)
+    scoring = 2e-12 * training_flops(new, 1, VOCAB) / 3 * 40_000
+    assert pace.run_s(new, 500) == pytest.approx(0.2 + 0.5 * step_ms(new) + scoring)
+
+
+def test_one_shape_tells_of_arithmetic_alone() -> None:
+    pace = measured_pace(rows(config(), config(lr=2e-3)), VOCAB)
+    assert pace.call_s == 0
+    assert pace.step_s(config()) == pytest.approx(step_ms(config()) / 1000)
+
+
+def test_runs_of_the_baseline_count_and_failures_do_not() -> None:
+    bad = iteration_row(1, config(lr=1.0), (trial(2, config(lr=1.0), 0, failed()),))
+    assert measured_pace([baseline_row(1, 4.0, 0), bad], VOCAB).runs == 1
+    with pytest.raises(CampaignError):
+        measured_pace([campaign_row()], VOCAB)
+
+
+def tried(
+    best: float, *, curvature: float = 0.05, luck: float = 0.003, seed: int = 0, rung: int = 1
+) -> Iterator[TriedRate]:
+    rng = np.random.default_rng(seed)
+    for run_seed in (900, 901):
+        level = 3.0 + rng.normal(0, 0.02)
+        for factor in (0.5, 1.0, 2.0):
+            off = math.log(factor / best)
+            yield TriedRate(
+                rung=rung,
+                params=100_000 * rung,
+                length=2_000_000,
+                seed=run_seed,
+                factor=factor,
+                val_bpb=level + curvature * off**2 + rng.normal(0, luck),
+            )
+
+
+def optimum(best: float, **world: float) -> RateOptimum:
+    (found,) = rate_optima(tried(best, **world))  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("best", [0.6, 1.0, 1.7])
+def test_the_best_rate_is_found(best: float) -> None:
+    found = optimum(best, luck=1e-6)
+    assert found.factor == pytest.approx(best, rel=1e-2)
+    assert found.is_bounded
+    assert (found.low <= 1 <= found.high) == (best == 1.0)
+    assert found.tried == (0.5, 1.0, 2.0)
+
+
+def test_intervals_hold_what_they_say() -> None:
+    held = 0
+    for seed in range(300):
+        found = optimum(1.3, seed=seed)
+        held += found.low * 0.995 <= 1.3 <= found.high * 1.005
+    assert held / 300 > 0.9
+
+
+def test_where_the_score_does_not_turn_the_interval_is_open() -> None:
+    found = optimum(1.0, curvature=0.0, luck=0.01)
+    assert not found.is_bounded
+    far = optimum(40.0, luck=1e-6)
+    assert far.factor is None
+    assert far.high == pytest.approx(REACH)
+
+
+def test_rungs_pool_their_scatter_and_keep_their_places() -> None:
+    both = [*tried(0.8, rung=1), *tried(1.6, rung=2, seed=1)]
+    first, second = rate_optima(both)
+    assert (first.rung, second.rung) == (1, 2)
+    assert first.factor is not None and second.factor is not None
+    assert first.factor < second.factor
+
+
+def test_two_rates_are_no_parabola() -> None:
+    assert rate_optima([run for run in tried(1.0) if run.factor != 2.0]) == ()

@@ -1,18 +1,25 @@
-"""Each recipe of a plan takes its batch, steps, rates and decay from a single run."""
+"""Test the recipes of a plan: carried to the target, each from one run, with its functions."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from funnel.cost.gpus import GPUS
 from funnel.plan.booking import Booking, make_booking
 from funnel.plan.case import read_case
 from funnel.plan.layout import Cluster
+from funnel.plan.projection import code_patch, project
 from funnel.plan.recipe import Carrying, Recipe, batch_words, make_recipes
-from funnel.target.architecture import load_target
+from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.transfer.rules import RuleChoice, timescale
+from tests.support.configs import config
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +81,110 @@ def test_rules_that_are_asked_for_are_taken(stressed: Path, booking: Booking) ->
     assert recipe.schedule.tokens_per_step == pytest.approx(1.23e6, rel=0.05)
     assert "--use-mup" not in [each.name for each in recipe.flags]
     assert flag(recipe, "--lr") == pytest.approx(recipe.projection.config.lr)
+
+
+def test_the_patch_runs_and_compares_a_counterpart_with_the_reference() -> None:
+    codes = {
+        "code.activation": "return F.relu(x).square()",
+        "code.schedule": "return min_ratio + 1 / step",
+        "code.residual": "def residual(x, branch, layer, n_layer, *, gain: D = 0.5):\n"
+        "    return x + gain * branch",
+    }
+    space: dict[str, Any] = {}
+    exec(code_patch(config(activation="gelu", **codes)), space)
+    x = torch.linspace(-2, 2, 9)
+    space["same"]("activation", lambda x: x.clamp(min=0) ** 2, x)
+    with pytest.raises(AssertionError):
+        space["same"]("activation", torch.relu, x)
+    assert space["schedule"](2, 100, 10) == pytest.approx(config().lr_min_ratio + 0.5)
+    space["same"]("residual", lambda x, b, i, n: x + b / 2, x, x, 0, 4)
+
+
+TARGET = load_target("llama-7b")
+PROXY = config(
+    n_layer=8,
+    n_head=8,
+    n_kv_head=2,
+    d_model=1024,
+    d_ff=3584,
+    activation="swiglu",
+    norm="rmsnorm",
+    positions="rotary",
+    tie_embeddings=False,
+    lr=3e-4,
+    lr_warmup=5,
+    batch_size=16,
+    seq_len=1024,
+)
+
+
+def test_a_proxy_a_quarter_as_wide() -> None:
+    """The factors by hand: a quarter for width, a half for depth, (161 B / 16 M)^-0.3 for length
+    and sqrt(1.45 M / 16,384) for the batch."""
+    projection = project(PROXY, TARGET, horizon_steps=1000)
+    everywhere = (160_605_224_960 / 16_384_000) ** -0.3 * (177 / 2) ** 0.5
+    assert projection.config.lr == pytest.approx(3e-4 / 4 / 2 * everywhere)
+    assert projection.base_lr == pytest.approx(4 * projection.config.lr)
+    assert projection.base_width == 1024
+    shortcut = project(PROXY, TARGET, horizon_steps=1000, rules=RuleChoice(width="sqrt_width"))
+    assert shortcut.config.lr == pytest.approx(3e-4 / 2 / 2 * everywhere)
+    assert shortcut.base_lr == shortcut.config.lr
+    # 160,605,224,960 tokens are 20 per parameter; 0.58 times their power of 0.571 is 1.45 million.
+    assert (projection.config.batch_size, projection.tokens_per_step) == (177, 1_449_984)
+    assert projection.steps == math.ceil(160_605_224_960 / 1_449_984) == 110_764
+    assert projection.warmup_fraction == 0.005
+    assert projection.config.lr_warmup == 554
+    assert projection.departures == ()
+
+
+def test_the_shape_is_the_targets() -> None:
+    projected = project(PROXY, TARGET, horizon_steps=1000).config
+    assert (projected.d_model, projected.n_layer, projected.d_ff) == (4096, 32, 14336)
+    assert (projected.n_head, projected.n_kv_head, projected.seq_len) == (32, 8, 8192)
+    unchanged = ("lr_min_ratio", "grad_clip", "beta1", "beta2", "precision")
+    assert [getattr(projected, name) for name in unchanged] == [
+        getattr(PROXY, name) for name in unchanged
+    ]
+    full = TargetArchitecture.model_validate(
+        TARGET.model_dump() | {"n_kv_head": 32, "params": 7_800_000_000}
+    )
+    assert project(PROXY, full, horizon_steps=1000).config.n_kv_head is None
+
+
+def test_a_slowed_run_has_every_rate_lower_and_its_own_decay() -> None:
+    run = project(PROXY, TARGET, horizon_steps=1000)
+    slowed = run.slowed(0.5)
+    assert slowed.config.lr == run.config.lr / 2
+    assert slowed.base_lr == run.base_lr / 2
+    assert slowed.source.lr == PROXY.lr / 2
+    (told,) = (each for each in slowed.carried if each.name == "lr")
+    assert (told.proxy, told.target) == (slowed.source.lr, slowed.config.lr)
+    assert slowed.config.model_copy(update={"lr": run.config.lr}) == run.config
+
+
+def test_a_proxy_of_another_shape_is_carried_and_named() -> None:
+    departures = project(config(), TARGET, horizon_steps=1000).departures
+    assert "head_dim is 32, the target's 128" in departures
+    assert "activation is gelu, the target's swiglu" in departures
+    assert "n_layer / d_model is 1 / 32, the target's 1 / 128 (+300%)" in departures
+
+
+@given(
+    batch_size=st.one_of(st.none(), st.integers(1, 4096)),
+    warmup=st.integers(0, 900),
+    horizon=st.integers(901, 100_000),
+    budget=st.integers(10**8, 10**13),
+)
+def test_tokens_and_fractions_are_kept(
+    batch_size: int | None, warmup: int, horizon: int, budget: int
+) -> None:
+    source = PROXY.model_copy(update={"lr_warmup": warmup})
+    target = TARGET.model_copy(update={"token_budget": budget})
+    projection = project(source, target, horizon_steps=horizon, batch_size=batch_size)
+    assert projection.tokens_per_step == projection.config.tokens_per_step
+    if batch_size:
+        assert projection.config.batch_size == batch_size
+    assert (projection.steps - 1) * projection.tokens_per_step < budget
+    assert budget <= projection.steps * projection.tokens_per_step
+    fraction = projection.config.lr_warmup / projection.steps
+    assert fraction == pytest.approx(warmup / horizon, abs=1 / projection.steps)

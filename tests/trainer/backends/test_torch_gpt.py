@@ -1,4 +1,4 @@
-"""The reference model's initialization, attention in bf16 and grouped queries."""
+"""Test the reference model: initialization, attention in bf16, grouped queries, products."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from agent.menu.files import load_menu
 from tests.support.configs import PAIRWISE, config
-from trainer.backends import choose_backend
+from trainer.backends import blocks, choose_backend, products
 from trainer.backends.blocks import SHORT_SEQUENCE, attend
-from trainer.backends.torch_gpt import TorchGPT
+from trainer.backends.torch_gpt import TorchBackend, TorchGPT
+from trainer.spec import gpt
 
 CPU = torch.device("cpu")
 
@@ -105,3 +107,69 @@ def test_grouped_queries_share_their_keys_and_values(
     ours_out, theirs_out = (model.blocks[0].out_DD.grad for model in (grouped, whole))
     largest = theirs_out.abs().max().item()
     torch.testing.assert_close(ours_out, theirs_out, rtol=0, atol=tolerance * largest)
+
+
+HALF_ULP = 2.0**-8
+"""Maximum relative rounding error of bf16, which has eight bits of mantissa with the hidden one."""
+
+
+@pytest.fixture
+def without_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulate a CPU from before AVX-512, whatever this one is."""
+    for module in (products, blocks):
+        monkeypatch.setattr(module, "cpu_multiplies_bf16", lambda: False)
+
+
+def exact(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return left.double() @ right.double()
+
+
+@pytest.mark.usefixtures("without_bf16")
+def test_a_widened_product_and_its_gradients_are_rounded_once() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 96).bfloat16().requires_grad_()
+    weight = torch.randn(48, 96, requires_grad=True)
+    upstream = torch.randn(64, 48).bfloat16()
+    y = products.linear(x, weight)
+    torch.autograd.backward(y, upstream)
+    rounded = weight.detach().bfloat16()
+    assert y.dtype is torch.bfloat16 and x.grad is not None and weight.grad is not None
+    assert weight.grad.dtype is torch.float32
+    for found, wanted in (
+        (y, exact(x, rounded.t())),
+        (x.grad, exact(upstream, rounded)),
+        (weight.grad, exact(upstream.t(), x)),
+    ):
+        # One rounding to bf16, plus the error of fp32's sums.
+        assert ((found.double() - wanted).abs() <= wanted.abs() * HALF_ULP + 1e-4).all()
+
+
+@pytest.mark.usefixtures("without_bf16")
+def test_a_product_goes_where_it_is_asked_to() -> None:
+    left, right = torch.randn(8, 4).bfloat16(), torch.randn(4, 6).bfloat16()
+    out = torch.empty(10, 6, dtype=torch.bfloat16)
+    products.product(left, right, out=out[1:9])
+    assert torch.equal(out[1:9], products.product(left, right))
+
+
+def test_the_model_trains_alike_on_either_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the smallest menu's defaults the loss and every gradient agree to within bf16's
+    precision."""
+    baseline = gpt(load_menu("cpu-tiny").baseline)
+    config = baseline.model_copy(update={"batch_size": 2, "seq_len": 32})
+    assert config.precision == "bf16"
+
+    def trained(native: bool) -> tuple[float, torch.Tensor]:
+        for module in (products, blocks):
+            monkeypatch.setattr(module, "cpu_multiplies_bf16", lambda: native)
+        torch.manual_seed(0)
+        model = TorchBackend().build(config, 256, torch.device("cpu"))
+        tokens = torch.randint(0, 256, (2, 33))
+        loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+        return loss.item(), torch.cat(gradients)
+
+    (native_loss, native), (loss, widened) = trained(True), trained(False)
+    assert loss == pytest.approx(native_loss, rel=1e-4)
+    assert (widened - native).norm() <= 0.02 * native.norm()

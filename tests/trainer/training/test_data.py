@@ -1,13 +1,25 @@
-"""Batches are drawn by seed from the whole split, with targets one to the right."""
+"""Test batches and the evaluation against computations that share nothing with them."""
 
 from __future__ import annotations
+
+import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from autoresearch.errors import CorpusError
+from tests.support.configs import config
+from tests.support.corpora import VOCAB_SIZE, byte_stream, prose
+from trainer.backends import choose_backend
+from trainer.backends.torch_gpt import TorchGPT
+from trainer.training import scoring
 from trainer.training.schedule import Batches
+from trainer.training.scoring import evaluate, windows
 
 STREAM = np.arange(1000, dtype="<u2")
 
@@ -63,3 +75,110 @@ def test_a_split_too_short_for_one_sequence_is_refused() -> None:
     with pytest.raises(CorpusError):
         batches(seq_len=8, stream=STREAM[:8])
     assert batches(seq_len=8, stream=STREAM[:9])(1)[0][0].tolist() == list(range(8))
+
+
+def model_of(seq_len: int) -> TorchGPT:
+    torch.manual_seed(3)
+    small = config(n_layer=1, n_head=2, d_model=16, d_ff=32, seq_len=seq_len, precision="fp32")
+    model = choose_backend("torch").build(small, VOCAB_SIZE, torch.device("cpu"))
+    assert isinstance(model, TorchGPT)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(4)  # away from the uniform start, where every mistake looks alike
+    return model
+
+
+@pytest.mark.parametrize("seq_len", [16, 37, 128])
+def test_bits_per_byte_equal_an_independent_computation(seq_len: int) -> None:
+    model = model_of(seq_len)
+    documents = [prose(700, seed=1), "Größe 学習 🙂".encode() * 9, prose(333, seed=2)]
+    stream = byte_stream(documents)
+    scored = evaluate(model, stream, seq_len=seq_len, vocab_size=VOCAB_SIZE)
+
+    nll_nats = 0.0
+    scored_once = 0
+    for start in range(0, len(stream) - 1, seq_len):
+        context = stream[start : min(start + seq_len, len(stream) - 1)].astype(np.int64)
+        with torch.no_grad():
+            logits = model.logits(torch.tensor(context)[None])[0].double().tolist()
+        for offset, row in enumerate(logits):
+            largest = max(row)
+            log_sum = largest + math.log(math.fsum(math.exp(x - largest) for x in row))
+            nll_nats += log_sum - row[int(stream[start + offset + 1])]
+            scored_once += 1
+    text_bytes = sum(map(len, documents))
+    assert scored.tokens == scored_once == text_bytes + len(documents) - 1
+    expected = nll_nats / (math.log(2) * text_bytes)
+    assert scored.bits_per_byte(text_bytes) == pytest.approx(expected, rel=1e-9)
+    assert scored.bits_per_token * scored.tokens == pytest.approx(expected * text_bytes, rel=1e-9)
+
+
+class Exact(nn.Module):
+    """Model in float64, so that only the evaluation's own arithmetic can differ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(9)
+        self.table_VV = nn.Parameter(
+            torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=generator, dtype=torch.float64)
+        )
+
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        log_p = self.table_VV.log_softmax(-1)
+        return -log_p[tokens_BT, targets_BT]
+
+
+@given(
+    length=st.integers(2, 300),
+    seq_len=st.integers(1, 320),
+    per_pass=st.sampled_from([1, 7, 64, 4096]),
+)
+@settings(max_examples=20)
+def test_the_sum_is_exact_whatever_the_windows(length: int, seq_len: int, per_pass: int) -> None:
+    stream = np.random.default_rng(length).integers(0, VOCAB_SIZE, length).astype("<u2")
+    model = Exact()
+    log_p = model.table_VV.detach().log_softmax(-1).numpy()
+    expected = -math.fsum(log_p[a, b] for a, b in pairwise(stream))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "TOKENS_PER_PASS", per_pass)
+        scored = evaluate(model, stream, seq_len=seq_len, vocab_size=VOCAB_SIZE)
+    assert scored.tokens == length - 1
+    assert scored.nll_nats == pytest.approx(expected, rel=1e-12)
+
+
+@given(length=st.integers(1, 200), seq_len=st.integers(1, 210), per_pass=st.integers(1, 9))
+def test_every_target_is_scored_once_after_its_own_context(
+    length: int, seq_len: int, per_pass: int
+) -> None:
+    stream = np.arange(length, dtype="<u2")
+    targets: list[int] = []
+    for tokens_BT, targets_BT in windows(stream, seq_len, per_pass):
+        assert tokens_BT.shape == targets_BT.shape
+        assert tokens_BT.shape[0] <= per_pass
+        assert tokens_BT.shape[1] <= seq_len
+        assert torch.equal(tokens_BT + 1, targets_BT)
+        targets += targets_BT.flatten().tolist()
+    assert targets == list(range(1, length))
+
+
+def test_a_pass_is_bounded_by_the_vocabulary_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    class Spy(Exact):
+        def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+            seen.append(tokens_BT.numel())
+            return super().forward(tokens_BT, targets_BT)
+
+    monkeypatch.setattr(scoring, "LOGITS_PER_PASS", 50 * VOCAB_SIZE)
+    evaluate(Spy(), byte_stream([prose(1000)]), seq_len=16, vocab_size=VOCAB_SIZE)
+    assert max(seen) == 48
+
+
+def test_a_gpus_passes_are_large_and_bounded_where_all_logits_are_held() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    chunked, whole = model_of(16), Exact()
+    assert scoring.tokens_per_pass(chunked, cuda, 50_257) == 16_384
+    assert scoring.tokens_per_pass(whole, cuda, 50_257) == (1 << 28) // 50_257
+    assert scoring.tokens_per_pass(whole, cuda, 1024) == 16_384
+    for model in (chunked, whole):
+        assert scoring.tokens_per_pass(model, cpu, 50_257) == 4096

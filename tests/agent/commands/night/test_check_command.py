@@ -1,7 +1,12 @@
+"""Test ``autoresearch check``: proposals in, verdicts out, in any published form of a reply."""
+
+from __future__ import annotations
+
 import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -9,6 +14,8 @@ from typer.testing import CliRunner
 
 from agent.commands.night.check import MAX_LINE_BYTES, check, read_replies
 from agent.menu.files import load_menu
+from agent.menu.replies import read_reply
+from agent.menu.reply_objects import ReplyError
 from autoresearch.errors import AutoresearchError
 
 GOOD = '{"changes": {"lr": 0.002}, "reason": "x"}'
@@ -94,3 +101,63 @@ def test_a_verdict_comes_before_the_next_line_is_written() -> None:
         assert process.stdout.readline().startswith("refused by schema: the reply is 10,000,000")
         process.stdin.close()
         assert process.wait() == 0
+
+
+def said(knob: object, value: object, **more: object) -> str:
+    return json.dumps({"knob": knob, "new_value": value, "reason": "because", **more})
+
+
+CASES = (
+    (said("lr", 1e-4), None),
+    (said("grad_clip", 0.5), None),
+    (said("precision", "bf16"), None),
+    (said("n_head", 8), None),
+    ("I think a lower rate would do.", "schema"),
+    (json.dumps({"knob": "lr", "new_value": 1e-4}), "schema"),
+    (said("lr", 1e-4, command="rm"), "schema"),
+    (json.dumps({"knob": "lr", "new_value": 1e-4, "reason": "x" * 1200}), "schema"),
+    (said("lr", 1e-4) + '\n{"command": "rm"}', None),  # one object of the form among others
+    (said("lr", 1e-4) + "\n" + said("lr", 2e-4), "schema"),
+    (said("learning_rate", 1e-4), "menu"),
+    (said("lr", 1.0), "range"),
+    (said("n_head", 7), "range"),
+    (said("lr", "0.0001"), None),  # a number in quotes keeps its value
+    (said("lr", "0.0001x"), "range"),
+    (said("lr_warmup", 26), "cross"),
+)
+
+
+@pytest.fixture(scope="module")
+def published_menu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return spark-354m as the published loop ran it: 30 steps, and fp8 by default."""
+    text = load_menu("spark-354m").toml
+    before, after = text.split("[knobs.precision]")
+    after = after.replace('default = "bf16"', 'default = "fp8"', 1)
+    text = f"{before}[knobs.precision]{after}".replace('"60 steps"', '"30 steps"')
+    path = tmp_path_factory.mktemp("menu") / "published.toml"
+    path.write_text(text)
+    return path
+
+
+def test_each_kind_is_allowed_or_refused_by_the_rail_it_was_published_for(
+    published_menu: Path,
+) -> None:
+    stdin = "".join(json.dumps(raw) + "\n" for raw, _ in CASES)
+    options = ["--menu", str(published_menu), "--json"]
+    done = CliRunner().invoke(app, options, stdin)
+    assert done.exception is None, done.output
+    verdicts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [verdict["rail"] for verdict in verdicts] == [rail for _, rail in CASES]
+    assert verdicts[0]["proposal"] == {"changes": {"lr": 1e-4}, "reason": "because"}
+
+
+def test_the_two_forms_do_not_mix() -> None:
+    ours = json.dumps({"changes": {"lr": 1e-4}, "reason": "because"})
+    with pytest.raises(ReplyError):
+        read_reply(said("lr", 1e-4))
+    with pytest.raises(ReplyError, match="new_value"):
+        read_reply(ours, "single-knob")
+    with pytest.raises(ReplyError):
+        read_reply(said(3, 1e-4), "single-knob")
+    with pytest.raises(ReplyError):
+        read_reply(said("lr", [1e-4]), "single-knob")

@@ -1,20 +1,24 @@
-"""Test menus as coordinates, and the positions of values in a domain."""
+"""Test what the surrogate sees: configs as points, and measurements with their noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from statistics import median
 
 import numpy as np
 import pytest
 
+from agent.proposers.surrogate.observed import BEST, LATEST, Observed, Scores, shared
 from agent.proposers.surrogate.space import Space, anywhere, is_ordered, near, share, shares
 from autoresearch.domains.choices import Ladder
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
-from tests.support.memories import MENU
+from tests.support.memories import MENU, fresh_memory, memory_of
+from tests.support.rows import failed as failed_trial
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
 
 SPACE = Space.of(MENU.domains)
 BASELINE: Mapping[str, Scalar] = MENU.defaults
@@ -103,3 +107,114 @@ def test_where_values_are_counted_the_next_one_is_within_reach(
     found = [near(domain, middle, 0.001, rng) for _ in range(300)]
     assert len(set(found)) >= 3
     assert found.count(middle) > 60
+
+
+def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> ConfigEvidence:
+    config = MENU.baseline.model_copy(update={"lr_warmup": number % 31})
+    found = ConfigEvidence(config, f"{number:064x}", number, scores=scores)
+    if failed:
+        found.failures.append(failed_trial())
+    return found
+
+
+def evidence_of(entries: list[ConfigEvidence]) -> Evidence:
+    return Evidence.restore(Tally(iterations=len(entries)), entries)
+
+
+def scores_of(
+    told: list[ConfigEvidence], reference: dict[int, float], noise: Tally | None = None
+) -> Scores:
+    memory = fresh_memory()
+    own = ConfigEvidence(MENU.baseline, MENU.baseline.config_hash, 0, scores=reference)
+    evidence = Evidence.restore(noise or memory.evidence.tally, [own, *told])
+    return Scores.of(replace(memory, evidence=evidence), SPACE, [own, *told])
+
+
+def test_the_reference_is_at_zero_and_gains_below_it_in_proportion() -> None:
+    found = scores_of([entry(1, {0: 3.5}), entry(2, {0: 3.3})], {0: 3.6})
+    assert found.targets[0] == 0
+    assert found.unit * found.targets[1:] == pytest.approx([-0.1, -0.3])
+
+
+def test_what_is_ruinous_is_drawn_in_but_stays_the_worst() -> None:
+    found = scores_of(
+        [entry(n, {0: 3.6 + 0.1 * n}) for n in range(1, 8)] + [entry(9, {0: 30.0})], {0: 3.6}
+    )
+    assert (np.diff(found.targets) > 0).all()
+    assert found.targets[-1] < 6
+
+
+def tally(within: float, race: float, dof: int = 40) -> Tally:
+    """Return a tally with this sd of runs within a config and of paired differences in races."""
+    return Tally(
+        within_ss=(dof * within**2,), within_dof=dof, races_ss=dof * race**2, races_dof=dof
+    )
+
+
+def test_how_much_configs_share_on_a_seed_is_read_off_the_races() -> None:
+    """Paired differences of independent runs have an sd of sqrt(2) times a run's sd. Those of fully
+    correlated runs have an sd of zero."""
+    assert shared(Tally()) == 0
+    assert shared(tally(0.05, 0.05 * math.sqrt(2))) == pytest.approx(0)
+    assert shared(tally(0.05, 0.0)) == pytest.approx(40 / 44)
+    assert 0.4 < shared(tally(0.05, 0.05)) < 0.5
+    assert shared(tally(0.05, 0.2)) == 0
+    assert shared(tally(0.05, 0.0, dof=1)) < 0.3
+
+
+def test_what_a_seed_did_to_the_reference_is_taken_off_as_far_as_it_is_shared() -> None:
+    reference = {0: 3.7, 1: 3.5}
+    told = [entry(1, {0: 3.6}), entry(2, {1: 3.4})]
+    together = scores_of(told, reference, tally(0.05, 0.0, dof=4000))
+    assert together.targets[1] == pytest.approx(together.targets[2], abs=0.01)
+    apart = scores_of(told, reference, tally(0.05, 0.08))
+    assert apart.unit * (apart.targets[1] - apart.targets[2]) == pytest.approx(0.2)
+
+
+def test_four_runs_say_it_with_a_quarter_of_the_variance() -> None:
+    found = scores_of([entry(1, {0: 3.5}), entry(2, dict.fromkeys(range(4), 3.5))], {0: 3.6})
+    assert found.variances[1] == pytest.approx(4 * found.variances[2])
+
+
+def test_a_config_outside_the_menu_is_left_out() -> None:
+    memory = memory_of(5, failing=0)
+    outside = ConfigEvidence(
+        MENU.baseline.model_copy(update={"d_ff": 100}), "f" * 64, 6, scores={0: 3.0}
+    )
+    told = [*memory.evidence.configs.values(), outside]
+    found = Scores.of(memory, SPACE, told)
+    assert len(found.values) == len(found.targets) == len(told) - 1
+
+
+def test_it_is_told_the_best_and_the_latest_and_no_more() -> None:
+    count = 5000
+    observed = Observed.of(evidence_of([entry(n, {0: 3.0 + n / count}) for n in range(count)]))
+    numbers = [one.iter for one in observed.measured]
+    assert numbers == [*range(BEST), *range(count - LATEST, count)]
+
+
+def test_failures_never_outnumber_results_and_one_of_many_runs_is_none() -> None:
+    entries = [entry(n, {0: 3.9}) for n in range(12)]
+    entries += [entry(n, {}, failed=True) for n in range(12, 150)]
+    # Measured on one seed and failed on another: not a result to learn from.
+    entries.append(entry(150, {0: 1.0}, failed=True))
+    observed = Observed.of(evidence_of(entries))
+    assert [one.iter for one in observed.measured] == list(range(12))
+    assert [one.iter for one in observed.failed] == list(range(139, 151))
+    mostly = Observed.of(evidence_of([entry(1, dict.fromkeys(range(5), 3.9), failed=True)]))
+    assert [one.iter for one in mostly.measured] == [1]
+
+
+def test_most_scores_being_the_references_does_not_blow_up_the_others() -> None:
+    same = [entry(n, {0: 3.6}) for n in range(1, 8)]
+    found = scores_of([*same, entry(9, {0: 3.5})], {0: 3.6})
+    assert -2 < found.targets[-1] < 0
+
+
+def test_what_was_measured_elsewhere_counts_for_less_than_a_run_here() -> None:
+    memory = fresh_memory()
+    own = memory.evidence.configs[MENU.baseline.config_hash]
+    found = Scores.of(memory, SPACE, [own, entry(1, {0: 3.5})], [(MENU.defaults, 3.4)])
+    assert found.values[-1] == MENU.defaults
+    assert found.targets[-1] < found.targets[1] < 0
+    assert found.variances[-1] == pytest.approx(4 * found.variances[1])

@@ -1,22 +1,145 @@
-"""An import recognizes a file's format, is all or nothing, and survives an export and a second
-import."""
+"""Test how another tool's file is recognized, read and imported."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent.search.stopping import Goal
 from autoresearch.errors import FormatError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
+from tests.support.configs import config
 from tests.support.foreign import single_knob_lines, write_jsonl
-from tests.support.rows import Simulator, write_journal
+from tests.support.nights import work
+from tests.support.rows import (
+    Simulator,
+    baseline_row,
+    campaign_row,
+    iteration_row,
+    ok,
+    trial,
+    write_journal,
+)
+from trainer.spec import Place
 from trajectory.evidence import Evidence
+from trajectory.formats import commit_logs, single_knob, source
 from trajectory.formats.imported import read_imported
-from trajectory.formats.importing import import_campaign
+from trajectory.formats.importing import import_campaign, read_journal
+from trajectory.formats.source import Source
+from trajectory.formats.tracked import seconds_of, tracked_trials
 from trajectory.journal import read_rows
 from trajectory.rows import Row, dump_row
+
+
+def lines(path: Path, data: bytes) -> list[tuple[int, bytes]]:
+    path.write_bytes(data)
+    return [(line.number, line.raw) for line in Source.read(path).lines()]
+
+
+def test_an_endless_a_huge_an_empty_and_a_wide_file_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(source.MOST_BYTES + 1)
+    (tmp_path / "empty").write_bytes(b"\n \n\r\n")
+    for encoding in ("utf-16", "utf-16-be"):
+        (tmp_path / encoding).write_bytes("\ufeffcommit".encode(encoding))
+    for path in (*tmp_path.iterdir(), Path("/dev/zero"), Path("/dev")):
+        with pytest.raises(FormatError) as raised:
+            Source.read(path)
+        assert "\n" not in str(raised.value)
+
+
+def test_lines_are_numbered_as_an_editor_does(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert lines(path, b"a\n\n  \nb\nc") == [(1, b"a"), (4, b"b"), (5, b"c")]
+    assert lines(path, b"a\r\n\r\nb\r\n") == [(1, b"a"), (3, b"b")]
+    assert lines(path, b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n") == [(1, b"a"), (2, b"\xef\xbb\xbfb")]
+    assert lines(path, b"a\x0bb\x0c\xe2\x80\xa8c\n") == [(1, b"a\x0bb\x0c\xe2\x80\xa8c")]
+
+
+def test_what_is_not_utf_8_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"caf\xe9\n")
+    (line,) = Source.read(tmp_path / "file").lines()
+    with pytest.raises(ValueError, match="it is not UTF-8"):
+        line.text()
+
+
+_HEADERS = {
+    commit_logs.read_tsv: b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\n",
+    single_knob.read: b"",
+    commit_logs.read_pi: b'{"type": "config", "metricName": "loss"}\n',
+}
+
+
+@pytest.mark.parametrize("reader", _HEADERS, ids=lambda reader: reader.__name__)
+def test_a_file_of_nothing_but_nonsense_is_refused_early(tmp_path: Path, reader: Any) -> None:
+    header = _HEADERS[reader]
+    (tmp_path / "file").write_bytes(header + b"1\n" * (3 << 19))
+    last = source.MOST_SKIPPED + 1 + header.count(b"\n")
+    with pytest.raises(FormatError, match=rf"line {last} "):
+        reader(Source.read(tmp_path / "file"))
+
+
+def test_a_journal_of_nonsense_is_refused_early(tmp_path: Path) -> None:
+    rows = len(write_journal(tmp_path / "file", Simulator().rows(1)))
+    with (tmp_path / "file").open("ab") as file:
+        file.write(b"1\n" * (3 << 19))
+    with pytest.raises(FormatError, match=rf"line {rows + source.MOST_SKIPPED + 1} "):
+        read_journal(Source.read(tmp_path / "file"))
+
+
+def test_lines_and_their_length_are_bounded(tmp_path: Path) -> None:
+    file = Source(tmp_path / "file", b"a\n" * 4)
+    assert len(list(file.lines(4))) == 4
+    with pytest.raises(FormatError):
+        list(file.lines(3))
+    whole = b"x" * source.MOST_LINE_BYTES
+    assert len(list(Source(tmp_path / "file", whole).lines())) == 1
+    with pytest.raises(FormatError, match="line 2"):
+        list(Source(tmp_path / "file", b"a\n" + whole + b"x").lines())
+
+
+def test_trials_that_overlapped_are_told_so() -> None:
+    reference, candidate = config(), config(lr=0.004)
+    row = iteration_row(
+        1,
+        candidate,
+        (
+            trial(1, reference, 1, ok(4.0), "reference").model_copy(
+                update={"place": Place(lane="0"), "at": "2026-01-05T22:00:05.000+00:00"}
+            ),
+            trial(2, candidate, 1, ok(4.0)).model_copy(
+                update={"place": Place(lane="1"), "at": "2026-01-05T22:00:04.000+00:00"}
+            ),
+        ),
+    )
+    rows: list[Row] = [campaign_row(), baseline_row(3, 4.2, 7), row]
+    *_, first, second = tracked_trials(rows)
+    assert first.ended_s == seconds_of("2026-01-05T22:00:05+00:00")
+    assert second.ended_s == first.ended_s - 1
+    assert second.began_s == second.ended_s - second.trial.wall_s
+
+
+def test_of_one_lane_the_row_says_it() -> None:
+    trials = (trial(1, config(), 1, ok(4.0)), trial(2, config(), 2, ok(4.0)))
+    row = iteration_row(1, config(), trials)
+    first, second = tracked_trials([row])
+    assert second.ended_s == seconds_of(row.at)
+    assert first.ended_s == second.began_s
+
+
+def test_a_trial_says_when_it_ended_where_there_are_several_lanes(tmp_path: Path) -> None:
+    for lanes in (1, 3):
+        work(tmp_path / str(lanes), Goal(iterations=3), lanes=lanes)
+        rows = list(read_rows(tmp_path / str(lanes) / "campaign" / "trajectory.jsonl"))
+        said = {one.trial.at is not None for one in tracked_trials(rows)}
+        assert said == {lanes > 1}
+        for one in tracked_trials(rows):
+            assert one.ended_s > 1e9
 
 
 @pytest.fixture
@@ -28,9 +151,9 @@ def journal(tmp_path: Path) -> tuple[Path, list[Row]]:
 
 def test_our_own_journal_byte_for_byte(tmp_path: Path, journal: tuple[Path, list[Row]]) -> None:
     path, rows = journal
-    for number, source in enumerate((path, path.parent)):
+    for number, given in enumerate((path, path.parent)):
         to = tmp_path / f"to{number}"
-        provenance = import_campaign(source, to)
+        provenance = import_campaign(given, to)
         assert provenance.format == "journal"
         assert not provenance.skipped
         assert (to / JOURNAL_FILE).read_bytes() == path.read_bytes()

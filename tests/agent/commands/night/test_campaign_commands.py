@@ -1,0 +1,159 @@
+"""Test the commands that look at a campaign or queue a proposal for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.menu.files import load_menu
+from autoresearch.layout import IN_FLIGHT_DIR
+from tests.support.campaigns import COMMAND, Toy, installed
+from tests.support.places import ROOT
+from tests.support.rows import Simulator, write_journal
+from tests.trajectory.live.server import append, simulated, write_campaign
+from trajectory.lock import CampaignLock, lock_state
+from trajectory.reading import SHORT_BYTES
+from trajectory.rows import CampaignRow, EventRow, IterationRow
+
+
+def status(*arguments: str | Path) -> tuple[int, list[dict[str, Any]]]:
+    """Run the command in this process."""
+    done = installed("status", "--json", *arguments)
+    return done.returncode, json.loads(done.stdout) if done.stdout else []
+
+
+def test_each_state_has_its_exit_code(tmp_path: Path) -> None:
+    rows = simulated(12)
+    journal = write_campaign(tmp_path / "deep" / "er" / "first", rows)
+    write_campaign(tmp_path / "second", rows)
+    code, [first, second] = status(tmp_path)
+    assert code == 3
+    assert (first["state"], second["state"]) == ("at rest", "at rest")
+    assert (first["name"], first["iterations"]) == ("first", 12)
+    kept = [row for row in rows if isinstance(row, IterationRow) and row.decision.action == "keep"]
+    assert first["keeps"] == len(kept)
+
+    with CampaignLock(journal.parent):
+        code, seen = status(tmp_path)
+        assert (code, [one["state"] for one in seen]) == (0, ["running", "at rest"])
+        (journal.parent / "pause").touch()
+        code, seen = status(tmp_path)
+        assert (code, seen[0]["state"]) == (0, "paused")
+
+    append(journal, EventRow(at="", event="stopped", why="the disk is full"))
+    code, seen = status(tmp_path)
+    assert (code, seen[0]["state"], seen[0]["trouble"]) == (1, "in trouble", "the disk is full")
+
+    assert status(tmp_path / "nothing") == (1, [])
+
+
+def test_a_killed_process_is_trouble_and_one_that_ended_is_not(tmp_path: Path) -> None:
+    directory = write_campaign(tmp_path / "c", simulated(3)).parent
+    (directory / IN_FLIGHT_DIR).mkdir()
+    (directory / IN_FLIGHT_DIR / "000004.json").write_text("{}")
+    with CampaignLock(directory):
+        assert lock_state(directory) == "held"
+    assert lock_state(directory) == "free"
+    assert status(directory)[0] == 3
+    child = os.fork()
+    if not child:
+        CampaignLock(directory).acquire()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert lock_state(directory) == "abandoned"
+    code, [seen] = status(directory)
+    assert (code, seen["state"]) == (1, "in trouble")
+
+
+def test_watching_ends_when_no_campaign_runs_any_more(tmp_path: Path) -> None:
+    directory = write_campaign(tmp_path / "c", simulated(3)).parent
+    words = [str(COMMAND), "status", "--json", "--watch", str(directory)]
+    lock = CampaignLock(directory)
+    lock.acquire()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        [running] = json.loads(watching.stdout.readline())
+        lock.release()
+        [*_, last] = watching.stdout
+    assert running["state"] == "running"
+    assert json.loads(last)[0]["state"] == "at rest"
+    assert watching.returncode == 3
+
+
+DEMO = ROOT / "docs" / "demo" / "trajectory.jsonl"
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    toy = Toy(tmp_path)
+    toy.campaign.mkdir(parents=True)
+    shutil.copy(DEMO, toy.campaign)
+    return toy
+
+
+def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
+    journal = toy.campaign / "trajectory.jsonl"
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    first = json.loads(toy.run("top", "--k=1", "--json", f"--campaign={toy.campaign}").stdout)
+    (best,) = first["configs"]
+    assert first["unranked"] == {"failed": 0, "same": 0}
+    for row in rows:
+        if row.get("iter") == best["iter"]:
+            last = row["trials"][-1]
+            last["result"] = {"status": "nonfinite", "message": "nan at step 7", "steps": 6}
+    journal.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = json.loads(toy.run("top", "--k=9", "--json", f"--campaign={toy.campaign}").stdout)
+    assert told["unranked"] == {"failed": 1, "same": 0}
+    assert best["config_hash"] not in {one["config_hash"] for one in told["configs"]}
+    said = " ".join(toy.run("top", "--k=3", f"--campaign={toy.campaign}").stdout.split())
+    assert "not ranked: 1 config that failed on one of the seeds" in said
+
+
+def test_a_history_that_cannot_be_used_is_named_where_it_is_needed(toy: Toy) -> None:
+    toy.environment["AUTORESEARCH_HISTORY_URL"] = "sqlite:////proc/nowhere/h.sqlite"
+    done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nowhere" not in done.stdout
+
+    journal = toy.campaign / "trajectory.jsonl"
+    rows = Simulator(1).rows(4200)
+    first = next(rows)
+    assert isinstance(first, CampaignRow)
+    menu = load_menu("cpu-tiny").toml
+    write_journal(journal, chain([first.model_copy(update={"menu_toml": menu})], rows))
+    assert journal.stat().st_size > SHORT_BYTES
+    done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
+    assert done.returncode == 0, done.stderr
+
+
+def propose(directory: Path, *words: str) -> tuple[int, Any]:
+    done = installed("propose", f"--campaign={directory}", "--json", *words)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None
+
+
+def test_a_proposal_is_queued_listed_and_withdrawn_and_an_impossible_one_is_not(
+    tmp_path: Path,
+) -> None:
+    directory = write_campaign(tmp_path / "c", simulated(6)).parent
+    code, queued = propose(directory, "lr=0.00123", "--reason=a hunch", "--author=ada\x1b of X")
+    assert (code, queued["author"]) == (0, "ada  of X")
+    stored = json.loads((directory / "queue" / f"{queued['id']}.json").read_text())
+    assert stored["proposal"]["changes"] == {"lr": 0.00123}
+
+    before = sorted((directory / "queue").iterdir())
+    for impossible in ("lr=fast", "no_such_knob=1"):
+        assert propose(directory, impossible) == (1, None)
+    assert sorted((directory / "queue").iterdir()) == before
+
+    code, [listed] = propose(directory, "--list")
+    assert (code, listed["id"], listed["state"]) == (0, queued["id"], "waiting")
+    assert propose(directory, f"--withdraw={queued['id']}") == (0, {"withdrawn": queued["id"]})
+    assert propose(directory, f"--withdraw={queued['id']}") == (1, None)

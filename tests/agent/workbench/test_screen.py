@@ -1,0 +1,191 @@
+"""Test what a person sees of a session: its greeting, its lanes, its progress and its summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.menu.files import load_menu
+from agent.search.campaign_settings import new_settings
+from agent.search.stopping import Goal
+from agent.settings.campaign import CampaignSettings
+from agent.workbench.conclusion import believed_scores
+from agent.workbench.greeting import Phase, crowding, epochs_text, phases_of, warnings
+from agent.workbench.lane_board import LaneBoard
+from agent.workbench.progress import Pace, Progress
+from tests.support.campaigns import Toy
+from tests.support.configs import config
+from tests.support.places import ROOT
+from tests.support.rows import campaign_row, iteration_row, ok, trial
+from tests.support.trials import trial_spec
+from trainer.memory.estimate import parameter_count
+from trainer.spec import BPB, Budget, Measure, Place
+from trajectory.evidence import Evidence, Tally
+from trajectory.journal import read_rows
+from trajectory.ranking import top
+from trajectory.rows import TrialRecord
+
+
+@pytest.mark.parametrize(("lanes", "trial_gib"), [(1, 100.0), (4, None), (4, 6.0)])
+def test_what_fits_is_not_spoken_of(lanes: int, trial_gib: float | None) -> None:
+    assert crowding(lanes, trial_gib, total_gib=28.0, reserve_gib=4.0) == ""
+
+
+def test_what_does_not_fit_names_what_would() -> None:
+    assert "--trial-memory-gib 6.0 or less" in crowding(4, 8.0, total_gib=28.0, reserve_gib=4.0)
+    assert crowding(4, 8.0, total_gib=3.0, reserve_gib=4.0)
+
+
+MENU = load_menu("cpu-tiny")
+
+
+def settings(**changes: object) -> CampaignSettings:
+    return new_settings(MENU, "cpu-tiny", {}).model_copy(update=changes)
+
+
+def test_each_phase_by_hand() -> None:
+    a_step = MENU.baseline.tokens_per_step
+    short, stress, ladder, target = phases_of(
+        MENU, settings(budget=Budget(amount=60), horizon_steps=300), 10**9
+    )
+    assert short == Phase(name="60 steps a trial", tokens=60 * a_step)
+    assert stress == Phase(name="stress of 300 steps", tokens=300 * a_step)
+    tables = (1024 + MENU.baseline.seq_len) * MENU.baseline.d_model
+    gains = (2 * MENU.baseline.n_layer + 1) * MENU.baseline.d_model
+    blocks = parameter_count(MENU.baseline, 1024) - tables - gains
+    assert ladder.tokens == 20 * blocks, "as a ladder counts them: without the tables"
+    assert target == Phase(name="target", tokens=10**9)
+    assert epochs_text(target.tokens / 10**6) == "1,000"
+
+
+def test_seconds_are_no_number_of_tokens_and_tokens_are() -> None:
+    in_seconds = phases_of(MENU, settings(budget=Budget(unit="seconds", amount=300)))
+    assert [one.name.split()[0] for one in in_seconds] == ["stress", "ladder"]
+    in_tokens = phases_of(MENU, settings(budget=Budget(unit="tokens", amount=10**6)))
+    assert next(in_tokens).tokens == 10**6
+
+
+def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
+    corpus = campaign_row().corpus
+    tokens = corpus.train_tokens
+
+    def said(times: float) -> list[str]:
+        phase = Phase(name="target", tokens=round(times * tokens))
+        return list(warnings((phase,), corpus.model_copy(update={"train_tokens": tokens})))
+
+    assert said(4) == []
+    warned = ["sixteen" in text for times in (5, 15, 17) for text in said(times)]
+    assert warned == [False, False, True]
+
+
+@pytest.mark.slow
+def test_a_small_corpus_is_told_before_the_first_trial(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    for number in range(20):
+        (small / f"{number}.txt").write_text(f"document {number:02d}\n" + "about the loss " * 60)
+    done = Toy(tmp_path / "toy").loop(0, f"--corpus={small}")
+    lines = done.stdout.splitlines()
+    size, epochs = (
+        next(i for i, line in enumerate(lines) if line.startswith(word))
+        for word in ("size ", "epochs ")
+    )
+    warned = [i for i, line in enumerate(lines) if "is too small for ladder" in line]
+    assert warned, done.stdout
+    first = next(i for i, line in enumerate(lines) if line.startswith("baseline"))
+    assert size < epochs < warned[0] < first
+
+
+def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
+    clock = [100.0]
+    board = LaneBoard(lambda: clock[0])
+    assert not board.has_several
+    for number in (1, 2, 3):
+        board.started(trial_spec(trial_id=f"t{number:06d}"), "candidate")
+    board.placed("t000001", Place(lane="0"))
+    board.placed("t000002", Place(lane="10"))
+    assert board.waiting == 1
+    clock[0] = 110.0
+    assert board.utilisation == pytest.approx(1.0)
+    board.left("t000001", 10.0)
+    clock[0] = 120.0
+    assert board.utilisation == pytest.approx((10 + 20) / 40)
+    assert [(lane, shown is not None) for lane, shown in board.by_lane()] == [
+        ("0", False),
+        ("10", True),
+    ]
+    assert board.summary() == "2 lanes, 75% in use for 20 s, 1 waiting"
+    board.left("t000003")
+    assert board.waiting == 0
+
+
+ROWS = list(read_rows(ROOT / "docs/night/trajectory.jsonl"))
+
+
+def test_the_believed_scores_are_those_of_top_and_not_means_of_lucky_runs() -> None:
+    evidence = Evidence(ROWS)
+    said, (best, *_) = believed_scores(evidence, BPB), top(evidence, 1)
+    assert said["incumbent"]["config_hash"] == best.config_hash
+    assert said["incumbent"]["score"] == best.objective != best.mean_objective
+    assert said["incumbent"]["score_lo"] == best.objective_lo
+    assert said["gain"]["score"] == best.delta_vs_baseline
+    assert said["baseline"]["iter"] == 0
+    assert said["baseline"]["score"] + said["gain"]["score"] == said["incumbent"]["score"]
+
+
+def test_a_score_that_is_to_grow_is_shown_as_it_is() -> None:
+    evidence, accuracy = Evidence(ROWS), Measure(unit="accuracy", direction="maximise")
+    said, turned = believed_scores(evidence, BPB), believed_scores(evidence, accuracy)
+    assert turned["direction"] == "maximise"
+    assert turned["incumbent"]["score"] == -said["incumbent"]["score"]
+    assert turned["gain"]["score"] == -said["gain"]["score"] > 0
+    ends = turned["gain"]["score_lo"], turned["gain"]["score_hi"]
+    assert 0 < ends[0] < turned["gain"]["score"] < ends[1]
+
+
+def test_nothing_is_said_before_anything_was_measured() -> None:
+    said = believed_scores(Evidence(ROWS[:1]), BPB)
+    assert (said["baseline"], said["incumbent"], said["gain"]) == (None, None, None)
+
+
+def record(step_ms: float, lr: float = 1e-3, **changes: Any) -> TrialRecord:
+    return trial(1, config(lr=lr), 0, ok(4.2, step_ms=step_ms, **changes))
+
+
+def test_slow_trials_of_one_config_are_told_of_once() -> None:
+    pace = Pace()
+    assert [pace.ended(record(ms)) for ms in (40, 45, 100, 130)] == [None] * 4
+    told = pace.ended(record(200))
+    assert told is not None
+    assert told.startswith("trials take 5.0 times as long as before (200 ms a step, 40 before): ")
+    assert "--threads 1" in told
+    assert "load" in told
+    assert pace.ended(record(300)) is None
+    assert pace.ended(record(50)) is None
+    assert pace.ended(record(300)) is None
+    assert pace.ended(record(300)) is not None, "slow again"
+
+
+def test_another_config_may_take_longer_by_its_size() -> None:
+    pace = Pace()
+    pace.ended(record(40, params=1_000_000))
+    for number in range(5):
+        larger = record(40 * 20, lr=1e-4 * (1 + number), params=10_000_000)
+        assert pace.ended(larger) is None, "twice as slow for its size"
+    told = [pace.ended(record(400, lr=2e-3 + n * 1e-4, params=1_000_000)) for n in range(2)]
+    assert told[0] is None
+    assert told[1] is not None
+
+
+def test_a_refused_proposal_amid_long_races_does_not_hide_them() -> None:
+    campaign: Any = SimpleNamespace(evidence=SimpleNamespace(tally=Tally(iterations=5)))
+    progress = Progress(campaign, Goal(hours=1.0))
+    assert "an hour" not in progress.line()
+    for number, (at, wall_s) in enumerate([("00:59", 1.0), *[("01:00", 60.0)] * 4], start=1):
+        row = iteration_row(number, config(lr=1e-3 * number), ())
+        changes = {"at": f"2026-01-01T00:{at}.000+00:00", "wall_s": wall_s, "lanes": 4}
+        progress.ended(row.model_copy(update=changes))
+    assert "· 300 an hour" in progress.line(), "5 in a minute"
