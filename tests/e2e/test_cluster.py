@@ -92,7 +92,7 @@ def done(toy: Toy) -> int:
     return len(toy.iterations())
 
 
-def test_a_campaign_goes_on_without_a_lost_node_and_is_resumed_after_a_lost_head(
+def test_a_node_that_is_lost_in_a_night_is_done_without_and_used_again_when_it_is_back(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     toy = Toy(tmp_path)
@@ -112,9 +112,14 @@ def test_a_campaign_goes_on_without_a_lost_node_and_is_resumed_after_a_lost_head
     assert toy.loop(done(toy) + 4, *on(cluster)).returncode == 0
     check_campaign_complete(toy, done(toy))
 
+
+def test_a_head_that_is_lost_ends_the_night_and_the_next_sitting_goes_on(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    toy = Toy(tmp_path)
     toy.environment["RAY_gcs_rpc_server_reconnect_timeout_s"] = "10"
     with killed_after(toy.start(MANY, *on(cluster))) as running:
-        reached(toy, done(toy) + 2, running)
+        reached(toy, 2, running)
         cluster.nodes["head"].lose()
         running.communicate()
     assert running.returncode == 1

@@ -109,41 +109,6 @@ def test_what_is_to_grow_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_failures_are_told_with_what_the_script_said_and_no_more(tmp_path: Path) -> None:
-    own = Own(tmp_path)
-    menu = own.checkout / "own.toml"
-    menu.write_text(menu.read_text().replace("high = 1e3", "high = 1e9"))
-    own.loop(14, "--no-confirm", "--proposer=random")
-    failed = [
-        trial["result"]["message"]
-        for row in own.rows("iteration")
-        for trial in row["trials"]
-        if trial["result"]["status"] == "crash"
-    ]
-    assert failed
-    assert any("blew up" in message for message in failed)
-    assert all(message.isprintable() for message in failed)
-    own("report")
-    page = (own.campaign / "report" / "report.html").read_text()
-    assert "<script>alert(1)" not in page
-
-
-@pytest.mark.slow
-def test_what_a_killed_night_left_of_a_trial_goes_when_it_is_taken_up(tmp_path: Path) -> None:
-    own = Own(tmp_path)
-    hang = "import time\nopen('ckpt.pt', 'w').write('weights')\nprint('here', flush=True)\n"
-    script(own.checkout, TRAIN.replace("# Logistic", f"{hang}time.sleep(2)\n# Logistic"))
-    night = own.start("loop", "--menu=own.toml", "--iters=1")
-    kept = own.campaign / "trials" / "t000001" / "tmp" / "work" / "ckpt.pt"
-    wait_until(kept.exists)
-    night.kill()
-    night.wait()
-    assert kept.exists()
-    own.loop(1, "--no-confirm")
-    assert list(own.campaign.glob("trials/*/tmp*")) == []
-
-
-@pytest.mark.slow
 def test_whether_runs_differ_is_measured_and_not_read_from_the_menu(tmp_path: Path) -> None:
     own = Own(tmp_path / "unmoved")
     script(own.checkout, TRAIN.replace("points(args.seed)", "points(1)"))
@@ -166,3 +131,36 @@ def test_whether_runs_differ_is_measured_and_not_read_from_the_menu(tmp_path: Pa
     assert len({row["trial"]["result"]["score"] for row in own.rows("baseline")}) == 3
     own("confirm", "--campaign=runs/own", "--top=1", "--seeds=2")
     assert own.rows("confirmed")
+
+
+@pytest.mark.slow
+def test_failures_are_told_and_what_a_kill_left_goes(tmp_path: Path) -> None:
+    own = Own(tmp_path / "failing")
+    menu = own.checkout / "own.toml"
+    menu.write_text(menu.read_text().replace("high = 1e3", "high = 1e9"))
+    own.loop(14, "--no-confirm", "--proposer=random")
+    failed = [
+        trial["result"]["message"]
+        for row in own.rows("iteration")
+        for trial in row["trials"]
+        if trial["result"]["status"] == "crash"
+    ]
+    assert failed
+    assert any("blew up" in message for message in failed)
+    assert all(message.isprintable() for message in failed)
+    own("report")
+    page = (own.campaign / "report" / "report.html").read_text()
+    assert "<script>alert(1)" not in page
+
+    # What a kill left of a trial goes when the campaign is resumed.
+    own = Own(tmp_path / "killed")
+    hang = "import time\nopen('ckpt.pt', 'w').write('weights')\nprint('here', flush=True)\n"
+    script(own.checkout, TRAIN.replace("# Logistic", f"{hang}time.sleep(2)\n# Logistic"))
+    night = own.start("loop", "--menu=own.toml", "--iters=1")
+    kept = own.campaign / "trials" / "t000001" / "tmp" / "work" / "ckpt.pt"
+    wait_until(kept.exists)
+    night.kill()
+    night.wait()
+    assert kept.exists()
+    own.loop(1, "--no-confirm")
+    assert list(own.campaign.glob("trials/*/tmp*")) == []
