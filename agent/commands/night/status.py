@@ -164,7 +164,10 @@ def status(
             f"there is no campaign in or below {where}; choose another folder, or start one with: "
             "autoresearch loop"
         )
-    seen = [glance(one) for one in followers]
+    with gc_paused():
+        seen = [glance(one) for one in followers]
+        if not watch:
+            followers.clear()  # or a collection would scan every config once more
     if watch and not as_json:
         with Live(Group(*_texts(seen)), auto_refresh=False, console=Console()) as live:
             while _code(seen) == RUNNING:

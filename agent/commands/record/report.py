@@ -61,11 +61,12 @@ def report(
             facts = (*found.about.facts, *((f"diff {name}", text) for name, text in versus.facts()))
             found = replace(found, about=replace(found.about, facts=facts))
         written = _write(found, out or directory / REPORT_DIR)
-    if as_json:
-        paths = {"page": str(written.page), "figures": [str(path) for path in written.figures]}
-        typer.echo(json.dumps(paths | {"summary": summary(found)}))
-    else:
-        print_lines(Console(), _lines(written, found))
+        if as_json:
+            paths = {"page": str(written.page), "figures": [str(path) for path in written.figures]}
+            typer.echo(json.dumps(paths | {"summary": summary(found)}))
+        else:
+            print_lines(Console(), _lines(written, found))
+        del found  # or a collection would scan every config once more
     address = written.page.absolute().as_uri()
     if show and not webbrowser.open(address):
         typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
