@@ -288,12 +288,8 @@ class LlmProposer:
     def _error(
         self, kind: type[ProposerError], message: str, prompt: Prompt, attempts: list[Attempt]
     ) -> ProposerError:
-        return kind(
-            message,
-            tuple(attempts),
-            model=self._endpoint.known_model,
-            prompt_sha256=prompt.sha256,
-        )
+        model = self._endpoint.known_model
+        return kind(message, tuple(attempts), model=model, prompt_sha256=prompt.sha256)
 
 
 def _why(attempt: Attempt) -> str:
