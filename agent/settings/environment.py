@@ -111,6 +111,14 @@ class Rates(Frozen):
         """``kW × USD per kWh``."""
         return self.spark_kw * self.kwh_usd
 
+    @property
+    def spark_total_hourly(self) -> float:
+        return self.spark_amortized_hourly + self.spark_electricity_hourly
+
+    @property
+    def cloud_8xh100_hourly(self) -> float:
+        return GPUS_PER_NODE * self.h100_hourly_usd
+
 
 class _RatesEnvironment(BaseSettings, Rates):
     """Rates from the environment, under their published names: H100_HOURLY_USD and so on."""
