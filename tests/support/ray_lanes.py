@@ -53,9 +53,9 @@ class Armed(Executor):
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`."""
-        home, order = self.lane.home, trial_dir / "attack.json"
-        if home is not None and order.exists():
-            there = home / trial_dir.name
+        opened, order = self.lane._lane, trial_dir / "attack.json"
+        if opened is not None and order.exists():
+            there = opened.home / trial_dir.name
             there.mkdir(exist_ok=True)
             (there / order.name).write_bytes(order.read_bytes())
             for name in _LEFT:

@@ -182,7 +182,7 @@ class RayCluster(Closing):
             remote.end()
             raise
         place = Place(lane=seat.name, node=seat.node, device=kind)
-        return OpenLane(remote, opened.described, place)
+        return OpenLane(remote, opened.described, place, Path(opened.home))
 
     def _order(self, needs: Needs | None = None) -> LaneOrder:
         return _ORDER.model_copy(update={"data_dir": self._data_dir, "needs": needs})

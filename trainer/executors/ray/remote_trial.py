@@ -41,6 +41,8 @@ class OpenLane:
     described: str
     """A description of how trials are confined and started there."""
     place: Place
+    home: Path = Path()
+    """The lane's directory on its node; tests attack what is in it."""
     known: set[str] = field(default_factory=set)
     """Hashes of the corpora and texts that the node has."""
 
