@@ -167,11 +167,11 @@ class OnBoard(nights.Onlooker):
 
     def trial_ended(self, record: TrialRecord) -> None:
         super().trial_ended(record)
-        self.board.ended(record)
+        self.board.left(record.trial_id, record.wall_s)
 
     def trial_given_up(self, trial_id: str) -> None:
         super().trial_given_up(trial_id)
-        self.board.given_up(trial_id)
+        self.board.left(trial_id)
         self.given_up.append(trial_id)
 
 
