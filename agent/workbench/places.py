@@ -41,8 +41,8 @@ def latest_campaign() -> Path:
 
 def say_if_new(directory: Path) -> None:
     """Print which campaign was written to last if ``directory``, the default, has none yet."""
-    latest = latest_campaign()
-    if latest != directory and not (directory / JOURNAL_FILE).exists():
+    latest = latest_campaign()  # no loop resumes one that was imported, which has no journal
+    if (latest / JOURNAL_FILE).exists() and not (directory / JOURNAL_FILE).exists():
         typer.echo(
             f"{directory} is a new campaign, of menu {DEFAULT_MENU}; to resume the latest, run:"
             f" autoresearch loop --campaign {latest}",

@@ -9,7 +9,7 @@ import pytest
 
 from agent.workbench.places import default_campaign, existing_campaign, say_if_new
 from autoresearch.errors import CampaignError
-from autoresearch.layout import JOURNAL_FILE
+from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE
 
 
 def test_where_there_is_no_campaign_some_beside_it_are_named(
@@ -42,6 +42,10 @@ def test_a_loop_that_would_start_another_campaign_names_the_latest(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     say_if_new(default_campaign(None))  # nothing is there, so nothing can be meant
+    (tmp_path / "runs" / "imported").mkdir(parents=True)
+    (tmp_path / "runs" / "imported" / IMPORTED_FILE).touch()
+    say_if_new(default_campaign(None))
+    os.utime(tmp_path / "runs" / "imported" / IMPORTED_FILE, (1e9, 1e9))
     (tmp_path / "runs" / "spark-354m").mkdir(parents=True)
     (tmp_path / "runs" / "spark-354m" / JOURNAL_FILE).touch()
     say_if_new(Path("runs/spark-354m"))
