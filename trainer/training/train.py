@@ -100,16 +100,7 @@ def train(
         for done in arrived(pending, wait=must_know):
             host.take(done, is_last=last and done.step == step)
         after_step(step)
-    tokens, train_s = step * config.tokens_per_step, clock.elapsed_s()
-    return Trained(
-        train_loss_first=host.loss_first,
-        train_loss_last=host.loss_last,
-        steps=step,
-        tokens=tokens,
-        step_ms=clock.step_ms(),
-        tokens_per_s=tokens / train_s,
-        train_s=train_s,
-    )
+    return host.trained(step)
 
 
 def arrived(pending: deque[Step], *, wait: bool) -> Iterator[Step]:
@@ -155,6 +146,19 @@ class _Host:
                     elapsed_s=self._clock.at_s(done.done),
                 )
             )
+
+    def trained(self, steps: int) -> Trained:
+        """Return the measurements of a run that ended after so many steps."""
+        tokens, train_s = steps * self._config.tokens_per_step, self._clock.elapsed_s()
+        return Trained(
+            train_loss_first=self.loss_first,
+            train_loss_last=self.loss_last,
+            steps=steps,
+            tokens=tokens,
+            step_ms=self._clock.step_ms(),
+            tokens_per_s=tokens / train_s,
+            train_s=train_s,
+        )
 
     def _judge(self, done: Step, loss: float, grad_norm: float) -> None:
         step = done.step

@@ -100,8 +100,7 @@ class Wire:
             timeout_s = min(allowance.timeout_s, max(ends - began, 0.001))
             answers.append(self._transport.exchange(method, path, timeout_s, body))
             if answers[-1].is_success:
-                took_s = time.monotonic() - began
-                self._standing.slowest_s = max(self._standing.slowest_s, took_s)
+                self._standing.slowest_s = max(self._standing.slowest_s, time.monotonic() - began)
             return answers[-1]
 
         def may_pass(state: tenacity.RetryCallState) -> bool:

@@ -52,15 +52,7 @@ def read_campaign(
     chosen = {*(reign.config_hash for reign in ledger.reigns), *filter(None, kept)}
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
-        finding=finding(
-            ledger.campaign.measured_in,
-            fresh.get(held[0].config_hash),
-            held[0].delta_vs_baseline,
-            held[0].delta_lo,
-            held[0].delta_hi,
-        )
-        if held
-        else NOTHING_YET,
+        finding=_finding(ledger, held[0], fresh) if held else NOTHING_YET,
         iterations=tuple(ledger.iterations),
         noise=noise,
         shrunk=population is not None,
@@ -76,6 +68,13 @@ def read_campaign(
         ours=Ours(ledger, posteriors, tuple(best), read, bill()),
         confirmed=found[0] if found else None,
     )
+
+
+def _finding(ledger: Ledger, held: Ranked, fresh: Mapping[str, ConfirmedConfig]) -> str:
+    """Return what the campaign found, given its incumbent."""
+    confirmed = fresh.get(held.config_hash)
+    gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
+    return finding(ledger.campaign.measured_in, confirmed, *gain)
 
 
 def _about(ledger: Ledger, name: str) -> About:
