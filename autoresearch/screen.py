@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -74,6 +76,11 @@ def protect() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Click writes past a stream that is ASCII, in UTF-8, to the one below it.
+            is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding="utf-8" if is_ascii else None, errors="replace")
     sys.stdout = cast("TextIO", Screen(sys.stdout, OUTPUT))
     sys.stderr = cast("TextIO", Screen(sys.stderr, "standard error"))
     _SCREENS[:] = sys.stdout, sys.stderr
