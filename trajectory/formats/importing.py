@@ -186,7 +186,8 @@ def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> Pr
 
     :param wanted: what to read of a tracker's store.
 
-    :raises FormatError: if the directory is not empty, or the source is not a trajectory.
+    :raises FormatError: if the directory is not empty, or the source is not a trajectory, or has
+        another metric than the one wanted.
     """
     _refuse_unless_new(directory)
     source = open_source(path)
@@ -207,6 +208,11 @@ def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> Pr
                 raise FormatError(_nothing_in(source, found))
             provenance = provenance_of(source, found)
             _write_lines(folder / IMPORTED_FILE, [provenance, *found.runs])
+        if wanted.metric and wanted.metric[:60] != provenance.measure:
+            raise FormatError(
+                f"{source.path} holds one score, {provenance.measure}, and not "
+                f"{wanted.metric!r:.60}; leave --metric out"
+            )
     return provenance
 
 

@@ -190,3 +190,11 @@ def test_a_metric_that_is_better_when_higher_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, CONFIG | {"bestDirection": "higher"}, pi_run(1, 0.9, "keep", "baseline"))
     with pytest.raises(FormatError):
         import_campaign(path, tmp_path / "campaign")
+
+
+def test_a_metric_that_the_file_does_not_hold_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, CONFIG, pi_run(1, 1.5, "keep", "baseline"))
+    with pytest.raises(FormatError, match="best_val_bpb"):
+        import_campaign(path, tmp_path / "campaign", Wanted("val_loss"))
+    assert not (tmp_path / "campaign").exists()
+    assert import_campaign(path, tmp_path / "campaign", Wanted("best_val_bpb")).skipped == ()
