@@ -151,12 +151,6 @@ _ENTRIES = (
     ),
     Entry(
         "Launch",
-        "preflight",
-        "launch.preflight:preflight",
-        "Run a few steps of a recipe at toy width in every parallelism.",
-    ),
-    Entry(
-        "Launch",
         "verify",
         "launch.verify:verify",
         "Compare the loss of a cloud run with the plan's forecast.",

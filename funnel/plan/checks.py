@@ -45,7 +45,6 @@ class PreflightLimits(Frozen):
     fabric_gb_s: NonNegative
     """Least bus bandwidth between nodes, 10^9 bytes per second; 0 if the GPU's adapter is unknown.
     """
-    toy_ranks: PositiveInt
     other_layout: tuple[str, ...]
     """Flags of a second layout; empty if no other layout fits."""
 
@@ -59,7 +58,6 @@ class PreflightLimits(Frozen):
             fabric_gb_s=round(FABRIC_SHARE * MACHINES[cluster.gpu.name].fabric_gb_s)
             if cluster.gpu.name in MACHINES
             else 0,
-            toy_ranks=max((ranks for ranks in (2, 4, 8) if ranks <= cluster.gpus), default=2),
             other_layout=tuple(flag_words(layout_flags(other.layout))) if other else (),
         )
 
@@ -87,13 +85,6 @@ def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Se
     """Return the checks, each of which the script preflight.sh runs and judges."""
     limits = PreflightLimits.of(recipe, booking)
     other = other_layout(recipe)
-    place = "GPUs" if limits.toy_ranks <= booking.cluster.gpus else "processes of the CPU"
-    toy = Check(
-        name="TP, PP and DP at toy width",
-        command="./preflight.sh toy",
-        does=f"the recipe at toy width under torchrun on {limits.toy_ranks} {place}; minutes",
-        passes="every layout's losses are the single process's, and the control's are not",
-    )
     layouts = []
     if other is not None:
         layouts.append(
@@ -109,7 +100,6 @@ def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Se
         *_of_the_node(limits, booking.cluster),
         *([_fabric(limits)] if booking.cluster.nodes > 1 else []),
         _data(recipe),
-        toy,
         _fp8(recipe),
         *layouts,
         _speed(recipe, booking),

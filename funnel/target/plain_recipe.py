@@ -1,12 +1,7 @@
-"""Return a target's recipe without a search: a plain one, or one read from a launch plan."""
+"""Return a target's recipe without a search."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-from autoresearch.errors import SpecError, TargetError
-from autoresearch.files import read_given
 from funnel.target.architecture import TargetArchitecture
 from trainer.spec import Config, make_config
 
@@ -45,24 +40,3 @@ def plain_config(target: TargetArchitecture, *, batch_size: int = 1) -> Config:
             "precision": "bf16",
         }
     )
-
-
-def recipe_config(path: Path) -> Config:
-    """Read the target's config from a launch plan's recipe.json, or from a file with one config.
-
-    :raises TargetError: if the file cannot be read or holds no valid config.
-    """
-    try:
-        document = json.loads(read_given(path).decode("utf-8"))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"not JSON: {error}"
-        raise TargetError(
-            f"the recipe {path} cannot be read ({reason}); make one with: autoresearch handoff"
-        ) from error
-    for key in ("projection", "config"):  # a recipe.json has the config under both keys
-        if isinstance(document, dict) and key in document:
-            document = document[key]
-    try:
-        return make_config(document)
-    except SpecError as error:
-        raise TargetError(f"{path} is not a recipe: {error}") from error

@@ -18,19 +18,16 @@ from autoresearch.errors import (
     HandoffError,
     MenuError,
     SettingsError,
-    TargetError,
 )
 from autoresearch.files import open_regular, read_given
 from funnel.forecast.band import read_forecast
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
-from funnel.target.plain_recipe import recipe_config
 from trainer.envelope import Envelope
 
 READERS = [
     (read_program, SettingsError),
     (lambda path: load_menu(str(path)), MenuError),
     (CampaignSettings.from_toml, SettingsError),
-    (recipe_config, TargetError),
     (read_forecast, HandoffError),
     (Envelope.load, EnvelopeError),
     (lambda path: read_cloud_log(path, TokenCount(1, 1)), HandoffError),
