@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.accounting.declared import has_gpu_kernels
 from trainer.backends.coded import CodeFunction, code_function
 from trainer.backends.kernels import NORM_EPS
 from trainer.backends.products import cpu_multiplies_bf16, float8_linear, linear
@@ -228,7 +227,7 @@ class Norm(nn.Module):
         gain_D: Tensor = self.gain_D
         if self.code is not None:
             return self.code(x_ND, gain_D.to(x_ND.dtype))  # type: ignore[no-any-return]
-        if self.rms or has_gpu_kernels(x_ND.device):
+        if self.rms or x_ND.is_cuda:
             # The fused kernels need a single dtype. With two, RMSNorm warns and falls back to
             # several kernels, and CUDA's LayerNorm refuses.
             gain_D = gain_D.to(x_ND.dtype)

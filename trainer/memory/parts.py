@@ -1,8 +1,7 @@
 """Estimate the memory of training a config by formulas, one for each backend.
 
-The counter (:mod:`trainer.accounting`) takes a second per config and needs torch in the process.
 The memory rail runs for every proposal, in a process without torch. So these are formulas, and a
-test compares them with the counter's peaks.
+test compares them with peaks that were counted operator by operator.
 
 A step has moments that compete for its peak. Each is a line in the tokens of a step; the largest at
 the config's own number is taken. P is the number of parameters, W those of the blocks' matrices, N

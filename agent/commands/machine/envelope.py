@@ -13,20 +13,11 @@ from pydantic import Field, ValidationError
 from rich.console import Console
 from rich.status import Status
 
-from agent.commands.machine.envelope_needs import (
-    DryOption,
-    OnOption,
-    PredictOption,
-    SetOption,
-    dry_envelope,
-    installed_envelope,
-)
-from agent.commands.machine.envelope_needs import predict as predict_needs
 from agent.commands.machine.envelope_tables import print_envelope
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
-from agent.settings.environment import read_environment
+from agent.settings.environment import data_dir, read_environment
 from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
 from autoresearch import screen
@@ -34,7 +25,6 @@ from autoresearch.errors import EnvelopeError
 from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
-from trainer.accounting.work import describe
 from trainer.envelope import (
     ENVELOPE_FILE,
     Cell,
@@ -43,6 +33,7 @@ from trainer.envelope import (
     EnvelopeSettings,
     Wall,
     cells,
+    envelope_path,
     vocabulary_of,
     watched_sweep,
 )
@@ -82,10 +73,6 @@ class Asked(Frozen):
 def envelope(
     *,
     asked: Asked,
-    dry: DryOption = False,
-    on: OnOption = "gb10",
-    predict: PredictOption = False,
-    changes: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Measure speed and memory by batch, sequence length and precision.
@@ -96,28 +83,12 @@ def envelope(
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
     directory = asked.out or Path("runs") / f"envelope-{Path(asked.menu).stem}"
-    if dry and predict:
-        raise typer.BadParameter("--dry and --predict cannot be combined; choose one")
     grid = cells(
         _numbers(asked.batch, "--batch") or _domain(chosen, "batch_size"),
         _numbers(asked.seq, "--seq") or _domain(chosen, "seq_len"),
         _precisions(asked.precision) or _domain(chosen, "precision"),
     )
     settings = _settings(chosen, asked)
-    if predict:
-        predict_needs(
-            settings,
-            grid,
-            changes or (),
-            directory=directory,
-            on=on,
-            console=Console(),
-            as_json=as_json,
-        )
-        return
-    if dry:
-        dry_envelope(settings, grid, describe(on), console, as_json=as_json)
-        return
     found = _measured(settings, grid, directory, console)
     files = _save(found, directory)
     if as_json:
@@ -216,7 +187,12 @@ def _save(found: Envelope, directory: Path) -> dict[str, str]:
     settings = found.settings
     paths = {"envelope": directory / ENVELOPE_FILE}
     if found.fits:
-        paths["memory_rail"] = installed_envelope(settings)
+        paths["memory_rail"] = envelope_path(
+            data_dir() / "envelopes",
+            menu_sha256=settings.menu_sha256,
+            backend=settings.backend,
+            device=settings.device,
+        )
     for path in paths.values():
         found.save(path)
     paths["csv"] = directory / "envelope.csv"

@@ -8,19 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.gpu_session import gpu_plan
 from tests.support.configs import PAIRWISE, config
 from trainer.backends import fused, linear_cross_entropy
 from trainer.backends.compilation import load_kernels
 from trainer.backends.optimizer import optimizer_of
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
-from trainer.envelope.counted_step import count_step
 from trainer.memory.parts import chunk_tokens
 
 CPU = torch.device("cpu")
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 32, "d_ff": 48, "seq_len": 16, "batch_size": 3}
 VOCAB = 257
-GIB = 1 << 30
 
 
 def build(kernels: bool, **changes: Any) -> TorchGPT:
@@ -234,17 +231,3 @@ def test_after_an_update_products_read_what_it_wrote(precision: str) -> None:
     fresh = build(True, precision=precision, **shape)
     fresh.load_state_dict(model.state_dict())
     assert model(*batch()).item() == fresh(*batch()).item() < losses[0]
-
-
-# --- memory traffic and launches -----------------------------------------------------------------
-
-
-def test_a_step_of_spark_354m_moves_and_holds_what_it_should() -> None:
-    """This is the default CUDA path at 16 × 1024, uncompiled, as a campaign runs it. Before there
-    were kernels a step moved 90.3 GB, held 18.1 GiB and had 24 unaligned products."""
-    counts = count_step(gpu_plan("cuda", 1).config, 50_257)
-    assert counts.elementwise_bytes < 46.5e9
-    assert counts.kernels < 850
-    assert counts.peak < 12.8 * GIB, "half of the reference's 27.5 GiB is 13.7"
-    assert counts.misaligned == {}
-    assert counts.flops < 37.7e12, "nothing is multiplied twice"

@@ -34,14 +34,9 @@ from trainer.backends.compilation import missing_for
 
 
 def usable_on(device: torch.device) -> bool:
-    """Return whether models on ``device`` run on these kernels.
-
-    They do on CUDA if Triton can compile them. They also do on the meta device, which represents
-    such a GPU when the cost of a step is counted without running it.
-    """
-    if device.type == "cuda":
-        return missing_for(device) is None
-    return device.type == "meta"
+    """Return whether models on ``device`` run on these kernels: on CUDA, if Triton can compile
+    them."""
+    return device.type == "cuda" and missing_for(device) is None
 
 
 NORM_EPS = 1e-5

@@ -2,9 +2,6 @@
 
 All take contiguous tensors and compute in fp32. Shapes: N tokens, C of them in a chunk, D d_model,
 F d_ff, V vocabulary, W = V padded (:func:`trainer.backends.kernels.padded`).
-
-Each operation declares its memory traffic for accounting, unless it moves every argument and result
-exactly once.
 """
 
 from __future__ import annotations
@@ -17,11 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.accounting.declared import Cost, declared, touched_bytes
 from trainer.backends.kernels import ADAM_EPS, written_out
-from trainer.spec import GATED_ACTIVATIONS, Activation
-
-_FLOAT8_BYTES = 1
+from trainer.spec import Activation
 
 _replaced: set[str] = set()
 """Kinds of kernel that torch's operators replace."""
@@ -55,29 +49,18 @@ def _form(kernels: str, tensor: Tensor) -> Any:
 # --- norms --------------------------------------------------------------------------------------
 
 
-@declared(outputs=lambda x_ND, gain_D, rms: torch.empty_like(x_ND))
 def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
     """Return LayerNorm without bias, or RMSNorm, times the gain, which is fp32."""
     y_ND: Tensor = _form("norm", x_ND).norm(x_ND, gain_D, rms)
     return y_ND
 
 
-@declared(
-    outputs=lambda x_ND, delta_ND, gain_D, rms: (torch.empty_like(x_ND), torch.empty_like(x_ND))
-)
 def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
     """Return ``x_ND + delta_ND`` in their dtype, and the norm of that sum."""
     both: tuple[Tensor, Tensor] = _form("norm", x_ND).add_norm(x_ND, delta_ND, gain_D, rms)
     return both
 
 
-def _norm_gradients(
-    gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, *_: Any
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x_ND), torch.empty_like(gain_D)
-
-
-@declared(outputs=_norm_gradients)
 def norm_backward(
     gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, residual_ND: Tensor | None, rms: bool
 ) -> tuple[Tensor, Tensor]:
@@ -94,25 +77,12 @@ def norm_backward(
 # --- activations --------------------------------------------------------------------------------
 
 
-def _activated(up: Tensor, activation: Activation) -> Tensor:
-    gated = activation in GATED_ACTIVATIONS
-    return up.new_empty(up.shape[0], up.shape[1] // 2 if gated else up.shape[1])
-
-
-@declared(outputs=_activated)
 def activate(up: Tensor, activation: Activation) -> Tensor:
     """Return ``hidden_NF`` from ``up_NF``; if gated from ``[N, 2 F]``, the gate's half first."""
     hidden_NF: Tensor = _form("activation", up).activate(up, activation)
     return hidden_NF
 
 
-def _activation_gradients(
-    gradient_NF: Tensor, up: Tensor, activation: Activation
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(up), _activated(up, activation)
-
-
-@declared(outputs=_activation_gradients)
 def activate_backward(
     gradient_NF: Tensor, up: Tensor, activation: Activation
 ) -> tuple[Tensor, Tensor]:
@@ -126,20 +96,6 @@ def activate_backward(
 # --- the loss -----------------------------------------------------------------------------------
 
 
-def _one_number_per_row(dtype: torch.dtype) -> Any:
-    def outputs(logits_CW: Tensor, *_: Any) -> Tensor:
-        return torch.empty(logits_CW.shape[0], dtype=dtype, device=logits_CW.device)
-
-    return outputs
-
-
-def _reads_and_overwrites(logits_CW: Tensor, *_: Any) -> Cost:
-    """Return the traffic: the cache serves a row's second read, and the gradient overwrites it."""
-    once = touched_bytes(logits_CW)
-    return Cost(once + 8 * logits_CW.shape[0], once + 4 * logits_CW.shape[0])
-
-
-@declared(outputs=_one_number_per_row(torch.float32), cost=_reads_and_overwrites)
 def loss_and_gradient_(
     logits_CW: Tensor, targets_C: Tensor, vocab_size: int, scale: float
 ) -> Tensor:
@@ -153,7 +109,6 @@ def loss_and_gradient_(
     return loss_C
 
 
-@declared(outputs=_one_number_per_row(torch.float64))
 def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
     """Return ``nll_C`` in nats, fp64.
 
@@ -167,24 +122,6 @@ def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
 # --- fp8 ----------------------------------------------------------------------------------------
 
 
-def _quantised(
-    x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
-) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    height, width = x.shape
-    return (
-        x.new_empty((height, width), dtype=dtype) if rows else None,
-        x.new_empty((width, height), dtype=dtype) if columns else None,
-        x.new_empty((), dtype=torch.float32),
-    )
-
-
-def _a_pass_for_each(x: Tensor, dtype: torch.dtype, rows: bool, columns: bool) -> Cost:
-    """Return the traffic: a pass for the largest magnitude and one for each form."""
-    forms = rows + columns
-    return Cost((1 + forms) * touched_bytes(x), forms * _FLOAT8_BYTES * x.numel(), 1 + forms)
-
-
-@declared(outputs=_quantised, cost=_a_pass_for_each)
 def quantise(
     x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
@@ -201,13 +138,6 @@ def quantise(
 # --- the update ---------------------------------------------------------------------------------
 
 
-def _reads_four_writes_three(parameter: Tensor, *others: Any, **_: Any) -> Cost:
-    once, copy = touched_bytes(parameter), others[3]
-    copied = 0 if copy is None else parameter.numel() * copy.element_size()
-    return Cost(4 * once, 3 * once + copied)
-
-
-@declared(outputs=lambda *_, **__: None, cost=_reads_four_writes_three)
 def adamw_(
     parameter: Tensor,
     gradient: Tensor,
