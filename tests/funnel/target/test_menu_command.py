@@ -1,21 +1,18 @@
-"""Derive proxies from a target and search over them, through the installed command."""
+"""Derive proxies from a target and search over them, through the command."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from funnel.plan.projection import project
 from funnel.target.architecture import load_target
 from funnel.target.shape import Shape
-from tests.support.campaigns import Toy
+from tests.support.simulated.toy import SimulatedToy
 from trainer.spec import Config
 
 
-@pytest.mark.slow
 def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
-    toy = Toy(tmp_path)
+    toy = SimulatedToy(tmp_path)
     toy.menu.unlink()
     written = toy.run(
         "menu", "from-target", "llama-7b", "--tiny", "--keep-shape", "-o", str(toy.menu)

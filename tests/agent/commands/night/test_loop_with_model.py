@@ -1,0 +1,75 @@
+"""Run the loop with a language model behind an endpoint, good and bad, through the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.openai_server import Handler, OpenAIServer, hangs, says
+from tests.support.simulated.toy import SimulatedToy
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> SimulatedToy:
+    return SimulatedToy(tmp_path)
+
+
+def point_at(toy: SimulatedToy, url: str) -> None:
+    toy.environment |= {"AUTORESEARCH_LLM_BASE_URL": url, "AUTORESEARCH_LLM_MODEL": "tiny"}
+
+
+@pytest.mark.slow
+def test_the_model_picks_from_slates_from_the_first_iteration(toy: SimulatedToy) -> None:
+    pick = json.dumps({"reason": "B moves less", "pick": "B", "expected_delta": -20})
+    own = json.dumps({"changes": {"lr": 0.004}, "reason": "a higher rate learns faster"})
+    with OpenAIServer([says(pick), says("B"), says(pick), says(own)]) as server:
+        point_at(toy, server.url)
+        done = toy.loop(3, "--llm-share=1", "--set=max_changes=3", "--json")
+        asked = len(server.chats)
+    assert done.returncode == 0, done.stderr
+    rows = toy.iterations()
+    assert asked == 4
+    assert [row["proposer"]["kind"] for row in rows] == ["llm"] * 3
+    assert [row["proposer"]["arm"] for row in rows] == ["pick", "pick", "own"]
+    assert [row["proposer"].get("expected") for row in rows] == [-0.02, -0.02, None]
+    for row in rows[:2]:
+        assert row["proposal"]["changes"] != row["proposer"]["overrode"]
+    assert all(row["proposer"]["prediction"]["slate_sd"] > 0 for row in rows)
+    kept = sum(row["decision"]["action"] == "keep" for row in rows)
+    record = json.loads(done.stdout)["proposers"]["llm"]
+    assert (record["kept"], record["assigned"]) == (kept, 3)
+    assert (record["replies"], record["refused"]) == (4, {"schema": 1})
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_is_none_or_dead_or_hangs_costs_no_iteration(toy: SimulatedToy) -> None:
+    refused = toy.loop(1, "--proposer=llm")
+    assert refused.returncode == 1
+    assert "AUTORESEARCH_LLM_BASE_URL" in refused.stderr
+    assert not toy.campaign.exists(), "nothing is left half-made"
+    done = toy.loop(1)
+    assert done.stdout.count("AUTORESEARCH_LLM_BASE_URL is not set") == 1
+
+    point_at(toy, "http://127.0.0.1:9/v1")
+    toy.environment["AUTORESEARCH_LLM_DEADLINE_S"] = "0.3"
+    done = toy.loop(3, "--llm-share=1")
+    assert done.returncode == 0, done.stderr
+    for row in toy.iterations()[1:]:
+        assert row["proposer"]["kind"] == "sampler"
+        assert "127.0.0.1:9" in row["proposer"]["fallback"]
+        assert row["trials"]
+
+    # A signal while no trial runs stops at once.
+    def stopped(handler: Handler) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        hangs(60)(handler)
+
+    with OpenAIServer([stopped]) as server:
+        point_at(toy, server.url)
+        done = toy.loop(4, "--proposer=llm")
+    assert done.returncode == 130, done.stderr
+    assert len(toy.iterations()) == 3
