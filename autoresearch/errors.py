@@ -30,7 +30,7 @@ class MachineryError(AutoresearchError):
 
 
 class EnvelopeError(AutoresearchError):
-    """Points of a machine's envelope that cannot be resumed, fitted or read."""
+    """Points of a machine's envelope that cannot be resumed or read."""
 
 
 # --- deciding ---------------------------------------------------------------------------------

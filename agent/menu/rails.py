@@ -34,7 +34,7 @@ from trainer.spec import AnyConfig, Budget, Config, gpt
 from trajectory.proposals import Proposal, RailName, Verdict
 
 if TYPE_CHECKING:
-    from trainer.envelope.rail import MemoryModel
+    from trainer.memory.estimate import AnalyticMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Rails:
         *,
         budget: Budget,
         max_changes: int | None = None,
-        memory: MemoryModel | None = None,
+        memory: AnalyticMemory | None = None,
         form: Form = "changes",
     ) -> None:
         """Check the menu under this budget.

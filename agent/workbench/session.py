@@ -21,7 +21,7 @@ from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import StartHook, TrialWatcher, Watchers
 from agent.search.trials import TrialRunner
 from agent.settings.campaign import CampaignSettings
-from agent.settings.environment import data_dir, read_environment
+from agent.settings.environment import read_environment
 from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
 from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
@@ -32,9 +32,9 @@ from autoresearch import screen
 from autoresearch.errors import CampaignError
 from autoresearch.files import naming_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
-from trainer.envelope import MemoryChoice, choose_memory, envelope_path
 from trainer.executors.base import Executor
 from trainer.isolation.scratch import clear_left
+from trainer.memory.choice import MemoryChoice, choose_memory
 from trainer.spec import gpt
 from trainer.telemetry import Sampler, begin_metering
 
@@ -183,24 +183,16 @@ def _memory(campaign: Campaign, places: int) -> MemoryChoice:
     settings = campaign.settings
     if campaign.command is not None:
         return MemoryChoice(None, "the memory that a command needs is unknown")
-    vocab_size = campaign.corpus.info.vocab_size
     choice = choose_memory(
-        envelope_path(
-            data_dir() / "envelopes",
-            menu_sha256=campaign.menu.content_sha256,
-            backend=settings.backend,
-            device=settings.device,
-        ),
-        vocab_size=vocab_size,
+        vocab_size=campaign.corpus.info.vocab_size,
         backend=settings.backend,
         device=settings.device,
         compile=settings.compile,
+        average=settings.average is not None,
         trial_limit_gib=settings.trial_memory_gib,
         reserve_gib=read_environment().memory_reserve_gib,
         places=places,
     )
-    if settings.average is not None:
-        choice = choice.with_average(vocab_size)
     if settings.executor != "local":
         return choice  # the GPUs are in other machines
     return choice.for_defaults(gpt(campaign.menu.baseline), campaign.menu.name, settings.device)

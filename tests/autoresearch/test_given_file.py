@@ -14,7 +14,6 @@ from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import (
     AutoresearchError,
     CorpusError,
-    EnvelopeError,
     HandoffError,
     MenuError,
     SettingsError,
@@ -22,14 +21,12 @@ from autoresearch.errors import (
 from autoresearch.files import open_regular, read_given
 from funnel.forecast.band import read_forecast
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
-from trainer.envelope import Envelope
 
 READERS = [
     (read_program, SettingsError),
     (lambda path: load_menu(str(path)), MenuError),
     (CampaignSettings.from_toml, SettingsError),
     (read_forecast, HandoffError),
-    (Envelope.load, EnvelopeError),
     (lambda path: read_cloud_log(path, TokenCount(1, 1)), HandoffError),
 ]
 

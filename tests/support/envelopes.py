@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.configs import config
-from trainer.envelope import Envelope, EnvelopePoint, EnvelopeSettings
-from trainer.memory.estimate import DeviceLimit
+from trainer.envelope import EnvelopePoint, EnvelopeSettings
 from trainer.spec import Config
 
 GB10_VOCAB = 50257
@@ -57,22 +56,6 @@ def gb10_points() -> tuple[EnvelopePoint, ...]:
         for precision in GB10_PEAK_GIB
         for seq_len in GB10_SEQ_LENS
         for i, batch_size in enumerate(GB10_BATCHES)
-    )
-
-
-def gb10_envelope(**changes: Any) -> Envelope:
-    """Return the published envelope on a machine of 119 GiB."""
-    return Envelope.of(
-        settings(
-            menu="spark-354m",
-            base=gb10_base(),
-            vocab_size=GB10_VOCAB,
-            backend="megatron",
-            device="cuda",
-            **changes,
-        ),
-        DeviceLimit(gib=119, source="system"),
-        gb10_points(),
     )
 
 

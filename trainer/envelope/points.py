@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, TypeVar
 
 from pydantic import NonNegativeInt, ValidationError, model_validator
 
-from autoresearch.closing import Closing
 from autoresearch.errors import EnvelopeError
 from autoresearch.files import writing
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, explain
 from trainer.spec import Config, FailureStatus, make_config
+
+_Line = TypeVar("_Line", bound=Frozen)
 
 
 class Cell(NamedTuple):
@@ -111,37 +111,35 @@ class EnvelopePoint(Frozen):
         return self.status in {"ok", "oom"}
 
 
-class PointsFile(Closing):
+class PointsFile:
     """``points.jsonl``: the settings, then one point per line, each on disk before the next.
 
     A point that was measured again replaces the earlier one. A line that a power cut tore is
-    removed when the file is opened. Only one process may have it open; others are refused.
+    removed when the file is opened.
     """
 
     def __init__(self, path: Path, settings: EnvelopeSettings) -> None:
         """Create the file, or read the points it holds.
 
-        :raises EnvelopeError: if it was measured with other settings (with the difference), is in
-            use, or is damaged before its last line.
+        :raises EnvelopeError: if it was measured with other settings (with the difference), or is
+            damaged before its last line.
         :raises MachineryError: if it cannot be written.
         """
         self._path = path
         self._points: dict[Cell, EnvelopePoint] = {}
         with writing(path, instead="choose another folder"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b")
-        try:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise EnvelopeError(
-                    f"another process is measuring into {path}; wait for it, or choose another"
-                    " folder with --out"
-                ) from error
-            self._take_up(settings)
-        except BaseException:
-            self._file.close()
-            raise
+            path.touch()
+            *lines, torn = path.read_bytes().split(b"\n")
+            if torn:
+                os.truncate(path, sum(len(line) + 1 for line in lines))
+        if not lines:
+            self._write(settings)
+            return
+        _refuse_others(path, _parsed(path, 1, lines[0], EnvelopeSettings), settings)
+        for number, line in enumerate(lines[1:], start=2):
+            point = _parsed(path, number, line, EnvelopePoint)
+            self._points[point.cell] = point
 
     @property
     def points(self) -> tuple[EnvelopePoint, ...]:
@@ -159,45 +157,30 @@ class PointsFile(Closing):
         :raises EnvelopeError: if it comes from another device than the earlier points.
         :raises MachineryError: if the file cannot be written.
         """
-        names = {p.device_name for p in self._points.values()} | {point.device_name}
-        names.discard(None)
-        if len(names) > 1:
-            earlier = ", ".join(sorted(str(name) for name in names - {point.device_name}))
+        earlier = {p.device_name for p in self._points.values()} - {None, point.device_name}
+        if earlier and point.device_name is not None:
             raise EnvelopeError(
-                f"the points in {self._path} were measured on {earlier} and this device is"
-                f" {point.device_name}; choose another folder with --out"
+                f"the points in {self._path} were measured on {', '.join(map(str, earlier))} and"
+                f" this device is {point.device_name}; choose another folder with --out"
             )
         self._write(point)
         self._points[point.cell] = point
 
-    def close(self) -> None:
-        self._file.close()
-
-    def _take_up(self, settings: EnvelopeSettings) -> None:
-        self._file.seek(0)
-        *lines, torn = self._file.read().split(b"\n")
-        if torn:
-            self._file.truncate(sum(len(line) + 1 for line in lines))
-        if not lines:
-            self._write(settings)
-            return
-        try:
-            seen = EnvelopeSettings.model_validate_json(lines[0])
-        except ValidationError as error:
-            raise _damaged(self._path, 1, error) from error
-        _refuse_others(self._path, seen, settings)
-        for number, line in enumerate(lines[1:], start=2):
-            try:
-                point = EnvelopePoint.model_validate_json(line)
-            except ValidationError as error:
-                raise _damaged(self._path, number, error) from error
-            self._points[point.cell] = point
-
     def _write(self, value: Frozen) -> None:
-        with writing(self._path, instead="choose another folder"):
-            self._file.write(value.model_dump_json().encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        with writing(self._path, instead="choose another folder"), self._path.open("ab") as file:
+            file.write(value.model_dump_json().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _parsed(path: Path, number: int, line: bytes, kind: type[_Line]) -> _Line:
+    try:
+        return kind.model_validate_json(line)
+    except ValidationError as error:
+        raise EnvelopeError(
+            f"line {number} of {path} is not one of ours: {explain(error)}; move the file away to"
+            " measure anew"
+        ) from error
 
 
 def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) -> None:
@@ -219,10 +202,3 @@ def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) 
 def _flat(settings: EnvelopeSettings) -> dict[str, object]:
     fields = settings.model_dump(exclude={"menu_sha256"})
     return {**fields.pop("base"), **fields}
-
-
-def _damaged(path: Path, number: int, error: ValidationError) -> EnvelopeError:
-    return EnvelopeError(
-        f"line {number} of {path} is not one of ours: {explain(error)}; move the file away to"
-        " measure anew"
-    )

@@ -2,8 +2,8 @@
 
 A GPU with memory of its own refuses what it lacks, and a point that ran out is a result. A machine
 whose GPU shares its memory may hang instead (:mod:`trainer.machine.host`). Its trials'
-limits should prevent that, but a sweep does not test them unless asked: its :class:`Wall` stops it
-at the last point before the one that is predicted not to fit.
+limits should prevent that, but a sweep does not test them unless asked: with a memory model it
+stops at the last point before the one that is predicted not to fit.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from autoresearch.errors import EnvelopeError, MachineryError, SpecError
-from autoresearch.layout import COMPILED_DIR, TELEMETRY_FILE, TRIALS_DIR
+from autoresearch.errors import MachineryError, SpecError
+from autoresearch.layout import COMPILED_DIR, TRIALS_DIR
 from autoresearch.values import explain
 from trainer.corpus import Corpus
-from trainer.envelope.envelope import DeviceUse, fit
 from trainer.envelope.points import (
     Cell,
     EnvelopePoint,
@@ -34,13 +32,13 @@ from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import (
     DEFAULT_RESERVE_GIB,
     Budget,
+    Config,
     CurvePoint,
     Limits,
     TrialFailed,
     TrialOk,
     TrialSpec,
 )
-from trainer.telemetry import Sampler, Telemetry
 
 POINTS_FILE = "points.jsonl"
 
@@ -70,69 +68,60 @@ def sweep(
     watcher: Watcher,
     *,
     reserve_gib: float = DEFAULT_RESERVE_GIB,
-    wall: Wall | None = None,
+    memory: AnalyticMemory | None = None,
 ) -> tuple[EnvelopePoint, ...]:
     """Measure every cell of ``grid`` without a settled point in ``directory``.
 
-    A failing trial is a point; an interruption loses only the running one. Cells beyond ``wall``,
-    if given, are not run.
+    A failing trial is a point; an interruption loses only the running one.
+
+    :param memory: if given, cells that it predicts not to fit are not run.
 
     :return: all points of the directory, those of earlier sweeps with the same settings included.
     :raises EnvelopeError: if the directory's points cannot be extended.
     :raises SpecError: if no trainer could run any cell at any precision.
     :raises MachineryError: if the machinery fails, which is not a point.
     """
-    with PointsFile(directory / POINTS_FILE, settings) as points:
-        missing = [cell for cell in grid if points.find(cell) is None]
-        if missing:
-            corpus = random_corpus(
-                directory / "corpus",
-                vocab_size=settings.vocab_size,
-                longest_seq_len=max(cell.seq_len for cell in missing),
-            )
-            limits = Limits(
-                wall_s=settings.wall_s, memory_gib=settings.memory_gib, reserve_gib=reserve_gib
-            )
-            specs = [_spec(settings, cell, corpus, directory, limits) for cell in missing]
-            for cell, spec in zip(missing, specs, strict=True):
-                watcher(cell)
-                why = None if wall is None else wall.why_beyond(cell, points.points)
-                if why is None:
-                    point = _measure(settings, cell, spec, directory / TRIALS_DIR, executor)
-                else:
-                    point = _unmeasured(cell, "beyond", why, wall_s=0)
-                points.append(point)
-                watcher(point)
+    points = PointsFile(directory / POINTS_FILE, settings)
+    missing = [cell for cell in grid if points.find(cell) is None]
+    if not missing:
         return points.points
+    corpus = random_corpus(
+        directory / "corpus",
+        vocab_size=settings.vocab_size,
+        longest_seq_len=max(cell.seq_len for cell in missing),
+    )
+    limits = Limits(wall_s=settings.wall_s, memory_gib=settings.memory_gib, reserve_gib=reserve_gib)
+    specs = [_spec(settings, cell, corpus, directory, limits) for cell in missing]
+    for cell, spec in zip(missing, specs, strict=True):
+        watcher(cell)
+        why = None if memory is None else why_beyond(spec.gpt, memory, points.points)
+        if why is None:
+            point = _measure(settings, cell, spec, directory / TRIALS_DIR, executor)
+        else:
+            point = _unmeasured(cell, "beyond", why, wall_s=0)
+        points.append(point)
+        watcher(point)
+    return points.points
 
 
-def watched_sweep(
-    settings: EnvelopeSettings,
-    grid: Sequence[Cell],
-    directory: Path,
-    executor: Executor,
-    watcher: Watcher,
-    telemetry: Telemetry,
-    *,
-    reserve_gib: float = DEFAULT_RESERVE_GIB,
-    wall: Wall | None = None,
-    on_note: Callable[[str], None] = lambda text: None,
-) -> tuple[tuple[EnvelopePoint, ...], DeviceUse | None]:
-    """Run :func:`sweep` and record the device's state, in ``telemetry.csv`` beside the points.
+def why_beyond(
+    config: Config, memory: AnalyticMemory, points: Sequence[EnvelopePoint]
+) -> str | None:
+    """Return why a config should not be run, judged by the points so far; None if it should.
 
-    A resumed sweep extends that file. The use is None if the device reported nothing.
-
-    :param telemetry: owned from here on.
-    :param on_note: called with what a person should know about the telemetry.
+    If a smaller step of its precision ran out of memory, this one would too.
     """
-    PointsFile(directory / POINTS_FILE, settings).close()  # refused before anything is sampled
-    with Sampler(telemetry, directory / TELEMETRY_FILE, on_note=on_note) as sampler:
-        points = sweep(
-            settings, grid, directory, executor, watcher, reserve_gib=reserve_gib, wall=wall
-        )
-        sampler.mark()  # up to the end of the last point
-        seen = sampler.summary(usd_per_kwh=0)
-    return points, DeviceUse.of(seen) if seen.samples else None
+    for point in points:
+        smaller = point.tokens_per_step <= config.tokens_per_step
+        if smaller and point.precision == config.precision and point.status == "oom":
+            return f"{point.cell} ran out of memory already, and so would this"
+    predicted_gib = memory.predict_gib(config)
+    if predicted_gib <= memory.limit_gib:
+        return None
+    return (
+        f"{predicted_gib:.1f} GiB are predicted and {memory.limit_gib:.1f} are available; not "
+        "run, since a machine whose GPU shares its memory may hang"
+    )
 
 
 def _spec(
@@ -216,44 +205,3 @@ def counted_step_s(curve: Sequence[CurvePoint], warmup: int) -> float:
             f" {warmup}; measure that point again"
         )
     return (elapsed_s[last] - elapsed_s[warmup]) / (last - warmup)
-
-
-class Wall:
-    """Predicted end of a machine's memory."""
-
-    def __init__(self, settings: EnvelopeSettings, limit_gib: float) -> None:
-        """Choose the estimate.
-
-        :param limit_gib: what a trial may take.
-        :raises SpecError: on a backend whose memory cannot be estimated.
-        """
-        self._settings = settings
-        self._estimate = AnalyticMemory(
-            vocab_size=settings.vocab_size,
-            backend=settings.backend,
-            device=settings.device,
-            limit_gib=limit_gib,
-            compile=settings.compile,
-        )
-
-    def why_beyond(self, cell: Cell, points: Sequence[EnvelopePoint]) -> str | None:
-        """Return why the cell should not be run, judged by the points so far; None if it should.
-
-        It uses the larger of the analytic estimate and the line through the peaks of its precision.
-        If a smaller step of its precision ran out of memory, this one would too.
-        """
-        tokens = cell.batch_size * cell.seq_len
-        for point in points:
-            smaller = point.precision == cell.precision and point.tokens_per_step <= tokens
-            if smaller and point.status == "oom":
-                return f"{point.cell} ran out of memory already, and so would this"
-        predicted_gib = self._estimate.predict_gib(self._settings.config(cell))
-        with suppress(EnvelopeError):  # too few points for a line
-            predicted_gib = max(predicted_gib, fit(points, cell.precision).predict_gib(tokens))
-        limit_gib = self._estimate.limit_gib
-        if predicted_gib <= limit_gib:
-            return None
-        return (
-            f"{predicted_gib:.1f} GiB are predicted and {limit_gib:.1f} are available; not "
-            "run, since a machine whose GPU shares its memory may hang"
-        )

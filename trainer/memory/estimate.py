@@ -1,10 +1,11 @@
 """Estimate the memory that training a config needs, and read what its device has.
 
-The need is computed by formulas (:mod:`trainer.memory.parts`) if no envelope was measured.
+The need is computed by formulas (:mod:`trainer.memory.parts`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -37,54 +38,53 @@ _CGROUP_LIMITS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyticMemory:
-    """The estimate of :mod:`trainer.memory.parts`; a ``trainer.envelope.rail.MemoryModel``."""
+    """The estimate of :mod:`trainer.memory.parts` for the trials of a campaign.
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        backend: str,
-        device: str,
-        limit_gib: float,
-        compile: bool = False,
-        kernels: bool = True,
-    ) -> None:
-        """Choose the formulas.
+    :raises SpecError: if there is no such backend.
+    """
 
-        :param compile: whether the torch backend's blocks are compiled. On a GPU they then do not
-            use the backend's own kernels, and are assumed to hold what torch's operators hold.
-        :param kernels: whether Triton can compile the torch backend's kernels for the GPU.
-        :param backend: a new one is assumed to hold what torch's operators hold, until
-            :mod:`trainer.memory.parts` has its formulas.
-        :raises SpecError: if there is no such backend.
-        """
-        if backend not in (names := get_args(BackendName)):
-            raise SpecError(f"there is no backend {backend!r}; choose one of {', '.join(names)}")
-        self.vocab_size = vocab_size
-        self._backend = backend
-        self._on_cpu = device == "cpu"
-        self.limit_gib = limit_gib
-        """Memory that the device has for a trial."""
-        self._is_fused = device != "cpu" and backend == "torch" and kernels and not compile
+    vocab_size: int
+    backend: str
+    """A new one is assumed to hold what torch's operators hold, until :mod:`trainer.memory.parts`
+    has its formulas."""
+    device: str
+    limit_gib: float
+    """Memory that the device has for a trial."""
+    compile: bool = False
+    """Whether the torch backend's blocks are compiled. On a GPU they then do not use the backend's
+    own kernels, and are assumed to hold what torch's operators hold."""
+    kernels: bool = True
+    """Whether Triton can compile the torch backend's kernels for the GPU."""
+    means: int = 0
+    """Means of the weights in fp32 that a trial keeps (:class:`trainer.spec.Averaging`)."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in (names := get_args(BackendName)):
+            raise SpecError(
+                f"there is no backend {self.backend!r}; choose one of {', '.join(names)}"
+            )
 
     def predict_gib(self, config: Config) -> float:
         """Return the predicted peak of training ``config``."""
         parts = self.parts(config)
         at_loss = parts.fixed_bytes + parts.per_token_bytes * config.tokens_per_step
-        return max(at_loss, parts.update_bytes) / GIB
+        means_bytes = 4 * self.means * parameter_count(config, self.vocab_size)
+        return (max(at_loss, parts.update_bytes) + means_bytes) / GIB
 
     def parts(self, config: Config) -> MemoryParts:
         """Return the terms of the prediction."""
-        if self._backend == "megatron":
+        on_cpu = self.device == "cpu"
+        if self.backend == "megatron":
             # Only a precision below fp32 needs main weights besides the weights.
             storage = FP32 if config.precision == "fp32" else MIXED
             parts = megatron(config, self.vocab_size, storage)
         elif self._is_fused and not config.code:
             parts = fused(config, self.vocab_size)
         else:
-            parts = written_out(config, self.vocab_size, on_cpu=self._on_cpu)
-        if not self._on_cpu:
+            parts = written_out(config, self.vocab_size, on_cpu=on_cpu)
+        if not on_cpu:
             return parts
         process = CPU_PROCESS_GIB * GIB
         return MemoryParts(
@@ -92,6 +92,11 @@ class AnalyticMemory:
             per_token_bytes=parts.per_token_bytes,
             update_bytes=parts.update_bytes + process,
         )
+
+    @property
+    def _is_fused(self) -> bool:
+        on_gpu = self.device != "cpu"
+        return on_gpu and self.backend == "torch" and self.kernels and not self.compile
 
 
 # --- available memory -------------------------------------------------------------------------

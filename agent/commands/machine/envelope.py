@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,33 +16,26 @@ from agent.commands.machine.envelope_tables import print_envelope
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
-from agent.settings.environment import data_dir, read_environment
+from agent.settings.environment import read_environment
 from agent.workbench.console import say
-from agent.workbench.device_choice import device_telemetry
 from autoresearch import screen
 from autoresearch.errors import EnvelopeError
-from autoresearch.files import replace_file, writing
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, PositiveInt, explain
 from trainer.envelope import (
-    ENVELOPE_FILE,
     Cell,
-    Envelope,
     EnvelopePoint,
     EnvelopeSettings,
-    Wall,
     cells,
-    envelope_path,
+    sweep,
     vocabulary_of,
-    watched_sweep,
 )
-from trainer.envelope.grid import Grid, as_csv, what_fits, write_chart
+from trainer.envelope.grid import PRECISIONS, Grid
 from trainer.executors.choice import choose_executor
-from trainer.memory.estimate import device_limit
+from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
 from trainer.spec import gpt
 
 DEFAULT_WALL_S = 1800.0
-PRECISIONS = ("fp32", "bf16", "fp8")
 
 
 class Asked(Frozen):
@@ -77,8 +69,7 @@ def envelope(
 ) -> None:
     """Measure speed and memory by batch, sequence length and precision.
 
-    Each point is a trial on random tokens. Later campaigns with this menu check their memory with
-    the fit. The same command resumes.
+    Each point is a trial on random tokens. The same command resumes.
     """
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
@@ -89,12 +80,13 @@ def envelope(
         _precisions(asked.precision) or _domain(chosen, "precision"),
     )
     settings = _settings(chosen, asked)
-    found = _measured(settings, grid, directory, console)
-    files = _save(found, directory)
+    reserve_gib = read_environment().memory_reserve_gib
+    limit = device_limit(settings.device, settings.memory_gib, reserve_gib)
+    found = Grid.of(_measured(settings, grid, directory, limit, console))
     if as_json:
-        typer.echo(json.dumps(_as_json(found, files)))
+        typer.echo(json.dumps(_as_json(settings, limit, found)))
     else:
-        print_envelope(console, found, files)
+        print_envelope(console, found, limit)
 
 
 # --- what to measure ----------------------------------------------------------------------------
@@ -150,10 +142,19 @@ def _settings(menu: ProxyMenu, asked: Asked) -> EnvelopeSettings:
 
 
 def _measured(
-    settings: EnvelopeSettings, grid: tuple[Cell, ...], directory: Path, console: Console
-) -> Envelope:
-    reserve_gib = read_environment().memory_reserve_gib
-    limit = device_limit(settings.device, settings.memory_gib, reserve_gib)
+    settings: EnvelopeSettings,
+    grid: tuple[Cell, ...],
+    directory: Path,
+    limit: DeviceLimit,
+    console: Console,
+) -> tuple[EnvelopePoint, ...]:
+    memory = AnalyticMemory(
+        vocab_size=settings.vocab_size,
+        backend=settings.backend,
+        device=settings.device,
+        limit_gib=limit.gib,
+        compile=settings.compile,
+    )
     screen.outlive()
     try:
         with (
@@ -161,45 +162,18 @@ def _measured(
             choose_executor(allow_unsandboxed=True) as executor,
             console.status("") as status,
         ):
-            points, use = watched_sweep(
+            return sweep(
                 settings,
                 grid,
                 directory,
                 executor,
                 partial(_report, console, status),
-                device_telemetry(settings.device),
-                reserve_gib=reserve_gib,
-                wall=Wall(settings, limit.gib) if limit.is_shared else None,
-                on_note=partial(say, console, style="yellow"),
+                reserve_gib=read_environment().memory_reserve_gib,
+                memory=memory if limit.is_shared else None,
             )
     except KeyboardInterrupt:
         console.print(f"stopped; the same command resumes in {directory}", highlight=False)
         raise
-    return Envelope.of(settings, limit, points, use)
-
-
-def _save(found: Envelope, directory: Path) -> dict[str, str]:
-    """Write everything, and return the paths by their content.
-
-    An envelope without a fit is not installed, because it would replace an earlier one that has a
-    fit.
-    """
-    settings = found.settings
-    paths = {"envelope": directory / ENVELOPE_FILE}
-    if found.fits:
-        paths["memory_rail"] = envelope_path(
-            data_dir() / "envelopes",
-            menu_sha256=settings.menu_sha256,
-            backend=settings.backend,
-            device=settings.device,
-        )
-    for path in paths.values():
-        found.save(path)
-    paths["csv"] = directory / "envelope.csv"
-    with writing(paths["csv"], instead="choose another folder with --out"):
-        replace_file(paths["csv"], as_csv(found.points))
-    paths["chart"], paths["picture"] = write_chart(found, directory)
-    return {name: str(path) for name, path in paths.items()}
 
 
 # --- what was found -----------------------------------------------------------------------------
@@ -220,9 +194,11 @@ def _report(console: Console, status: Status, point: Cell | EnvelopePoint) -> No
     say(console, f"{point.cell!s:<18} {said}")
 
 
-def _as_json(found: Envelope, files: dict[str, str]) -> dict[str, Any]:
-    grid = Grid.of(found.points)
-    return found.model_dump(mode="json") | {
+def _as_json(settings: EnvelopeSettings, limit: DeviceLimit, grid: Grid) -> dict[str, Any]:
+    return {
+        "settings": settings.model_dump(mode="json"),
+        "limit": limit.model_dump(mode="json"),
+        "points": [point.model_dump(mode="json") for point in grid.points.values()],
         "gains": [
             {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
             for of, over in grid.pairs()
@@ -230,6 +206,8 @@ def _as_json(found: Envelope, files: dict[str, str]) -> dict[str, Any]:
             for batch in grid.batch_sizes(seq_len)
             if (pct := grid.gain_pct(of, over, seq_len, batch)) is not None
         ],
-        "fits_in_limit": [asdict(one) for one in what_fits(found)],
-        "files": files,
+        "largest_batches": [
+            {"precision": precision, "seq_len": seq_len, "batch_size": batch}
+            for precision, seq_len, batch in grid.largest_batches()
+        ],
     }

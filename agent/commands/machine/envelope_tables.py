@@ -1,4 +1,4 @@
-"""Print an envelope: its tables, its fits and its device's utilization."""
+"""Print an envelope: tables of its speed and memory, and the largest batches that fit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from agent.workbench.console import print_lines
-from trainer.envelope import Cell, Envelope, EnvelopePoint
-from trainer.envelope.grid import Grid, what_fits
+from trainer.envelope import Cell, EnvelopePoint
+from trainer.envelope.grid import Grid
+from trainer.memory.estimate import DeviceLimit
 
 
-def print_envelope(console: Console, found: Envelope, files: dict[str, str]) -> None:
-    """Print tables, fits, utilization, notes, and the paths of all files."""
-    grid = Grid.of(found.points)
+def print_envelope(console: Console, grid: Grid, limit: DeviceLimit) -> None:
+    """Print the tables, and the largest batch that was trained."""
     quantities: tuple[tuple[str, Callable[[EnvelopePoint], str]], ...] = (
         ("tokens/s", lambda point: f"{point.tokens_per_s:,.0f}"),
         ("step ms", lambda point: f"{point.step_ms:,.1f}"),
@@ -27,9 +27,7 @@ def print_envelope(console: Console, found: Envelope, files: dict[str, str]) -> 
         tables = [_table(grid, seq_len, text, gains) for seq_len in grid.seq_lens]
         console.print(Columns(tables, padding=(0, 3)))
     console.print()
-    print_lines(console, (*_memory_lines(found), *_use_lines(found)))
-    print_lines(console, found.notes, "yellow")
-    print_lines(console, (f"{what:<12} {path}" for what, path in files.items()))
+    print_lines(console, _largest_lines(grid, limit))
 
 
 def _table(
@@ -56,28 +54,7 @@ def _table(
     return table
 
 
-def _memory_lines(found: Envelope) -> Iterator[str]:
-    limit = found.limit
-    for fit, room in zip(found.fits, what_fits(found), strict=True):
-        batches = ", ".join(
-            f"batch {batch} at {seq_len}" for seq_len, batch in room.largest_batch.items()
-        )
-        yield (
-            f"{fit.precision:<5} peak = {fit.fixed_gib:.2f} GiB + {fit.per_token_mib:.4g} MiB a "
-            f"token of a step (off by {fit.max_error_gib:.2f} GiB at most over "
-            f"{len(fit.residuals)} points); {limit.gib:.1f} GiB ({limit.source}) hold "
-            f"{room.most_tokens:,} tokens a step: {batches}"
-        )
-
-
-def _use_lines(found: Envelope) -> Iterator[str]:
-    use = found.use
-    if use is None:
-        return
-    for name, mean, peak, unit in (
-        ("utilisation", use.gpu_util_mean_pct, use.gpu_util_peak_pct, "%"),
-        ("power", use.power_mean_w, use.power_peak_w, "W"),
-        ("temperature", use.temperature_mean_c, use.temperature_peak_c, "°C"),
-    ):
-        if mean is not None and peak is not None:
-            yield f"{name:<12} {mean:.1f} {unit} mean, {peak:.1f} {unit} peak"
+def _largest_lines(grid: Grid, limit: DeviceLimit) -> Iterator[str]:
+    yield f"largest batch measured within {limit.gib:.1f} GiB ({limit.source})"
+    for precision, seq_len, batch in grid.largest_batches():
+        yield f"{precision:<5} seq {seq_len}: {'none' if batch is None else batch}"

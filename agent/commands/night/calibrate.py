@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -96,13 +97,14 @@ def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
     with session.console.status("preparing the holdout text"):
         texts = FreshTexts.of(campaign, ())
     means = CalibrationPlan.means(campaign.settings)
+    memory = session.memory.model
     plan = CalibrationPlan(
         campaign,
         texts,
         configs=asked.configs,
         long_steps=asked.steps,
         long_seeds=asked.long_seeds,
-        memory=session.memory.with_average(campaign.corpus.info.vocab_size, means).model,
+        memory=None if memory is None else replace(memory, means=means),
     )
     work = experiment(session, Calibration, retry_failed=asked.retry_failed, plan=plan)
     print_lines(session.console, work.announcement())

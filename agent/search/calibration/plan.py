@@ -23,7 +23,7 @@ from agent.search.campaign import Campaign
 from agent.search.confirm.texts import FreshTexts
 from agent.settings.campaign import CampaignSettings, seeds_of
 from autoresearch.errors import CampaignError, SpecError
-from trainer.envelope.rail import MemoryModel
+from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import AnyConfig, Averaging, Budget, Checkpoint, TrialSpec, gpt
 from trajectory.calibrated import CalibrationRun
 
@@ -107,7 +107,7 @@ class CalibrationPlan:
     """Steps of the baseline's long run. Another config's long run is the same multiple of its
     budget."""
     long_seeds: int
-    memory: MemoryModel | None = None
+    memory: AnalyticMemory | None = None
     """Memory of the campaign's own short run, including the averaged weights (:attr:`means`)."""
 
     def __post_init__(self) -> None:
@@ -158,8 +158,7 @@ class CalibrationPlan:
         known."""
         if self.memory is None:
             return True
-        predicted_gib = self.memory.predict_gib(gpt(config))
-        return predicted_gib is None or predicted_gib <= self.memory.limit_gib
+        return self.memory.predict_gib(gpt(config)) <= self.memory.limit_gib
 
     # --- runs ---------------------------------------------------------------------------------
 

@@ -29,9 +29,9 @@ from tests.support.rows import campaign_row
 from tests.support.simulated.night import NoMeter
 from tests.support.trials import trial_ok
 from trainer.corpus import Corpus
-from trainer.envelope.rail import MemoryModel
 from trainer.executors.base import Finished
 from trainer.isolation.trial_files import TrialFiles
+from trainer.memory.estimate import AnalyticMemory
 from trainer.spec import (
     AnyConfig,
     Averaging,
@@ -116,7 +116,7 @@ def calibrated(
     directory: Path,
     world: World,
     configs: int = 24,
-    memory: MemoryModel | None = None,
+    memory: AnalyticMemory | None = None,
     **chosen: Any,
 ) -> Calibrated:
     with campaign(directory, **chosen) as opened:
@@ -300,7 +300,7 @@ class Narrow:
 
     limit_gib = 1.0
 
-    def predict_gib(self, config: Config) -> float | None:
+    def predict_gib(self, config: Config) -> float:
         return config.d_model / 128
 
 

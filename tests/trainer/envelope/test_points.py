@@ -20,47 +20,47 @@ from trainer.envelope import (
 
 def test_points_are_there_again_after_an_interruption(tmp_path: Path) -> None:
     path = tmp_path / "new" / "points.jsonl"
-    with PointsFile(path, settings()) as points:
-        points.append(point(batch_size=2))
-        points.append(failed(batch_size=4))
-    with PointsFile(path, settings()) as points:
-        assert points.points == (point(batch_size=2), failed(batch_size=4))
-        assert points.find(Cell("fp32", 16, 2)) == point(batch_size=2)
-        assert points.find(Cell("fp32", 16, 8)) is None
+    points = PointsFile(path, settings())
+    points.append(point(batch_size=2))
+    points.append(failed(batch_size=4))
+    points = PointsFile(path, settings())
+    assert points.points == (point(batch_size=2), failed(batch_size=4))
+    assert points.find(Cell("fp32", 16, 2)) == point(batch_size=2)
+    assert points.find(Cell("fp32", 16, 8)) is None
 
 
 def test_only_a_settled_point_is_not_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "points.jsonl"
-    with PointsFile(path, settings()) as points:
-        for batch_size, status in ((2, "oom"), (4, "crash"), (8, "timeout"), (16, "refused")):
-            points.append(failed(batch_size=batch_size, status=status))
-        found = [points.find(Cell("fp32", 16, batch)) is not None for batch in (2, 4, 8, 16)]
-        assert found == [True, False, False, False]
-        points.append(point(batch_size=4))
-    with PointsFile(path, settings()) as points:
-        assert points.find(Cell("fp32", 16, 4)) == point(batch_size=4), "the later one counts"
-        assert len(points.points) == 4
+    points = PointsFile(path, settings())
+    for batch_size, status in ((2, "oom"), (4, "crash"), (8, "timeout"), (16, "refused")):
+        points.append(failed(batch_size=batch_size, status=status))
+    found = [points.find(Cell("fp32", 16, batch)) is not None for batch in (2, 4, 8, 16)]
+    assert found == [True, False, False, False]
+    points.append(point(batch_size=4))
+    points = PointsFile(path, settings())
+    assert points.find(Cell("fp32", 16, 4)) == point(batch_size=4), "the later one counts"
+    assert len(points.points) == 4
 
 
 @pytest.mark.parametrize("kept_bytes", [1, 40])
 def test_a_torn_last_line_is_removed_and_nothing_else(tmp_path: Path, kept_bytes: int) -> None:
     path = tmp_path / "points.jsonl"
-    with PointsFile(path, settings()) as points:
-        points.append(point(batch_size=2))
+    points = PointsFile(path, settings())
+    points.append(point(batch_size=2))
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines()[1][:kept_bytes])
-    with PointsFile(path, settings()) as points:
-        assert points.points == (point(batch_size=2),)
-        points.append(point(batch_size=4))
-    with PointsFile(path, settings()) as points:
-        assert points.points == (point(batch_size=2), point(batch_size=4))
+    points = PointsFile(path, settings())
+    assert points.points == (point(batch_size=2),)
+    points.append(point(batch_size=4))
+    points = PointsFile(path, settings())
+    assert points.points == (point(batch_size=2), point(batch_size=4))
 
 
 def test_damage_before_the_last_line_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "points.jsonl"
-    with PointsFile(path, settings()) as points:
-        points.append(point(batch_size=2))
-        points.append(point(batch_size=4))
+    points = PointsFile(path, settings())
+    points.append(point(batch_size=2))
+    points.append(point(batch_size=4))
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], lines[1][:30], lines[2], ""]))
     with pytest.raises(EnvelopeError, match="line 2"):
@@ -69,27 +69,19 @@ def test_damage_before_the_last_line_names_the_line(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused_with_the_difference(tmp_path: Path) -> None:
     path = tmp_path / "points.jsonl"
-    PointsFile(path, settings()).close()
+    PointsFile(path, settings())
     base = settings().base.model_copy(update={"n_layer": 2})
     with pytest.raises(EnvelopeError, match="n_layer"):
         PointsFile(path, settings(base=base, steps=5))
-    PointsFile(path, settings()).close()
+    PointsFile(path, settings())
 
 
 def test_points_of_another_device_are_not_mixed_in(tmp_path: Path) -> None:
-    with PointsFile(tmp_path / "points.jsonl", settings()) as points:
-        points.append(point(batch_size=2, device_name="NVIDIA GB10"))
-        points.append(failed(batch_size=4))
-        with pytest.raises(EnvelopeError):
-            points.append(point(batch_size=8, device_name="H200"))
-
-
-def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
-    with (
-        PointsFile(tmp_path / "points.jsonl", settings()),
-        pytest.raises(EnvelopeError),
-    ):
-        PointsFile(tmp_path / "points.jsonl", settings())
+    points = PointsFile(tmp_path / "points.jsonl", settings())
+    points.append(point(batch_size=2, device_name="NVIDIA GB10"))
+    points.append(failed(batch_size=4))
+    with pytest.raises(EnvelopeError):
+        points.append(point(batch_size=8, device_name="H200"))
 
 
 def test_failure_is_never_a_number() -> None:

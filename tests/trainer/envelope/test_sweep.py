@@ -14,30 +14,25 @@ from tests.support.envelopes import (
     GB10_VOCAB,
     failed,
     gb10_base,
-    point,
     settings,
 )
 from tests.support.executors import SteppingExecutor
-from tests.support.nvml import FakeDevice, FakeNvml, gb10, not_supported
 from tests.support.texts import corpus_texts
 from trainer.corpus import open_corpus
 from trainer.corpus.store import is_intact
 from trainer.envelope import (
     Cell,
-    DeviceUse,
     EnvelopePoint,
     EnvelopeSettings,
-    Wall,
     cells,
     random_corpus,
     sweep,
     vocabulary_of,
-    watched_sweep,
 )
-from trainer.envelope.sweep import POINTS_FILE, counted_step_s
+from trainer.envelope.sweep import POINTS_FILE, counted_step_s, why_beyond
 from trainer.executors.local import LocalExecutor
-from trainer.spec import CurvePoint, TrialFailed
-from trainer.telemetry import choose_telemetry
+from trainer.memory.estimate import AnalyticMemory
+from trainer.spec import BackendName, CurvePoint, TrialFailed
 
 
 class Watched:
@@ -96,30 +91,6 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [p.batch_size for p in wider] == [2, 4, 8, 16], "the earlier ones are part of it"
 
 
-def test_the_device_is_watched_while_it_is_measured(tmp_path: Path) -> None:
-    asked, grid = settings(steps=30, warmup=5), cells([2, 4], [16], ["fp32"])
-
-    def measured(device: FakeDevice, *batch_sizes: int) -> DeviceUse | None:
-        telemetry = choose_telemetry("cuda", nvml=FakeNvml(device))
-        cells_asked = [cell for cell in grid if cell.batch_size in batch_sizes]
-        points, use = watched_sweep(
-            asked, cells_asked, tmp_path, SteppingExecutor(), Watched(), telemetry
-        )
-        assert len(points) >= len(batch_sizes)
-        return use
-
-    use = measured(gb10(), 2)
-    assert use is not None
-    assert (use.power_peak_w, use.gpu_util_peak_pct, use.temperature_peak_c) == (55.8, 87, 66)
-    assert use.power_mean_w == pytest.approx(55.8)
-    later = measured(gb10(power=77_100, utilisation=not_supported()), 4)
-    assert later is not None
-    assert later.power_peak_w == 77.1
-    assert later.power_mean_w is not None
-    assert 55.8 < later.power_mean_w < 77.1, "both sittings are in it"
-    assert later.gpu_util_peak_pct == 87, "of the sitting that was told it"
-
-
 def test_broken_machinery_ends_the_sweep_and_is_no_point(tmp_path: Path) -> None:
     grid = cells([2, 4], [16], ["fp32"])
     with pytest.raises(MachineryError):
@@ -163,44 +134,38 @@ def test_real_trials_on_random_tokens(tmp_path: Path, executor: LocalExecutor) -
     assert points[0].step_ms == pytest.approx(1e3 * (ends_s[4] - ends_s[2]) / 2)
 
 
-def unified_settings(**changes: Any) -> EnvelopeSettings:
-    """Return the settings of the published GB10 envelope."""
-    named = {"menu": "spark-354m", "base": gb10_base(), "vocab_size": GB10_VOCAB}
-    return settings(**{**named, "backend": "megatron", "device": "cuda", **changes})
+def unified(
+    backend: BackendName = "megatron", **changes: Any
+) -> tuple[EnvelopeSettings, AnalyticMemory]:
+    """Return the settings of the published GB10 envelope, and a memory model of that machine."""
+    device: dict[str, Any] = {"backend": backend, "device": "cuda", "vocab_size": GB10_VOCAB}
+    memory = AnalyticMemory(**{"limit_gib": 30, **device, **changes})
+    return settings(menu="spark-354m", base=gb10_base(), **device), memory
 
 
-def test_a_sweep_stops_at_the_last_point_before_the_wall(tmp_path: Path) -> None:
+def test_a_sweep_stops_at_the_last_point_that_is_predicted_to_fit(tmp_path: Path) -> None:
     """On a machine of 30 GiB the published GB10 points up to 25.65 GiB fit, and 49.24 does not."""
     grid, machine = cells([2, 4, 8, 16], [2048], ["bf16"]), SteppingExecutor()
-    wall = Wall(unified_settings(), limit_gib=30)
-    points = sweep(unified_settings(), grid, tmp_path, machine, Watched(), wall=wall)
+    asked, memory = unified()
+    points = sweep(asked, grid, tmp_path, machine, Watched(), memory=memory)
     assert [p.status for p in points] == ["ok", "ok", "ok", "beyond"]
     assert len(machine.specs) == 3, "the last was not run"
-    assert "GiB are predicted and 30.0 are available" in points[-1].message
-    # Without a wall it runs past the limit.
-    points = sweep(unified_settings(), grid, tmp_path, machine, Watched())
+    # Without a memory model it runs past the limit.
+    points = sweep(asked, grid, tmp_path, machine, Watched())
     assert [p.status for p in points] == ["ok", "ok", "ok", "ok"]
     assert len(machine.specs) == 4
 
 
-def test_the_wall_is_where_the_measured_line_says_if_that_is_nearer() -> None:
-    """A backend may take more than the estimate, as a first version of a new one may."""
-    near, far = Cell("bf16", 1024, 8), Cell("bf16", 1024, 4)
-    wall = Wall(unified_settings(), limit_gib=30)
-    assert wall.why_beyond(near, ()) is None
-    measured = [
-        point(batch_size=b, seq_len=1024, precision="bf16", peak_mem_gib=8.0 * b) for b in (1, 2)
-    ]
-    assert "64.0 GiB are predicted" in (wall.why_beyond(near, measured) or "")
-    assert "32.0 GiB are predicted" in (wall.why_beyond(far, measured) or "")
-
-
 def test_what_a_smaller_step_ran_out_of_a_larger_one_does_not_try() -> None:
-    wall = Wall(unified_settings(), limit_gib=1000)
-    ran_out = failed(batch_size=2, seq_len=1024, precision="bf16", status="oom")
-    assert "ran out of memory already" in (wall.why_beyond(Cell("bf16", 1024, 4), [ran_out]) or "")
-    assert wall.why_beyond(Cell("bf16", 512, 2), [ran_out]) is None
-    assert wall.why_beyond(Cell("fp8", 1024, 4), [ran_out]) is None, "of another precision"
+    asked, memory = unified(limit_gib=1000)
+    ran_out = [failed(batch_size=2, seq_len=1024, precision="bf16", status="oom")]
+
+    def why(precision: str, seq_len: int, batch_size: int) -> str | None:
+        return why_beyond(asked.config(Cell(precision, seq_len, batch_size)), memory, ran_out)
+
+    assert why("bf16", 1024, 4)
+    assert why("bf16", 512, 2) is None
+    assert why("fp8", 1024, 4) is None, "of another precision"
 
 
 def test_a_trial_of_the_sweep_keeps_the_reserve_that_was_asked_for(tmp_path: Path) -> None:
@@ -209,14 +174,11 @@ def test_a_trial_of_the_sweep_keeps_the_reserve_that_was_asked_for(tmp_path: Pat
     assert [spec.limits.reserve_gib for spec in machine.specs] == [3]
 
 
-def test_compiled_blocks_meet_the_wall_earlier_than_the_backends_own_kernels() -> None:
-    cell = Cell("bf16", 1024, 16)
-    eager, compiled = (
-        Wall(unified_settings(backend="torch", compile=compiles), limit_gib=15)
-        for compiles in (False, True)
-    )
-    assert eager.why_beyond(cell, ()) is None
-    assert "GiB are predicted" in (compiled.why_beyond(cell, ()) or "")
+def test_compiled_blocks_are_stopped_earlier_than_the_backends_own_kernels() -> None:
+    for compiles in (False, True):
+        asked, memory = unified("torch", limit_gib=15, compile=compiles)
+        config = asked.config(Cell("bf16", 1024, 16))
+        assert (why_beyond(config, memory, ()) is not None) == compiles
 
 
 def test_random_tokens_are_a_corpus_like_any_other(tmp_path: Path) -> None:

@@ -12,10 +12,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from agent.commands.machine.envelope import envelope
-from agent.menu.files import load_menu, parse_menu
 from autoresearch.errors import EnvelopeError, SpecError
 from tests.support.campaigns import MENU
-from trainer.envelope import Envelope, FittedMemory, choose_memory, envelope_path
 
 Run = Callable[..., Result]
 
@@ -46,38 +44,23 @@ def report(result: Result) -> Any:
 
 
 @pytest.mark.slow
-def test_a_sweep_measures_fits_and_serves_the_rail(tmp_path: Path, toy: Path, run: Run) -> None:
+def test_a_sweep_measures_and_resumes(tmp_path: Path, run: Run) -> None:
     asked = ("--batch=2,64", "--seq=16,64", "--precision=fp32,fp8", "--steps=4", "--warmup=1")
     found = report(run(*asked, "--json"))
 
     statuses = {(p["precision"], p["status"]) for p in found["points"]}
     assert statuses == {("fp32", "ok"), ("fp8", "refused")}
-    (line,) = found["fits"]
-    assert line["per_token_mib"] > 0
-    assert found["fits_in_limit"][0]["largest_batch"]["16"] > 64
-    assert any("fp8 cannot be fitted" in note for note in found["notes"])
+    largest = {
+        (one["precision"], one["seq_len"]): one["batch_size"] for one in found["largest_batches"]
+    }
+    assert largest == {("fp32", 16): 64, ("fp32", 64): 64, ("fp8", 16): None, ("fp8", 64): None}
     assert found["gains"] == []
-    files = {name: Path(path) for name, path in found["files"].items()}
-    assert all(path.is_file() for path in files.values())
-    assert files["csv"].read_text("utf-8").count("\n") == 9
-    assert Envelope.load(files["envelope"]) == Envelope.load(files["memory_rail"])
-
-    menu = load_menu(str(toy))
-    commented = parse_menu(f"# a comment\n{menu.toml}", "commented")
-    envelopes = tmp_path / "data" / "envelopes"
-    path = envelope_path(
-        envelopes, menu_sha256=commented.content_sha256, backend="torch", device="cpu"
-    )
-    assert files["memory_rail"] == path
-    rail = choose_memory(path, vocab_size=257, backend="torch", device="cpu").model
-    assert isinstance(rail, FittedMemory)
-    assert 0.05 < rail.predict_gib(menu.baseline) < 1
+    assert found["limit"]["gib"] > 0
 
     points = (tmp_path / "out" / "points.jsonl").read_bytes().splitlines()
     said = run(*asked)
     assert said.exception is None, said.output
     assert "seq 16" in said.stdout
-    assert "peak = " in said.stdout
     again = (tmp_path / "out" / "points.jsonl").read_bytes().splitlines()
     assert again[: len(points)] == points
     added = [json.loads(line)["precision"] for line in again[len(points) :]]
@@ -93,8 +76,6 @@ def test_without_a_grid_the_menus_own_is_measured(run: Run) -> None:
     found = report(run("--steps=2", "--warmup=0", "--json"))
     (only,) = found["points"]
     assert (only["batch_size"], only["seq_len"], only["precision"]) == (4, 32, "fp32")
-    assert "memory_rail" not in found["files"], "one point is no line"
-    assert any("a line needs 2" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(
