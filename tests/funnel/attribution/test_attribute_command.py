@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from agent.menu.files import load_menu
-from tests.support.simulated.toy import SimulatedToy
+from tests.support.simulated.commands import SimulatedToy
 from trainer.spec import Config
 from trajectory.journal import read_rows
 from trajectory.rows import AttributionRow

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulated.toy import SimulatedToy
+from tests.support.simulated.commands import SimulatedToy
 from trajectory.journal import read_rows
 from trajectory.rows import FinalistsRow, StressRow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from funnel.plan.projection import project
 from funnel.target.architecture import load_target
 from funnel.target.shape import Shape
-from tests.support.simulated.toy import SimulatedToy
+from tests.support.simulated.commands import SimulatedToy
 from trainer.spec import Config
 
 

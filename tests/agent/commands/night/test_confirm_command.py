@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulated.toy import SimulatedToy
+from tests.support.simulated.commands import SimulatedToy
 from tests.support.timed import Killed
 from trainer.spec import TrialSpec
 from trajectory.journal import read_rows

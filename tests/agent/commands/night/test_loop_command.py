@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.foreign import single_knob_lines, write_jsonl
 from tests.support.places import ROOT
-from tests.support.simulated.toy import SimulatedToy
+from tests.support.simulated.commands import SimulatedToy
 from tests.support.waiting import wait_until
 from trainer.isolation.trial_files import sealed_path
 from trainer.spec import TrialFailed

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.openai_server import Handler, OpenAIServer, hangs, says
-from tests.support.simulated.toy import SimulatedToy
+from tests.support.simulated.commands import SimulatedToy
 
 
 @pytest.fixture

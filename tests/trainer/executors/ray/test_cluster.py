@@ -22,7 +22,9 @@ from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_for_all_gone, wait_until
 from trainer.executors.base import Job, LaneLost
 from trainer.executors.choice import choose_executor
+from trainer.executors.local import COMMAND_ENTRY
 from trainer.executors.ray.lane import RayLane
+from trainer.executors.ray.needs import Needs
 from trainer.spec import parse_result
 
 
@@ -188,8 +190,13 @@ def test_a_node_that_is_lost_loses_its_lane_and_the_others_go_on(
 
 
 @pytest.mark.slow
-def test_more_lanes_than_room_and_another_kind_of_machine_are_refused(opened: Opened) -> None:
+def test_lanes_machines_and_programs_that_no_node_has_are_refused(
+    opened: Opened,
+) -> None:
     with pytest.raises(SettingsError):
         opened.cluster.open_lanes(99, allow_unsandboxed=True)
     with pytest.raises(SettingsError):
         opened.cluster.open_lanes(1, kind="a machine that nobody has", allow_unsandboxed=True)
+    needs = Needs(program="/opt/none/python", reads=("/",))
+    with pytest.raises(SettingsError, match=r"spark1: .*/opt/none/python"):
+        opened.cluster.open_lanes(1, entry=COMMAND_ENTRY, needs=needs, allow_unsandboxed=True)

@@ -14,10 +14,11 @@ from agent.workbench import lane_opening
 from autoresearch.screen import Screen
 from tests.support.campaigns import Toy
 from tests.support.in_process import run_here
+from tests.support.own_trainers import Own
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Outcome
 from tests.support.trials import trial_ok
-from trainer.spec import CurvePoint, TextScore, TrialFailed, TrialSpec
+from trainer.spec import CommandConfig, CommandOk, CurvePoint, TextScore, TrialFailed, TrialSpec
 
 SIGMA = 0.002
 STEP_S = 0.01
@@ -86,21 +87,68 @@ class ToyWorld:
         return result, points
 
 
+def simulated(
+    world: Any, words: tuple[str, ...], cwd: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, with the trials of a world."""
+
+    def executor(
+        _name: str = "local", *, lanes: int | None = 1, **_others: object
+    ) -> SimulatedExecutor:
+        return SimulatedExecutor(world, lanes or 1)
+
+    with (
+        mock.patch.object(lane_opening, "choose_executor", executor),
+        mock.patch.object(Screen, "outlived", Screen.outlived),
+    ):
+        return run_here(words, cwd, environment)
+
+
 class SimulatedToy(Toy):
     """Hold a toy campaign whose commands all run here, and whose trials take no time."""
 
     def __init__(self, home: Path, at_trial: AtTrial = nothing) -> None:
         super().__init__(home)
-        self.world: Any = ToyWorld(at_trial)
+        self._world = ToyWorld(at_trial)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        with (
-            mock.patch.object(lane_opening, "choose_executor", self._executor),
-            mock.patch.object(Screen, "outlived", Screen.outlived),
-        ):
-            return run_here(arguments, self.home, self.environment)
+        return simulated(self._world, arguments, self.home, self.environment)
 
-    def _executor(
-        self, _name: str = "local", *, lanes: int | None = 1, **_others: object
-    ) -> SimulatedExecutor:
-        return SimulatedExecutor(self.world, lanes or 1)
+
+class ScriptWorld:
+    """A world of the own trainer's menu: a learning rate of 1 and no decay are best."""
+
+    name = "own"
+    failure_s = 1.0
+
+    def __init__(self, *, runs_differ: bool) -> None:
+        self._runs_differ = runs_differ
+
+    def outcome(self, spec: TrialSpec) -> tuple[CommandOk, tuple[CurvePoint, ...]]:
+        """Return a trial's score and its curve."""
+        assert isinstance(spec.config, CommandConfig) and spec.command is not None
+        values = spec.config.values
+        rate, decay = float(values["lr"]), float(values["l2"])
+        rng = Random(f"{spec.config.config_hash}:{spec.seed if self._runs_differ else 0}")
+        loss = 0.5 + 0.02 * math.log10(rate) ** 2 + 0.1 * decay + rng.gauss(0, SIGMA)
+        direction = spec.command.measure.direction
+        points = tuple(
+            CurvePoint(step=step, loss=loss + math.exp(-step / 20), elapsed_s=step * STEP_S)
+            for step in range(0, int(spec.budget.amount) + 1, 4)
+        )
+        score = loss if direction == "minimise" else 1 - loss
+        took_s = points[-1].elapsed_s
+        return CommandOk(score=score, direction=direction, train_s=took_s, setup_s=0), points
+
+
+class SimulatedOwn(Own):
+    """Hold a checkout whose commands all run here, and whose script is never started."""
+
+    def __init__(self, home: Path, *, runs_differ: bool = True, **menu: str) -> None:
+        super().__init__(home, **menu)
+        self._world = ScriptWorld(runs_differ=runs_differ)
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        ended = simulated(self._world, words, self.checkout, self.env)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return ended.stdout + (ended.stderr if code else "")
