@@ -141,13 +141,13 @@ class CampaignView:
         """
         from agent.settings.environment import read_rates  # noqa: PLC0415 (of use to the report alone)
         from funnel.cost.bill import search_bill  # noqa: PLC0415
-        from funnel.cost.measured import UsageCount  # noqa: PLC0415
+        from funnel.cost.measured import Usage  # noqa: PLC0415
         from trainer.isolation.trial_files import read_curve  # noqa: PLC0415
         from trajectory.report.reading import own_campaign  # noqa: PLC0415
         from trajectory.report.reading.knobs import ReportedKnob  # noqa: PLC0415
 
         rates, row = read_rates(), self.row
-        count = UsageCount(rates.spark_kw)
+        usage = Usage(source="the journal")
         menu = menu_of(row) if row else None
         knobs = []
         for knob in menu.knobs.values() if menu else ():
@@ -158,8 +158,8 @@ class CampaignView:
             self.journal,
             knobs,
             lambda trial_id: read_curve(self.directory / TRIALS_DIR / trial_id),
-            count.add,
-            lambda: search_bill(rates, count.usage("the journal")),
+            lambda row: usage.add(row, rates.spark_kw),
+            lambda: search_bill(rates, usage),
         )
 
     def status(self) -> Glance:

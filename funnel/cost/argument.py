@@ -13,52 +13,12 @@ from typing import Any
 
 from agent.settings.environment import GPUS_PER_NODE, Rates
 from funnel.cost.bill import SUPPOSED_RUN, Bill, CloudRun
-from funnel.cost.figures import Figure, Section, Unit, View, Words, ratio
+from funnel.cost.figures import Figure, Section, Unit, View, ratio
 from funnel.cost.measured import SUPPOSED, Usage
 
 PUBLISHED_FINAL_HOURS = 168
 PUBLISHED_TARGET_SCALE = 60
 SENSITIVITY = (0.01, 0.05, 0.10, 0.25, 0.50)
-
-
-_WORTH: Words = {
-    "wrong_pick_rate": ("chance that a blind booking is wasted", "p", "share"),
-    "expected_loss_from_blind_booking_usd": ("expected loss of booking blind", "p × F", "usd"),
-    "spark_recipe_search_cost_usd": ("the search", "S, cost of use above", "usd"),
-    "expected_savings_per_campaign_usd": ("expected savings", "p × F − S", "usd"),
-    "ratio_savings_to_spark_cost": (
-        "savings for a dollar of search",
-        "(p × F − S) / S",
-        "ratio",
-    ),
-    "wrong_pick_rate_after": ("chance that is left after the search", "q", "share"),
-    "expected_savings_with_risk_left_usd": (
-        "expected savings, that chance left",
-        "(p − q) × F − S",
-        "usd",
-    ),
-    "break_even_wrong_pick_rate": (
-        "break-even: the chance below which the search loses",
-        "S / F",
-        "share",
-    ),
-    "break_even_share_of_risk_removed": (
-        "break-even: of that chance, what the search must remove",
-        "S / (p × F); above 1 it loses whatever it finds",
-        "share",
-    ),
-    "campaigns_to_pay_for_the_unit": (
-        "campaigns that pay for the whole unit",
-        "capex / (p × F − electricity)",
-        "count",
-    ),
-}
-_OF_ONE = "of one iteration"
-_RATIOS: Words = {
-    "h100_single_vs_spark_electricity": ("one H100 to the desk's electricity", _OF_ONE, "ratio"),
-    "h100_8gpu_vs_spark_total": ("a node to the desk's cost of use", _OF_ONE, "ratio"),
-    "target_scale_8gpu_vs_spark_total": ("a node at the target's scale to it", _OF_ONE, "ratio"),
-}
 
 
 def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
@@ -68,17 +28,12 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
     keys = ("h100_single", "h100_8gpu_node", f"h100_8gpu_node_target_scale{scale}")
     h200 = seconds / 3600 / rates.h100_speedup * rates.h200_hourly_usd
     at_h200 = f"the same at ${rates.h200_hourly_usd:g}/h"
-    iteration = Section(
-        "per_iter_usd",
-        f"one iteration, {seconds:.4g} s",
-        (
-            *_paid(rates, seconds, usage.iterations_kwh / n, keys, "usd_each"),
-            Figure("h200_single", "one H200", h200, at_h200, "usd_each"),
-        ),
+    iteration = (
+        *_paid(rates, seconds, usage.iterations_kwh / n, keys, "usd_each"),
+        Figure("h200_single", "one H200", h200, at_h200, "usd_each"),
     )
     keys = ("h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale")
     search = tuple(_paid(rates, usage.seconds, usage.kwh, keys, "usd"))
-    what = "what the search is worth"
     return View(
         inputs={
             "source": usage.source,
@@ -87,12 +42,12 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
             "bill": bill.as_json(),
         },
         sections=(
-            iteration,
+            Section("per_iter_usd", f"one iteration, {seconds:.4g} s", iteration),
             Section(f"campaign_{n}_iters_usd", f"the search, {n} iterations", search),
             Section("final_pretrain_usd", "the final run", tuple(_final(bill.run))),
-            Section.of("expected_value_argument", what, _WORTH, _worth(rates, bill)),
+            Section("expected_value_argument", "what the search is worth", _worth(rates, bill)),
             Section("sensitivity_usd", "savings, had p been", tuple(_sensitivity(bill))),
-            Section.of("ratios", "cloud against desk", _RATIOS, _ratios(iteration)),
+            Section("ratios", "cloud against desk", tuple(_ratios(iteration))),
         ),
         assumptions=tuple(_assumptions(rates, usage, bill)),
     )
@@ -142,22 +97,59 @@ def _final(run: CloudRun) -> Iterator[Figure]:
         yield Figure("firm_gpu_hourly", label, run.firm_hourly_usd, "price / (1 − share)")
 
 
-def _worth(rates: Rates, bill: Bill) -> dict[str, float | None]:
+def _worth(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
     p, run, search = bill.wrong_pick_rate, bill.run.usd, bill.search.usd
     loss = bill.expected_loss_usd
     marginal = loss - bill.search.electricity_usd
-    return {
-        "wrong_pick_rate": p,
-        "expected_loss_from_blind_booking_usd": loss,
-        "spark_recipe_search_cost_usd": search,
-        "expected_savings_per_campaign_usd": loss - search,
-        "ratio_savings_to_spark_cost": ratio(loss - search, search),
-        "wrong_pick_rate_after": bill.wrong_pick_rate_after,
-        "expected_savings_with_risk_left_usd": bill.expected_savings_usd,
-        "break_even_wrong_pick_rate": ratio(search, run),
-        "break_even_share_of_risk_removed": ratio(search, loss),
-        "campaigns_to_pay_for_the_unit": rates.spark_capex_usd / marginal if marginal > 0 else None,
-    }
+    return (
+        Figure("wrong_pick_rate", "chance that a blind booking is wasted", p, "p", "share"),
+        Figure(
+            "expected_loss_from_blind_booking_usd", "expected loss of booking blind", loss, "p × F"
+        ),
+        Figure("spark_recipe_search_cost_usd", "the search", search, "S, cost of use above"),
+        Figure("expected_savings_per_campaign_usd", "expected savings", loss - search, "p × F − S"),
+        Figure(
+            "ratio_savings_to_spark_cost",
+            "savings for a dollar of search",
+            ratio(loss - search, search),
+            "(p × F − S) / S",
+            "ratio",
+        ),
+        Figure(
+            "wrong_pick_rate_after",
+            "chance that is left after the search",
+            bill.wrong_pick_rate_after,
+            "q",
+            "share",
+        ),
+        Figure(
+            "expected_savings_with_risk_left_usd",
+            "expected savings, that chance left",
+            bill.expected_savings_usd,
+            "(p − q) × F − S",
+        ),
+        Figure(
+            "break_even_wrong_pick_rate",
+            "break-even: the chance below which the search loses",
+            ratio(search, run),
+            "S / F",
+            "share",
+        ),
+        Figure(
+            "break_even_share_of_risk_removed",
+            "break-even: of that chance, what the search must remove",
+            ratio(search, loss),
+            "S / (p × F); above 1 it loses whatever it finds",
+            "share",
+        ),
+        Figure(
+            "campaigns_to_pay_for_the_unit",
+            "campaigns that pay for the whole unit",
+            rates.spark_capex_usd / marginal if marginal > 0 else None,
+            "capex / (p × F − electricity)",
+            "count",
+        ),
+    )
 
 
 def _sensitivity(bill: Bill) -> Iterator[Figure]:
@@ -167,13 +159,19 @@ def _sensitivity(bill: Bill) -> Iterator[Figure]:
         yield Figure(f"wrong_pick_rate_{rate:g}", f"{rate:.0%}", rate * final - search, formula)
 
 
-def _ratios(iteration: Section) -> dict[str, float | None]:
-    electricity, use, h100, node, at_target, _ = (f.value or 0.0 for f in iteration.figures)
-    return {
-        "h100_single_vs_spark_electricity": ratio(h100, electricity),
-        "h100_8gpu_vs_spark_total": ratio(node, use),
-        "target_scale_8gpu_vs_spark_total": ratio(at_target, use),
-    }
+def _ratios(iteration: tuple[Figure, ...]) -> Iterator[Figure]:
+    desk, use, h100, node, at_target, _ = (figure.value or 0.0 for figure in iteration)
+    for key, label, cloud, owned in (
+        ("h100_single_vs_spark_electricity", "one H100 to the desk's electricity", h100, desk),
+        ("h100_8gpu_vs_spark_total", "a node to the desk's cost of use", node, use),
+        (
+            "target_scale_8gpu_vs_spark_total",
+            "a node at the target's scale to it",
+            at_target,
+            use,
+        ),
+    ):
+        yield Figure(key, label, ratio(cloud, owned), "of one iteration", "ratio")
 
 
 def _rates_json(rates: Rates, usage: Usage) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 Unit = Literal["usd", "usd_each", "share", "ratio", "count", "months"]
 
@@ -47,10 +47,6 @@ class Figure:
         return f"{self.value:,.3g}" if self.unit == "months" else f"{self.value:,.4g}"
 
 
-Words: TypeAlias = Mapping[str, tuple[str, str, Unit]]
-"""Label, formula and unit of a section's figures, by key."""
-
-
 @dataclass(frozen=True, slots=True)
 class Section:
     """Figures that belong together, under the name they have in JSON."""
@@ -58,19 +54,6 @@ class Section:
     name: str
     title: str
     figures: tuple[Figure, ...]
-
-    @classmethod
-    def of(cls, name: str, title: str, words: Words, values: Mapping[str, float | None]) -> Section:
-        """Join values and words by their keys, in the order of the words."""
-        made = (
-            Figure(key, label, values[key], formula, unit)
-            for key, (label, formula, unit) in words.items()
-        )
-        return cls(name, title, tuple(made))
-
-    def __getitem__(self, key: str) -> float | None:
-        """Return the exact value of the figure with this key."""
-        return next(figure.value for figure in self.figures if figure.key == key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,15 @@ A100 = Gpu(
 )
 """The GPU of the older published table that the arithmetic is tested against; it is not offered."""
 
+GB10 = Gpu(
+    name="gb10",
+    memory_gb=128,
+    bf16_tflops=125,
+    nvlink_gb_s=50,
+    source="NVIDIA DGX Spark data sheet: an eighth of its sparse fp4 rate; its link of 200 Gb/s",
+)
+"""The GPU of an owned unit; it is not offered either."""
+
 _H100_TABLE = "the weak-scaling table of Megatron-LM's README, H100"
 
 MACHINES: Mapping[str, Machine] = {

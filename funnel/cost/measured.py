@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import BaseModel, PrivateAttr
+
 from agent.settings.environment import Rates
 from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
-from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt
+from autoresearch.values import Finite, Frozen, PositiveInt
 from funnel.ladder.lead import Lead
 from funnel.ladder.plan import best_finalist
 from funnel.ladder.result import LadderResult, read_ladder, read_ladder_of
@@ -26,10 +28,9 @@ from trajectory.spending import BusyTime
 WH_PER_KWH = 1000
 SECONDS_PER_HOUR = 3600
 SUPPOSED = "rates"
-_KINDS = ("baseline", "iterations", "stress")
 
 
-class Usage(Frozen):
+class Usage(BaseModel):
     """Seconds and energy of a search. Long runs (the stress test, the ladder) are counted
     separately."""
 
@@ -37,18 +38,45 @@ class Usage(Frozen):
     """:data:`SUPPOSED`, or the campaign's directory."""
     machine: str | None = None
     """Name of the device that trained."""
-    iterations: NonNegativeInt
-    iterations_s: NonNegative
+    iterations: int = 0
+    iterations_s: float = 0.0
     """Seconds of the iterations, from proposal to decision."""
-    iterations_kwh: NonNegative
-    baseline_s: NonNegative = 0
-    baseline_kwh: NonNegative = 0
-    stress_runs: NonNegativeInt = 0
-    stress_s: NonNegative = 0
-    stress_kwh: NonNegative = 0
-    metered_s: NonNegative = 0
+    iterations_kwh: float = 0.0
+    baseline_s: float = 0.0
+    baseline_kwh: float = 0.0
+    stress_runs: int = 0
+    """All runs outside the search."""
+    stress_s: float = 0.0
+    stress_kwh: float = 0.0
+    metered_s: float = 0.0
     """Seconds of all of these whose energy was measured; in the rest the machine is assumed to draw
     SPARK_KW."""
+    _busy: BusyTime = PrivateAttr(default_factory=BusyTime)
+
+    def add(self, row: Row, spark_kw: float) -> None:
+        """Count a row; ignore one that took no machine time."""
+        if not isinstance(row, BaselineRow | IterationRow | RowOfOneRun):
+            return
+        wall_s, energy_wh = self._busy.added_s(row), None
+        if not isinstance(row, BaselineRow):
+            energy_wh = row.energy_wh
+        elif isinstance(row.trial.result, TrialOk):
+            self.machine, energy_wh = row.trial.result.device, row.trial.result.energy_wh
+        kwh = wall_s / SECONDS_PER_HOUR * spark_kw
+        if energy_wh is not None:
+            kwh = energy_wh / WH_PER_KWH
+            self.metered_s += wall_s
+        if isinstance(row, BaselineRow):
+            self.baseline_s += wall_s
+            self.baseline_kwh += kwh
+        elif isinstance(row, IterationRow):
+            self.iterations += 1
+            self.iterations_s += wall_s
+            self.iterations_kwh += kwh
+        else:
+            self.stress_runs += 1
+            self.stress_s += wall_s
+            self.stress_kwh += kwh
 
     @property
     def iter_s(self) -> float:
@@ -96,66 +124,15 @@ def measured_usage(directory: Path, rates: Rates) -> Usage:
 
     :raises CampaignError: if it has no complete iteration.
     """
-    count = UsageCount(rates.spark_kw)
+    usage = Usage(source=str(directory))
     for row in read_rows(directory / JOURNAL_FILE):
-        count.add(row)
-    if count.iterations == 0:
+        usage.add(row, rates.spark_kw)
+    if usage.iterations == 0:
         raise CampaignError(
             f"{directory} has no finished iteration to take seconds from; resume it with: "
             f"autoresearch loop --campaign {directory}"
         )
-    return count.usage(str(directory))
-
-
-class UsageCount:
-    """Sums the time and energy of rows."""
-
-    def __init__(self, spark_kw: float) -> None:
-        self._spark_kw = spark_kw
-        self._busy = BusyTime()
-        self._runs = dict.fromkeys(_KINDS, 0)
-        self._seconds = dict.fromkeys(_KINDS, 0.0)
-        self._kwh = dict.fromkeys(_KINDS, 0.0)
-        self._metered_s = 0.0
-        self._machine: str | None = None
-
-    @property
-    def iterations(self) -> int:
-        return self._runs["iterations"]
-
-    def add(self, row: Row) -> None:
-        """Count a row; ignore one that took no machine time."""
-        if isinstance(row, BaselineRow):
-            result = row.trial.result if isinstance(row.trial.result, TrialOk) else None
-            self._machine = result.device if result else self._machine
-            what, energy_wh = "baseline", result.energy_wh if result else None
-        elif isinstance(row, IterationRow):
-            what, energy_wh = "iterations", row.energy_wh
-        elif isinstance(row, RowOfOneRun):
-            # All of these are runs outside the search, and are counted together.
-            what, energy_wh = "stress", row.energy_wh
-        else:
-            return
-        wall_s = self._busy.added_s(row)
-        self._runs[what] += 1
-        self._seconds[what] += wall_s
-        if energy_wh is None:
-            self._kwh[what] += wall_s / SECONDS_PER_HOUR * self._spark_kw
-        else:
-            self._kwh[what] += energy_wh / WH_PER_KWH
-            self._metered_s += wall_s
-
-    def usage(self, source: str) -> Usage:
-        """Return the sums of the rows so far."""
-        return Usage(
-            source=source,
-            machine=self._machine,
-            iterations=self.iterations,
-            stress_runs=self._runs["stress"],
-            metered_s=self._metered_s,
-            **{f"{what}_s": self._seconds[what] for what in _KINDS},
-            **{f"{what}_kwh": self._kwh[what] for what in _KINDS},
-        )
+    return usage
 
 
 class Concordance(Frozen):

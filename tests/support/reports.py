@@ -10,7 +10,7 @@ from agent.settings.environment import Rates
 from autoresearch.domains.choices import Choices
 from autoresearch.domains.ranges import RealRange, WholeRange
 from funnel.cost.bill import search_bill
-from funnel.cost.measured import UsageCount
+from funnel.cost.measured import Usage
 from tests.support.configs import config
 from tests.support.places import ROOT
 from tests.support.rows import (
@@ -73,10 +73,14 @@ def findings(
     folder.mkdir(parents=True, exist_ok=True)
     write_journal(folder / "trajectory.jsonl", iter(rows))
     rates = rates or Rates()
-    count = UsageCount(rates.spark_kw)
-    journal = folder / "trajectory.jsonl"
-    bill = lambda: search_bill(rates, count.usage("the journal"))  # noqa: E731
-    return read_campaign(journal, KNOBS, read, count.add, bill)
+    usage = Usage(source="the journal")
+    return read_campaign(
+        folder / "trajectory.jsonl",
+        KNOBS,
+        read,
+        lambda row: usage.add(row, rates.spark_kw),
+        lambda: search_bill(rates, usage),
+    )
 
 
 def hostile_rows(texts: Iterable[str] = HOSTILE) -> Iterator[Row]:

@@ -24,15 +24,8 @@ from funnel.cost.figures import View
 from funnel.cost.gpus import find_gpu
 from funnel.cost.measured import Usage, measured_of, measured_usage
 from funnel.cost.ownership import cluster_view, month_view
-from funnel.cost.timeline import (
-    PUBLISHED_SPEED,
-    Phase,
-    Timeline,
-    TrainedModel,
-    measured_speed,
-    plan_timeline,
-)
 from funnel.plan.handoff_files import PLAN_FILE
+from funnel.plan.timeline import PUBLISHED_SPEED, measured_speed, timeline_view
 from funnel.target.architecture import load_target
 
 CostView: TypeAlias = Literal["search", "cluster", "month", "timeline"]
@@ -40,7 +33,7 @@ OPTIONS: dict[CostView, set[str]] = {
     "search": {"campaign", "handoff"},
     "cluster": {"gpus", "gpu"},
     "month": {"searches", "runs", "units", "campaign", "handoff"},
-    "timeline": {"target", "phase", "units", "campaign"},
+    "timeline": {"target", "units", "campaign"},
 }
 """The options of each view; all views take the rates and ``--json``."""
 ViewArgument = Annotated[CostView, typer.Argument(help="What to compute.", show_default=True)]
@@ -48,14 +41,6 @@ RatesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="NAME=VALUE", help="Set a rate, like --set KWH_USD=0.30. Repeatable."
-    ),
-]
-PhaseOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="SEQ:SHARE",
-        help="timeline: context length and share of the tokens. Repeatable. Default: the "
-        "target's length, for all tokens.",
     ),
 ]
 
@@ -83,66 +68,38 @@ def cost(
     view: ViewArgument = "search",
     asked: dict[str, Any],
     rates: RatesOption = None,
-    phase: PhaseOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Compute the cost of a search here and in the cloud, and payoff.
 
     search: what a search costs here and in the cloud, and when it pays. cluster: units owned
     against GPUs rented. month: searches on owned units and final runs on rented GPUs. timeline:
-    days of each phase of a curriculum, and the parallelism it needs.
+    days of each phase of a target on owned units.
 
     Rates come from the environment or --set; docs/money.md lists them with their defaults.
     """
-    given = asked if phase is None else {**asked, "phase": phase}
-    for name in set(given) - OPTIONS[view]:
+    for name in set(asked) - OPTIONS[view]:
         takes = ", ".join(f"--{option}" for option in sorted(OPTIONS[view]))
         raise typer.BadParameter(f"cost {view} has no --{name}; it takes {takes}")
     chosen, options = _rates(rates), fill(Asked, asked)
     directory = existing_campaign(options.campaign) if options.campaign else None
+    before: list[str] = []
     if view == "cluster":
-        _show(cluster_view(chosen, find_gpu(options.gpu), options.gpus), [], as_json=as_json)
-        return
-    if view == "timeline":
-        phases = [Phase.parse(text) for text in phase or ()]
-        _show_timeline(options.target, phases, directory, chosen, options.units, as_json=as_json)
-        return
-    usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
-    run = _run(options.handoff, directory)
-    if view == "month":
-        amounts = options.model_dump(include={"searches", "runs", "units"})
-        _show(month_view(chosen, make_bill(chosen, usage, run), **amounts), [], as_json=as_json)
-        return
-    bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
-    before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
-    _show(argument_view(chosen, usage, bill), before, as_json=as_json)
-
-
-def _show_timeline(
-    target: str,
-    phases: list[Phase],
-    campaign: Path | None,
-    rates: Rates,
-    units: int,
-    *,
-    as_json: bool,
-) -> None:
-    architecture = load_target(target)
-    planned = plan_timeline(
-        architecture.name,
-        TrainedModel.of(architecture),
-        measured_speed(campaign) if campaign else PUBLISHED_SPEED,
-        rates,
-        units=units,
-        tokens=architecture.tokens,
-        phases=phases or [Phase(architecture.seq_len, 1.0)],
-    )
-    if as_json:
-        typer.echo(json.dumps(planned.as_json()))
-        return
-    console = Console()
-    _print_timeline(console, planned)
-    _print_assumptions(console, planned.assumptions())
+        shown = cluster_view(chosen, find_gpu(options.gpu), options.gpus)
+    elif view == "timeline":
+        speed = measured_speed(directory) if directory else PUBLISHED_SPEED
+        shown = timeline_view(load_target(options.target), speed, chosen, options.units)
+    else:
+        usage = measured_usage(directory, chosen) if directory else Usage.supposed(chosen)
+        run = _run(options.handoff, directory)
+        if view == "month":
+            amounts = options.model_dump(include={"searches", "runs", "units"})
+            shown = month_view(chosen, make_bill(chosen, usage, run), **amounts)
+        else:
+            bill = make_bill(chosen, usage, run, measured_of(directory) if directory else None)
+            before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
+            shown = argument_view(chosen, usage, bill)
+    _show(shown, before, as_json=as_json)
 
 
 def _rates(overrides: list[str] | None) -> Rates:
@@ -187,32 +144,5 @@ def _show(view: View, before: list[str], *, as_json: bool) -> None:
             console.print(Text.assemble(words, (figure.formula, "cyan")), soft_wrap=True)
     if view.verdict:
         say(console, view.verdict, "bold")
-    _print_assumptions(console, view.assumptions)
-
-
-def _print_assumptions(console: Console, stated: tuple[str, ...]) -> None:
     say(console, "\nassumed", "bold")
-    print_lines(console, (f"  {assumption}" for assumption in stated), "dim")
-
-
-def _print_timeline(console: Console, planned: Timeline) -> None:
-    speed, params, tokens = planned.speed, planned.model.params, planned.tokens
-    say(
-        console,
-        f"target    {planned.target} · {params / 1e9:.4g} B parameters · "
-        f"{tokens / 1e9:,.4g} B tokens\n"
-        f"speed     {speed.tokens_per_s:,.0f} tokens/s × {speed.flops_per_token / 1e9:.4g} GFLOPs "
-        f"= {speed.tflops:.3g} TFLOP/s a unit ({speed.source})\n"
-        f"units     {planned.units} of {planned.rates.spark_gib:g} GiB\n",
-    )
-    header = f"{'context':>8} {'share':>6} {'tokens':>9} {'tokens/s':>10} {'days':>10}"
-    say(console, f"{header}   {'state':>9} {'sequence':>9}   needs", "bold")
-    for plan in planned.phases:
-        say(
-            console,
-            f"{plan.seq_len:>8,} {plan.share:>6.0%} {plan.tokens / 1e9:>7,.4g} B "
-            f"{plan.tokens_per_s:>10,.4g} {plan.days:>10,.4g}   {plan.state_gib:>5,.0f} GiB "
-            f"{plan.activations_gib:>5,.0f} GiB   {plan.needs()}",
-            "" if plan.fits else "yellow",
-        )
-    say(console, f"{'all':>8} {'':>6} {tokens / 1e9:>7,.4g} B {'':>10} {planned.days:>10,.4g}")
+    print_lines(console, (f"  {assumption}" for assumption in view.assumptions), "dim")

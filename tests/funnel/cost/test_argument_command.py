@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from agent.cli import app
 from autoresearch.errors import AutoresearchError
 from tests.support.campaigns import Toy
+from tests.support.places import ROOT
 
 
 def run(*arguments: str, **environment: str) -> str:
@@ -65,8 +66,6 @@ def test_a_bad_rate_is_one_sentence_that_names_it(variable: str, value: str) -> 
         (("cluster", "--set", "SPARK_SCALING=2"), "SPARK_SCALING"),
         (("cluster", "--set", "SPARK_SCALING=1e-320"), "SPARK_SCALING"),
         (("cluster", "--gpu", "h999"), "h999"),
-        (("timeline", "--phase", f"{'9' * 400}:1"), "cannot be read"),
-        (("timeline", "--phase", "8192:0.5"), "add up to 0.5"),
         (("timeline", "--target", "nothing"), "nothing"),
     ],
 )
@@ -81,18 +80,21 @@ def test_an_option_of_another_view_is_wrong_usage() -> None:
         assert CliRunner().invoke(app, ["cost", "cluster", "--gpus", gpus]).exit_code == 2
 
 
-def test_the_monthly_and_the_phase_table_in_text_and_json() -> None:
+def test_the_monthly_and_the_phase_table_in_text_and_json(tmp_path: Path) -> None:
     monthly = json.loads(run("cluster", "--json"))
     assert monthly["monthly_usd"]["rented_usd"] == 14610
     assert monthly["pays_within_life"] is False
     assert "break-even month" in run("cluster")
-    arguments = ("--phase", "8192:0.9", "--phase", "65536:0.1", "--units", "16")
-    phases = json.loads(run("timeline", "--json", *arguments))
-    assert [plan["seq_len"] for plan in phases["phases"]] == [8192, 65536]
-    assert phases["days"] == pytest.approx(sum(plan["days"] for plan in phases["phases"]))
-    text = run("timeline", *arguments)
-    assert "65,536" in text
-    assert "sharded over" in text
+    curriculum = tmp_path / "curriculum.toml"
+    shipped = (ROOT / "funnel/target/shipped/llama-7b.toml").read_text("utf-8")
+    main, long = "name = 'main'\nshare = 0.9", "name = 'long'\nshare = 0.1\nseq_len = 65536"
+    curriculum.write_text(f"{shipped}\n[[phases]]\n{main}\n[[phases]]\n{long}\n")
+    arguments = ("timeline", "--target", str(curriculum), "--units", "16")
+    phases = json.loads(run(*arguments, "--json"))
+    assert [phase["seq_len"] for phase in phases["phases"]] == [8192, 65536]
+    assert phases["days"] == pytest.approx(sum(phase["days"] for phase in phases["phases"]))
+    assert phases["days_by_phase"].keys() == {"main", "long"}
+    assert "65,536" in run(*arguments)
 
 
 def test_the_installed_command(tmp_path: Path) -> None:

@@ -15,19 +15,10 @@ from funnel.cost.bill import CloudRun, Preemption, make_bill, planned_run
 from funnel.cost.gpus import GPUS
 from funnel.cost.measured import Concordance, Measured, Usage
 from funnel.cost.ownership import cluster_view
-from funnel.cost.timeline import (
-    PUBLISHED_SPEED,
-    Phase,
-    PhasePlan,
-    TrainedModel,
-    UnitSpeed,
-    fewest_devices,
-    measured_speed,
-    plan_timeline,
-)
 from funnel.plan.booking import make_booking
-from funnel.plan.layout import Cluster
-from funnel.target.architecture import load_target
+from funnel.plan.layout import Cluster, layouts
+from funnel.plan.timeline import PUBLISHED_SPEED, UnitSpeed, measured_speed, timeline_view
+from funnel.target.architecture import Phase, TargetArchitecture, load_target
 from tests.support.campaigns import installed
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial, write_journal
@@ -208,35 +199,42 @@ def test_within_its_life_exactly_where_the_amortised_month_is_cheaper() -> None:
         assert pays == (month["owned_usd"] <= month["rented_usd"])
 
 
-def plans(
-    model: TrainedModel, phases: list[Phase], units: int = 1, **rates: float
-) -> tuple[PhasePlan, ...]:
-    """Plan the phases of a run on a billion tokens."""
+def phases(
+    target: TargetArchitecture, *parts: tuple[int, float], units: int = 1, **rates: float
+) -> list[dict[str, Any]]:
+    """Return the phases of training a target in these parts: sequence length and share."""
     speed = UnitSpeed(tokens_per_s=1000, flops_per_token=1e9, source="test")
-    asked = {"units": units, "tokens": 1e9, "phases": phases}
-    return plan_timeline("toy", model, speed, Rates(**rates), **asked).phases
+    curriculum = tuple(
+        Phase(name=f"part{place}", seq_len=seq_len, share=share)
+        for place, (seq_len, share) in enumerate(parts)
+    )
+    asked = target.model_copy(update={"phases": curriculum, "token_budget": 10**9})
+    found: list[dict[str, Any]] = timeline_view(asked, speed, Rates(**rates), units).inputs[
+        "phases"
+    ]
+    return found
 
 
 def test_days_by_hand() -> None:
     target = load_target("llama-7b")
-    model = TrainedModel.of(target)
-    phases = [Phase(seq_len=8192, share=0.75), Phase(seq_len=32768, share=0.25)]
-    short, long = plans(model, phases, units=4, spark_scaling=0.5)
+    short, long = phases(target, (8192, 0.75), (32768, 0.25), units=4, spark_scaling=0.5)
     weights = target.parameter_count.blocks - 65 * 4096 + 128_256 * 4096
     flops = 6 * weights + 6 * 32 * 4096 * 8192
-    assert short.flops_per_token == pytest.approx(flops)
-    assert short.tokens_per_s == pytest.approx(4 * 0.5 * 1e12 / flops)
-    assert short.days == pytest.approx(0.75e9 / short.tokens_per_s / 86400)
-    assert long.tokens_per_s < short.tokens_per_s, "attention to a longer context takes longer"
+    assert short["flops_per_token"] == pytest.approx(flops)
+    assert short["tokens_per_s"] == pytest.approx(4 * 0.5 * 1e12 / flops)
+    assert short["days"] == pytest.approx(0.75e9 / short["tokens_per_s"] / 86400)
+    assert long["tokens_per_s"] < short["tokens_per_s"], (
+        "attention to a longer context takes longer"
+    )
 
 
 def test_the_launch_plan_counts_the_same_products_and_the_attention_whole() -> None:
     target = load_target("llama-7b")
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
     compute = make_booking(target, cluster, mfu=0.4, gpu_hourly_usd=2.5).compute
-    causal = TrainedModel.of(target).flops_per_token(target.seq_len)
+    (whole,) = phases(target, (target.seq_len, 1.0))
     attention = 6 * 32 * 4096 * 8192
-    assert compute.flops_per_token == pytest.approx(causal + attention)
+    assert compute.flops_per_token == pytest.approx(whole["flops_per_token"] + attention)
 
 
 def test_the_published_speed_is_of_the_published_model() -> None:
@@ -246,41 +244,21 @@ def test_the_published_speed_is_of_the_published_model() -> None:
     assert PUBLISHED_SPEED.flops_per_token == pytest.approx(flops, rel=2e-4)
 
 
-def test_parallelism_grows_with_the_context_and_shrinks_with_the_memory() -> None:
-    model = TrainedModel.of(load_target("llama-1b"))
-    phases = [Phase(seq_len=n, share=0.5) for n in (2048, 1 << 17)]
+def test_the_layout_is_the_launch_plans_on_units_with_this_memory() -> None:
+    target = load_target("llama-1b")
 
-    def needed(gib: float) -> list[str]:
-        return [plan.parallelism for plan in plans(model, phases, spark_gib=gib)]
+    def fitting(gib: float, units: int) -> list[bool]:
+        return [
+            one["fits"]
+            for one in phases(target, (2048, 0.5), (32768, 0.5), units=units, spark_gib=gib)
+        ]
 
-    assert needed(128) == ["data parallel", "sharded, sequence split"]
-    assert needed(100_000) == ["data parallel", "data parallel"]
-    assert needed(16)[0] != "data parallel"
-
-
-@pytest.mark.parametrize(
-    ("state", "activations", "expected"),
-    [(50, 40, (1, 1)), (60, 50, (2, 1)), (10, 150, (2, 2)), (700, 10, (8, 1)), (0, 850, (16, 16))],
-)
-def test_the_fewest_devices_that_fit(
-    state: float, activations: float, expected: tuple[int, int]
-) -> None:
-    devices, splits = fewest_devices(state, activations, usable_gib=100)
-    assert (devices, splits) == expected
-    assert state / devices + activations / splits <= 100
-
-
-@pytest.mark.parametrize(
-    "text", ["8192", "8192:0", "x:1", "8192:1.5", "8192:nan", "9" * 400 + ":1"]
-)
-def test_a_phase_that_cannot_be_read_is_named(text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
-        Phase.parse(text)
-
-
-def test_shares_that_do_not_add_up_are_refused() -> None:
-    with pytest.raises(SettingsError):
-        plans(TrainedModel.of(load_target("llama-1b")), [Phase(seq_len=1024, share=0.9)])
+    assert fitting(128, units=4) == [True, True]
+    assert fitting(32, units=1) == [True, False]
+    assert fitting(16, units=1) == [False, False]
+    (whole,) = phases(target, (2048, 1.0), units=4)
+    uses = layouts(target, Cluster(nodes=4, gpus=1, gpu=GPUS["h200"]), 4, fp8=False)
+    assert whole["parallelism"] == str(uses[0].layout)
 
 
 def test_a_campaigns_speed_is_the_median_of_its_fastest_config(tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""Compute the days that a target's training takes on owned units, phase by phase.
+
+    tokens/s = units × scaling × FLOP/s / FLOPs per token
+    days     = tokens × share / (tokens/s × 86,400)
+
+FLOPs per token count the half of the attention that a causal mask leaves. A unit's FLOP/s are those
+of the measured model, and it is assumed to reach them in every phase. The parallelism is that of
+:mod:`funnel.plan.layout`, with one GPU per unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from agent.settings.environment import Rates
+from autoresearch.errors import CampaignError
+from autoresearch.layout import JOURNAL_FILE
+from funnel.cost.figures import Figure, Section, View
+from funnel.cost.gpus import GB10
+from funnel.plan.booking import DAY_S
+from funnel.plan.layout import GB, USABLE, Cluster, layouts
+from funnel.target.architecture import Phase, TargetArchitecture
+from funnel.target.shape import size_text
+from trainer.machine.flops import TrainingFlops
+from trainer.memory.estimate import GIB
+from trainer.spec import Config, TrialOk, gpt
+from trajectory.journal import read_rows
+from trajectory.rows import BaselineRow, CampaignRow, IterationRow, trials_of
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSpeed:
+    """The measured training speed of a unit, in tokens per second, on a model of given FLOPs per
+    token."""
+
+    tokens_per_s: float
+    flops_per_token: float
+    """FLOPs per token with the causal half of the attention; see :mod:`trainer.machine.flops`."""
+    source: str
+
+    @property
+    def tflops(self) -> float:
+        return self.tokens_per_s * self.flops_per_token / 1e12
+
+
+PUBLISHED_SPEED = UnitSpeed(
+    tokens_per_s=12_820,
+    # 24 blocks of 12 D² weights and a head of 50,257 D, with D = 1024 and contexts of 1024.
+    flops_per_token=6 * (24 * 12 * 1024**2 + 50_257 * 1024) + 6 * 24 * 1024**2,
+    source="published for a GB10: 354.6 M parameters, bf16, batch 4 × 1024",
+)
+
+
+def measured_speed(directory: Path) -> UnitSpeed:
+    """Return the highest speed in FLOP/s of this campaign's configs, each by its trials' median.
+
+    :raises CampaignError: if the campaign has no measured trial.
+    """
+    vocab = 0
+    speeds: dict[str, list[float]] = defaultdict(list)
+    configs: dict[str, Config] = {}
+    for row in read_rows(directory / JOURNAL_FILE):
+        if isinstance(row, CampaignRow):
+            vocab = row.text.vocab_size
+        elif isinstance(row, BaselineRow | IterationRow) and row.config is not None:
+            configs[row.config.config_hash] = gpt(row.config)
+            for trial in trials_of(row):
+                if isinstance(trial.result, TrialOk):
+                    speeds[trial.config_hash].append(trial.result.tokens_per_s)
+    found = [
+        UnitSpeed(
+            median(speeds[name]),
+            TrainingFlops.of(config, vocab_size=vocab, seq_len=config.seq_len).causal_per_token,
+            f"{directory}: the median of {len(speeds[name])} trials of config {name[:8]}",
+        )
+        for name, config in configs.items()
+        if name in speeds
+    ]
+    if not found:
+        raise CampaignError(
+            f"{directory} has no measured trial to take a speed from; leave --campaign out to use "
+            "the published speed"
+        )
+    return max(found, key=lambda speed: speed.tflops)
+
+
+def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, units: int) -> View:
+    """Return the view of each phase's days on owned units; a target without phases is one phase."""
+    unit = GB10.model_copy(update={"memory_gb": rates.spark_gib * GIB / GB})
+    cluster = Cluster(nodes=units, gpus=1, gpu=unit)
+    phases, figures = [], []
+    for phase in target.phases or (Phase(name="all", share=1.0),):
+        own = target.model_copy(update={"seq_len": phase.seq_len or target.seq_len})
+        flops = TrainingFlops.of(own, vocab_size=own.vocab_size, seq_len=own.seq_len)
+        tokens_per_s = units * rates.spark_scaling * speed.tflops * 1e12 / flops.causal_per_token
+        tokens = target.tokens * phase.share
+        fitting = (use for use in layouts(own, cluster, units, fp8=False) if use.is_usable)
+        memory = next(fitting, None)
+        parallelism = str(memory.layout) if memory else "fits no layout"
+        days = tokens / tokens_per_s / DAY_S
+        phases.append(
+            {
+                "seq_len": own.seq_len,
+                "share": phase.share,
+                "tokens": tokens,
+                "flops_per_token": flops.causal_per_token,
+                "tokens_per_s": tokens_per_s,
+                "days": days,
+                "parallelism": parallelism,
+                "fits": memory is not None,
+            }
+        )
+        label = f"{phase.name}: sequences of {own.seq_len:,}, {parallelism}"
+        formula = f"{size_text(round(tokens))} tokens / {tokens_per_s:,.4g} a second"
+        figures.append(Figure(phase.name, label, days, formula, "count"))
+    return View(
+        inputs={
+            "target": target.name,
+            "params": target.total_params,
+            "asked": {
+                "tokens": target.tokens,
+                "units": units,
+                "efficiency": rates.spark_scaling,
+                "device_gib": rates.spark_gib,
+            },
+            "speed": asdict(speed) | {"tflops": speed.tflops},
+            "phases": phases,
+            "days": math.fsum(figure.value or 0.0 for figure in figures),
+        },
+        sections=(
+            Section("days_by_phase", f"days of {target.name}, units: {units}", tuple(figures)),
+        ),
+        assumptions=(
+            f"a unit reaches {speed.tflops:.3g} TFLOP/s ({speed.source}) on the target, too; "
+            "larger matrices are usually faster, long contexts slower",
+            f"{USABLE:.0%} of a unit's {rates.spark_gib:g} GiB can be used (SPARK_GIB)",
+            f"units keep {rates.spark_scaling:.0%} of their speed together (SPARK_SCALING)",
+        ),
+    )
