@@ -6,7 +6,7 @@ its interval.
 """
 
 from trainer.telemetry.nvml import choose_telemetry
-from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
+from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry
 from trainer.telemetry.sampler import Sampler, begin_metering
 from trainer.telemetry.summary import MeanAndPeak, TelemetrySummary
 
@@ -16,7 +16,6 @@ __all__ = [
     "Sample",
     "Sampler",
     "Telemetry",
-    "TelemetryLost",
     "TelemetrySummary",
     "begin_metering",
     "choose_telemetry",

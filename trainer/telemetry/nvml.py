@@ -1,7 +1,7 @@
 """Read an NVIDIA device through NVML, as far as it answers.
 
 Devices differ: a GB10 has no memory of its own to report, a GPU split by MIG no utilization, an old
-driver no energy counter. Queries are independent; one that answers NotSupported is not repeated.
+driver no energy counter. Queries are independent; one that fails at the start is not repeated.
 
 Reference: NVML API, https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import psutil
 
 from autoresearch.words import timestamp
-from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry, TelemetryLost
+from trainer.telemetry.sample import NoTelemetry, Sample, Telemetry
 
 
 def choose_telemetry(
@@ -117,10 +118,6 @@ _THROTTLE_WORDS = {
 """Bits of nvmlClocksEventReasons in NVML's own names, in snake case."""
 
 
-class _NotAnswered(Exception):
-    """A query succeeded without an answer."""
-
-
 class NvmlTelemetry:
     """One device. Every query is tried at construction, so that ``description`` can list missing
     ones. The caller initializes NVML, and :meth:`close` shuts it down."""
@@ -132,31 +129,14 @@ class NvmlTelemetry:
         :param caveat: what to add to the description.
         """
         self._nvml = nvml
-        self._device = device
-        self._unsupported: tuple[type[Exception], ...] = (
-            _NotAnswered,
-            *_classes(
-                nvml,
-                "NotSupported FunctionNotFound ArgumentVersionMismatch InvalidArgument Deprecated",
-            ),
-        )
-        self._forbidden = _classes(nvml, "NoPermission")
-        self._fatal = _classes(
-            nvml,
-            "GpuIsLost GpuNotFound DriverNotLoaded Unknown Uninitialized ResetRequired"
-            " LibraryNotFound LibRmVersionMismatch",
-        )
-        self._queries = self._all_queries()
-        for name, queries in self._queries.items():
-            try:
-                self._ask(name)
-            except TelemetryLost:  # permanent from the start: a property of the device
-                queries.clear()
-        missing = [name for name, queries in self._queries.items() if not queries]
+        self._is_unified = _is_unified(nvml, device)
+        self._queries = {
+            name: next((query for query in queries if self._answer(query) is not None), None)
+            for name, queries in _all_queries(nvml, device, unified=self._is_unified).items()
+        }
+        missing = [name for name, query in self._queries.items() if query is None]
         answers = f"; does not answer {', '.join(missing)}" if missing else ""
-        unified = (
-            "; memory is the machine's" if self._queries["memory"] == [machine_memory_gib] else ""
-        )
+        unified = "; memory is the machine's" if self._is_unified else ""
         try:
             name = str(nvml.nvmlDeviceGetName(device))
         except nvml.NVMLError:
@@ -168,8 +148,7 @@ class NvmlTelemetry:
         energy_mj = self._ask("energy")
         power_w = self._ask("power")
         monotonic_s, at = time.monotonic(), timestamp()
-        used_gib, total_gib = self._ask("memory") or (None, None)
-        return Sample(
+        sample = Sample(
             at=at,
             monotonic_s=monotonic_s,
             gpu_util_pct=self._ask("utilisation"),
@@ -178,77 +157,63 @@ class NvmlTelemetry:
             sm_clock_mhz=self._ask("SM clock"),
             mem_clock_mhz=self._ask("memory clock"),
             throttle_reasons=self._ask("throttle reasons"),
-            mem_used_gib=used_gib,
-            mem_total_gib=total_gib,
             energy_mj=energy_mj,
         )
+        if sample.blank and self._is_unified:
+            return sample  # the machine's memory says nothing of a driver that died
+        used_gib, total_gib = self._ask("memory") or (None, None)
+        return replace(sample, mem_used_gib=used_gib, mem_total_gib=total_gib)
 
     def close(self) -> None:
         """See :meth:`Telemetry.close`."""
         with suppress(self._nvml.NVMLError):  # a driver that died has nothing to shut down
             self._nvml.nvmlShutdown()
 
-    def _all_queries(self) -> dict[str, list[Query]]:
-        """Return the ways to ask for each value, the best first."""
-        nvml, device = self._nvml, self._device
-
-        def call(name: str, *arguments: Any) -> Query:
-            # An older pynvml lacks newer functions; that too means "not supported".
-            function = getattr(nvml, name, _unanswerable)
-            return lambda: function(device, *arguments)
-
-        def memory() -> tuple[float, float]:
-            info = nvml.nvmlDeviceGetMemoryInfo(device)
-            if not info.total:  # some drivers report this for a unified pool
-                raise _NotAnswered
-            return info.used / _GIB, info.total / _GIB
-
-        def energy() -> int:
-            millijoules = call("nvmlDeviceGetTotalEnergyConsumption")()
-            if not millijoules:
-                raise _NotAnswered  # a counter that stays at zero counts nothing
-            return int(millijoules)
-
-        def converted(query: Query, convert: Callable[[Any], Any]) -> Query:
-            return lambda: convert(query())
-
-        reasons = (
-            call("nvmlDeviceGetCurrentClocksEventReasons"),
-            call("nvmlDeviceGetCurrentClocksThrottleReasons"),
-        )
-        sensor = nvml.NVML_TEMPERATURE_GPU
-        return {
-            "energy": [energy],
-            "power": [converted(call("nvmlDeviceGetPowerUsage"), lambda mw: mw / 1000)],
-            "utilisation": [
-                converted(call("nvmlDeviceGetUtilizationRates"), lambda rates: float(rates.gpu))
-            ],
-            "temperature": [
-                converted(call("nvmlDeviceGetTemperatureV", sensor), float),
-                converted(call("nvmlDeviceGetTemperature", sensor), float),
-            ],
-            "SM clock": [converted(call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM), float)],
-            "memory clock": [converted(call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM), float)],
-            "throttle reasons": [converted(query, throttle_words) for query in reasons],
-            "memory": [memory, machine_memory_gib],
-        }
-
     def _ask(self, name: str) -> Any:
-        """Return the present answer; None if there is none, now or ever."""
-        queries = self._queries[name]
-        while queries:
-            try:
-                return queries[0]()
-            except self._unsupported:
-                del queries[0]
-            except self._forbidden:
-                # The device refuses to report it: another query would answer something else.
-                queries.clear()
-            except self._fatal as error:
-                raise TelemetryLost(f"NVML answers {error} for {name}") from error
-            except self._nvml.NVMLError:
-                return None  # a timeout, no data yet: the next sample may have it
-        return None
+        """Return the present answer; None if there is none."""
+        query = self._queries[name]
+        return None if query is None else self._answer(query)
+
+    def _answer(self, query: Query) -> Any:
+        try:
+            return query()
+        except (self._nvml.NVMLError, AttributeError):  # an older pynvml lacks newer functions
+            return None
+
+
+def _is_unified(nvml: Nvml, device: Any) -> bool:
+    """Return whether the device has no memory of its own. One that refuses to report it has."""
+    try:
+        return not nvml.nvmlDeviceGetMemoryInfo(device).total  # some drivers report nothing
+    except nvml.NVMLError as error:
+        return isinstance(error, nvml.NVMLError_NotSupported)
+
+
+def _all_queries(nvml: Nvml, device: Any, *, unified: bool) -> dict[str, list[Query]]:
+    """Return the ways to ask for each value, the best first."""
+
+    def memory() -> tuple[float, float]:
+        info = nvml.nvmlDeviceGetMemoryInfo(device)
+        return info.used / _GIB, info.total / _GIB
+
+    sensor = nvml.NVML_TEMPERATURE_GPU
+    return {
+        # A counter that stays at zero counts nothing.
+        "energy": [lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(device)) or None],
+        "power": [lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1000],
+        "utilisation": [lambda: float(nvml.nvmlDeviceGetUtilizationRates(device).gpu)],
+        "temperature": [
+            lambda: float(nvml.nvmlDeviceGetTemperatureV(device, sensor)),
+            lambda: float(nvml.nvmlDeviceGetTemperature(device, sensor)),
+        ],
+        "SM clock": [lambda: float(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))],
+        "memory clock": [lambda: float(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM))],
+        "throttle reasons": [
+            lambda: throttle_words(nvml.nvmlDeviceGetCurrentClocksEventReasons(device)),
+            lambda: throttle_words(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)),
+        ],
+        "memory": [machine_memory_gib if unified else memory],
+    }
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:
@@ -262,12 +227,3 @@ def machine_memory_gib() -> tuple[float, float]:
     reclaimable page cache does not count."""
     memory = psutil.virtual_memory()
     return (memory.total - memory.available) / _GIB, memory.total / _GIB
-
-
-def _classes(nvml: Nvml, names: str) -> tuple[type[Exception], ...]:
-    found = (getattr(nvml, f"NVMLError_{name}", None) for name in names.split())
-    return tuple(error for error in found if error is not None)
-
-
-def _unanswerable(*_: Any) -> Any:
-    raise _NotAnswered

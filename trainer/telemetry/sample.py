@@ -9,20 +9,17 @@ is not fsynced: a power cut loses its last lines, and a torn one is removed on o
 from __future__ import annotations
 
 import csv
-import errno
+import math
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
+from autoresearch.files import write_all
 from autoresearch.words import timestamp
-
-
-class TelemetryLost(Exception):  # control flow: the sampler ends, the campaign continues
-    """The device or its driver stopped answering and will not recover. The message is one
-    clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +65,8 @@ class Telemetry(Protocol):
     """One clause: what is read and what is missing, or why nothing is read."""
 
     def sample(self) -> Sample:
-        """Read the device now.
-
-        :raises TelemetryLost: if no later call can succeed.
-        """
+        """Read the device now. A blank sample is the last one: the device answers nothing, or its
+        driver died."""
 
     def close(self) -> None:
         """Release the driver. ``sample`` is not called again."""
@@ -105,46 +100,27 @@ _DECIMALS = {
 
 
 class TelemetryFile:
-    """A telemetry.csv open for appending."""
+    """A telemetry.csv that samples are appended to."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file, and remove a torn last line.
+        """Create the file, or read the earlier sessions' samples and remove a torn last line.
 
-        A file with other columns, from another version, is renamed to ``telemetry.1.csv``,
-        ``telemetry.2.csv``, …
+        A file with other columns, from another version, is renamed to ``telemetry.old.csv``.
 
-        :raises OSError: if it cannot be opened or repaired.
+        :raises OSError: if it cannot be read or repaired.
         """
-        if path.is_file() and not _is_ours(path):
-            path.rename(_free_name(path))
-        # Unbuffered: one write per line, visible to readers at once.
-        self._file: BinaryIO = path.open("ab", buffering=0)
-        try:
-            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
-            if self._file.seek(0, 2) == 0:
-                self._file.write(_HEADER)
-        except OSError:
-            self._file.close()
-            raise
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole and not whole.startswith(_HEADER):
+            path.replace(path.with_stem(f"{path.stem}.old"))
+            whole = b""
+        if not whole:
+            path.write_bytes(_HEADER)
+        elif len(whole) < len(content):
+            os.truncate(path, len(whole))
         self._path = path
-
-    def read(self) -> Iterator[tuple[Sample, bool]]:
-        """Yield each sample, and whether the previous one belongs to the same session.
-
-        ``monotonic_s`` counts seconds from the session's start. Unreadable lines are skipped.
-
-        :raises OSError: if it cannot be read.
-        """
-        previous_s: float | None = None
-        with self._path.open(encoding="utf-8", errors="replace", newline="") as lines:
-            for row in csv.DictReader(line for line in lines if "\0" not in line):
-                try:
-                    sample = _parsed(row)
-                except (ValueError, TypeError):
-                    continue
-                continues = previous_s is not None and sample.monotonic_s > previous_s
-                previous_s = sample.monotonic_s
-                yield sample, continues
+        self.sessions = _sessions(whole.decode("utf-8", "replace"))
+        """Samples of each earlier session; ``monotonic_s`` counts from its start."""
 
     def append(self, sample: Sample, elapsed_s: float) -> None:
         """Append a sample.
@@ -153,13 +129,26 @@ class TelemetryFile:
         :raises OSError: if it cannot be written.
         """
         cells = [sample.at, f"{elapsed_s:.3f}", *(_cell(sample, name) for name in MEASURED)]
-        line = ",".join(cells).encode() + b"\n"
-        if self._file.write(line) < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with self._path.open("ab", buffering=0) as file:
+            write_all(file.fileno(), ",".join(cells).encode() + b"\n")
 
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
+
+def _sessions(text: str) -> list[list[Sample]]:
+    """Return the samples by session, without unreadable lines."""
+    sessions: list[list[Sample]] = []
+    last_s = math.inf
+    for sample in _readable(text):
+        if sample.monotonic_s <= last_s:
+            sessions.append([])
+        sessions[-1].append(sample)
+        last_s = sample.monotonic_s
+    return sessions
+
+
+def _readable(text: str) -> Iterator[Sample]:
+    for row in csv.DictReader(line for line in text.splitlines() if "\0" not in line):
+        with suppress(ValueError, TypeError):
+            yield _parsed(row)
 
 
 def _cell(sample: Sample, name: str) -> str:
@@ -181,17 +170,3 @@ def _parsed(row: dict[str, str]) -> Sample:
         energy_mj=int(row["energy_mj"]) if row["energy_mj"] else None,
         **{name: float(row[name]) if row[name] else None for name in _DECIMALS},
     )
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether it begins with our header, whole or torn."""
-    with path.open("rb") as file:
-        start = file.read(len(_HEADER))
-    return _HEADER.startswith(start)
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while (name := path.with_stem(f"{path.stem}.{number}")).exists():
-        number += 1
-    return name

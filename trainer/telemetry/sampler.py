@@ -13,8 +13,8 @@ from typing import Self
 from autoresearch.closing import Closing
 from trainer.executors.base import Finished
 from trainer.spec import TrialFailed
-from trainer.telemetry.sample import Sample, Telemetry, TelemetryFile, TelemetryLost
-from trainer.telemetry.summary import EnergyMeter, Tally, TelemetrySummary
+from trainer.telemetry.sample import Sample, Telemetry, TelemetryFile
+from trainer.telemetry.summary import TelemetrySummary, summarize, watt_hours
 
 INTERVAL_S = 2.0
 
@@ -54,18 +54,15 @@ class Sampler(Closing):
         self._interval_s = interval_s
         self._on_note = on_note
         self._file: TelemetryFile | None = None
-        self._began_s = 0.0
-        """Time of the first sample: the zero of ``elapsed_s``."""
         self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
         self._changed = threading.Condition()
         # Guarded by _changed:
         self._stopping = False
         self._ended = False
         self._asked = False
-        self._last_s = -math.inf
-        """Time of the last sample."""
-        self._meter = EnergyMeter(reach_s=2 * interval_s)
-        self._tally = Tally()
+        self._samples: list[Sample] = []
+        self._earlier: list[list[Sample]] = []
+        """Samples of earlier sessions, from the file."""
 
     def __enter__(self) -> Self:
         """Begin sampling, once."""
@@ -106,13 +103,18 @@ class Sampler(Closing):
                 until_s = self._refreshed_s(asked_s)
             elif self._last_s < until_s:
                 self._refreshed_s(min(until_s, asked_s))
-            return self._meter.wh(since_s, until_s)
+            return watt_hours(self._samples, since_s, until_s, reach_s=2 * self._interval_s)
 
     def summary(self, usd_per_kwh: float) -> TelemetrySummary:
         """Sum up the campaign's samples so far, those of earlier sessions in telemetry.csv
         included."""
         with self._changed:
-            return self._tally.summary(usd_per_kwh)
+            return summarize([*self._earlier, self._samples], usd_per_kwh)
+
+    @property
+    def _last_s(self) -> float:
+        """Time of the last sample."""
+        return self._samples[-1].monotonic_s if self._samples else -math.inf
 
     def _refreshed_s(self, asked_s: float) -> float:
         """With ``_changed`` held, wait briefly for a sample no older than ``asked_s``.
@@ -128,20 +130,22 @@ class Sampler(Closing):
     def _work(self) -> None:
         """Run the thread."""
         try:
-            first = self._telemetry.sample()
-            if not first.blank:
-                self._open_file()
-                self._take(first)
-                while self._wait_until_due():
-                    self._take(self._telemetry.sample())
-        except TelemetryLost as lost:
-            self._on_note(f"telemetry ended: {lost}; the campaign continues without it")
+            sample = self._telemetry.sample()
+            if sample.blank:
+                return
+            self._open_file()
+            while not sample.blank:
+                self._take(sample)
+                if not self._wait_until_due():
+                    return
+                sample = self._telemetry.sample()
+            self._on_note(
+                "telemetry ended: the device no longer answers; the campaign continues without it"
+            )
         finally:
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
-            if self._file is not None:
-                self._file.close()
             self._telemetry.close()
 
     def _wait_until_due(self) -> bool:
@@ -155,43 +159,33 @@ class Sampler(Closing):
     def _take(self, sample: Sample) -> None:
         """Keep one sample, in memory and in the file."""
         with self._changed:
-            continues = self._last_s > -math.inf
-            self._last_s = sample.monotonic_s
-            self._meter.add(sample)
-            self._tally.add(sample, continues=continues)
+            self._samples.append(sample)
             self._changed.notify_all()
         if self._file is None:
             return
         try:
-            if not continues:
-                self._began_s = sample.monotonic_s
-            self._file.append(sample, sample.monotonic_s - self._began_s)
+            self._file.append(sample, sample.monotonic_s - self._samples[0].monotonic_s)
         except OSError as error:
             self._give_up_file(error)
 
     def _open_file(self) -> None:
-        """Open telemetry.csv and add up the samples of earlier sessions."""
+        """Open telemetry.csv, with the samples of earlier sessions."""
         if self._path is None:
             return
         try:
             self._file = TelemetryFile(self._path)
-            tally = Tally()
-            for sample, continues in self._file.read():
-                tally.add(sample, continues=continues)
         except OSError as error:
             self._give_up_file(error)
             return
         with self._changed:
-            self._tally = tally
+            self._earlier = self._file.sessions
 
     def _give_up_file(self, error: OSError) -> None:
         self._on_note(
             f"{self._path} cannot be written ({error.strerror or error}); "
             "sampling continues without it"
         )
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file = None
 
 
 def begin_metering(meter: Sampler) -> Callable[[Finished], Finished]:

@@ -3,118 +3,76 @@
 Between two neighboring samples the energy is the difference of the hardware counter if both have
 one, and otherwise the trapezoid of their powers, ``(P0 + P1) / 2 × Δt``. A counter that decreased
 (the driver was reloaded, the GPU reset) says nothing about that step. It never wraps: 64 bits of
-millijoules last for eons.
+millijoules last for eons. A step with neither is a gap of unknown energy.
 """
 
 from __future__ import annotations
 
-import bisect
-import math
-from array import array
-from typing import Literal, NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt
 from trainer.telemetry.sample import Sample
 
 JOULES_PER_WH = 3600.0
 
-Source = Literal["counter", "power"]
+Numbers: TypeAlias = NDArray[np.float64]
 
 
-class Step(NamedTuple):
-    """Energy from one sample to the next."""
-
-    joules: float
-    source: Source
+def _column(samples: Sequence[Sample], name: str) -> Numbers:
+    """Return a field of every sample; NaN where there was no answer."""
+    return np.array([getattr(sample, name) for sample in samples], dtype=float)
 
 
-def step(before: Sample, after: Sample) -> Step | None:
-    """Return the energy between two samples; None if neither method has both values."""
-    if (
-        before.energy_mj is not None
-        and after.energy_mj is not None
-        and after.energy_mj >= before.energy_mj
-    ):
-        return Step((after.energy_mj - before.energy_mj) / 1000, "counter")
-    if before.power_w is not None and after.power_w is not None:
-        passed_s = after.monotonic_s - before.monotonic_s
-        return Step((before.power_w + after.power_w) / 2 * passed_s, "power")
-    return None
+def _midpoints(values: Numbers) -> Numbers:
+    """Return the mean of each two neighbors."""
+    return (values[:-1] + values[1:]) / 2
 
 
-class EnergyMeter:
-    """Energy of any interval within one run of samples. It keeps four numbers per sample: a night
-    of samples every two seconds is under a megabyte."""
+def _counted_j(samples: Sequence[Sample]) -> Numbers:
+    """Return the joules from each sample to the next by the counter; NaN where it says nothing."""
+    joules = np.diff(_column(samples, "energy_mj")) / 1000
+    return np.where(joules >= 0, joules, np.nan)
 
-    def __init__(self, reach_s: float) -> None:
-        """Start empty.
 
-        :param reach_s: how far beyond the first and last sample their power may be extrapolated.
-        """
-        self._reach_s = reach_s
-        self._last: Sample | None = None
-        self._at_s = array("d")
-        self._power_w = array("d")
-        self._joules = array("d")
-        """Joules from the first sample up to each."""
-        self._island = array("L")
-        """Samples with the same number have known energies between them."""
-        self._by_counter = bytearray()
-        """Whether the step that ends at each sample is from the counter."""
+def _steps_j(samples: Sequence[Sample]) -> Numbers:
+    """Return the joules from each sample to the next; NaN if neither method has both values."""
+    by_power = _midpoints(_column(samples, "power_w")) * np.diff(_column(samples, "monotonic_s"))
+    counted = _counted_j(samples)
+    return np.where(np.isnan(counted), by_power, counted)
 
-    def add(self, sample: Sample) -> None:
-        """Add a sample, later than the last."""
-        taken = None if self._last is None else step(self._last, sample)
-        broken = self._last is not None and taken is None
-        self._island.append((self._island[-1] if self._island else 0) + broken)
-        so_far = self._joules[-1] if self._joules else 0.0
-        self._joules.append(so_far + (taken.joules if taken else 0.0))
-        self._by_counter.append(taken is not None and taken.source == "counter")
-        self._at_s.append(sample.monotonic_s)
-        self._power_w.append(math.nan if sample.power_w is None else sample.power_w)
-        self._last = sample
 
-    def wh(self, since_s: float, until_s: float) -> float | None:
-        """Return watt-hours from one ``time.monotonic()`` to another.
+def watt_hours(
+    samples: Sequence[Sample], since_s: float, until_s: float, *, reach_s: float
+) -> float | None:
+    """Return watt-hours from one ``time.monotonic()`` to another, within one session.
 
-        An end between two samples takes its part of that step: linear in time if the step is from
-        the counter, and by interpolated power if it is a trapezoid.
+    An end between two samples takes its share of that step, linear in time.
 
-        :return: None if samples do not cover the interval.
-        """
-        began, ended = self._until(since_s), self._until(until_s)
-        if began is None or ended is None or began[0] != ended[0] or until_s < since_s:
-            return None
-        return max(0.0, ended[1] - began[1]) / JOULES_PER_WH
-
-    def _until(self, at_s: float) -> tuple[int, float] | None:
-        """Return the island that contains ``at_s``, and the joules up to then."""
-        after = bisect.bisect_left(self._at_s, at_s)
-        if after == len(self._at_s) or (after == 0 and self._at_s[0] != at_s):
-            return self._beyond(max(0, after - 1), at_s)
-        if self._at_s[after] == at_s:
-            return self._island[after], self._joules[after]
-        before = after - 1
-        if self._island[before] != self._island[after]:
-            return None
-        length_s = self._at_s[after] - self._at_s[before]
-        into_s = at_s - self._at_s[before]
-        if self._by_counter[after]:
-            part = (self._joules[after] - self._joules[before]) * into_s / length_s
-        else:
-            rise_w = self._power_w[after] - self._power_w[before]
-            part = (self._power_w[before] + rise_w * into_s / length_s / 2) * into_s
-        return self._island[before], self._joules[before] + part
-
-    def _beyond(self, nearest: int, at_s: float) -> tuple[int, float] | None:
-        """Return the same outside the samples, where the nearest power holds for a while."""
-        if not self._at_s:
-            return None
-        outside_s = at_s - self._at_s[nearest]
-        joules = self._joules[nearest] + self._power_w[nearest] * outside_s
-        if abs(outside_s) > self._reach_s or math.isnan(joules):
-            return None
-        return self._island[nearest], joules
+    :param reach_s: how far beyond the first and last sample their power holds.
+    :return: None if samples do not cover the interval.
+    """
+    if not samples:
+        return None
+    first, last = samples[0], samples[-1]
+    reached = [
+        replace(first, monotonic_s=first.monotonic_s - reach_s, energy_mj=None),
+        *samples,
+        replace(last, monotonic_s=last.monotonic_s + reach_s, energy_mj=None),
+    ]
+    at_s, steps_j = _column(reached, "monotonic_s"), _steps_j(reached)
+    if not at_s[0] <= since_s <= until_s <= at_s[-1]:
+        return None
+    if np.isnan(steps_j[(at_s[1:] > since_s) & (at_s[:-1] < until_s)]).any():
+        return None
+    total_j = np.concatenate([[0], np.cumsum(np.nan_to_num(steps_j))])
+    began_j, ended_j = np.interp([since_s, until_s], at_s, total_j)
+    return float(ended_j - began_j) / JOULES_PER_WH
 
 
 AVERAGED = (
@@ -190,86 +148,55 @@ _HARMLESS = {"gpu_idle", "applications_clocks", "display_clocks"}
 """Throttle reasons of idleness, and of clocks that a person set."""
 
 
-class Tally:
-    """Adds samples up as they come."""
-
-    def __init__(self) -> None:
-        self._samples = 0
-        self._sampled_s = 0.0
-        self._quantities = {name: _RunningMeanAndPeak() for name in AVERAGED}
-        self._throttled_s: dict[str, float] = {}
-        self._throttle_known_s = 0.0
-        self._mem_total_gib: float | None = None
-        self._joules: float | None = None
-        self._sources: set[Source] = set()
-        self._last: Sample | None = None
-
-    def add(self, sample: Sample, *, continues: bool = True) -> None:
-        """Add a sample.
-
-        :param continues: false for the first sample of a session, before which there was no
-            sampling.
-        """
-        before = self._last if continues else None
-        passed_s = 0.0 if before is None else sample.monotonic_s - before.monotonic_s
-        self._samples += 1
-        self._sampled_s += passed_s
-        for name, quantity in self._quantities.items():
-            earlier = None if before is None else getattr(before, name)
-            quantity.add(earlier, getattr(sample, name), passed_s)
-        if sample.throttle_reasons is not None:
-            self._throttle_known_s += passed_s
-            for reason in sample.throttle_reasons:
-                self._throttled_s[reason] = self._throttled_s.get(reason, 0.0) + passed_s
-        if sample.mem_total_gib is not None:
-            self._mem_total_gib = sample.mem_total_gib
-        taken = None if before is None else step(before, sample)
-        if taken is not None:
-            self._joules = (self._joules or 0.0) + taken.joules
-            self._sources.add(taken.source)
-        self._last = sample
-
-    def summary(self, usd_per_kwh: float) -> TelemetrySummary:
-        """Return the summary so far."""
-        kwh = None if self._joules is None else self._joules / JOULES_PER_WH / 1000
-        return TelemetrySummary(
-            samples=self._samples,
-            sampled_s=self._sampled_s,
-            mem_total_gib=self._mem_total_gib,
-            throttled={
-                reason: seconds / self._throttle_known_s
-                for reason, seconds in sorted(self._throttled_s.items())
-                if seconds > 0 and reason not in _HARMLESS
-            },
-            kwh=kwh,
-            energy_source=" and ".join(sorted(self._sources)) or None,
-            usd_per_kwh=usd_per_kwh,
-            cost_usd=None if kwh is None else kwh * usd_per_kwh,
-            **{name: quantity.value() for name, quantity in self._quantities.items()},
-        )
+def summarize(sessions: Sequence[Sequence[Sample]], usd_per_kwh: float) -> TelemetrySummary:
+    """Sum up the samples of at least one session; the time between two sessions does not count."""
+    passed_s = np.concatenate([np.diff(_column(one, "monotonic_s")) for one in sessions])
+    steps_j = np.concatenate([_steps_j(one) for one in sessions])
+    counted = ~np.isnan(np.concatenate([_counted_j(one) for one in sessions]))
+    known = ~np.isnan(steps_j)
+    sources = {"counter": counted.any(), "power": (known & ~counted).any()}
+    kwh = float(steps_j[known].sum()) / JOULES_PER_WH / 1000 if known.any() else None
+    totals_gib = [one.mem_total_gib for samples in sessions for one in samples]
+    return TelemetrySummary(
+        samples=sum(map(len, sessions)),
+        sampled_s=float(passed_s.sum()),
+        mem_total_gib=next((gib for gib in reversed(totals_gib) if gib is not None), None),
+        throttled=_throttled(sessions, passed_s),
+        kwh=kwh,
+        energy_source=" and ".join(name for name, used in sources.items() if used) or None,
+        usd_per_kwh=usd_per_kwh,
+        cost_usd=None if kwh is None else kwh * usd_per_kwh,
+        **{name: _mean_and_peak(sessions, name, passed_s) for name in AVERAGED},
+    )
 
 
-class _RunningMeanAndPeak:
-    """The mean over time, by trapezoids, and the peak."""
+def _mean_and_peak(
+    sessions: Sequence[Sequence[Sample]], name: str, passed_s: Numbers
+) -> MeanAndPeak | None:
+    """Return the mean over time, by trapezoids, and the peak; None without a value."""
+    columns = [_column(samples, name) for samples in sessions]
+    values = np.concatenate(columns)
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return None
+    midpoints = np.concatenate([_midpoints(column) for column in columns])
+    known = ~np.isnan(midpoints)
+    seconds = passed_s[known].sum()
+    mean = (midpoints * passed_s)[known].sum() / seconds if seconds > 0 else values[0]
+    return MeanAndPeak(mean=float(mean), peak=float(values.max()))
 
-    def __init__(self) -> None:
-        self._area = 0.0
-        self._seconds = 0.0
-        self._first: float | None = None
-        self._peak: float | None = None
 
-    def add(self, before: float | None, value: float | None, passed_s: float) -> None:
-        if value is None:
-            return
-        if self._first is None:
-            self._first = value
-        self._peak = value if self._peak is None else max(self._peak, value)
-        if before is not None:
-            self._area += (before + value) / 2 * passed_s
-            self._seconds += passed_s
-
-    def value(self) -> MeanAndPeak | None:
-        if self._first is None or self._peak is None:
-            return None
-        mean = self._area / self._seconds if self._seconds > 0 else self._first
-        return MeanAndPeak(mean=mean, peak=self._peak)
+def _throttled(sessions: Sequence[Sequence[Sample]], passed_s: Numbers) -> dict[str, float]:
+    """Return the share of each reason; the time up to a sample has the sample's reasons."""
+    ends = [sample.throttle_reasons for samples in sessions for sample in samples[1:]]
+    known_s = 0.0
+    seconds: Counter[str] = Counter()
+    for reasons, passed in zip(ends, passed_s.tolist(), strict=True):
+        if reasons is not None:
+            known_s += passed
+            seconds.update(dict.fromkeys(reasons, passed))
+    return {
+        reason: of / known_s
+        for reason, of in sorted(seconds.items())
+        if of > 0 and reason not in _HARMLESS
+    }
