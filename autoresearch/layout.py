@@ -13,7 +13,8 @@ imported.jsonl      another tool's measurements and their source
 prompts/            prompts sent to a language model
 compiled/           code that the trials compiled
 texts/              tokens of the texts that a confirmation scores
-trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, tmp/
+trials/<id>/        a trial: spec.json, trainer.log, curve.jsonl, result.json, tmp/; its lane, if
+                    there are several, in `lane`
 trials/.specs/      specs and results, where no trial can write
 trials/warm-up/     a trial on a GPU before the first, which no row names
 report/             report.html and figures/
@@ -34,7 +35,6 @@ QUEUE_DIR = "queue"
 TAKEN_DIR = "taken"
 PAUSE_FILE = "pause"
 TELEMETRY_FILE = "telemetry.csv"
-LANES_FILE = "lanes.json"
 ENDPOINT_FILE = "endpoint.json"
 IMPORTED_FILE = "imported.jsonl"
 PROMPTS_DIR = "prompts"
@@ -49,6 +49,7 @@ SPEC_FILE = "spec.json"
 LOG_FILE = "trainer.log"
 CURVE_FILE = "curve.jsonl"
 RESULT_FILE = "result.json"
+LANE_FILE = "lane"
 SCRATCH_DIR = "tmp"
 
 CAMPAIGN_MARKS = frozenset((JOURNAL_FILE, LOCK_FILE, IMPORTED_FILE))

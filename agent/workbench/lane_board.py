@@ -1,22 +1,15 @@
-"""Follow which trial runs on which lane, for displays and, in a file, for other processes."""
+"""Follow which trial runs on which lane, for displays."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 
-from agent.search.trial import TrialWatcher
-from autoresearch.errors import AutoresearchError
-from autoresearch.files import replace_file, writing_to
-from autoresearch.layout import LANES_FILE
 from autoresearch.words import duration_text
 from trainer.spec import CurvePoint, Place, TrialSpec
-from trajectory.live.trial import LanesNow, LaneStatus
-from trajectory.rows import Role, TrialRecord
+from trajectory.rows import Role
 
 
 @dataclass(slots=True)
@@ -116,52 +109,3 @@ class LaneBoard:
         running = {one.place.lane: one for one in self.trials.values() if one.place is not None}
         for lane in sorted(self._lanes, key=lambda name: (len(name), name)):
             yield lane, running.get(lane)
-
-
-class LanesFileWriter(TrialWatcher):
-    """Keeps the file of lanes up to date.
-
-    The file is only for viewers: if it cannot be written, nothing else is affected.
-    """
-
-    def __init__(self, directory: Path, lanes: int) -> None:
-        """
-        :param directory: the campaign's.
-        :param lanes: number of concurrent trials.
-        """
-        self._file = directory / LANES_FILE
-        self._lanes = lanes
-        self._board = LaneBoard()
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._board.started(spec, role)
-        self._write()
-
-    def trial_placed(self, trial_id: str, place: Place) -> None:
-        self._board.placed(trial_id, place)
-        self._write()
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        self._board.left(record.trial_id, record.wall_s)
-        self._write()
-
-    def trial_given_up(self, trial_id: str) -> None:
-        self._board.left(trial_id)
-        self._write()
-
-    def _write(self) -> None:
-        said = tuple(
-            LaneStatus(lane=lane, trial_id=shown.spec.trial_id, role=shown.role)
-            if shown
-            else LaneStatus(lane=lane)
-            for lane, shown in self._board.by_lane()
-        )
-        now = LanesNow(lanes=self._lanes, said=said, waiting=self._board.waiting)
-        with suppress(AutoresearchError), writing_to(self._file.parent):
-            replace_file(self._file, now.model_dump_json())
-
-
-def remove_lanes_file(directory: Path) -> None:
-    """Remove the file, because nothing runs in this campaign any more."""
-    with suppress(AutoresearchError), writing_to(directory):
-        (directory / LANES_FILE).unlink(missing_ok=True)

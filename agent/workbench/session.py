@@ -18,13 +18,12 @@ from agent.search.campaign import Campaign
 from agent.search.campaign_settings import resumed_settings
 from agent.search.first_row import read_campaign_row
 from agent.search.stopping import Interrupted, StopRequest
-from agent.search.trial import StartHook, TrialWatcher, Watchers
+from agent.search.trial import StartHook, TrialWatcher
 from agent.search.trials import TrialRunner
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.console import say
 from agent.workbench.device_choice import device_telemetry
-from agent.workbench.lane_board import LanesFileWriter, remove_lanes_file
 from agent.workbench.lane_opening import OpenLanes, open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
@@ -81,8 +80,6 @@ class Session:
             campaign = resources.enter_context(_campaign(directory, lanes, menu, own))
             lanes.keep(directory)
             clear_left(directory / TRIALS_DIR)
-            remove_lanes_file(directory)
-            resources.callback(remove_lanes_file, directory)
             telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
             warn = partial(say, console, style="yellow")
             sampler = resources.enter_context(
@@ -103,11 +100,8 @@ class Session:
 
     def runner(self, watcher: TrialWatcher) -> TrialRunner:
         """Return the runner of the campaign's trials."""
-        directory, lanes = self.campaign.directory, self.executor.places
-        if lanes > 1:
-            watcher = Watchers(watcher, LanesFileWriter(directory, lanes))
         return TrialRunner(
-            directory / TRIALS_DIR,
+            self.campaign.directory / TRIALS_DIR,
             self.campaign.trial_spec,
             self.executor,
             self.campaign.history.trial_ids(),

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from autoresearch.closing import Closing
 from autoresearch.errors import AutoresearchError, MachineryError
-from autoresearch.layout import RESULT_FILE
+from autoresearch.files import replace_file
+from autoresearch.layout import LANE_FILE, RESULT_FILE
 from autoresearch.words import counted
 from trainer.executors.base import Executor, Finished, FutureJob, Job, LaneLost
 from trainer.isolation.outcome import aborted
@@ -205,6 +206,7 @@ class Lanes(Executor):
         return len(self._gone) == len(self._lanes)
 
     def _start(self, lane: Lane, job: LanesJob) -> None:
+        _name_lane(job.trial_dir, lane.place)
         try:
             inner = lane.executor.submit(job.spec, job.trial_dir)
         except AutoresearchError as error:
@@ -285,3 +287,10 @@ class Lanes(Executor):
             self._away.discard(lane)
             self._free.append(lane)
         self._fill()
+
+
+def _name_lane(trial_dir: Path, place: Place) -> None:
+    """Write the lane's name into the trial's directory, for viewers; the trial can do without."""
+    with contextlib.suppress(OSError):
+        trial_dir.mkdir(parents=True, exist_ok=True)
+        replace_file(trial_dir / LANE_FILE, place.lane)

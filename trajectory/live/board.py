@@ -13,8 +13,8 @@ from pathlib import Path
 
 from autoresearch.errors import AutoresearchError
 from autoresearch.layout import JOURNAL_FILE, TELEMETRY_FILE
-from trajectory.live.album import Album
 from trajectory.live.brief import Brief
+from trajectory.live.drawing import Drawer
 from trajectory.live.follower import Follower
 from trajectory.live.telemetry import DeviceTail
 from trajectory.queue import waiting_in
@@ -31,10 +31,9 @@ reconnects and catches up."""
 class Watched:
     """One campaign on the board."""
 
-    def __init__(self, name: str, directory: Path, draw: Sequence[str]) -> None:
+    def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         self.follower = Follower(directory)
-        self.album = Album(directory, draw)
         self.device = DeviceTail(directory / TELEMETRY_FILE)
         self.error: str | None = None
         """Reason why it can no longer be followed, in one sentence."""
@@ -54,7 +53,6 @@ class Watched:
         self.device.poll()
         seen = (
             self.follower.progress,
-            self.follower.lanes_now,
             self.device.samples[-1].at if self.device.samples else None,
             self.follower.paused,
             waiting_in(self.follower.directory),
@@ -82,9 +80,9 @@ class Board:
         """Make a board without campaigns.
 
         :param places: campaigns, or directories that contain campaigns.
-        :param draw: the command that draws a report; see :class:`Album`.
+        :param draw: the command that draws a report; see :class:`Drawer`.
         """
-        self._draw = tuple(draw)
+        self.drawer = Drawer(draw)
         self._places = [place.absolute() for place in places]
         self._listeners: set[asyncio.Queue[Change | None]] = set()
         self.streams: Counter[str] = Counter()
@@ -112,17 +110,16 @@ class Board:
     def _find(self) -> None:
         """Add new campaigns, and drop removed ones."""
         found = dict.fromkeys(self._directories())
-        campaigns = {}
-        for name, watched in self.campaigns.items():
-            if watched.follower.directory in found:
-                campaigns[name] = watched
-            else:
-                watched.album.close()
+        campaigns = {
+            name: watched
+            for name, watched in self.campaigns.items()
+            if watched.follower.directory in found
+        }
         known = {watched.follower.directory for watched in campaigns.values()}
         for directory in found:
             if directory not in known:
                 name = _free_name(readable(directory.name) or "campaign", campaigns)
-                campaigns[name] = Watched(name, directory, self._draw)
+                campaigns[name] = Watched(name, directory)
         self.campaigns = campaigns
 
     def _directories(self) -> Iterable[Path]:
@@ -144,8 +141,6 @@ class Board:
             yield
         finally:
             task.cancel()
-            for watched in self.campaigns.values():
-                watched.album.close()
             self._end_streams()
             with suppress(asyncio.CancelledError):
                 await task

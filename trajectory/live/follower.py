@@ -33,13 +33,8 @@ from trajectory.evidence import Evidence
 from trajectory.journal import read_records
 from trajectory.live.brief import Beliefs, Brief, Status, brief_of
 from trajectory.live.trial import (
-    InFlight,
-    LanesNow,
-    LanesSeen,
     RunningTrial,
     RunningTrials,
-    lane_views,
-    read_lanes,
     read_until,
 )
 from trajectory.lock import lock_state
@@ -100,9 +95,6 @@ class Follower:
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
         self._busy = BusyTime()
         self._lane_use = LaneUse()
-        self._in_flight = InFlight(self.directory)
-        self.lanes_now: LanesNow | None = None
-        """Content of the campaign's lanes file."""
         self.until: int | None = None
         """Last known number of iterations that the running loop is to reach. It is kept because
         between two iterations nothing is in flight."""
@@ -128,7 +120,6 @@ class Follower:
             self._forget()
         self._identity = identity
         self._trials.poll()
-        self.lanes_now = read_lanes(self.directory)
         self.until = read_until(self.directory) or self.until
         self._activity_s = self._last_change(stat.st_mtime)
         return list(self._read_on(journal))
@@ -217,17 +208,21 @@ class Follower:
         return self._trials.running
 
     @property
-    def progress(self) -> tuple[tuple[str, int], ...]:
-        """Every running trial, and the number of points read of its curve."""
-        return tuple((one.trial_id, len(one.points)) for one in self._trials.all)
+    def progress(self) -> tuple[tuple[str, str | None, int], ...]:
+        """Every running trial, its lane, and the number of points read of its curve."""
+        return tuple((one.trial_id, one.lane, len(one.points)) for one in self._trials.all)
 
-    def lanes(self) -> LanesSeen | None:
-        """Return the trial on each lane; None if one trial runs at a time, or none does."""
-        if self.lanes_now is None or self.status().state in {"silent", "done"}:
-            return None
-        iterations = self._in_flight.iterations()
-        views = lane_views(self.lanes_now, self._trials.all, iterations)
-        return LanesSeen(lanes=views, waiting=self.lanes_now.waiting)
+    def lanes(self) -> tuple[RunningTrial, ...]:
+        """Return the trial on each lane, with the latest point of its curve; nothing if one trial
+        runs at a time, or none does."""
+        if self.status().state in {"silent", "done"}:
+            return ()
+        # A trial that was given up leaves no result, and a newer one takes its lane.
+        newest = {one.lane: one for one in self._trials.all if one.lane is not None}
+        return tuple(
+            newest[lane].model_copy(update={"points": newest[lane].points[-1:]})
+            for lane in sorted(newest, key=lambda lane: (len(lane), lane))
+        )
 
     @property
     def trouble(self) -> str | None:

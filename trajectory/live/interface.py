@@ -7,27 +7,30 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from autoresearch.errors import AutoresearchError
+from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import brief
 from trainer.spec import code_diffs
 from trajectory import ranking
 from trajectory.confirmed import ConfirmedConfig
-from trajectory.live.album import Figures
 from trajectory.live.board import Board, Watched, readable
 from trajectory.live.brief import Brief, Status
 from trajectory.live.metrics import metrics_text
 from trajectory.live.telemetry import DeviceSample
-from trajectory.live.trial import LanesSeen, RunningTrial
+from trajectory.live.trial import RunningTrial
 from trajectory.ranking import Ranked
 from trajectory.report.versus import compare_campaigns
 from trajectory.rows import EventRow, IterationRow
 
-FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""Policy of a figure: it may style itself; opened on its own, it may do nothing else."""
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; sandbox allow-scripts"
+)
+"""Policy of a report's page, which has a stricter one with the hashes of its style and script. In
+the sandbox it has another origin than this server, so its script could ask for nothing here."""
 MAX_PAGE_ROWS = 5000
 MAX_STREAMS = 64
 """Most event streams open at the same time."""
@@ -58,8 +61,9 @@ class Now(Frozen):
     summary: CampaignSummary
     running: RunningTrial | None
     """The newest running trial, with the points of its curve after the requested step."""
-    lanes: LanesSeen | None
-    """The trial on each lane; None if one trial runs at a time, or none does."""
+    lanes: tuple[RunningTrial, ...]
+    """The trial on each lane, with the latest point of its curve; empty if one trial runs at a
+    time, or none does."""
     device: tuple[DeviceSample, ...]
     """Samples after the requested time, oldest first."""
 
@@ -196,23 +200,15 @@ def top(
         ]
 
 
-@router.get("/api/campaigns/{name}/figures")
-def figures(watched: Named) -> Figures:
-    """Return the state of the report's figures; if rows have arrived, this also starts a new
-    drawing."""
-    return watched.album.state(watched.follower.rows, len(watched.follower.briefs))
-
-
-@router.get("/api/campaigns/{name}/figures/{figure}.svg", response_class=Response)
-def figure(watched: Named, figure: str) -> Response:
-    """Return one figure as SVG."""
-    if (path := watched.album.file(figure)) is None:
-        raise HTTPException(404, f"campaign {watched.name} has no figure {figure!r} yet")
-    return Response(
-        path.read_bytes(),
-        media_type="image/svg+xml",
-        headers={"Content-Security-Policy": FIGURE_POLICY},
-    )
+@router.get("/api/campaigns/{name}/report", response_class=HTMLResponse)
+async def report(board: TheBoard, watched: Named) -> HTMLResponse:
+    """Return the page of the campaign's report, drawn anew if rows have arrived."""
+    follower = watched.follower
+    try:
+        page = await board.drawer.page(follower.directory, follower.rows)
+    except MachineryError as error:
+        raise HTTPException(500, readable(str(error))) from error
+    return HTMLResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @router.get("/api/campaigns/{name}/diff/{other}")

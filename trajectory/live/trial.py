@@ -1,37 +1,32 @@
-"""Running trials, found on disk as those with a spec and no result yet, and the lanes they run on.
-
-The journal's rows record where trials ran after they end. Meanwhile ``lanes.json`` records it, and
-it is removed when nothing runs. After a kill it remains, so its entries are used only for trials
-that have no result yet.
-"""
+"""Running trials, found on disk as those with a spec and no result yet."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from autoresearch.files import open_regular
 from autoresearch.layout import (
     CURVE_FILE,
-    LANES_FILE,
+    LANE_FILE,
     RESULT_FILE,
     SPEC_FILE,
     in_flight_files,
     is_trial_id,
     trial_number,
 )
-from autoresearch.values import Frozen, NonNegativeInt, PositiveInt
-from trainer.spec import AnyConfig, CurveLines, CurvePoint, KeptCurve, TrialSpec
-from trajectory.rows import Role
+from autoresearch.values import Frozen
+from trainer.spec import CurveLines, CurvePoint, KeptCurve, TrialSpec
 
 MAX_SPEC_BYTES = 1 << 20
 MAX_CURVE_BYTES = 1 << 20
 """Most bytes of a curve read by one poll; the trial's process decides how long the curve is."""
+MAX_LANE_BYTES = 100
 
 
 class RunningTrial(Frozen):
@@ -44,6 +39,8 @@ class RunningTrial(Frozen):
     """Steps to take; None for a budget in seconds."""
     points: tuple[CurvePoint, ...]
     """Its curve so far."""
+    lane: str | None = None
+    """The lane that it runs on; None if one trial runs at a time."""
 
 
 class RunningTrials:
@@ -128,7 +125,15 @@ class _Followed:
             seed=spec.seed,
             steps=spec.steps,
             points=tuple(self._curve.points()),
+            lane=self._lane(),
         )
+
+    def _lane(self) -> str | None:
+        try:
+            name, _ = _read_plain(self._directory / LANE_FILE, 0, MAX_LANE_BYTES)
+        except OSError:
+            return None
+        return name.decode("utf-8", "replace")
 
     def _read_curve(self, curve: Path) -> None:
         try:
@@ -151,115 +156,6 @@ def _read_plain(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, float
     with os.fdopen(descriptor, "rb") as file:
         file.seek(offset)
         return file.read(limit_bytes), os.fstat(descriptor).st_mtime
-
-
-MAX_BYTES = 1 << 20
-
-
-class LaneStatus(Frozen):
-    """A lane, and the trial on it, if any."""
-
-    lane: str
-    trial_id: str | None = None
-    role: Role | None = None
-
-
-class LanesNow(Frozen):
-    """The file's content."""
-
-    lanes: PositiveInt
-    """Trials that can run at the same time."""
-    said: tuple[LaneStatus, ...]
-    """Lanes that have had a trial so far, by name."""
-    waiting: NonNegativeInt
-    """Trials that wait for a lane."""
-
-
-class LaneView(LaneStatus):
-    """A lane, and the state of the trial on it."""
-
-    iter: int | None = None
-    """The iteration whose candidate it trains; None for a reference, and outside the loop."""
-    seed: int | None = None
-    step: int | None = None
-    """The latest step of its curve; None if the curve is empty."""
-    steps: int | None = None
-
-
-class LanesSeen(Frozen):
-    """All lanes at one moment."""
-
-    lanes: tuple[LaneView, ...]
-    waiting: NonNegativeInt
-    """Trials that wait for a lane."""
-
-
-def read_lanes(directory: Path) -> LanesNow | None:
-    """Return the lanes file's content; None if it is missing or invalid."""
-    try:
-        with os.fdopen(open_regular(directory / LANES_FILE, through_links=False), "rb") as file:
-            return LanesNow.model_validate_json(file.read(MAX_BYTES))
-    except (OSError, ValidationError):
-        return None
-
-
-def lane_views(
-    now: LanesNow, running: Sequence[RunningTrial], iterations: Mapping[str, int]
-) -> tuple[LaneView, ...]:
-    """Return the state of each lane.
-
-    :param running: the trials that have no result.
-    :param iterations: iterations in flight, by the hash of their candidates.
-    """
-    known = {one.trial_id: one for one in running}
-    views = []
-    for said in now.said:
-        trial = known.get(said.trial_id or "")
-        if trial is None:
-            views.append(LaneView(lane=said.lane))
-            continue
-        views.append(
-            LaneView(
-                **dict(said),
-                iter=iterations.get(trial.config_hash) if said.role == "candidate" else None,
-                seed=trial.seed,
-                step=trial.points[-1].step if trial.points else None,
-                steps=trial.steps,
-            )
-        )
-    return tuple(views)
-
-
-class InFlight:
-    """Candidates of the iterations in flight; each file is read once."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._known: dict[str, tuple[str, int] | None] = {}
-
-    def iterations(self) -> dict[str, int]:
-        """Return the iterations in flight by candidate hash, without unreadable files."""
-        files = in_flight_files(self._directory)
-        self._known = {file.name: self._known.get(file.name) or _candidate(file) for file in files}
-        return dict(found for found in self._known.values() if found is not None)
-
-
-class _InFlightFile(Frozen):
-    """The fields read from the file of an iteration in flight."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    iter: int
-    config: AnyConfig | None
-
-
-def _candidate(file: Path) -> tuple[str, int] | None:
-    try:
-        with os.fdopen(open_regular(file, through_links=False), "rb") as opened:
-            found = _InFlightFile.model_validate_json(opened.read(MAX_BYTES))
-    except (OSError, ValidationError):
-        return None
-    return None if found.config is None else (found.config.config_hash, found.iter)
 
 
 def read_until(directory: Path) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoresearch.errors import MachineryError, SettingsError
+from autoresearch.layout import LANE_FILE
 from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
 from trainer.executors.base import Finished, LaneLost
@@ -238,6 +239,19 @@ def test_a_lost_trial_waits_for_another_lane_than_the_one_that_lost_it(tmp_path:
         assert third.result().place == Place(lane="1"), "another trial is"
         busy.end.set()
         assert lost.result().place == Place(lane="0")
+        assert [(tmp_path / name / LANE_FILE).read_text() for name in ("t1", "t2")] == ["0", "1"]
+
+
+def test_a_lane_that_cannot_be_named_or_was_a_link_hinders_no_trial(tmp_path: Path) -> None:
+    (tmp_path / "t1" / LANE_FILE / "full").mkdir(parents=True)
+    (tmp_path / "t2").mkdir()
+    (tmp_path / "elsewhere").write_text("of a person")
+    (tmp_path / "t2" / LANE_FILE).symlink_to(tmp_path / "elsewhere")
+    with lanes(Scripted()) as one:
+        for name in ("t1", "t2"):
+            assert one.submit(SPEC, tmp_path / name).result().result == trial_ok(SPEC)
+    assert (tmp_path / "elsewhere").read_text() == "of a person"
+    assert (tmp_path / "t2" / LANE_FILE).read_text() == "0"
 
 
 def test_a_trial_goes_back_to_its_lane_where_the_others_are_away(tmp_path: Path) -> None:

@@ -67,15 +67,17 @@ def test_the_gate_does_not_look_at_what_the_host_header_makes(
 
 
 def test_no_page_from_elsewhere_begins_a_drawing(server: Server) -> None:
-    figures = "/api/campaigns/first/figures"
+    report = "/api/campaigns/first/report"
     for site in ("cross-site", "same-site"):
         for mode in ("no-cors", "cors", "navigate"):
-            refused = asked(server, figures, sec_fetch_site=site, sec_fetch_mode=mode)
+            refused = asked(server, report, sec_fetch_site=site, sec_fetch_mode=mode)
             assert refused.status_code == 403, (site, mode)
     assert asked(server, "/", sec_fetch_site="cross-site", sec_fetch_mode="navigate").is_success
     assert not asked(server, "/", sec_fetch_site="cross-site", sec_fetch_mode="no-cors").is_success
-    assert not asked(server, figures, sec_fetch_site="same-origin").json()["error"]
-    assert asked(server, figures).is_success, "a script says nothing of sites"
+    drawn = asked(server, report, sec_fetch_site="same-origin", sec_fetch_mode="navigate")
+    assert drawn.headers["content-security-policy"].endswith("; sandbox allow-scripts")
+    assert 'http-equiv="Content-Security-Policy"' in drawn.text
+    assert asked(server, report).text == drawn.text, "a script says nothing of sites"
 
 
 BEGUN = {

@@ -230,8 +230,6 @@ function select(name) {
   shown = SHOWN_STEP;
   opened = new Set();
   refusal = null;
-  byId("pictures").replaceChildren();
-  drawAlbum().catch(trouble);
   syncNow().then(drawAll).catch(trouble);
 }
 
@@ -264,6 +262,7 @@ function drawHead({ summary }) {
   byId("in-unit").textContent = status.unit === "bpb" ? "bits per byte" : visible(status.unit);
   byId("better").textContent = grows(status) ? "higher" : "lower";
   byId("unit").textContent = visible(status.unit);
+  byId("report").href = `${place(summary.name)}/report`;
   byId("pause").hidden = ["silent", "done"].includes(status.state); // nothing is there to read the file
   byId("pause").textContent = status.state === "paused" ? "Resume" : "Pause before the next iteration";
   const why = summary.error ?? (refusal ? null : summary.trouble);
@@ -540,30 +539,28 @@ function drawCurve({ summary, running, points, trial }) {
   }, [points.map((one) => one.step), points.map((one) => one.loss)]);
 }
 
-// What runs on each lane now, how much of their time they are in use, and what waits.
-function drawLanes({ summary, lanes }) {
-  byId("lanes-section").hidden = !lanes;
-  if (!lanes) return;
+// What runs on each lane now, and how much of their time they are in use.
+function drawLanes({ summary, lanes = [] }) {
+  byId("lanes-section").hidden = !lanes.length;
   const { status } = summary;
   const use = (share, when) => (share == null ? [] : [`${Math.round(100 * share)} % in use ${when}`]);
   byId("lanes-now").textContent = [
     ...use(status.lanes_in_use_of_hour, "over the last hour"),
     ...use(status.lanes_in_use, "in all"),
-    lanes.waiting === 1 ? "1 trial waits" : `${lanes.waiting} trials wait`,
   ].join(", ");
-  byId("lanes").tBodies[0].replaceChildren(...lanes.lanes.map(laneRow));
+  byId("lanes").tBodies[0].replaceChildren(...lanes.map(laneRow));
 }
 
 function laneRow(one) {
   const row = element("tr");
-  const trains = one.iter == null ? one.role ?? "" : `iteration ${one.iter}`;
-  const step = one.trial_id == null ? "" : one.step == null ? "starting" : `${one.step}${one.steps ? ` of ${one.steps}` : ""}`;
-  for (const text of [one.lane, one.trial_id ?? "free", trains, one.seed ?? "", step]) row.append(element("td", String(text)));
+  const at = one.points.at(-1)?.step;
+  const step = at == null ? "starting" : `${at}${one.steps ? ` of ${one.steps}` : ""}`;
+  for (const text of [visible(one.lane), one.trial_id, one.seed, step]) row.append(element("td", String(text)));
   const bar = element("td");
   if (one.steps) {
     const progress = element("progress");
     progress.max = one.steps;
-    progress.value = one.step ?? 0;
+    progress.value = at ?? 0;
     bar.append(progress);
   }
   row.append(bar);
@@ -699,35 +696,6 @@ async function drawTop({ summary, briefs }) {
     }),
   );
 }
-
-// --- the report's figures ----------------------------------------------------------------------------------
-
-let albumDue = null;
-const album = { name: null, rows: -1 };
-
-async function drawAlbum() {
-  clearTimeout(albumDue);
-  albumDue = null;
-  if (!byId("album").open || !selected) return;
-  const name = selected;
-  const { names, rows, iterations, drawing, error } = await ask(`${place(name)}/figures`);
-  byId("album-state").textContent = error ?? (names.length ? `as of iteration ${iterations}` : "") + (drawing ? " drawing" : "");
-  if (names.length && (album.name !== name || album.rows !== rows)) {
-    Object.assign(album, { name, rows });
-    byId("pictures").replaceChildren(
-      ...names.map((figure) => {
-        const picture = element("img");
-        picture.src = `${place(name)}/figures/${encodeURIComponent(figure)}.svg?${rows}`;
-        picture.alt = figure.replaceAll("_", " ").replaceAll("-", " ");
-        picture.loading = "lazy";
-        return picture;
-      }),
-    );
-  }
-  albumDue = setTimeout(() => drawAlbum().catch(trouble), drawing ? 1500 : 10000);
-}
-
-byId("album").addEventListener("toggle", () => drawAlbum().catch(trouble));
 
 // --- begin ---------------------------------------------------------------------------------------------------
 
