@@ -13,7 +13,7 @@ from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.report.details import Chunk
 from trajectory.report.reading.iterations import CurveReader, Iteration, Reign
-from trajectory.report.reading.knobs import Importances, ReportedKnob, Sample, importances, places
+from trajectory.report.reading.knobs import ReportedKnob, Sample, places
 from trajectory.report.reading.ledger import Ledger
 from trajectory.spending import SearchBill
 from trajectory.statistics.intervals import Estimate, RunNoise
@@ -200,8 +200,3 @@ class Findings:
     def places(self) -> dict[str, list[int | None]]:
         """The cell of each sample's value, for each knob; None for a value outside its domain."""
         return {knob.name: places(self.samples, knob) for knob in self.knobs}
-
-    @cached_property
-    def importances(self) -> Importances:
-        """Importance of each knob for the score; cached, because it takes a second."""
-        return importances(self.samples, self.knobs)

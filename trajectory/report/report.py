@@ -26,9 +26,10 @@ from autoresearch.words import counted, duration_text
 from trainer.spec import BPB, Measure
 from trajectory.report import svg, wording
 from trajectory.report.canvas import style
-from trajectory.report.figures.figure import SECTIONS, Figure
+from trajectory.report.figures.figure import SECTIONS, WHO, Figure
 from trajectory.report.figures.registry import figures_of
 from trajectory.report.findings import Findings
+from trajectory.report.proposers import Proposers
 from trajectory.report.reading.iterations import Iteration
 from trajectory.report.svg import Drawing
 from trajectory.report.wording import cut, label, shown, value_text
@@ -93,7 +94,8 @@ def render(
     :param drawings: drawings of the figures that have data: a wide one each, and for some a narrow
         one.
     """
-    spoken_of = {figure.section for figure in figures}
+    proposers = Proposers.of(found)
+    spoken_of = {figure.section for figure in figures} | ({WHO} if proposers else set())
     css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
     return (
         _environment(wording.Scores(found.about.scoring))
@@ -103,6 +105,7 @@ def render(
             about=found.about,
             sections=[one for one in SECTIONS if one.always or one in spoken_of],
             figures={figure.name: figure for figure in figures},
+            proposers=proposers,
             drawings={drawing.name: Markup(drawing.inline) for drawing in drawings},
             policy=_policy(css, script),
             css=Markup(css),

@@ -139,7 +139,6 @@ def summary(found: Findings) -> dict[str, Any]:
         "cost_usd": spending.cost_usd if spending else None,
         "bill": spending.bill.model_dump() | {"usd": spending.bill.usd} if spending else None,
         "stops": asdict(found.stops),
-        "importance": asdict(found.importances),
         "fidelity": fidelity.model_dump(mode="json") if fidelity else None,
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -34,10 +33,9 @@ from trajectory.report.figures.knob_effects import KnobEffects
 from trajectory.report.figures.learning_curves import LearningCurves
 from trajectory.report.figures.long_runs import LongRunCurves, RankFidelity
 from trajectory.report.figures.progress import Progress
-from trajectory.report.figures.proposers import Proposers
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.proposers import Proposers
 from trajectory.report.reading.iterations import MAX_POINTS, merged
-from trajectory.report.reading.knobs import Sample, importances
 from trajectory.report.reading.ledger import read_ledger
 from trajectory.rows import BaselineRow, EventRow, IterationRow, Row
 from trajectory.statistics.intervals import student_t
@@ -177,46 +175,6 @@ def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: lis
     assert sum(value.is_default for value in lr.values) == 1
     never_moved = effects["activation"]
     assert [v.score.n if v.score else 0 for v in never_moved.values][1] == 0
-
-
-def planted(n: int, effect: float, seed: int = 0) -> list[Sample]:
-    """Return samples whose scores depend on lr alone, or on nothing if ``effect`` is 0."""
-    rng = random.Random(seed)
-    found = []
-    for _ in range(n):
-        values = {
-            "lr": 10 ** rng.uniform(-4, -2),
-            "beta2": rng.uniform(0.8, 0.999),
-            "n_layer": rng.randint(2, 6),
-            "activation": rng.choice(["gelu", "swiglu"]),
-            "tie_embeddings": rng.choice([True, False]),
-        }
-        score = effect * (math.log10(float(values["lr"])) + 3) ** 2 + rng.gauss(0, 0.1)
-        found.append(Sample(values, 4.2 + score))
-    return found
-
-
-def test_the_knob_that_decides_stands_out_from_chance() -> None:
-    found = importances(planted(200, effect=2.0), KNOBS)
-    assert found.n == 200
-    assert found.knobs[0].name == "lr"
-    assert found.knobs[0].stands_out
-    assert sum(knob.share for knob in found.knobs) == pytest.approx(1)
-
-
-def test_where_nothing_matters_hardly_a_knob_stands_out() -> None:
-    found = [importances(planted(60, effect=0.0, seed=seed), KNOBS) for seed in range(6)]
-    standing_out = sum(knob.stands_out for one in found for knob in one.knobs)
-    assert standing_out <= 5, "of 30, chance lets 1.5 pass on average"
-    greatest = [one.knobs[0].share for one in found]
-    assert max(greatest) > 0.35, "some knob always seems to matter, which is why chance is shown"
-
-
-def test_importance_is_the_same_twice_and_not_given_for_few_configs() -> None:
-    assert importances(planted(40, 1.0), KNOBS) == importances(planted(40, 1.0), KNOBS)
-    few = importances(planted(19, 1.0), KNOBS)
-    assert (few.knobs, few.n) == ((), 19)
-    assert importances(planted(40, 1.0), KNOBS[:1]).knobs == (), "one knob shares with nobody"
 
 
 def test_coverage_counts_configs_and_proposals(

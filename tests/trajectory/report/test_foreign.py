@@ -14,9 +14,9 @@ from trajectory.formats.importing import import_campaign
 from trajectory.report.figures.coverage import Coverage
 from trajectory.report.figures.knob_effects import KnobEffects
 from trajectory.report.figures.progress import Progress
-from trajectory.report.figures.proposers import Proposers
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Findings
+from trajectory.report.proposers import Proposers
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.report import changed_text, write_report
 

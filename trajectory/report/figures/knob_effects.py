@@ -83,7 +83,7 @@ class KnobEffects(Figure):
     )
 
     effects: tuple[KnobEffect, ...]
-    """The most important knobs first, or the menu's order if importance is unknown."""
+    """In the menu's order."""
     reference: float | None
     """The baseline's posterior mean, drawn as a line through every panel."""
     measure: str = "val_bpb"
@@ -91,10 +91,8 @@ class KnobEffects(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> KnobEffects:
-        order = {knob.name: place for place, knob in enumerate(found.importances.knobs)}
-        effects = (_effect(found, knob) for knob in found.knobs)
         return cls(
-            effects=tuple(sorted(effects, key=lambda one: order.get(one.name, len(order)))),
+            effects=tuple(_effect(found, knob) for knob in found.knobs),
             reference=found.baseline.value if found.baseline else None,
             measure=found.about.measure,
             scoring=found.about.scoring,

@@ -1,28 +1,20 @@
-"""The report's figures, in the page's order.
-
-The report's page, its files and the live page all take their figures from this list.
-"""
+"""The report's figures, in the page's order."""
 
 from __future__ import annotations
 
-from trajectory.report.figures.coverage import Coverage, RefusalsAndFailures
+from trajectory.report.figures.coverage import Coverage
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.knob_effects import KnobEffects
-from trajectory.report.figures.knob_importance import KnobImportance
 from trajectory.report.figures.learning_curves import LearningCurves
 from trajectory.report.figures.long_runs import LongRunCurves, RankFidelity
 from trajectory.report.figures.progress import Progress
-from trajectory.report.figures.proposers import Proposers
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
 from trajectory.report.findings import Findings
 
 FIGURES: tuple[type[Figure], ...] = (
     Progress,
     KnobEffects,
-    KnobImportance,
     Coverage,
-    RefusalsAndFailures,
-    Proposers,
     LearningCurves,
     LongRunCurves,
     RankFidelity,

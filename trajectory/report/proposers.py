@@ -1,19 +1,14 @@
-"""Each proposer's share of iterations, and its hit rate."""
+"""Each proposer's iterations, hit rate and replies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trajectory.report.canvas import DISCARD, INK, KEEP, Picture, bare, sheet
-from trajectory.report.figures.figure import WHO, Figure
 from trajectory.report.findings import Findings
 from trajectory.report.reading.ledger import Ledger, Workload
 from trajectory.report.wording import label
 from trajectory.statistics.intervals import Estimate, of_share
 from trajectory.track_record import TrackRecord, credit_text
-
-MOST = 12
-"""The most kinds drawn; the ones with most iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +53,9 @@ class Kind:
         return self.record.refused.get("novelty", 0)
 
 
-@dataclass(frozen=True)
-class Proposers(Figure):
-    """Each kind's share of the iterations, and its hit rate with its interval."""
-
-    name = "proposers"
-    section = WHO
-    caption = (
-        "Hit rate: kept proposals as a share of all that a proposer made; bars are Wilson's 95 % "
-        "intervals. A kept suggestion that a model only repeated counts for no proposer. This "
-        "campaign cannot distinguish proposers whose bars overlap widely."
-    )
+@dataclass(frozen=True, slots=True)
+class Proposers:
+    """The kinds of proposers that a campaign had."""
 
     kinds: tuple[Kind, ...]
     """The kind with most iterations first."""
@@ -77,59 +64,16 @@ class Proposers(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> Proposers | None:
+        """Return them; None if there are none, as in an imported campaign."""
         kinds = _kinds(found.ours.ledger) if found.ours else ()
         if not kinds or found.ours is None:
             return None
         return cls(kinds, credit_text(found.ours.ledger.evidence.tally.credits))
 
     @property
-    def alt(self) -> str:
-        return "; ".join(
-            f"{one.kind}: {one.share.value:.0%} of iterations, {one.record.kept} kept"
-            for one in self._drawn
-        )
-
-    @property
     def asked(self) -> list[Kind]:
         """Kinds with replies of a language model."""
         return [one for one in self.kinds if one.record.replies]
-
-    @property
-    def _drawn(self) -> list[Kind]:
-        return [one for one in self.kinds if one.hit_rate is not None][:MOST]
-
-    @property
-    def shows(self) -> bool:
-        return bool(self._drawn)
-
-    def draw(self) -> Picture:
-        drawn = self._drawn
-        figure = sheet(0.34 * len(drawn) + 0.95)
-        left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
-        places = range(len(drawn))
-        left.set_title("share of iterations")
-        left.barh(places, [100 * one.share.value for one in drawn], height=0.5, color=DISCARD.light)
-        right.set_title("hit rate: kept of its own, 95 % interval")
-        for place, one in enumerate(drawn):
-            rate = one.hit_rate
-            assert rate is not None
-            assert rate.lo is not None
-            assert rate.hi is not None
-            right.plot(
-                [100 * rate.lo, 100 * rate.hi], [place, place], color=KEEP.light, linewidth=2
-            )
-            right.plot(
-                [100 * rate.value], [place], "o", color=KEEP.light, markeredgewidth=0, clip_on=False
-            )
-        left.set_yticks(places, [f"{one.kind}\nn={one.iterations}" for one in drawn])
-        left.tick_params(axis="y", labelcolor=INK.light)
-        left.set_ylim(len(drawn) - 0.4, -0.6)
-        left.set_xlim(0, 100)
-        right.set_xlim(left=0)
-        for axes in (left, right):
-            axes.set_xlabel("%")
-            bare(axes)
-        return Picture(self.name, self.alt, figure)
 
 
 def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
