@@ -27,7 +27,7 @@ class Drawer:
         :param command: draws a report; ``--campaign DIR --out DIR`` is appended.
         """
         self._command = tuple(command)
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._drawn: dict[Path, tuple[int, bytes]] = {}
         """Number of rows and page, by campaign."""
 
@@ -39,7 +39,7 @@ class Drawer:
         :param rows: rows of its journal now.
         :raises MachineryError: if the drawing fails or takes longer than :data:`DRAWING_S`.
         """
-        async with self._turn:
+        async with self._one_at_a_time:
             if self._drawn.get(directory, (-1, b""))[0] != rows:
                 self._drawn[directory] = rows, await self._draw(directory)
             return self._drawn[directory][1]
