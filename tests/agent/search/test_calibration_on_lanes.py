@@ -78,6 +78,9 @@ def test_lanes_change_nothing_that_is_concluded(
     assert all(row.energy_wh is None for row in theirs)
 
 
+STOPPED = [(1, 3, False), (3, 1, True), (8, 25, False)]
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
     """Return what one lane concludes."""
@@ -89,7 +92,8 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "after", "kills"), [(1, 3, False), (3, 1, True), (3, 17, True), (8, 25, False)]
+    ("lanes", "after", "kills"),
+    [(3, 17, True), *(pytest.param(*of, marks=pytest.mark.slow) for of in STOPPED)],
 )
 def test_stopped_it_goes_on_with_what_had_finished(
     lanes: int, after: int, kills: bool, uninterrupted: Calibrated, tmp_path: Path

@@ -6,13 +6,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
 
 from agent.commands.night.menu import app
 from agent.menu.files import ProxyMenu, load_menu
+from agent.menu.trainer_table import TrainerTable
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, MenuError
 
@@ -85,12 +86,32 @@ def refused(kind: type[AutoresearchError], *arguments: object) -> str:
     return str(result.exception)
 
 
-def drafted(script: Path, *arguments: object) -> tuple[ProxyMenu, dict[str, Any]]:
-    """Return the menu as the loop would load it, and the command's report."""
-    menu = script.parent / "menu.toml"
-    menu.unlink(missing_ok=True)
-    report = json.loads(run(script, "-o", menu, "--json", *arguments))
-    return load_menu(str(menu)), report
+class Draft(NamedTuple):
+    """A menu as the loop would load it, its trainer, and the command's report."""
+
+    menu: ProxyMenu
+    trainer: TrainerTable
+    report: dict[str, Any]
+
+
+def drafted(script: Path, *arguments: object) -> Draft:
+    path = script.parent / "menu.toml"
+    path.unlink(missing_ok=True)
+    report = json.loads(run(script, "-o", path, "--json", *arguments))
+    menu = load_menu(str(path))
+    assert menu.trainer is not None
+    return Draft(menu, menu.trainer, report)
+
+
+def written(folder: Path, text: str, name: str = "train.py") -> Path:
+    """Write a script, and return its path."""
+    (folder / name).write_text(text, "utf-8")
+    return folder / name
+
+
+def draft_of(folder: Path, text: str, *arguments: object) -> Draft:
+    """Draft a menu from a script of this text."""
+    return drafted(written(folder, text), *arguments)
 
 
 def test_options_become_knobs_constants_and_what_is_given(
@@ -100,12 +121,11 @@ def test_options_become_knobs_constants_and_what_is_given(
     found.mkdir()
     (found / "python").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(found), prepend=os.pathsep)
-    menu, report = drafted(script)
+    menu, trainer, report = drafted(script)
     assert list(menu.knobs) == ["lr", "min_lr", "width", "n_head", "batch_size", "tied", "values_"]
     assert menu.constants == {"epochs": 10, "block_size": 128}
     assert report["given"] == {"out": "{out}", "seed": "{seed}"}
-    assert menu.trainer is not None
-    assert menu.trainer.command == (
+    assert trainer.command == (
         "python",
         "train.py",
         "--lr={lr}",
@@ -122,8 +142,8 @@ def test_options_become_knobs_constants_and_what_is_given(
     )
     assert menu.knobs["width"].doc == "of the stream {wide}"
     assert str(menu.campaign.budget) == "1 run"
-    assert (menu.trainer.unit, menu.trainer.directory) == ("val loss", ".")
-    assert menu.trainer.curve is not None
+    assert (trainer.unit, trainer.directory) == ("val loss", ".")
+    assert trainer.curve is not None
     assert report["to_do"] == [
         "data (line 19): the script asks for it and has no default; add it to the command"
     ]
@@ -131,7 +151,7 @@ def test_options_become_knobs_constants_and_what_is_given(
 
 def test_the_script_s_assertions_are_constraints(script: Path) -> None:
     """An assertion that fails at the defaults, as one on width does here, is not a constraint."""
-    menu, _ = drafted(script)
+    menu, *_ = drafted(script)
     assert {one.expr for one in menu.constraints} == {
         "batch_size * 2 % 64 == 0",
         "width % n_head == 0",
@@ -150,30 +170,32 @@ def test_what_it_is_started_with_by_hand_is_the_default(script: Path) -> None:
         "other",
         "--new=1{a}",
     )
-    menu, report = drafted(script, "--", *words)
+    menu, trainer, report = drafted(script, "--", *words)
     assert menu.defaults | {"lr": 0.01, "width": 96, "tied": True} == menu.defaults
     assert menu.constants["data"] == "text"
     assert menu.constants["wandb"] is True
-    assert menu.trainer is not None
-    assert menu.trainer.command[2:4] == ("other", "--new=1{{a}}")
+    assert trainer.command[2:4] == ("other", "--new=1{{a}}")
     assert report["to_do"] == []
     refused(MenuError, script, "--", "--lr=fast")
 
 
 def test_what_the_script_cannot_start_without_is_in_the_command(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
+    menu, trainer, _ = draft_of(
+        tmp_path,
         _HEAD + _LR + 'p.add_argument("--train", default=os.environ.get("TRAIN"))\n'
         'p.add_argument("--jobs", type=int, default=os.cpu_count())\n'
         'p.add_argument("--out", default=os.environ.get("OUT"))\n'
         'p.add_argument("--seed", type=int, default=int(time.time()))\n'
         'p.add_argument("--max-depth", type=int)\np.add_argument("--eta", type=float)\n' + _TAIL,
-        encoding="utf-8",
+        "--",
+        "--train=a",
+        "--jobs=1",
+        "--max-depth",
+        "5",
+        "--eta=1e-1",
     )
-    menu, _ = drafted(script, "--", "--train=a", "--jobs=1", "--max-depth", "5", "--eta=1e-1")
     assert menu.constants == {"train": "a"}
-    assert menu.trainer is not None
-    assert {"--out={out}", "--seed={seed}"} <= set(menu.trainer.command)
+    assert {"--out={out}", "--seed={seed}"} <= set(trainer.command)
     assert {"max_depth": 5, "eta": 0.1}.items() <= menu.defaults.items()
 
 
@@ -187,15 +209,14 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
     )
     small = "n_layer = 6\ndataset = 'chars'\nunknown = 1\nseed = 1337\n"
     (tmp_path / "small.py").write_text(small, "utf-8")
-    menu, report = drafted(script, "--", "small.py", "--max_iters=100")
+    menu, trainer, report = drafted(script, "--", "small.py", "--max_iters=100")
     assert menu.defaults["n_layer"] == 6
     assert menu.constants == {"dataset": "chars"}
-    assert menu.trainer is not None
-    assert menu.trainer.command[2:5] == (
+    assert trainer.command[2:5] == (
         "small.py", "--max_iters={steps}", "--eval_interval={steps}",
     )  # fmt: skip
     assert (str(menu.campaign.budget), menu.campaign.horizon_steps) == ("100 steps", 1000)
-    assert menu.trainer.tells_seed
+    assert trainer.tells_seed
     assert any("warmup_iters is 2000, but a trial has 100 steps" in one for one in report["notes"])
     toml = report["toml"]
     assert report["lengths"] == []  # 100 was given by hand
@@ -204,18 +225,15 @@ def test_nanogpt_s_way_of_overriding(tmp_path: Path) -> None:
 
 
 def test_constants_are_edited(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(CONSTANTS, encoding="utf-8")
-    menu, report = drafted(script)
+    menu, trainer, report = draft_of(tmp_path, CONSTANTS)
     assert report["set_by"] == "edit"
     assert list(menu.knobs) == ["LR", "BETAS_0", "BETAS_1", "PATTERN"]
-    assert menu.trainer is not None
-    assert menu.trainer.set_by == "edit"
-    assert menu.trainer.edits == {"SEED": "{seed}", "STEPS": "{steps}"}
+    assert trainer.set_by == "edit"
+    assert trainer.edits == {"SEED": "{seed}", "STEPS": "{steps}"}
     assert report["lengths"] == ["STEPS is 500 in the script, and a trial has 60"]
     assert "# the value of {steps}; STEPS is 500 in the script" in report["toml"]
     assert "#   STEPS = 500  (line 2): {steps}, how long a trial is" in report["toml"]
-    assert (menu.trainer.tells_seed, menu.trainer.unit) == (True, "val_bpb")
+    assert (trainer.tells_seed, trainer.unit) == (True, "val_bpb")
 
 
 @pytest.mark.parametrize(("constants", "knobs"), [(5, ["lr"]), (6, [])])
@@ -229,21 +247,18 @@ def test_numbers_in_calls_are_knobs_where_a_script_names_few(
         + "torch.manual_seed(1)\nAdam(model, lr=1e-3)\nprint(f'val loss {rate_0}')\n",
         encoding="utf-8",
     )
-    menu, _ = drafted(script)
+    menu, trainer, _ = drafted(script)
     assert list(menu.knobs) == named + knobs
-    assert menu.trainer is not None
-    assert menu.trainer.edits == {"torch_manual_seed": "{seed}"}
+    assert trainer.edits == {"torch_manual_seed": "{seed}"}
 
 
 def test_no_seed_is_a_knob(tmp_path: Path) -> None:
     """A search over seeds would keep luck."""
-    script = tmp_path / "train.py"
-    script.write_text(
+    menu, *_ = draft_of(
+        tmp_path,
         "lr = 1e-3\ndata_seed = 4\nrng.seed(5)\nForest(random_state=7)\nTree(random_state=8)\n"
         "print(f'val loss {lr}')\n",
-        encoding="utf-8",
     )
-    menu, _ = drafted(script)
     assert list(menu.knobs) == ["lr"]
     assert len(menu.constants) == 4
 
@@ -258,51 +273,40 @@ def test_no_seed_is_a_knob(tmp_path: Path) -> None:
 def test_a_script_that_scores_before_its_last_step_only_keeps_its_length(
     tmp_path: Path, head: str, last: str, edits: dict[str, str]
 ) -> None:
-    script = tmp_path / "train.py"
     last = last.replace("steps - 1", "499" if "500)" in head else "steps - 1")
-    script.write_text(
+    menu, trainer, _ = draft_of(
+        tmp_path,
         f"eval_interval = 50\nlr = 1e-3\n{head}:\n    train(lr)\n"
         f"    if step % eval_interval == 0{last}:\n        print(f'val loss {{lr}}')\n",
-        encoding="utf-8",
     )
-    menu, _ = drafted(script)
-    assert menu.trainer is not None
-    assert (menu.trainer.edits, list(menu.knobs)) == (edits, ["lr"])
+    assert (trainer.edits, list(menu.knobs)) == (edits, ["lr"])
 
 
 @pytest.mark.parametrize(("every", "steps"), [("500", 501), ("20", 60), ("500 == 0 or last", 60)])
 def test_a_trial_lasts_until_the_script_prints_its_score(
     tmp_path: Path, every: str, steps: int
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
+    menu, *_ = draft_of(
+        tmp_path,
         "max_steps = 5000\nlr = 1e-3\nlast = False\nfor step in range(max_steps):\n"
         f"    if step and step % {every}:\n        print(f'val loss {{lr}}')\n",
-        encoding="utf-8",
     )
-    menu, _ = drafted(script)
     assert str(menu.campaign.budget) == f"{steps} steps"
 
 
 def test_the_environment_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
+    _, trainer, _ = draft_of(
+        tmp_path,
         "import os\nlr = float(os.environ.get('LR', '0.1'))\nseed = os.environ.get('SEED', 1)\n"
         "tokenizer = os.environ.get('TOKENIZER_PATH', 'bpe.model')\n"
         "print(f'val loss {lr}')\n",
-        encoding="utf-8",
     )
-    menu, _ = drafted(script)
-    assert menu.trainer is not None
-    assert menu.trainer.env == {"LR": "{LR}", "SEED": "{seed}"}
+    assert trainer.env == {"LR": "{LR}", "SEED": "{seed}"}
 
 
 def test_a_script_that_prints_no_score_is_drafted_with_a_word_about_it(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("LR = 0.1\n", encoding="utf-8")
-    menu, _report = drafted(script)
-    assert menu.trainer is not None
-    assert "TO DO" in (menu.trainer.score.pattern or "")
+    _, trainer, _ = draft_of(tmp_path, "LR = 0.1\n")
+    assert "TO DO" in (trainer.score.pattern or "")
 
 
 @pytest.mark.parametrize(("path", "program"), [("bin", "python"), ("empty", "{python}")])
@@ -312,24 +316,19 @@ def test_a_machine_without_a_python_on_its_path_has_autoresearch_s_own(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / path))
-    script = tmp_path / "train.py"
-    script.write_text(CONSTANTS)
-    menu, _ = drafted(script)
-    assert menu.trainer is not None
-    assert menu.trainer.command[0] == program
+    _, trainer, _ = draft_of(tmp_path, CONSTANTS)
+    assert trainer.command[0] == program
 
 
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     """Text from a script is written to a TOML file and a terminal, so it must be escaped."""
-    script = tmp_path / "train.py"
-    script.write_text(
+    menu, *_ = draft_of(
+        tmp_path,
         'LR = 0.1  # ]\u202e\x1b[31m """\n'
         "STYLE = 'a\\nb\"]'\n"
         "MODE = 'x'  # (x, y)\n"
         "print(f'val \\'loss\\' \" {LR}')\n",
-        encoding="utf-8",
     )
-    menu, _ = drafted(script)
     assert menu.knobs["LR"].doc.isprintable()
     assert all(line.isprintable() for line in menu.toml.splitlines())
 
@@ -359,9 +358,8 @@ def test_scores_are_shown_as_finely_as_they_are_printed(
     script: Path, how: str, digits: int
 ) -> None:
     script.write_text(ARGUMENTS.replace("{0.5}", f"{{0.5:{how}}}"), encoding="utf-8")
-    menu, _ = drafted(script)
-    assert menu.trainer is not None
-    assert menu.trainer.measure.digits == digits
+    _, trainer, _ = drafted(script)
+    assert trainer.measure.digits == digits
 
 
 _HEAD = "import argparse\np = argparse.ArgumentParser()\n"
@@ -436,10 +434,8 @@ t.add_argument("--lr", type=float, default=1e-3)
 def test_what_a_command_can_be_given_is_in_its_words(
     tmp_path: Path, text: str, words: tuple[str, ...]
 ) -> None:
-    (tmp_path / "train.py").write_text(text, encoding="utf-8")
-    menu, report = drafted(tmp_path / "train.py")
-    assert menu.trainer is not None
-    assert menu.trainer.command[2:] == words
+    _, trainer, report = draft_of(tmp_path, text)
+    assert trainer.command[2:] == words
     assert not report["to_do"]
 
 
@@ -454,10 +450,10 @@ def test_what_a_command_can_be_given_is_in_its_words(
 def test_a_command_given_by_hand_is_the_drafted_one_and_stands_once(
     tmp_path: Path, text: str, given: str, words: tuple[str, ...]
 ) -> None:
-    (tmp_path / "train.py").write_text(text.replace('@click.argument("checkpoint")\n', ""), "utf-8")
-    menu, _ = drafted(tmp_path / "train.py", "--no-dry-start", "--", given)
-    assert menu.trainer is not None
-    assert menu.trainer.command[2:] == words
+    _, trainer, _ = draft_of(
+        tmp_path, text.replace('@click.argument("checkpoint")\n', ""), "--no-dry-start", "--", given
+    )
+    assert trainer.command[2:] == words
 
 
 @pytest.mark.parametrize(
@@ -479,7 +475,6 @@ def test_a_script_of_a_package_is_started_as_its_module(
     (tmp_path / place).write_text(f"{imports}\n{_HEAD}{_LR}{_TAIL}", encoding="utf-8")
     run(tmp_path / place, "-o", tmp_path / "menu.toml")
     menu = load_menu(str(tmp_path / "menu.toml"))
-    assert menu.trainer is not None
     assert menu.trainer.command[1:-1] == words
     assert menu.trainer.directory == directory
 
@@ -504,7 +499,6 @@ def test_a_script_of_a_package_that_reads_beside_its_folder_is_started_in_it(
     tried = CliRunner().invoke(app, ["from-script", str(tmp_path / "pkg" / "t.py"), "-o", str(out)])
     assert tried.exit_code == 0, tried.output
     menu = load_menu(str(out))
-    assert menu.trainer is not None
     assert menu.trainer.command[1] == "t.py"
     assert (menu.trainer.directory, menu.trainer.reads) == ("pkg", ("../data/x.txt", "../extra.py"))
 
@@ -521,7 +515,7 @@ def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
         'a = HfArgumentParser((A,))\nprint(f"val_loss: {a}")\n',
         encoding="utf-8",
     )
-    menu, _ = drafted(tmp_path / "train.py")
+    menu, *_ = drafted(tmp_path / "train.py")
     assert menu.knobs["width"].default == 1000
     assert isinstance(menu.knobs["width"].default, int)
 
@@ -529,10 +523,8 @@ def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
 def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None:
     (tmp_path / "engine.py").write_text('def test(x): print(f"val_loss: {x}")\n', encoding="utf-8")
     text = f"from engine import test\n{_HEAD}{_LR}test(p.parse_args().lr)\n"
-    (tmp_path / "train.py").write_text(text, encoding="utf-8")
-    menu, report = drafted(tmp_path / "train.py")
-    assert menu.trainer is not None
-    assert (menu.trainer.unit, report["to_do"]) == ("val_loss", [])
+    _, trainer, report = draft_of(tmp_path, text)
+    assert (trainer.unit, report["to_do"]) == ("val_loss", [])
 
 
 @pytest.mark.parametrize(
@@ -567,8 +559,7 @@ class ModelArguments:
     dropout: float = 0.1
 m, t = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
 """
-    (tmp_path / "train.py").write_text(text, encoding="utf-8")
-    menu, report = drafted(tmp_path / "train.py")
+    menu, _, report = draft_of(tmp_path, text)
     assert menu.knobs.keys() == {"dropout"}
     assert any("TrainingArguments of transformers" in note for note in report["notes"])
 
@@ -593,8 +584,7 @@ def test_a_draft_is_tried_once(tmp_path: Path, line: str, code: int, says: str) 
 
 
 def test_a_menu_with_something_to_do_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(f"{_HEAD}{_LR}", encoding="utf-8")
-    menu, report = drafted(tmp_path / "train.py")
+    menu, _, report = draft_of(tmp_path, f"{_HEAD}{_LR}")
     assert report["to_do"]
     with pytest.raises(MenuError):
         OwnTrainer.at(str(tmp_path / "menu.toml"), menu, tmp_path / "runs")
