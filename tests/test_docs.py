@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.cli
 import typer.main
+from typer.testing import CliRunner
 
 from agent.cli import app
 from tests.support.places import ROOT
@@ -24,14 +26,9 @@ COMMANDS = typer.main.get_command(app)
 
 def test_the_command_reference_is_what_the_commands_say(tmp_path: Path) -> None:
     generated = tmp_path / "commands.md"
-    typer_command = Path(sys.executable).with_name("typer")
-    arguments = ["utils", "docs", "--name", "autoresearch", "--title", "Commands"]
-    subprocess.run(
-        [typer_command, "agent.cli", *arguments, "--output", generated],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
+    words = ["agent.cli", "utils", "docs", "--name", "autoresearch", "--title", "Commands"]
+    done = CliRunner().invoke(typer.cli.app, [*words, "--output", str(generated)])
+    assert done.exit_code == 0, done.output
     kept = ROOT / "docs" / "commands.md"
     subprocess.run(["sed", "-i", "-f", ROOT / "docs" / "reference.sed", generated], check=True)
     assert kept.read_text("utf-8") == generated.read_text("utf-8"), "run: make reference"

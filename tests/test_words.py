@@ -10,7 +10,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,7 +92,7 @@ EXCEPTIONS = {
 """Findings that stay: their module, the words found, and the reason."""
 
 _PROSE = re.compile(
-    "|".join(rf"(?P<t{n}>\b(?:{term})\b)" for n, term in enumerate(PROSE)), re.IGNORECASE
+    rf"\b(?:{'|'.join(f'(?P<t{n}>{term})' for n, term in enumerate(PROSE))})\b", re.IGNORECASE
 )
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
@@ -110,8 +110,8 @@ def findings(path: Path, root: Path = ROOT) -> Iterator[Finding]:
     """Yield the findings of one module, in the order of the checks."""
     name = str(path.relative_to(root))
     source = path.read_text("utf-8")
-    tree = ast.parse(source)
-    for line, text in (*_names(tree), *_docstrings(tree), *_prose(tree, source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    for line, text in (*_names(nodes), *_docstrings(nodes), *_prose(nodes, source)):
         if not any(name == at and words in text for at, words in EXCEPTIONS):
             yield Finding(name, line, text)
     for part in (path.stem, *path.relative_to(root).parts[:-1]):
@@ -119,9 +119,9 @@ def findings(path: Path, root: Path = ROOT) -> Iterator[Finding]:
             yield Finding(name, 1, f"module {text}")
 
 
-def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield retired names where they are defined, not where they are used."""
-    for node in ast.walk(tree):
+    for node in nodes:
         name = None
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = node.name
@@ -146,9 +146,9 @@ def _retired_name(name: str) -> str | None:
     return None
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield docstrings without a subject, those below attributes and constants included."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
                 first = text.split()[0].strip(",;:")
@@ -156,13 +156,14 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f'docstring begins with "{first}"'
 
 
-def _prose(tree: ast.Module, source: str) -> Iterator[tuple[int, str]]:
+def _prose(nodes: Iterable[ast.AST], source: str) -> Iterator[tuple[int, str]]:
     """Yield retired terms in comments, docstrings and other string literals of several words."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             for number, line in enumerate(_lines(node.value)):
                 yield from _terms(line, node.lineno + number)
-    if _PROSE.search(source) is None:
+    comments = "\n".join(line.partition("#")[2] for line in source.splitlines())
+    if _PROSE.search(comments) is None:
         return  # tokenizing is slow
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -206,7 +207,7 @@ def test_every_docstring_of_the_tests_begins_with_a_subject_or_a_verb() -> None:
     found = [
         f"{path}:{line}: {text}"
         for path in modules("tests")  # the packages' docstrings are among their other findings
-        for line, text in _docstrings(ast.parse(path.read_text("utf-8")))
+        for line, text in _docstrings(ast.walk(ast.parse(path.read_text("utf-8"))))
     ]
     assert not found, "\n".join(found)
 
