@@ -21,10 +21,10 @@ from agent.menu.rails import Rails
 from agent.proposers.base import ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.llm.reply_form import example_text, slate_example
+from agent.proposers.llm.wire import Patience
 from agent.proposers.sampler import SamplerProposer
 from bench.small_model import MODELS, small_model, why_not
 from tests.support.memories import memory_of

@@ -1,7 +1,7 @@
 """Combine proposers: a model that chooses from a sampler's slates, and a fallback.
 
 If a model's turn fails, the other proposer makes the proposal. The record says why and keeps every
-attempt. (``Patience.probation_s`` limits the cost of a dead endpoint.)
+attempt. (``Patience`` limits the cost of a dead endpoint.)
 
 Choosing the proposer is a bandit problem. Keeps are rare, so a reward of keeps would take a night
 to tell a good model from a harmful one. Instead every turn is credited with the difference between

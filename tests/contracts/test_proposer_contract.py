@@ -12,9 +12,9 @@ from agent.proposers.code import LibraryProposer
 from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import FallbackProposer, HybridProposer
 from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
+from agent.proposers.llm.wire import Patience
 from agent.proposers.sampler import SamplerProposer
 from tests.support.memories import RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
@@ -24,7 +24,7 @@ from trainer.spec import Budget
 from trajectory.proposals import Proposal, ProposerRecord
 from trajectory.rows import dump_row, parse_row
 
-QUICK = Patience(timeout_s=2, deadline_s=2, probation_s=1, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=2, deadline_s=2, wait=lambda _: 0.01)
 REPLY = raw({"lr": 0.00413}, "a higher rate")
 
 

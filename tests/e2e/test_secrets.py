@@ -79,7 +79,7 @@ def test_no_secret_is_printed_or_written(tmp_path: Path) -> None:
         printed += done.stdout + done.stderr
         assert done.returncode == code, done.stdout + done.stderr
 
-    turns = [is_page, echoes(400), talks, proposes, echoes(500), echoes(401)]
+    turns = [talks, is_page, echoes(400), proposes, echoes(500), echoes(401)]
     with OpenAIServer(turns) as server:
         server.looked_at = echoes(404)
         toy.environment["AUTORESEARCH_LLM_BASE_URL"] = server.url

@@ -7,15 +7,13 @@ from typing import Any
 
 from agent.proposers.llm.completions import Message
 from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.patience import Patience
+from agent.proposers.llm.wire import Patience
 from tests.support.openai_server import OpenAIServer
 
 KEY = "sk-very-secret-0123456789"
-QUICK = Patience(timeout_s=120, deadline_s=120, probation_s=120, wait=lambda _: 0.01)
-SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5, probation_s=0.5, health_check_s=0.5)
+QUICK = Patience(timeout_s=120, deadline_s=120, wait=lambda _: 0.01)
+SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5)
 """Limits for tests that wait for a silent server."""
-LOOKING = replace(SHORT, health_check_s=5.0)
-"""Limits for tests of the health check: a busy machine needs time for a list of models."""
 CHAT = [Message("system", "be brief"), Message("user", "propose")]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 ANSWER = '{"a": 1}'

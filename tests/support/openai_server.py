@@ -1,8 +1,6 @@
 """Provide a small server that speaks the OpenAI protocol on loopback and misbehaves on request.
 
-It simulates a model that follows its prompt: a probe ("Reply with exactly this …") gets that text,
-unless the schema is honored and forces something else. Any other chat gets the next scripted turn,
-and after the script's end the last turn again.
+Each chat gets the next scripted turn, and after the script's end the last turn again.
 """
 
 from __future__ import annotations
@@ -17,8 +15,6 @@ from typing import Any, Self, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 Turn: TypeAlias = "Callable[[Handler], None]"
-
-PROBE = "Reply with exactly this and nothing else"
 
 
 # --- turns: what the server does with one chat request ------------------------------------------
@@ -126,8 +122,7 @@ def drops_mid_body() -> Turn:
 class OpenAIServer:
     """Serve a script of turns: ``with OpenAIServer([says("…")]) as server: … server.url``.
 
-    :param honours: schema modes that really constrain the output.
-    :param rejects: schema modes that are refused; every other mode is accepted and ignored.
+    :param rejects: schema modes that are refused.
     :param rejection: the answer to a request in a refused mode; None: HTTP 400.
     :param tells: fields of each entry in the list of models, besides its id.
     """
@@ -136,14 +131,12 @@ class OpenAIServer:
         self,
         script: Iterable[Turn] = (),
         *,
-        honours: Sequence[str] = ("json_schema",),
         rejects: Sequence[str] = (),
         rejection: Turn | None = None,
         models: Sequence[str] = ("tiny",),
         tells: Json | None = None,
     ) -> None:
         self.script = list(script)
-        self.honours = tuple(honours)
         self.rejects = tuple(rejects)
         self.rejection = rejection
         self.models = tuple(models)
@@ -151,11 +144,7 @@ class OpenAIServer:
         self.looked_at: Turn | None = None
         """The answer to every GET, instead of the list of models."""
         self.chats: list[Json] = []
-        """Bodies of the chat requests other than probes."""
-        self.probes: list[str] = []
-        """Schema modes probed."""
-        self.probe_tokens: list[int] = []
-        """Limits on the answer's length in the probes' requests."""
+        """Bodies of the chat requests."""
         self.models_asked = 0
         self.authorizations: list[str | None] = []
         self._http = _Server(("127.0.0.1", 0), Handler)
@@ -187,47 +176,24 @@ class OpenAIServer:
         self._thread.join(5)
 
     def turn_for(self, body: Json) -> Turn:
+        self.chats.append(body)
         mode = mode_of(body)
-        prompt = body["messages"][-1]["content"]
-        is_probe = prompt.startswith(PROBE)
-        if is_probe:
-            self.probes.append(mode)
-            self.probe_tokens.append(body["max_tokens"])
-        else:
-            self.chats.append(body)
         if mode in self.rejects:
             return self.rejection or refuses(400, f"unknown field: {mode}")
-        if is_probe:
-            return says(_obeyed(prompt, body, mode if mode in self.honours else "none"))
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
 
 def mode_of(body: Json) -> str:
     """Return the schema mode that a chat request asks for."""
-    if "response_format" in body:
-        form = body["response_format"]
-        return "json_object.schema" if "schema" in form else str(form["type"])
-    if "nvext" in body:
-        return "nvext.guided_json"
-    return "guided_json" if "guided_json" in body else "none"
+    form = body.get("response_format", {"type": "none"})
+    return "json_object.schema" if "schema" in form else str(form["type"])
 
 
 def schema_of(body: Json) -> Json | None:
     """Return the schema in a chat request, wherever it is."""
     form = body.get("response_format", {})
-    wrapped = form.get("json_schema", form).get("schema")
-    found: Json | None = wrapped or body.get("nvext", body).get("guided_json")
+    found: Json | None = form.get("json_schema", form).get("schema")
     return found
-
-
-def _obeyed(prompt: str, body: Json, honoured: str) -> str:
-    wanted = prompt.split(": ", 1)[1]
-    if honoured == "none":
-        return wanted
-    if honoured == "json_object":
-        return wanted if wanted.startswith("{") else json.dumps({"answer": wanted})
-    properties = (schema_of(body) or {})["properties"]
-    return json.dumps({name: rule["enum"][0] for name, rule in properties.items()})
 
 
 class _Server(ThreadingHTTPServer):

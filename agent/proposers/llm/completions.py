@@ -11,14 +11,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
 from agent.menu.reply_objects import THOUGHT
 from autoresearch.files import replace_file, writing_to
@@ -30,8 +40,6 @@ MAX_COUNT = 10**9
 QUOTED_CHARACTERS = 100
 """Most characters to repeat of an unexpected body."""
 
-ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
-"""Phrases by which servers say that their chat template has no system role."""
 _NO_CHAT = re.compile(
     r"embed|rerank|(^|[-_/])(bge|e5|gte|minilm|clip|whisper|tts|dall-e|moderation)([-_/.]|$)",
     re.IGNORECASE,
@@ -77,36 +85,105 @@ class Reply:
     """False: the body is not a chat completion at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model that a server lists."""
+class Lenient(BaseModel):
+    """A table of a server's response, in which a field of a wrong type counts as missing."""
 
-    id: str
-    context: int | None
-    """Most tokens of a question and its reply together, if reported."""
-    chats: bool = True
-    """False: its name is, for example, that of an embedding model."""
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _or_default(
+        cls, value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
+        try:
+            return read(value)
+        except ValidationError:
+            return cls.model_fields[info.field_name or ""].get_default()
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return the table in a body; an empty one if the body is no JSON object."""
+        try:
+            return cls.model_validate(json.loads(body))
+        except (ValueError, RecursionError):
+            return cls()
 
 
-def read_json(body: bytes) -> Any:
-    """Parse a JSON document whose numbers are finite and short; None if it is invalid.
+def _as_text(value: object) -> str:
+    """Return a field's text, which may be in parts or a table, without unpaired surrogates."""
+    if isinstance(value, list):
+        parts = [part.get("text") if isinstance(part, dict) else part for part in value]
+        return "".join(_as_text(part) for part in parts)
+    text = json.dumps(value) if isinstance(value, dict) else value
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
-    Other numbers, NaN and Infinity become None.
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)] | None
+_MESSAGE = ("choices", 0, "message")
+
+
+class _Completion(Lenient):
+    """The body of a ``/chat/completions`` response."""
+
+    message: dict[str, Any] | None = Field(None, validation_alias=AliasPath(*_MESSAGE))
+    content: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "content"))
+    arguments: Text = Field(
+        "",
+        validation_alias=AliasChoices(
+            AliasPath(*_MESSAGE, "tool_calls", 0, "function", "arguments"),
+            AliasPath(*_MESSAGE, "function_call", "arguments"),
+        ),
+    )
+    """Of a function that the model calls instead of answering."""
+    reasoning_content: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning_content"))
+    reasoning: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning"))
+    refusal: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "refusal"))
+    finish_reason: str | None = Field(
+        None, validation_alias=AliasPath("choices", 0, "finish_reason")
+    )
+    prompt_tokens: Count = Field(None, validation_alias=AliasPath("usage", "prompt_tokens"))
+    completion_tokens: Count = Field(None, validation_alias=AliasPath("usage", "completion_tokens"))
+
+
+class ServedModel(Lenient):
+    """A model that a server lists, with its context length under the key of llama.cpp, vLLM and
+    NIM, OpenRouter or Groq."""
+
+    id: Annotated[str, Field(max_length=300)] = ""
+    n_ctx: Count = Field(None, validation_alias=AliasPath("meta", "n_ctx"))
+    max_model_len: Count = None
+    context_length: Count = None
+    context_window: Count = None
+    n_ctx_train: Count = Field(None, validation_alias=AliasPath("meta", "n_ctx_train"))
+
+    @property
+    def context(self) -> int | None:
+        """Most tokens of a question and its reply together, if reported."""
+        reported = self.n_ctx or self.max_model_len or self.context_length or self.context_window
+        return reported or self.n_ctx_train or None
+
+    @property
+    def chats(self) -> bool:
+        """Whether its name is not, for example, that of an embedding model."""
+        return _NO_CHAT.search(self.id) is None
+
+
+class _Models(Lenient):
+    """The body of a ``/models`` response."""
+
+    data: list[ServedModel] = []
+
+
+def read_models(body: bytes) -> list[ServedModel]:
+    """Return the models in the body of a ``/models`` response.
+
+    A name goes to the terminal and back to the server unchanged, so it must be plain.
     """
-    try:
-        return json.loads(
-            body,
-            parse_int=lambda digits: int(digits) if len(digits) < 20 else None,
-            parse_float=lambda digits: float(digits) if math.isfinite(float(digits)) else None,
-            parse_constant=lambda _: None,
-        )
-    except (ValueError, RecursionError):
-        return None
+    return [each for each in _Models.read(body).data if each.id and each.id.isprintable()]
 
 
-def quoted(body: bytes) -> str:
-    """Return the beginning of a body as plain text."""
-    return " ".join(plain(body[:1000].decode("utf-8", "replace")).split())[:QUOTED_CHARACTERS]
+def quoted(text: str, most: int = QUOTED_CHARACTERS) -> str:
+    """Return the beginning of a server's text as plain text."""
+    return " ".join(plain(text[: 4 * most]).split())[:most]
 
 
 def read_completion(
@@ -116,88 +193,33 @@ def read_completion(
 
     :param redact: removes secrets from stored text.
     """
-    completion = _table(read_json(body))
-    choices = completion.get("choices")
-    choice = _table(choices[0]) if isinstance(choices, list) and choices else {}
-    if not isinstance(choice.get("message"), dict):
+    found = _Completion.read(body)
+    if found.message is None:
         shown = redact(body.decode("utf-8", "replace"))
-        why = f"the reply is not a chat completion: {redact(quoted(body)) or '(nothing)'}"
+        why = f"the reply is not a chat completion: {quoted(shown) or '(nothing)'}"
         return Reply(shown, mode, latency_s, why, is_completion=False)
-    message, usage = choice["message"], _table(completion.get("usage"))
-    content, arguments = _text(message.get("content")), _arguments(message)
-    thoughts = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
+    thoughts = found.reasoning_content or found.reasoning
+    is_call = "{" not in found.content and found.arguments.strip()
     # Some servers classify all output as thoughts; then the answer is among them.
-    said = [content] if "{" in content or not arguments.strip() else [arguments]
-    text = next((each for each in (*said, thoughts) if each.strip()), "")
-    reason, refusal = choice.get("finish_reason"), _text(message.get("refusal"))
+    said = (found.arguments if is_call else found.content, thoughts)
+    text = next((each for each in said if each.strip()), "")
     error = None
-    if reason == "length":
+    if found.finish_reason == "length":
         error = "the reply was cut off at the token limit"
-    elif refusal.strip() and not content.strip():
-        error = f"the model refuses: {redact(quoted(refusal.encode()))}"
-    elif not text.strip():
+    elif found.refusal.strip() and not found.content.strip():
+        error = f"the model refuses: {quoted(redact(found.refusal))}"
+    elif not text:
         error = "the reply is empty"
     return Reply(
         redact(text),
         mode,
         latency_s,
         error,
-        reason if isinstance(reason, str) else None,
-        _count(usage.get("prompt_tokens")),
-        _count(usage.get("completion_tokens")),
-        thinks=bool(thoughts.strip() or THOUGHT.search(content)),
+        found.finish_reason,
+        found.prompt_tokens,
+        found.completion_tokens,
+        thinks=bool(thoughts.strip() or THOUGHT.search(found.content)),
     )
-
-
-def read_models(body: bytes) -> list[ServedModel]:
-    """Return the chat models in the body of a ``/models`` response."""
-    models = _table(read_json(body)).get("data")
-    found = [_served(_table(model)) for model in models] if isinstance(models, list) else []
-    return [model for model in found if model is not None]
-
-
-def _served(model: dict[str, Any]) -> ServedModel | None:
-    """Return a listed model with its context length, under the key of llama.cpp (as started), vLLM
-    and NIM, OpenRouter or Groq; else its training context."""
-    name, meta = model.get("id"), _table(model.get("meta"))
-    # A name goes to the terminal and back to the server unchanged, so it must be plain.
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 300:
-        return None
-    value = (
-        meta.get("n_ctx"),
-        model.get("max_model_len"),
-        model.get("context_length"),
-        model.get("context_window"),
-        meta.get("n_ctx_train"),
-    )
-    context = next((tokens for tokens in map(_count, value) if tokens), None)
-    return ServedModel(name, context, chats=_NO_CHAT.search(name) is None)
-
-
-def _count(value: object) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
-    return value if is_count else None  # type: ignore[return-value]
-
-
-def _table(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    """Return a message field's text, which may be in parts, without unpaired surrogates."""
-    if isinstance(value, list):
-        parts = (part if isinstance(part, str) else _table(part).get("text") for part in value)
-        value = "".join(part for part in parts if isinstance(part, str))
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
-
-
-def _arguments(message: dict[str, Any]) -> str:
-    """Return the arguments of a function that the model calls instead of answering."""
-    calls = message.get("tool_calls")
-    functions = [_table(call).get("function") for call in calls] if isinstance(calls, list) else []
-    given = [_table(each).get("arguments") for each in (*functions, message.get("function_call"))]
-    texts = (json.dumps(each) if isinstance(each, dict) else _text(each) for each in given)
-    return "\n".join(text for text in texts if text)
 
 
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])

@@ -1,7 +1,7 @@
 """Ask one OpenAI-compatible endpoint, within time limits and without trusting its answers.
 
 vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``.
-They differ in how they can be made to answer in JSON, which is found out by probing
+They differ in how they can be made to answer in JSON, which is found out on the first question
 (:mod:`agent.proposers.llm.schema_modes`) rather than by name. They also differ in the length of a
 question, which the server reports in its list of models or when it refuses one.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -21,21 +22,21 @@ from agent.proposers.llm.completions import (
     read_completion,
     read_models,
 )
-from agent.proposers.llm.patience import Patience
-from agent.proposers.llm.schema_modes import Manner, SchemaMode, probe, recall, remember
+from agent.proposers.llm.failures import (
+    ContextError,
+    EndpointError,
+    RefusedError,
+    RejectedError,
+)
+from agent.proposers.llm.schema_modes import QUIET, Manner, SchemaMode, recall, remember
 from agent.proposers.llm.tokens import ReplyRoom
-from agent.proposers.llm.transport import EndpointError, RefusedError, UnreadableError
-from agent.proposers.llm.wire import Json, RejectedError, Wire
+from agent.proposers.llm.wire import Json, Patience, Wire
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 
 __all__ = ["ContextError", "Endpoint", "EndpointError"]
 
 TEMPERATURE = 0.7
-
-
-class ContextError(EndpointError):
-    """The question is longer than the server's context, which is now known."""
 
 
 class Endpoint:
@@ -63,10 +64,8 @@ class Endpoint:
         self._wire = Wire(base_url, api_key, patience or Patience())
         self._model = model or None
         self._room = ReplyRoom(max_tokens)
-        self._warmer = 0.0
         self._modes_path = modes_path
-        self._manner: Manner | None = None
-        self._passing_mode: SchemaMode | None = None
+        self._mode: SchemaMode | None = None
         self._listed: list[ServedModel] | None = None
 
     @classmethod
@@ -143,69 +142,53 @@ class Endpoint:
             self._room.context = ours[0].context if ours else None
         return self._room.context
 
-    @property
-    def schema_mode(self) -> SchemaMode:
-        """How this server is made to answer in JSON; probed if unknown.
-
-        :raises EndpointError: if it does not answer, or serves no question in any mode.
-        """
-        mode = self._passing_mode or self._known.mode
-        if mode is None:
-            mode, lasting = probe(self._probed, self._known)
-            self._use(mode, lasting=lasting)
-        return mode
-
     def ask(self, messages: Sequence[Message], schema: Json, *, warmer: float = 0.0) -> Reply:
         """Return the reply to this chat, which the caller must validate: see :attr:`Reply.error`.
+
+        The first question is asked in every mode until one brings a completion. Later, a refusal
+        means that the server cannot compile this schema, or that the question itself is wrong:
+        asking without the schema tells which.
 
         :param warmer: added to the temperature, to get another reply than before.
         :raises ContextError: if the chat is too long for the server, which reports its limit.
         :raises EndpointError: if no reply came.
         """
-        self._warmer = warmer
-        mode = self.schema_mode
-        try:
-            return self._uncut(messages, mode, schema, failures=2)
-        except RejectedError as error:
-            if error.context is not None:
+        known = self._mode or self._manner.mode
+        modes = list(dict.fromkeys((known, SchemaMode.NONE))) if known else list(SchemaMode)
+        lasts = True
+        for mode in modes:
+            try:
+                reply = self._uncut(messages, mode, schema, warmer)
+            except ContextError as error:
                 self._room.context = error.context
-                raise ContextError(str(error)) from error
-            if mode is SchemaMode.NONE:
                 raise
-            # Either the server cannot compile this schema or the question itself is wrong: asking
-            # without the schema tells which.
-            reply = self._uncut(messages, SchemaMode.NONE, schema)
-            # A server fault may have passed by tomorrow; a refusal has not.
-            self._use(SchemaMode.NONE, lasting=error.status < 500)
-            return reply
+            except RejectedError as error:
+                if mode is SchemaMode.NONE:
+                    raise
+                # A server fault may have passed by tomorrow; a refusal has not.
+                lasts = lasts and error.status < 500
+                continue
+            if known or reply.is_completion:
+                break
+        if reply.error is None and mode is not known:
+            self._mode = mode
+            if lasts:
+                self._manner.mode = mode
+                self._remember()
+        return reply
 
     # --- what is known about it -------------------------------------------------------------------
 
-    @property
-    def _known(self) -> Manner:
-        if self._manner is None:
-            self._manner = recall(self._modes_path).get(self._key, Manner())
-        return self._manner
+    @cached_property
+    def _manner(self) -> Manner:
+        return recall(self._modes_path).get(self._key, Manner())
 
     @property
     def _key(self) -> str:
         return f"{self.base_url} {self.model}"
 
     def _remember(self) -> None:
-        remember(self._modes_path, self._key, self._known)
-
-    def _use(self, mode: SchemaMode, *, lasting: bool) -> None:
-        """Use a mode from now on.
-
-        :param lasting: False: only in this object, so that the next session probes again.
-        """
-        if lasting:
-            self._known.mode = mode
-            self._remember()
-        else:
-            self._passing_mode = mode
-
-    # --- one question ---------------------------------------------------------------------------
+        remember(self._modes_path, self._key, self._manner)
 
     def _served(self) -> list[ServedModel]:
         """Return the models that the server lists, asked once.
@@ -213,76 +196,48 @@ class Endpoint:
         :raises EndpointError: if it does not answer, or refuses.
         """
         if self._listed is None:
-            try:
-                body = self._wire.patiently("GET", "/models", failures=1)
-            except UnreadableError:
-                body = b""
-            self._listed = read_models(body)
+            self._listed = read_models(self._wire.send("GET", "/models"))
         return self._listed
 
-    def _probed(
-        self, chat: list[Message], mode: SchemaMode, schema: Json, tokens: int | None
-    ) -> Reply:
-        if tokens is None:
-            return self._uncut(chat, mode, schema)
-        return self._complete(chat, mode, schema, tokens=tokens)
+    # --- one question ---------------------------------------------------------------------------
 
     def _uncut(
-        self, messages: Sequence[Message], mode: SchemaMode, schema: Json, *, failures: int = 1
+        self, messages: Sequence[Message], mode: SchemaMode, schema: Json, warmer: float
     ) -> Reply:
-        """Return the reply, asked again with more tokens while it is cut and may be longer."""
-        reply = self._complete(messages, mode, schema, failures=failures)
+        """Return the reply, asked again without thoughts and with more tokens while it is cut and
+        may be longer."""
+        reply = self._complete(messages, mode, schema, warmer)
         while reply.finish_reason == "length":
-            known = self._known
-            raised = self._room.raised(messages, known.reply_tokens, thinks=reply.thinks)
-            if raised is None:
+            manner = self._manner
+            raised = self._room.raised(messages, manner.reply_tokens, thinks=reply.thinks)
+            if raised is None and (manner.is_quiet or not reply.thinks):
                 break
-            known.reply_tokens = raised
+            manner.reply_tokens = raised or manner.reply_tokens
+            manner.is_quiet = manner.is_quiet or reply.thinks
             self._remember()
-            reply = self._complete(messages, mode, schema, failures=failures)
+            reply = self._complete(messages, mode, schema, warmer)
         return reply
 
     def _complete(
-        self,
-        messages: Sequence[Message],
-        mode: SchemaMode,
-        schema: Json,
-        *,
-        tokens: int | None = None,
-        failures: int = 1,
+        self, messages: Sequence[Message], mode: SchemaMode, schema: Json, warmer: float
     ) -> Reply:
-        """Send one question.
-
-        :param tokens: longest reply; None: the known sufficient length.
-        :param failures: see :meth:`Wire.patiently`; without a schema, HTTP 500 cannot be an answer
-            to one.
-        """
-        manner = self._known
+        """Send one question, in another form if the server refuses its form."""
+        manner = self._manner
         body = {
             "model": self.model,
             "messages": chat_json(messages, merges_system=manner.merges_system),
             **mode.request(schema),
-            **manner.extra,
-            "temperature": TEMPERATURE + self._warmer,
-            manner.tokens_named: tokens or self._room.most(messages, manner.reply_tokens),
+            **(QUIET if manner.is_quiet else {}),
+            "temperature": TEMPERATURE + warmer,
+            manner.tokens_named: self._room.most(messages, manner.reply_tokens),
         }
         body = {name: value for name, value in body.items() if name not in manner.refused}
         began = time.monotonic()
         try:
-            raw = self._wire.patiently(
-                "POST",
-                "/chat/completions",
-                body,
-                failures=None if mode is SchemaMode.NONE else failures,
-            )
-        except UnreadableError as error:
-            return Reply("", mode.value, time.monotonic() - began, str(error), is_completion=False)
+            raw = self._wire.send("POST", "/chat/completions", body)
         except RejectedError as error:
-            is_400 = error.status == 400
-            if error.context is not None or not manner.adapts(
-                error.param, error.said, may_name=is_400
-            ):
+            if not manner.adapts(error):
                 raise
             self._remember()
-            return self._complete(messages, mode, schema, tokens=tokens, failures=failures)
+            return self._complete(messages, mode, schema, warmer)
         return read_completion(raw, mode.value, time.monotonic() - began, self._wire.redacted)

@@ -15,9 +15,9 @@ from agent.menu.reply_objects import ReplyError
 from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.code import CodeSplit, LibraryProposer
 from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
+from agent.proposers.llm.wire import Patience
 from agent.proposers.sampler import SamplerProposer
 from tests.support.code_menus import code_menu
 from tests.support.memories import fresh_memory, remember
@@ -140,7 +140,7 @@ def reply(code: str) -> str:
 
 
 def writer_at(server: OpenAIServer) -> LlmProposer:
-    quick = Patience(timeout_s=60, deadline_s=60, probation_s=1, wait=lambda _: 0.01)
+    quick = Patience(timeout_s=60, deadline_s=60, wait=lambda _: 0.01)
     return LlmProposer(Endpoint(server.url, "tiny", patience=quick), RAILS, Prompter(Budget()))
 
 

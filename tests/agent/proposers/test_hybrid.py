@@ -14,9 +14,9 @@ from agent.proposers.choice import choose_proposer
 from agent.proposers.draws import RandomProposer
 from agent.proposers.hybrid import SIZE, FallbackProposer, HybridProposer, Slate
 from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
+from agent.proposers.llm.wire import Patience
 from agent.proposers.priors import Prior, PriorConfig
 from agent.proposers.sampler import SamplerProposer
 from agent.search.campaign_settings import new_settings
@@ -30,7 +30,7 @@ from trajectory.evidence import Evidence
 from trajectory.proposals import Arm, Attempt, ProposerRecord
 from trajectory.track_record import Credit
 
-QUICK = Patience(timeout_s=0.5, deadline_s=0.5, probation_s=0.2, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=0.5, deadline_s=0.5, wait=lambda _: 0.01)
 SUGGESTED = raw({"norm": "rmsnorm"})
 OWN = raw({"lr": 0.0041})
 

@@ -9,16 +9,16 @@ import pytest
 from agent.proposers.base import ProposerError
 from agent.proposers.llm.completions import Conversations, Message, messages_sha256
 from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
+from agent.proposers.llm.wire import Patience
 from autoresearch.errors import MachineryError
 from tests.support.memories import RAILS, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
 from trainer.spec import Budget
 
 PROMPT = (Message("system", "s"), Message("user", "ü"))
-QUICK = Patience(timeout_s=600, deadline_s=600, probation_s=1, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=600, deadline_s=600, wait=lambda _: 0.01)
 
 
 def test_what_is_kept_is_found_by_its_prompt(tmp_path: Path) -> None:

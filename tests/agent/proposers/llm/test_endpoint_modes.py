@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.proposers.llm.endpoint import Endpoint, EndpointError
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.failures import TRIES, EndpointError
 from agent.proposers.llm.schema_modes import SchemaMode
 from agent.settings.environment import Environment
 from agent.workbench.doctor.checks import endpoint as doctor_of
@@ -25,47 +26,31 @@ from tests.support.openai_server import (
     sends_json,
 )
 
-ALL_MODES = [mode.value for mode in SchemaMode if mode is not SchemaMode.NONE]
+
+@pytest.mark.parametrize("count", range(len(SchemaMode)))
+def test_the_mode_used_is_the_first_that_is_not_refused(count: int) -> None:
+    modes = [*SchemaMode]
+    with OpenAIServer([says(ANSWER)], rejects=modes[:count]) as server:
+        endpoint = endpoint_at(server)
+        assert [endpoint.ask(CHAT, SCHEMA).mode for _ in range(2)] == [modes[count]] * 2
+    assert [mode_of(body) for body in server.chats] == [*modes[: count + 1], modes[count]]
+    schema = None if modes[count] in {"json_object", "none"} else SCHEMA
+    assert schema_of(server.chats[-1]) == schema
 
 
-@pytest.mark.parametrize(
-    ("honours", "rejects", "found", "probed"),
-    [
-        (["json_schema"], [], "json_schema", 1),
-        (["nvext.guided_json"], ["json_schema"], "nvext.guided_json", 2),
-        (["guided_json"], [], "guided_json", 3),
-        (["json_object.schema"], [], "json_object.schema", 4),
-        (["json_object"], ["json_schema", "nvext.guided_json"], "json_object", 5),
-        # Accepts everything with HTTP 200 and applies none of it.
-        ([], [], "none", 5),
-        ([], ALL_MODES, "none", 6),
-    ],
-)
-def test_the_mode_used_is_the_first_that_is_really_honoured(
-    honours: list[str], rejects: list[str], found: str, probed: int
-) -> None:
-    with OpenAIServer([says(ANSWER)], honours=honours, rejects=rejects) as server:
-        reply = endpoint_at(server).ask(CHAT, SCHEMA)
-    assert reply.mode == found
-    assert mode_of(server.chats[0]) == found
-    assert len(server.probes) == probed
-    if found not in {"json_object", "none"}:
-        assert schema_of(server.chats[0]) == SCHEMA
-
-
-def test_a_campaign_probes_once_per_endpoint_and_model(tmp_path: Path) -> None:
+def test_a_campaign_finds_the_mode_once_per_endpoint_and_model(tmp_path: Path) -> None:
     path = tmp_path / "modes.json"
-    with OpenAIServer([says(ANSWER)], honours=["guided_json"]) as server:
-        endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
-        probed = len(server.probes)
-        again = endpoint_at(server, modes_path=path)
-        again.ask(CHAT, SCHEMA)
-        assert (again.schema_mode, len(server.probes)) == (SchemaMode.GUIDED_JSON, probed)
-        endpoint_at(server, modes_path=path, model="other").ask(CHAT, SCHEMA)
-        assert len(server.probes) == 2 * probed
+    rejects = ["json_schema", "json_object.schema"]
+    with OpenAIServer([says(ANSWER)], rejects=rejects) as server:
+        for model in ("tiny", "tiny", "other"):
+            endpoint_at(server, modes_path=path, model=model).ask(CHAT, SCHEMA)
+    asked = [(body["model"], mode_of(body)) for body in server.chats]
+    found = [*rejects, "json_object"]
+    first, second = ([(model, mode) for mode in found] for model in ("tiny", "other"))
+    assert asked == [*first, ("tiny", "json_object"), *second]
     assert json.loads(path.read_text()) == {
-        f"{server.url} tiny": {"mode": "guided_json"},
-        f"{server.url} other": {"mode": "guided_json"},
+        f"{server.url} tiny": {"mode": "json_object"},
+        f"{server.url} other": {"mode": "json_object"},
     }
 
 
@@ -79,17 +64,21 @@ def test_a_damaged_memory_of_modes_costs_a_probe(tmp_path: Path, damage: str) ->
 
 
 def test_a_schema_that_the_server_cannot_compile_is_left_out_from_then_on() -> None:
-    with OpenAIServer([refuses(400, "unsupported schema"), says(ANSWER)]) as server:
+    script = [says(ANSWER), refuses(400, "unsupported schema"), says(ANSWER)]
+    with OpenAIServer(script) as server:
         endpoint = endpoint_at(server)
-        assert endpoint.ask(CHAT, SCHEMA).mode == "none"
-        assert endpoint.ask(CHAT, SCHEMA).mode == "none"
-    assert [mode_of(body) for body in server.chats] == ["json_schema", "none", "none"]
+        modes = [endpoint.ask(CHAT, SCHEMA).mode for _ in range(3)]
+    assert modes == ["json_schema", "none", "none"]
+    assert [mode_of(body) for body in server.chats] == ["json_schema", *modes]
 
 
-def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone() -> None:
-    with OpenAIServer([refuses(400, "context too long"), refuses(400), says(ANSWER)]) as server:
-        endpoint = endpoint_at(server)
-        with pytest.raises(EndpointError, match="--prompt-tokens"):
+def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone(tmp_path: Path) -> None:
+    path = tmp_path / "modes.json"
+    bad = refuses(400, "bad words")
+    with OpenAIServer([says(ANSWER), bad, bad, says(ANSWER)]) as server:
+        endpoint = endpoint_at(server, modes_path=path)
+        endpoint.ask(CHAT, SCHEMA)
+        with pytest.raises(EndpointError):
             endpoint.ask(CHAT, SCHEMA)
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
@@ -100,20 +89,17 @@ BROKEN = sends_json(
 """llama-cpp-python's answer, which reports a request it cannot read as its own fault."""
 
 
-def test_http_500_to_a_mode_is_that_modes_answer(tmp_path: Path) -> None:
-    """llama-cpp-python's server answers this way to json_schema: it supports only the last mode."""
+def test_http_500_to_a_mode_is_in_the_end_that_modes_answer(tmp_path: Path) -> None:
+    """llama-cpp-python's server answers this way to json_schema."""
     path = tmp_path / "modes.json"
-    with OpenAIServer(
-        [says(ANSWER)],
-        honours=["json_object.schema"],
-        rejects=["json_schema"],
-        rejection=BROKEN,
-    ) as server:
-        reply = endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
-    assert (reply.mode, reply.text) == ("json_object.schema", ANSWER)
-    assert server.chats[0]["response_format"] == {"type": "json_object", "schema": SCHEMA}
-    assert server.probes == ALL_MODES[:4], "and none was tried twice"
-    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_object.schema"}}
+    with OpenAIServer([says(ANSWER)], rejects=["json_schema"], rejection=BROKEN) as server:
+        endpoint = endpoint_at(server, modes_path=path)
+        replies = [endpoint.ask(CHAT, SCHEMA) for _ in range(2)]
+        assert {(reply.mode, reply.text) for reply in replies} == {("json_object.schema", ANSWER)}
+        assert not path.exists(), "a fault may have passed by tomorrow"
+    assert server.chats[-1]["response_format"] == {"type": "json_object", "schema": SCHEMA}
+    asked = [mode_of(body) for body in server.chats]
+    assert asked == ["json_schema"] * TRIES + ["json_object.schema"] * 2
 
 
 @pytest.mark.parametrize(
@@ -125,30 +111,25 @@ def test_a_server_that_serves_no_question_says_nothing_of_its_modes(
     tmp_path: Path, no_such_model: Turn
 ) -> None:
     path = tmp_path / "modes.json"
-    everything = [mode.value for mode in SchemaMode]
-    with OpenAIServer([says(ANSWER)], rejects=everything, rejection=no_such_model) as server:
+    with OpenAIServer([says(ANSWER)], rejects=[*SchemaMode], rejection=no_such_model) as server:
+        endpoint = endpoint_at(server, model="wrong", modes_path=path, patience=SHORT)
         with pytest.raises(EndpointError):
-            endpoint_at(server, model="wrong", modes_path=path, patience=SHORT).ask(CHAT, SCHEMA)
+            endpoint.ask(CHAT, SCHEMA)
         assert not path.exists()
         server.rejects = ()
-        assert endpoint_at(server, model="wrong", modes_path=path).schema_mode == "json_schema"
+        assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
 
-def test_a_schema_that_breaks_the_server_is_left_out_for_this_sitting(tmp_path: Path) -> None:
+def test_a_schema_that_breaks_the_server_is_left_out_for_this_session(tmp_path: Path) -> None:
     path = tmp_path / "modes.json"
-    with OpenAIServer([BROKEN, BROKEN, says(ANSWER)]) as server:
+    with OpenAIServer([says(ANSWER), *[BROKEN] * TRIES, says(ANSWER)]) as server:
         endpoint = endpoint_at(server, modes_path=path)
-        assert [endpoint.ask(CHAT, SCHEMA).mode for _ in range(2)] == ["none", "none"]
-        asked = [mode_of(body) for body in server.chats]
-        assert asked == ["json_schema", "json_schema", "none", "none"]
-        assert endpoint_at(server, modes_path=path).schema_mode == "json_schema"
-
-
-def test_a_probe_asks_for_few_tokens() -> None:
-    with OpenAIServer([says(ANSWER)], honours=["json_object"]) as server:
-        endpoint_at(server).ask(CHAT, SCHEMA)
-    assert set(server.probe_tokens) == {48}
-    assert server.chats[0]["max_tokens"] == 1024
+        assert [endpoint.ask(CHAT, SCHEMA).mode for _ in range(3)] == [
+            "json_schema",
+            "none",
+            "none",
+        ]
+        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).mode == "json_schema"
 
 
 PROPOSAL = '{"reason": "faster", "changes": [{"knob": "lr", "value": "0.004"}]}'
@@ -170,16 +151,16 @@ class Llama(Gemma):
 
 
 @pytest.mark.parametrize("family", [Gemma, Llama])
-@pytest.mark.parametrize("honours", [["json_schema"], []])
+@pytest.mark.parametrize("rejects", [[], ["json_schema"]])
 def test_a_refused_system_role_is_merged_and_remembered(
-    tmp_path: Path, family: type[Gemma], honours: list[str]
+    tmp_path: Path, family: type[Gemma], rejects: list[str]
 ) -> None:
     path = tmp_path / "modes.json"
-    with family([says(ANSWER)], honours=honours) as server:
+    with family([says(ANSWER)], rejects=rejects) as server:
         endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
         again = endpoint_at(server, modes_path=path)
         assert again.ask(CHAT, SCHEMA).text == ANSWER
-    first, second = server.chats
+    first, second = server.chats[-2:]
     assert first["messages"] == [{"role": "user", "content": "be brief\n\npropose"}]
     assert second["messages"] == first["messages"]
     assert json.loads(path.read_text())[f"{server.url} tiny"]["merges_system"] is True
@@ -239,9 +220,9 @@ def test_thinking_is_turned_off_where_the_server_allows_it(refused: str) -> None
             else {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}}
         )
         assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
-    (chat,) = server.chats
-    assert server.stopped_by.items() <= chat.items()
-    assert chat["max_tokens"] == 1024
+    assert server.stopped_by.items() <= server.chats[-1].items()
+    assert server.chats[-1]["max_tokens"] == 2048
+    assert refused not in server.chats[-1]
 
 
 @pytest.mark.parametrize(("context", "most"), [(None, 4096), (2048, 2047)])
@@ -297,25 +278,31 @@ class Page(OpenAIServer):
         b'{"choices": [' + b"9" * 5000 + b'], "Welcome": 0}',
     ],
 )
-def test_nothing_is_known_after_probes_that_brought_no_completion(
-    tmp_path: Path, body: bytes
-) -> None:
+def test_nothing_is_known_after_replies_that_are_no_completion(tmp_path: Path, body: bytes) -> None:
     path = tmp_path / "modes.json"
     with Page([says(ANSWER)]) as server:
         server.body = body
         endpoint = endpoint_at(server, modes_path=path)
-        with pytest.raises(EndpointError):
-            endpoint.ask(CHAT, SCHEMA)
+        reply = endpoint.ask(CHAT, SCHEMA)
+        assert reply.error
+        assert "Welcome" in reply.error or len(body) > 5000
         assert not path.exists()
         server.body = None
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
 
-def test_empty_replies_to_all_probes_are_not_remembered_for_good(tmp_path: Path) -> None:
+def test_a_mode_that_brings_an_error_with_http_200_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "modes.json"
-    with Page([says(ANSWER)]) as server:
-        server.body = b'{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}'
-        endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
+    unsupported = sends_json({"error": {"message": "unsupported response_format"}})
+    with OpenAIServer([unsupported, says(ANSWER)]) as server:
+        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).text == ANSWER
+    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_object.schema"}}
+
+
+def test_an_empty_reply_is_not_remembered_for_good(tmp_path: Path) -> None:
+    path = tmp_path / "modes.json"
+    with OpenAIServer([says("")]) as server:
+        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).error
     assert not path.exists()
 
 

@@ -11,11 +11,11 @@ import pytest
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.endpoint import Endpoint
-from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import REFUSED_REPLY, Prompter
 from agent.proposers.llm.proposer import KEPT_CHARACTERS, LlmProposer
 from agent.proposers.llm.reply_form import proposal_schema, slate_schema
 from agent.proposers.llm.tokens import estimate_tokens
+from agent.proposers.llm.wire import Patience
 from agent.proposers.sampler import SamplerProposer
 from tests.support.memories import RAILS, fresh_memory, memory_of, raw, remember
 from tests.support.openai_server import (
@@ -29,7 +29,7 @@ from tests.support.openai_server import (
 )
 from trainer.spec import Budget
 
-QUICK = Patience(timeout_s=120, deadline_s=120, probation_s=1, wait=lambda _: 0.01)
+QUICK = Patience(timeout_s=120, deadline_s=120, wait=lambda _: 0.01)
 GOOD = raw({"lr": 0.004}, "a higher rate")
 
 
@@ -116,13 +116,15 @@ def test_a_refused_reply_is_repaired_by_the_verdict_and_more_warmth(bad: str, ra
 
 @pytest.mark.parametrize("turn", [says(""), sends(b"not json")])
 def test_an_unusable_reply_costs_an_attempt_and_no_verdict(turn: Turn) -> None:
-    with OpenAIServer([turn, says(GOOD)]) as server:
-        offer = llm_at(server).propose(fresh_memory())
+    with OpenAIServer([says(GOOD), turn, says(GOOD)]) as server:
+        llm = llm_at(server)
+        llm.propose(fresh_memory())
+        offer = llm.propose(fresh_memory())
     unusable, allowed = offer.record.attempts
     assert unusable.verdict is None
     assert unusable.error
     assert allowed.error is None
-    assert unusable.error in server.chats[1]["messages"][-1]["content"]
+    assert unusable.error in server.chats[-1]["messages"][-1]["content"]
 
 
 def test_three_refusals_end_the_turn_with_every_attempt_kept() -> None:

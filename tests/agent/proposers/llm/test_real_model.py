@@ -17,9 +17,9 @@ import pytest
 from agent.proposers.base import ProposerError
 from agent.proposers.llm.completions import Message
 from agent.proposers.llm.endpoint import ContextError, Endpoint
-from agent.proposers.llm.patience import Patience
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
+from agent.proposers.llm.wire import Patience
 from agent.settings.environment import Environment
 from agent.workbench.doctor.endpoint import asked
 from bench.small_model import SERVERS, small_model, why_not
@@ -93,7 +93,9 @@ def test_the_estimate_of_a_prompts_length_errs_upwards(served: tuple[str, str]) 
 
 def test_the_doctor_hears_its_proposal(served: tuple[str, str]) -> None:
     name, url = served
-    good, found = asked(Environment(llm_base_url=url, llm_timeout_s=600))
+    environment = Environment(llm_base_url=url, llm_timeout_s=600)
+    tries = (asked(environment) for _ in range(NIGHT))  # a small model's replies may be refused
+    good, found = next((each for each in tries if each[0]), (False, ""))
     print(f"\n{name}: {found}")
     assert good, found
     assert f"mode {MODES[name]}" in found

@@ -98,7 +98,7 @@ def asked_of(url: str, **settings: Any) -> Check:
 
 def test_an_endpoint_is_asked_for_one_completion_in_its_mode() -> None:
     tells = {"meta": {"n_ctx": 4096, "n_ctx_train": 8192}}
-    with OpenAIServer([says(PROPOSAL)], honours=["json_object.schema"], tells=tells) as server:
+    with OpenAIServer([says(PROPOSAL)], rejects=["json_schema"], tells=tells) as server:
         check = asked_of(server.url)
     assert check.state == "good"
     for said in (
@@ -109,7 +109,7 @@ def test_an_endpoint_is_asked_for_one_completion_in_its_mode() -> None:
         "tokens/s",
     ):
         assert said in check.found
-    (chat,) = server.chats
+    chat = server.chats[-1]
     assert chat["response_format"]["schema"]["required"] == ["reason", "changes"]
 
 
@@ -141,8 +141,8 @@ def test_a_context_too_short_is_noted() -> None:
     with OpenAIServer([says(PROPOSAL)], tells={"max_model_len": 1024}) as server:
         check = asked_of(server.url)
     assert check.state == "note"
-    assert "context 1,024 tokens" in check.found
-    assert "start it with 2,048 or more" in check.found
+    assert "1024" in check.found
+    assert not server.chats
 
 
 NOW_S = 1_800_000_000.0

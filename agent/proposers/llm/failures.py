@@ -1,0 +1,157 @@
+"""Explain every failure of an endpoint in one sentence, and say how often to try again."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import ssl
+import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+
+import httpx2
+from pydantic import AliasChoices, AliasPath, Field
+
+from agent.proposers.base import ProposerError
+from agent.proposers.llm.completions import Count, Lenient, Text, quoted
+from agent.proposers.llm.transport import shown
+
+TRIES = 4
+"""Tries of a request that gets no connection or HTTP 500: the server is starting, absent or
+broken."""
+SAID_CHARACTERS = 240
+"""Most characters of a server's explanation to repeat."""
+
+ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
+"""Phrases by which servers say that their chat template has no system role."""
+_CONTEXT = re.compile(
+    r"(?:context length (?:is|of)|context size|context window (?:is|of))\D{0,12}(\d{3,8})",
+    re.IGNORECASE,
+)
+
+
+class EndpointError(ProposerError):
+    """The endpoint gave no reply: unreachable, refusing, failing, or silent past its deadline."""
+
+    tries: float = math.inf
+    """Most tries of a request that fails this way."""
+    retry_after_s = 0.0
+    """Seconds that the server asks to wait before the next try."""
+
+
+class RefusedError(EndpointError):
+    """The same request would fail the same way again."""
+
+    tries: float = 1
+
+
+class ContextError(RefusedError):
+    """The question is longer than the server's context, which it reports.
+
+    :ivar context: most tokens of a question and its reply together.
+    """
+
+    def __init__(self, message: str, context: int) -> None:
+        super().__init__(message)
+        self.context = context
+
+
+class RejectedError(RefusedError):
+    """The server refuses this question.
+
+    :ivar status: the HTTP status.
+    :ivar said: the server's explanation.
+    :ivar param: the refused parameter, if named.
+    """
+
+    def __init__(self, message: str, status: int, said: str, param: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.said = said
+        self.param = param
+        self.tries = TRIES if status == 500 and not ROLES.search(said) else 1
+
+
+class _Refusal(Lenient):
+    """The body of a refusal, in OpenAI's form or in that of a local server."""
+
+    said: Text = Field(
+        "",
+        validation_alias=AliasChoices(AliasPath("error", "message"), "message", "detail", "error"),
+    )
+    param: Text = Field("", validation_alias=AliasChoices(AliasPath("error", "param"), "param"))
+    n_ctx: Count = Field(None, validation_alias=AliasChoices(AliasPath("error", "n_ctx"), "n_ctx"))
+
+
+def refusal(where: str, response: httpx2.Response, redact: Callable[[str], str]) -> EndpointError:
+    """Return the error of a response that is not a success.
+
+    :param where: names the endpoint.
+    :param redact: removes secrets from the server's words.
+    """
+    status, body = response.status_code, _Refusal.read(response.content)
+    said = quoted(redact(body.said), SAID_CHARACTERS)
+    said = said or quoted(redact(response.text)) or "no reason given"
+    found = _CONTEXT.search(said)
+    context = body.n_ctx or (int(found[1]) if found else None)
+    fix = "it is retried at the next iteration"
+    if response.has_redirect_location:
+        said = f"a redirect to {quoted(redact(shown(response.headers['Location'])))}"
+        fix = "nothing was sent there; set AUTORESEARCH_LLM_BASE_URL to it if it is meant"
+    elif status in {401, 402, 403}:
+        fix = "check AUTORESEARCH_LLM_API_KEY"
+    elif status == 404 or status < 400:
+        fix = "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists"
+    elif context is not None:
+        fix = "lower --prompt-tokens, or start the server with a longer context"
+    elif status < 500 and status != 429:
+        fix = "check AUTORESEARCH_LLM_MODEL, and lower --prompt-tokens if the prompt is longer"
+        fix += " than its context"
+    message = f"{where} answered HTTP {status} ({said}); {fix}"
+    if status in {400, 413, 415, 422, 500, 501}:
+        if context is not None:
+            return ContextError(message, context)
+        return RejectedError(message, status, said, body.param)
+    if status != 429 and status < 500:
+        return RefusedError(message)
+    error = EndpointError(message)
+    error.retry_after_s = _retry_after_s(response.headers.get("retry-after", ""))
+    return error
+
+
+def silence(
+    where: str, error: Exception, allowed_s: float, redact: Callable[[str], str]
+) -> EndpointError:
+    """Return the error of a request that got no whole response.
+
+    :param allowed_s: seconds that it was given.
+    """
+    if isinstance(error, TimeoutError):
+        return EndpointError(
+            f"{where} did not answer within {allowed_s:g} s; check that it is not overloaded, or "
+            "raise AUTORESEARCH_LLM_TIMEOUT_S"
+        )
+    root: BaseException = error
+    while (under := root.__cause__ or root.__context__) is not None:
+        root = under
+    cause = quoted(redact(str(root) or str(error)), SAID_CHARACTERS)
+    if isinstance(root, ssl.SSLError):
+        return RefusedError(
+            f"{where} and TLS: {cause}; check its certificate, or set SSL_CERT_FILE to the "
+            "authority that signed it"
+        )
+    if isinstance(error, httpx2.ProtocolError) and "disconnected" not in str(error):
+        return RefusedError(f"{where} sent no whole reply ({cause}); check the server's log")
+    absent = EndpointError(f"{where} cannot be reached ({cause}); check that it is running")
+    absent.tries = TRIES
+    return absent
+
+
+def _retry_after_s(header: str) -> float:
+    """Return seconds from either form of RFC 9110, 10.2.3; 0 if invalid."""
+    with contextlib.suppress(ValueError):
+        return float(header)
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        return parsedate_to_datetime(header).timestamp() - time.time()
+    return 0.0
