@@ -91,8 +91,8 @@ def refusal(where: str, response: httpx2.Response, redact: Callable[[str], str])
     :param redact: removes secrets from the server's words.
     """
     status, body = response.status_code, _Refusal.read(response.content)
-    said = quoted(redact(body.said), SAID_CHARACTERS)
-    said = said or quoted(redact(response.text)) or "no reason given"
+    raw = response.content.decode("utf-8", "replace")  # in no encoding that the server names
+    said = quoted(redact(body.said), SAID_CHARACTERS) or quoted(redact(raw)) or "no reason given"
     found = _CONTEXT.search(said)
     context = body.n_ctx or (int(found[1]) if found else None)
     fix = "it is retried at the next iteration"

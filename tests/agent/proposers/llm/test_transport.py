@@ -61,6 +61,13 @@ def test_what_will_not_pass_is_final_at_once(said: bytes) -> None:
         assert len(server.heads) == 1
 
 
+@pytest.mark.parametrize("charset", ["zlib", "hex", "idna", "no-such-charset"])
+def test_an_encoding_that_the_server_names_is_not_used(charset: str) -> None:
+    head = f"HTTP/1.1 403 No\r\nContent-Type: text/plain; charset={charset}\r\n\r\n"
+    with RawServer(says_once(head.encode() + b"no credit")) as server:
+        assert "no credit" in str(asked_at(server.port))
+
+
 @pytest.mark.parametrize(
     "said",
     [
