@@ -133,7 +133,7 @@ class _Completion(Lenient):
             AliasPath(*_MESSAGE, "function_call", "arguments"),
         ),
     )
-    """Of a function that the model calls instead of answering."""
+    """Arguments of a function that the model calls instead of answering."""
     reasoning_content: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning_content"))
     reasoning: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning"))
     refusal: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "refusal"))

@@ -155,24 +155,21 @@ class Endpoint:
         """
         known = self._mode or self._manner.mode
         modes = list(dict.fromkeys((known, SchemaMode.NONE))) if known else list(SchemaMode)
-        lasts = True
         for mode in modes:
             try:
                 reply = self._uncut(messages, mode, schema, warmer)
             except ContextError as error:
                 self._room.context = error.context
                 raise
-            except RejectedError as error:
+            except RejectedError:
                 if mode is SchemaMode.NONE:
                     raise
-                # A server fault may have passed by tomorrow; a refusal has not.
-                lasts = lasts and error.status < 500
                 continue
             if known or reply.is_completion:
                 break
         if reply.error is None and mode is not known:
             self._mode = mode
-            if lasts:
+            if known is None:  # otherwise the next session may have another schema
                 self._manner.mode = mode
                 self._remember()
         return reply

@@ -60,17 +60,15 @@ class ContextError(RefusedError):
 class RejectedError(RefusedError):
     """The server refuses this question.
 
-    :ivar status: the HTTP status.
     :ivar said: the server's explanation.
     :ivar param: the refused parameter, if named.
     """
 
-    def __init__(self, message: str, status: int, said: str, param: str) -> None:
+    def __init__(self, message: str, said: str, param: str, tries: int) -> None:
         super().__init__(message)
-        self.status = status
         self.said = said
         self.param = param
-        self.tries = TRIES if status == 500 and not ROLES.search(said) else 1
+        self.tries = tries
 
 
 class _Refusal(Lenient):
@@ -112,7 +110,8 @@ def refusal(where: str, response: httpx2.Response, redact: Callable[[str], str])
     if status in {400, 413, 415, 422, 500, 501}:
         if context is not None:
             return ContextError(message, context)
-        return RejectedError(message, status, said, body.param)
+        is_fault = status == 500 and not ROLES.search(said)
+        return RejectedError(message, said, body.param, TRIES if is_fault else 1)
     if status != 429 and status < 500:
         return RefusedError(message)
     error = EndpointError(message)

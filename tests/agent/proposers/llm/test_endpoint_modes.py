@@ -63,15 +63,6 @@ def test_a_damaged_memory_of_modes_costs_a_probe(tmp_path: Path, damage: str) ->
     assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_schema"}}
 
 
-def test_a_schema_that_the_server_cannot_compile_is_left_out_from_then_on() -> None:
-    script = [says(ANSWER), refuses(400, "unsupported schema"), says(ANSWER)]
-    with OpenAIServer(script) as server:
-        endpoint = endpoint_at(server)
-        modes = [endpoint.ask(CHAT, SCHEMA).mode for _ in range(3)]
-    assert modes == ["json_schema", "none", "none"]
-    assert [mode_of(body) for body in server.chats] == ["json_schema", *modes]
-
-
 def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone(tmp_path: Path) -> None:
     path = tmp_path / "modes.json"
     bad = refuses(400, "bad words")
@@ -96,7 +87,7 @@ def test_http_500_to_a_mode_is_in_the_end_that_modes_answer(tmp_path: Path) -> N
         endpoint = endpoint_at(server, modes_path=path)
         replies = [endpoint.ask(CHAT, SCHEMA) for _ in range(2)]
         assert {(reply.mode, reply.text) for reply in replies} == {("json_object.schema", ANSWER)}
-        assert not path.exists(), "a fault may have passed by tomorrow"
+    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_object.schema"}}
     assert server.chats[-1]["response_format"] == {"type": "json_object", "schema": SCHEMA}
     asked = [mode_of(body) for body in server.chats]
     assert asked == ["json_schema"] * TRIES + ["json_object.schema"] * 2
@@ -120,16 +111,18 @@ def test_a_server_that_serves_no_question_says_nothing_of_its_modes(
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
 
-def test_a_schema_that_breaks_the_server_is_left_out_for_this_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refusal", [[refuses(400, "unsupported schema")], [BROKEN] * TRIES])
+def test_a_schema_that_the_server_cannot_compile_is_left_out_for_this_session(
+    tmp_path: Path, refusal: list[Turn]
+) -> None:
     path = tmp_path / "modes.json"
-    with OpenAIServer([says(ANSWER), *[BROKEN] * TRIES, says(ANSWER)]) as server:
+    with OpenAIServer([says(ANSWER), *refusal, says(ANSWER)]) as server:
         endpoint = endpoint_at(server, modes_path=path)
-        assert [endpoint.ask(CHAT, SCHEMA).mode for _ in range(3)] == [
-            "json_schema",
-            "none",
-            "none",
-        ]
+        modes = [endpoint.ask(CHAT, SCHEMA).mode for _ in range(3)]
+        assert modes == ["json_schema", "none", "none"]
         assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).mode == "json_schema"
+    asked = ["json_schema"] * (1 + len(refusal)) + ["none", "none", "json_schema"]
+    assert [mode_of(body) for body in server.chats] == asked
 
 
 PROPOSAL = '{"reason": "faster", "changes": [{"knob": "lr", "value": "0.004"}]}'
