@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from datetime import datetime
 
 from autoresearch.values import Frozen, NonNegative
 from trajectory.rows import BaselineRow, IterationRow, RowOfOneRun
+
+CLOCK_BACK_S = 1.0
+"""Seconds by which a row may end before the row above it. Beyond that the clock was set back."""
 
 
 @dataclass(slots=True)
@@ -23,6 +27,8 @@ class BusyTime:
     """Intervals of runs without a recorded place, until a row shows that there are several places;
     then None. A run that a kill interrupted and a later session resumed has no place, because it is
     unknown."""
+    _latest_s: float = -math.inf
+    """End of the newest row."""
 
     def added_s(self, row: BaselineRow | IterationRow | RowOfOneRun) -> float:
         """Return the seconds of this row that no earlier row covers. With one trial at a time,
@@ -41,6 +47,9 @@ class BusyTime:
             ended_s = datetime.fromisoformat(row.at).timestamp()
         except ValueError:  # only in an edited journal
             return wall_s
+        if ended_s < self._latest_s - CLOCK_BACK_S:  # its times are not those of earlier rows
+            self._spans.clear()
+        self._latest_s = ended_s
         span = ended_s - wall_s, ended_s
         if several:
             return self._cover(*span) - self._counted_twice_s()

@@ -35,16 +35,21 @@ def test_one_lane_counts_what_its_rows_say_whatever_the_clock() -> None:
     assert [worked.added_s(row(n, 0, 3.5, None)) for n in (1, 2, 3)] == [3.5] * 3
 
 
-def test_rows_in_any_order_cover_what_they_cover_together() -> None:
+def test_rows_cover_what_they_cover_together() -> None:
     rng = random.Random(1)
     for _ in range(50):
         worked, seconds, told = BusyTime(), set[int](), 0.0
-        for number in range(1, 20):
-            ended = rng.randrange(1, 60)
+        for number, ended in enumerate(sorted(rng.choices(range(1, 60), k=19)), start=1):
             wall = rng.randrange(0, ended + 1)
             told += worked.added_s(row(number, ended, wall, 2))
             seconds |= set(range(ended - wall, ended))
             assert told == pytest.approx(len(seconds))
+
+
+def test_a_clock_that_is_set_back_hides_no_work() -> None:
+    worked = BusyTime()
+    ends = [20, 30, 40, 15, 25, 35]
+    assert [worked.added_s(row(n, end, 10, 2)) for n, end in enumerate(ends, start=1)] == [10] * 6
 
 
 def test_runs_taken_up_after_a_kill_overlap_though_they_say_no_place() -> None:
