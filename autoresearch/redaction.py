@@ -1,8 +1,9 @@
 """Find secrets in the environment and remove them from text.
 
 A secret is the value of a variable with a telling name, the password of a URL in any variable or
-command option, or any part of an address that gets notices. :func:`redact` is applied to standard
-streams and to all outside text that a row or a stored conversation holds.
+command option, a value of its query with a telling name, or any part of an address that gets
+notices. :func:`redact` is applied to standard streams and to all outside text that a row or a
+stored conversation holds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _ORDINARY = frozenset(
 )
 _PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s]+)@")
 _USER = re.compile(r"://([^/\s:@]{16,})@")
+_QUERY = re.compile(rf"[?&][^=&\s]*(?:{_NAMES.pattern}|SIG|CODE)[^=&\s]*=([^&#\s]+)", re.IGNORECASE)
 
 _forms: dict[str, list[str]] | None = None
 """Forms of the secrets by their first characters; None: the environment was not read yet."""
@@ -95,7 +97,7 @@ def _found() -> Iterator[str]:
         for part in (address, *re.split(r"[/:@?&=,;]+", address)):
             yield from (part, unquote(part))
     for text in (*os.environ.values(), *sys.argv):
-        for found in (*_PASSWORD.findall(text), *_USER.findall(text)):
+        for found in (*_PASSWORD.findall(text), *_USER.findall(text), *_QUERY.findall(text)):
             yield from (found, unquote(found))
 
 

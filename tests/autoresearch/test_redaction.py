@@ -21,6 +21,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         inner.setenv("AUTORESEARCH_LLM_API_KEY", f"{KEY}\r\n")
         inner.setenv("HTTP_PROXY", "http://bob:Pr%40xyPassword@proxy:3128")
         inner.setenv("SOME_TOKEN", "none")
+        inner.setenv("BASE_URL", "https://host/v1?version=2026-01-01&api_key=0123%2F456789&x=usual")
         inner.setenv("PRIVATE_KEY_FILE", "/etc/ssl/private/server.pem")
         learn()
         yield
@@ -41,6 +42,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         quote_plus(KEY),
         "Pr%40xyPassword",
         "Pr@xyPassword",
+        "0123%2F456789",
+        "0123/456789",
     ],
 )
 def test_each_form_is_replaced(form: str) -> None:
@@ -63,7 +66,14 @@ def test_a_secret_that_a_limit_cut_off_is_replaced(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["none of it", "/etc/ssl/private/server.pem", "sk-Mark and more", "http://proxy:3128"]
+    "text",
+    [
+        "2026-01-01 as usual",
+        "none of it",
+        "/etc/ssl/private/server.pem",
+        "sk-Mark and more",
+        "http://proxy:3128",
+    ],
 )
 def test_ordinary_text_stays(text: str) -> None:
     assert redact(text) == text
