@@ -30,7 +30,7 @@ from agent.menu.scripts.start import (
     python_is_ours,
     start_of,
 )
-from agent.menu.scripts.unread import unread_classes
+from agent.menu.scripts.unread import unread_classes, unread_libraries
 from autoresearch.values import Scalar
 from trainer.script.regions import Region, regions
 
@@ -156,6 +156,7 @@ class Draft:
                 and one.knob.default > self.steps
                 and says(one.knob.name, "warm ?up|warm ?down|cool ?down")
             ]
+        notes += unread_libraries(self.script.tree)
         notes += [
             f"the options of {one} are not in the script: add those you want to the command, "
             "--lr={lr}, and a knob for each"

@@ -16,7 +16,7 @@ from agent.menu.scripts.option import Option
 from agent.menu.scripts.roles import given_by
 from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
-from agent.menu.scripts.unread import unread_libraries
+from agent.menu.scripts.unread import unread_libraries, unread_parsers
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.files import read_given
 from autoresearch.words import did_you_mean
@@ -80,7 +80,8 @@ def read_script(path: Path, means: str | None = None, words: Sequence[str] = ())
 
 
 def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module) -> str:
-    found = [f"{one.name}: {one.left}" for one in left[:1]] + unread_libraries(tree)[:1]
+    unread = unread_libraries(tree) or unread_parsers(tree)
+    found = [f"{one.name}: {one.left}" for one in left[:1]] + unread[:1]
     reasons = " and ".join(found) or (
         "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
         "environment, no constants and no numbers for a named argument such as lr=0.1 were found"

@@ -18,6 +18,8 @@ _LIBRARIES = {
     "yaml": "whose file is not read; have the script take a file of values, and add {values}",
 }
 """Settings libraries that the draft cannot read, and what to write by hand instead."""
+_SETTING_CALLS = {"lightning": r"LightningCLI", "yaml": r"\w*load"}
+"""Calls that take settings, of libraries that scripts also import for something else."""
 
 _PARSER = re.compile(r"\w*Parser|get_\w*parser|parse_\w*args\w*|CLI|ConfigManager")
 _READ = {"argparse", "click", "typer", "tyro", "fire", "absl", "dataclasses", "tap"}
@@ -25,17 +27,24 @@ _READ = {"argparse", "click", "typer", "tyro", "fire", "absl", "dataclasses", "t
 
 
 def unread_libraries(tree: ast.Module) -> list[str]:
-    """Return a clause for each library or foreign parser by which the script takes settings."""
-    origins = imports(tree)
-    known = [
+    """Return a clause for each library whose settings the draft does not read."""
+    imported = {module.split(".")[0] for module in imports(tree).values()}
+    called = {dotted(call.func).rpartition(".")[2] for call in calls(tree)}
+    return [
         f"it uses {library}, {advice}"
         for library, advice in _LIBRARIES.items()
-        if library in {module.split(".")[0] for module in origins.values()}
+        if library in imported
+        if library not in _SETTING_CALLS
+        or any(re.fullmatch(_SETTING_CALLS[library], name) for name in called)
     ]
-    return known or [
+
+
+def unread_parsers(tree: ast.Module) -> list[str]:
+    """Return a clause for each foreign parser by which the script takes settings."""
+    return [
         f"it takes its settings by {parser}, which is not read; give them as words of the command, "
         "--lr={lr}"
-        for parser in _foreign(tree, origins)
+        for parser in _foreign(tree, imports(tree))
     ]
 
 

@@ -530,7 +530,8 @@ def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        *((f"import {one}", one) for one in ("hydra", "omegaconf", "yaml", "jsonargparse")),
+        *((f"import {one}", one) for one in ("hydra", "omegaconf", "jsonargparse")),
+        ("import yaml\nyaml.safe_load(open('c.yaml'))", "yaml"),
         ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,))", "TrlParser of trl"),
         (
             "from fairseq import options\noptions.get_training_parser()",
@@ -549,6 +550,18 @@ def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None
 def test_a_library_that_is_not_read_is_named(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "train.py").write_text(f"{text}\n", encoding="utf-8")
     assert named in refused(MenuError, tmp_path / "train.py")
+
+
+def test_settings_that_a_draft_leaves_out_are_named(tmp_path: Path) -> None:
+    """Also beside options that are read; a library that is imported for something else is not."""
+    script = tmp_path / "train.py"
+    for call, named in (("yaml.safe_load(open(a.config))", 1), ("yaml.dump({})", 0)):
+        script.write_text(
+            f"import yaml\n{_HEAD}{_LR}a = p.parse_args()\n{call}\n", encoding="utf-8"
+        )
+        menu, report = drafted(script)
+        assert menu.knobs.keys() == {"lr"}
+        assert sum("yaml" in note for note in report["notes"]) == named
 
 
 def test_an_imported_class_of_options_is_named(tmp_path: Path) -> None:
