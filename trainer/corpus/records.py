@@ -7,6 +7,7 @@ text are skipped.
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,8 @@ PARQUET_MOST_RATIO = 200
 is a decompression bomb."""
 PARQUET_RATIO_FROM = 4 << 20
 """Unpacked bytes below which the ratio does not matter."""
+PARQUET_SPARE = 512 << 20
+"""Bytes that Arrow and its threads may take besides, whatever a file's size."""
 
 Advance = Callable[[int], None]
 """Called with the size of each piece of source bytes read."""
@@ -82,13 +85,45 @@ def parquet_documents(
             rows = max(table.metadata.num_rows, 1)
             # A dictionary stores a text once, however many rows repeat it, but a batch holds a copy
             # for each row, regardless of the footer. So a batch is one row.
-            for row, batch in enumerate(table.iter_batches(1, columns=[text_field]), start=1):
+            batches = _bounded(table.iter_batches(1, columns=[text_field]), size)
+            for row, batch in enumerate(batches, start=1):
                 yield from _text(batch.column(0)[0].as_py(), f"{path} row {row}", text_field)
                 advance(size * row // rows - size * (row - 1) // rows)
     except (ValueError, NotImplementedError) as error:  # Arrow's own errors are among them
         raise CorpusError(
             f"{path} cannot be read as Parquet ({_one_line(error)}); write it again or leave it out"
         ) from error
+    except MemoryError as error:
+        raise CorpusError(
+            f"{path} unpacks {size:,} bytes into more than its footer says, which is not plausible "
+            "text; leave it out"
+        ) from error
+
+
+def _bounded(batches: Iterator[Any], packed: int) -> Iterator[Any]:
+    """Yield batches, with a limit to the memory that Arrow takes for one: a page's header may say
+    more than the footer.
+
+    :raises MemoryError: if it takes more than text of this packed size can need.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    spare = PARQUET_SPARE + PARQUET_MOST_RATIO * packed
+    while True:
+        most = _data_bytes() + spare
+        if soft == resource.RLIM_INFINITY or most < soft:
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+        try:
+            batch = next(batches, None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        if batch is None:
+            return
+        yield batch
+
+
+def _data_bytes() -> int:
+    """Return the bytes of this process that RLIMIT_DATA counts."""
+    return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 
 def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:
