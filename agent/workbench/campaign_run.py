@@ -21,6 +21,7 @@ from agent.loggers.background import (
     log_targets,
 )
 from agent.loggers.base import CampaignFacts
+from agent.loggers.git_branch import GitBranch
 from agent.loggers.notices import KeepNotices, Notifier
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.menu.rails import Rails
@@ -67,6 +68,8 @@ class SessionOptions:
     """Earlier campaigns that the proposers learn from."""
     log: Sequence[str] = ()
     """Options ``--log``."""
+    git: bool = False
+    """Whether to commit each keep to a branch of the script's repository."""
     target_tokens: Callable[[str], int | None] = lambda _menu_name: None
     """Returns the token budget of the target whose proxies the menu of a name has, if any."""
     notifier: Notifier = field(default_factory=Notifier)
@@ -108,16 +111,20 @@ def run_campaign(
         rails.memory = session.memory.model
         unsandboxed = session.campaign.settings.allow_unsandboxed
         rails.run_code = CodeRunner(price=settings.code_price, allow_unsandboxed=unsandboxed)
+        branch = GitBranch(session.campaign) if options.git else None
         greet(
             session,
             f"proposer  {choice.description}",
             *(f"prior     {one}" for one in known),
+            *([branch.note] if branch else ()),
             target_tokens=options.target_tokens(menu.name),
         )
         if line := warm_up(session.campaign, session.executor, session.stop):
             session.say(line)
-        reached = _work(session, rails, choice, goal, known, targets, notifier)
-        result = conclude(session, reached, confirming=options.confirming, as_json=options.as_json)
+        reached = _work(session, rails, choice, goal, known, targets, notifier, branch)
+        result = conclude(
+            session, reached, branch, confirming=options.confirming, as_json=options.as_json
+        )
         notifier.send(directory, "finished", f"{reached}: {result}")
 
 
@@ -146,6 +153,7 @@ def _work(
     priors: Sequence[Prior],
     targets: Sequence[LogTarget],
     notifier: Notifier,
+    branch: GitBranch | None,
 ) -> str:
     campaign = session.campaign
     display = display_for(session.console, Progress(campaign, goal))
@@ -154,6 +162,8 @@ def _work(
     loggers = [target.started(facts) for target in targets]
     if notifier.keeps:
         loggers.append(BackgroundLogger("notices", lambda: KeepNotices(notifier, facts.directory)))
+    if branch is not None:
+        loggers.append(BackgroundLogger("git", lambda: branch))
     logging = LoggingWatcher(loggers, on_trouble=scribe.take_note)
     watcher = Watchers(display, logging)
     loop = Loop(

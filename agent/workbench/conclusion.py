@@ -12,6 +12,7 @@ import typer
 from pydantic import Field
 from rich.text import Text
 
+from agent.loggers.git_branch import GitBranch
 from agent.search.campaign import Campaign
 from agent.search.confirm.experiment import Confirmation, ConfirmPlan
 from agent.search.confirm.texts import FreshTexts
@@ -33,9 +34,13 @@ from trajectory.rows import ConfirmedRow
 from trajectory.track_record import credit_text
 
 
-def conclude(session: Session, reached: str, *, confirming: bool, as_json: bool) -> str:
+def conclude(
+    session: Session, reached: str, branch: GitBranch | None, *, confirming: bool, as_json: bool
+) -> str:
     """Print what the session found, and return the finding in one sentence."""
     confirmation = _Confirmation.of(session) if confirming else _Confirmation()
+    if branch is not None and (line := branch.tag(confirmation.found)) is not None:
+        session.say(line)
     usage = session.sampler.summary(read_environment().usd_per_kwh)
     if as_json:
         summary = _summary(session.campaign, usage) | {"ended": reached}

@@ -78,6 +78,12 @@ NotifyOption = Annotated[
 KeepsOption = Annotated[
     bool, typer.Option("--notify-keeps", help="Send a notice for each keep, too.")
 ]
+GitOption = Annotated[
+    bool,
+    typer.Option(
+        "--git", help="Commit each keep to a branch of your script's repository (see own-trainer)."
+    ),
+]
 ConfirmOption = Annotated[
     bool,
     typer.Option(
@@ -107,7 +113,7 @@ PANELS = {
         *("device", "lanes", "threads", "executor"),
         *("trial_memory_gib", "allow_unsandboxed"),
     ),
-    "Output": ("log", "notify", "notify_keeps", "as_json"),
+    "Output": ("log", "notify", "notify_keeps", "git", "as_json"),
 }
 """The options of ``loop --help`` by panel; the first panel holds those that everyone needs."""
 
@@ -127,6 +133,7 @@ def loop(
     log: LogOption = None,
     notify: NotifyOption = None,
     notify_keeps: KeepsOption = False,
+    git: GitOption = False,
     confirm: ConfirmOption = True,
     as_json: JsonAtEndOption = False,
 ) -> None:
@@ -140,6 +147,7 @@ def loop(
         program=program,
         priors=prior or (),
         log=log or (),
+        git=git,
         target_tokens=_target_tokens,
         notifier=Notifier(notify or (), keeps=notify_keeps),
         confirming=confirm,

@@ -1,8 +1,10 @@
-"""``autoresearch menu``: list, show and validate menus."""
+"""``autoresearch menu``: list, show, validate and narrow menus."""
 
 from __future__ import annotations
 
 import json
+from difflib import unified_diff
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,15 +14,72 @@ from rich.markup import escape
 from agent.commands.launch import targets
 from agent.commands.night.from_script import from_script
 from agent.menu.files import ProxyMenu, load_menu, shipped_menus
+from agent.menu.reply_objects import ReplyError
+from agent.menu.suggestions import SuggestedMenu, suggestions_schema
 from agent.menu.trainer_table import evaluation_text
+from agent.proposers.choice import program_text
+from agent.settings.environment import read_environment
 from agent.workbench.console import plain_table
+from autoresearch.errors import MenuError, SettingsError
+from autoresearch.files import write_new
+from autoresearch.plain_text import plain
 from autoresearch.words import json_text
 from funnel.target.architecture import load_target
 from funnel.target.menu_text import ShapeCheck
 
+TEMPLATE = "suggest.md.j2"
+
+
+def suggest(
+    menu: Annotated[str, typer.Argument(help="A shipped menu's name or a TOML file.")],
+    *,
+    program: Annotated[
+        Path, typer.Option(metavar="PATH", help="Text file with your research directions.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="New menu file to write, besides the diff.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Ask the language model which knobs your directions narrow, and print the menu's diff.
+
+    Nothing is applied: a search uses the new menu only if you pass the file to loop --menu.
+    """
+    from agent.proposers.llm.completions import Message  # noqa: PLC0415 (slow to load)
+    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
+    from agent.proposers.llm.templates import load_templates  # noqa: PLC0415
+
+    chosen, directions = load_menu(menu), program_text(program)
+    if not directions.strip():
+        raise SettingsError(f"{program} is empty; write your research directions there")
+    template = load_templates(None, {TEMPLATE: {"knobs", "program"}})[TEMPLATE]
+    knobs = [
+        {**knob.model_dump(mode="json"), "domain": str(knob.domain)}
+        for knob in chosen.knobs.values()
+    ]
+    asked = template.render({"knobs": knobs, "program": directions})
+    endpoint = Endpoint.of(read_environment())
+    reply = endpoint.ask([Message("user", asked)], suggestions_schema(chosen))
+    try:
+        found = SuggestedMenu.of(chosen, reply.text)
+    except ReplyError as error:
+        why = reply.error or error
+        raise MenuError(f"{endpoint.model} gave no usable suggestion: {why}; ask again") from error
+    lines = chosen.toml.splitlines(), found.toml.splitlines()
+    diff = list(unified_diff(*lines, f"{chosen.name} now", "suggested", lineterm="", n=2))
+    if as_json:
+        report = {"reasons": found.reasons, "left_out": found.left_out, "diff": diff}
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _print_suggestions(found, diff)
+    if out is not None:
+        write_new(out, found.toml, error=MenuError)
+
+
 app = typer.Typer(no_args_is_help=True, help="Show, draft and check menus of knobs.")
 app.command("from-target")(targets.from_target)
 app.command("from-script")(from_script)
+app.command()(suggest)
 app.command("targets")(targets.targets)
 
 MIN_SHARE = 0.005
@@ -177,3 +236,14 @@ def _campaign_lines(menu: ProxyMenu) -> list[str]:
         f"{campaign.corpus}, tokenizer {campaign.tokenizer}, "
         f"{campaign.heldout_bytes} bytes held out"
     ]
+
+
+def _print_suggestions(found: SuggestedMenu, diff: list[str]) -> None:
+    for line in diff:
+        typer.echo(line)
+    for knob, reason in found.reasons.items():
+        typer.echo(f"{knob}: {plain(reason)}")
+    for each in found.left_out:
+        typer.echo(f"left out: {plain(each)}")
+    if not diff:
+        typer.echo("the directions narrow no knob")

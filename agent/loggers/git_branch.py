@@ -1,0 +1,178 @@
+"""Commit each kept config to a branch of the training script's repository.
+
+It uses git's plumbing with an index of its own, so that neither the work tree nor the user's index
+changes. Each commit holds the script with its constants rewritten, if the menu rewrites them, and
+``autoresearch.json`` with the config and the filled-in command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from agent.loggers.base import RunEvent
+from agent.search.campaign import Campaign
+from autoresearch.errors import CampaignError
+from autoresearch.plain_text import plain
+from autoresearch.words import brief
+from trainer.command.filling import filled
+from trainer.machine.environment import as_it_is
+from trainer.script.editing import edited
+from trajectory.confirmed import Confirmed
+from trajectory.rows import IterationRow
+
+LIMIT_S = 60
+CONFIG_FILE = "autoresearch.json"
+_SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
+"""Settings under which no program of the repository's configuration runs."""
+
+
+class GitBranch:
+    """Branch ``autoresearch/NAME-ID`` of the repository that holds a campaign's script."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        """Find the repository.
+
+        :raises CampaignError: if the campaign trains no script of the user's own, or git cannot
+            write the script's repository, or its branch is checked out.
+        """
+        row = campaign.row
+        if row.script is None or campaign.command is None:
+            raise CampaignError(
+                "--git commits the changes of a script, and this campaign trains the built-in "
+                "model; leave it out, or search a menu with a [trainer]"
+            )
+        self._campaign, self._command = campaign, campaign.command
+        self._directory = Path(row.script.directory)
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", campaign.directory.resolve().name).strip("-")
+        self.branch = f"autoresearch/{name or 'campaign'}-{row.id[:8]}"
+        self._ref = f"refs/heads/{self.branch}"
+        self._prefix = self._git("rev-parse", "--show-prefix").strip()
+        self._git("rev-parse", "--verify", "HEAD^{commit}")
+        if f"branch {self._ref}\n" in self._git("worktree", "list", "--porcelain") + "\n":
+            raise CampaignError(
+                f"the branch {self.branch} is checked out, and --git never changes a work tree; "
+                "check out another branch"
+            )
+        changed = self._git("status", "--porcelain", "--untracked-files=no", "--", ".").splitlines()
+        self.note = (
+            f"git       keeps are committed to {self.branch}; the work tree is not touched"
+            + (
+                f"; it has {len(changed)} uncommitted changes here, which the commits lack except "
+                "in the script that is rewritten"
+                if changed
+                else ""
+            )
+        )
+
+    def log(self, event: RunEvent) -> None:
+        """Commit a kept iteration; see :class:`~agent.loggers.base.RunLogger`."""
+        if isinstance(event, IterationRow) and event.decision.action == "keep":
+            self._commit(event)
+
+    def close(self) -> None:
+        """Do nothing: every commit is complete."""
+
+    def tag(self, found: Confirmed | None) -> str | None:
+        """Tag the commit of the confirmed config, and return a line about it; None if there is
+        nothing to tag. A failure of git is such a line, too: the campaign's results are unaffected.
+        """
+        try:
+            return self._tag(found) if found is not None and found.chosen.stands else None
+        except CampaignError as error:
+            return f"git       the confirmed commit has no tag: {error}"
+
+    def _tag(self, found: Confirmed) -> str | None:
+        asked = f"Config: {found.chosen.config_hash}"
+        if not self._git("for-each-ref", self._ref):
+            return None
+        log = ("log", "-1", "--format=%H", "--fixed-strings", f"--grep={asked}", self._ref)
+        commit = self._git(*log).strip()
+        if not commit:
+            return f"git       the confirmed config has no commit on {self.branch}: it was not kept"
+        tag = f"{self.branch}-confirmed"
+        self._git("update-ref", f"refs/tags/{tag}", commit)
+        return f"git       {commit[:12]} is tagged {tag}"
+
+    def _commit(self, row: IterationRow) -> None:
+        files = self._files(row)
+        tip = self._git("for-each-ref", "--format=%(objectname)", self._ref).strip()
+        parent = tip or self._git("rev-parse", "HEAD").strip()
+        with tempfile.TemporaryDirectory() as folder:
+            index = str(Path(folder) / "index")
+            self._git("read-tree", parent, index=index)
+            for path, text in files.items():
+                blob = self._git("hash-object", "-w", "--stdin", "--no-filters", text=text).strip()
+                mode = self._git("ls-tree", "--full-tree", parent, "--", path)[:6] or "100644"
+                self._git("update-index", "--add", "--cacheinfo", mode, blob, path, index=index)
+            tree = self._git("write-tree", index=index).strip()
+        commit = self._git("commit-tree", tree, "-p", parent, text=self._message(row)).strip()
+        self._git("update-ref", self._ref, commit, tip or "0" * 40)
+
+    def _files(self, row: IterationRow) -> dict[str, str]:
+        """Return the text of each file of the commit, by its path in the repository."""
+        config = row.config
+        assert config is not None  # a kept iteration trained one
+        spec = self._campaign.trial_spec(config, row.trials[0].seed)
+        filling = filled(spec, self._command, Path("out"), spec.threads or 1)
+        said = {"campaign": self._campaign.row.id, "iteration": row.iter, "config": config.said}
+        said |= {"command": filling.argv, "environment": filling.env}
+        files = {self._prefix + CONFIG_FILE: json.dumps(said, indent=1) + "\n"}
+        if self._command.edited is not None:
+            source = (self._directory / self._command.edited).read_text("utf-8")
+            text = edited(source, filling.edits)
+            files[self._prefix + self._command.edited] = text
+        return files
+
+    def _message(self, row: IterationRow) -> str:
+        decision, measure = row.decision, self._campaign.row.measured_in
+        changes = row.proposal.changes if row.proposal else {}
+        shown = {name: brief(name, value) for name, value in changes.items()}
+        changed = ", ".join(f"{name} = {value}" for name, value in shown.items())
+        lines = [f"Iteration {row.iter}: {plain(changed)}"[:200], ""]
+        if decision.delta is not None:
+            stderr = "unknown" if decision.stderr is None else measure.size(decision.stderr)
+            lines += [
+                f"Delta: {measure.signed(decision.delta)} {measure.short} ({measure.better})",
+                f"Standard error: {stderr} ({decision.pairs} common seeds)",
+            ]
+        if row.proposal and row.proposal.reason:
+            lines.append(f"Reason: {plain(row.proposal.reason)[:1000]}")
+        lines += [f"Campaign: {self._campaign.row.id}", f"Config: {row.config_hash}"]
+        return "\n".join(lines) + "\n"
+
+    def _git(self, *words: str, text: str = "", index: str | None = None) -> str:
+        """Run git in the script's directory and return its output.
+
+        :raises CampaignError: if it fails or takes longer than a minute.
+        """
+        known = {name: value for name, value in as_it_is().items() if not name.startswith("GIT_")}
+        known |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+        for role in ("AUTHOR", "COMMITTER"):
+            known |= {
+                f"GIT_{role}_NAME": "autoresearch",
+                f"GIT_{role}_EMAIL": "autoresearch@localhost",
+            }
+        if index is not None:
+            known["GIT_INDEX_FILE"] = index
+        try:
+            done = subprocess.run(
+                ["git", *_SAFE, *words],
+                cwd=self._directory,
+                env=known,
+                input=text.encode("utf-8", "replace"),
+                capture_output=True,
+                check=True,
+                timeout=LIMIT_S,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            said = getattr(error, "stderr", None) or str(error).encode()
+            why = plain(said.decode("utf-8", "replace").strip().splitlines()[-1])[:200]
+            raise CampaignError(
+                f"git cannot record keeps for {self._directory} ({why}); make it a git repository "
+                "with a commit, or leave out --git"
+            ) from error
+        return done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,109 @@
+"""Commit the keeps of a search over a script's constants, through the installed command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.campaigns import Toy
+from tests.support.own_trainers import Own
+
+SCRIPT = """
+import random
+
+LR = 0.5  # the rate
+SEED = 0
+random.seed(SEED)
+print(f"loss {1 + (LR - 0.1) ** 2 + random.gauss(0, 1e-4)}")
+"""
+MENU = """
+name = "edited"
+[trainer]
+command = ["{python}", "train.py"]
+set_by = "edit"
+edits = { SEED = "{seed}" }
+score = { pattern = 'loss ([-+0-9.eE]+)' }
+unit = "points"
+[knobs.LR]
+type = "float"
+low = 0.001
+high = 1.0
+default = 0.5
+"""
+
+
+def git(repository: Path, *words: str) -> str:
+    identity = ("-c", "user.name=a person", "-c", "user.email=person@localhost")
+    return subprocess.run(
+        ["git", *identity, *words], cwd=repository, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Own:
+    """Return a repository with a script in a folder, a staged change and a changed file."""
+    own = Own(tmp_path)
+    (own.checkout / "train.py").write_text(SCRIPT)
+    (own.checkout / "own.toml").write_text(MENU)
+    (own.checkout / "notes.md").write_text("first\n")
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", "checkout")
+    git(tmp_path, "commit", "-q", "-m", "begin")
+    (own.checkout / "notes.md").write_text("staged\n")
+    git(tmp_path, "add", "checkout/notes.md")
+    (own.checkout / "notes.md").write_text("changed\n")
+    hook = tmp_path / ".git" / "hooks" / "reference-transaction"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hooked\n")
+    hook.chmod(0o755)
+    return own
+
+
+@pytest.mark.slow
+def test_each_keep_becomes_a_commit_and_nothing_else_changes(own: Own) -> None:
+    before = (git(own.home, "rev-parse", "HEAD"), (own.home / ".git" / "index").read_bytes())
+    said = own.loop(10, "--git", "--proposer=random", "--seed=1")
+    assert "1 uncommitted" in said
+    after = (git(own.home, "rev-parse", "HEAD"), (own.home / ".git" / "index").read_bytes())
+    assert after == before
+    assert (own.checkout / "train.py").read_text() == SCRIPT
+    assert (own.checkout / "notes.md").read_text() == "changed\n"
+    assert not (own.home / "hooked").exists()
+    kept = [row for row in own.rows("iteration") if row["decision"]["action"] == "keep"]
+    assert kept
+    (branch,) = git(
+        own.home, "for-each-ref", "--format=%(refname)", "refs/heads/autoresearch"
+    ).split()
+    commits = git(own.home, "rev-list", "--reverse", f"main..{branch}").split()
+    assert len(commits) == len(kept)
+    for commit, row in zip(commits, kept, strict=True):
+        script = git(own.home, "show", f"{commit}:checkout/train.py")
+        values = row["config"]["values"]
+        seed = row["trials"][0]["seed"]
+        expected = SCRIPT.replace("LR = 0.5", f"LR = {values['LR']!r}")
+        assert script == expected.replace("SEED = 0", f"SEED = {seed}")
+        about = json.loads(git(own.home, "show", f"{commit}:checkout/autoresearch.json"))
+        assert (about["iteration"], about["config"]) == (row["iter"], values)
+        message = git(own.home, "log", "-1", "--format=%B", commit)
+        decision = row["decision"]
+        assert message.startswith(f"Iteration {row['iter']}: ")
+        assert f"{decision['delta']:+.4f}" in message
+        assert f"{decision['stderr']:.4f}" in message
+        changed = git(own.home, "diff", "--name-only", f"{commit}~", commit).split()
+        assert set(changed) <= {"checkout/train.py", "checkout/autoresearch.json"}
+    found = own.rows("confirmed")[-1]["found"]["configs"][0]
+    tagged = git(own.home, "rev-list", "-1", f"{branch.removeprefix('refs/heads/')}-confirmed")
+    hashes = [row["config_hash"] for row in kept]
+    assert tagged.strip() == commits[hashes.index(found["config_hash"])]
+
+
+@pytest.mark.slow
+def test_git_is_refused_where_it_cannot_commit(own: Own, tmp_path: Path) -> None:
+    toy = Toy(tmp_path / "toy")
+    refused = toy.run(*toy.arguments(1, "--git")[1:])
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    (own.home / ".git").rename(own.home / "elsewhere")
+    said = own.loop(1, "--git", code=1)
+    assert said.splitlines()[-1].startswith("error: ")
