@@ -248,16 +248,16 @@ class Supervised:
 
     def _weigh(self) -> int:
         limit_gib = self._spec.limits.memory_gib
-        weighed = self._usage.weigh(
-            None if limit_gib is None else limit_gib * _GIB,
-            on_gpu=self._spec.device.startswith("cuda"),
-        )
+        limit = None if limit_gib is None else limit_gib * _GIB
+        weighed = self._usage.weigh(limit, on_gpu=self._spec.device.startswith("cuda"))
         # The kernel's count includes memory that no process shows; the sum over processes includes
         # what was the server's before the fork, and so is the same with and without a cgroup.
         if self._group is not None:
             return max(weighed, self._group.held_bytes)
-        is_command = self._spec.command is not None
-        return weighed + (shared_memory.held_bytes(self._trial) if is_command else 0)
+        if self._spec.command is None:
+            return weighed
+        room = float("inf") if limit is None else limit - weighed
+        return weighed + shared_memory.held_bytes(self._trial, self._server.pid, self._shared, room)
 
     def _tell_points(self) -> None:
         for point in self._files.curve.read():

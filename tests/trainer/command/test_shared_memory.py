@@ -143,18 +143,31 @@ if __name__ == "__main__":
     open("/dev/shm/NAME", "w").write("left")
     print("val loss", found)
 """
+HOLDS = """
+import os, time
+fd = os.open("/dev/shm/NAME", os.O_RDWR | os.O_CREAT)
+if DELETED:
+    os.unlink("/dev/shm/NAME")
+for _ in range(310):
+    os.write(fd, bytes(1 << 20))
+if not DELETED:
+    os.close(fd)
+time.sleep(30)
+print("val loss 0.5")
+"""
 DECLARED = """
 import sys
 from pathlib import Path
 from tests.support.commands import command, command_spec
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
-from trainer.isolation.kernel import shared_memory
 place = Path(sys.argv[1])
+ways = ("shares", False), ("shares", True), ("keeps", True), ("deletes", True)
 with LocalExecutor(entry=COMMAND_ENTRY) as executor:
-    for number, declared in enumerate((False, True), start=1):
-        told = command(directory=str(place / "own"), shared_memory=declared)
+    for number, (script, declared) in enumerate(ways, start=1):
+        told = command(directory=str(place / script), shared_memory=declared)
         trial = place / "campaign" / "trials" / f"t{number:06}"
-        spec = command_spec(command=told, trial_id=trial.name)
+        limits = {} if script == "shares" else {"memory_gib": 0.3}
+        spec = command_spec(command=told, trial_id=trial.name, **limits)
         print(executor.submit(spec, trial).result().result.status)
 """
 
@@ -165,7 +178,10 @@ with LocalExecutor(entry=COMMAND_ENTRY) as executor:
 def test_where_no_mount_can_be_had_a_menu_may_declare_the_machines(tmp_path: Path) -> None:
     name = f"autoresearch-{uuid.uuid4().hex}"
     bystander = shared_memory.SHARED_MEMORY / f"{name}-open"
-    script(tmp_path / "own", SHARES.replace("NAME", name))
+    script(tmp_path / "shares", SHARES.replace("NAME", name))
+    for way in ("keeps", "deletes"):
+        text = HOLDS.replace("NAME", name).replace("DELETED", str(way == "deletes"))
+        script(tmp_path / way, text)
     without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
     with bystander.open("w"):
         try:
@@ -176,7 +192,7 @@ def test_where_no_mount_can_be_had_a_menu_may_declare_the_machines(tmp_path: Pat
                 text=True,
                 check=True,
             )
-            assert done.stdout.split() == ["crash", "scored"]
+            assert done.stdout.split() == ["crash", "scored", "oom", "oom"]
             assert bystander.exists()
         finally:
             bystander.unlink()
@@ -195,4 +211,21 @@ def test_sweeping_keeps_what_was_there_or_is_in_use(tmp_path: Path) -> None:
             assert (old.exists(), new.exists(), used.exists()) == (True, False, True)
     finally:
         for path in (old, new, used):
+            path.unlink(missing_ok=True)
+
+
+def test_growth_counts_unless_others_use_the_file_and_it_would_decide() -> None:
+    folder = shared_memory.SHARED_MEMORY
+    grows, closed, used = (folder / f"autoresearch-{uuid.uuid4().hex}" for _ in range(3))
+    grows.write_bytes(bytes(4096))
+    before, no_server = shared_memory.own_files(), 2**22 + 1
+    try:
+        grows.write_bytes(bytes(3 * 4096))
+        closed.write_bytes(bytes(4096))
+        with used.open("wb", buffering=0) as file:
+            file.write(bytes(16 * 4096))
+            assert shared_memory.added_bytes(no_server, before, 1 << 20) == 19 * 4096
+            assert shared_memory.added_bytes(no_server, before, 4096) == 3 * 4096
+    finally:
+        for path in (grows, closed, used):
             path.unlink(missing_ok=True)

@@ -8,8 +8,10 @@ files count (twice where they are mapped too and no cgroup counts). It holds no 
 programs.
 
 Where no mount namespace can be had, as in most containers, a menu may declare that its trials use
-the machine's /dev/shm (``shared_memory = true``). Pages that the trial maps count as its memory,
-and whatever it leaves there is removed after it (:func:`sweep`).
+the machine's /dev/shm (``shared_memory = true``). What the trial adds there counts as its memory,
+too (:func:`added_bytes`), and whatever it leaves there is removed after it (:func:`sweep`). Not
+counted are deleted files that it maps without having them open, except for their resident pages. A
+closed file of another program may count as the trial's if it is new and the limit is near.
 
 An ordinary user needs a user namespace for the mount, and gives up all of its capabilities at once.
 This opens no socket: :mod:`trainer.command.startup` replaces torch's way to pass the descriptor of
@@ -21,11 +23,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from trainer.isolation.kernel.libc import check, drop_capabilities, libc
+from trainer.isolation.process_tree import descendants
 
 SHARED_MEMORY = Path("/dev/shm")
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
@@ -58,60 +63,107 @@ def can_mount() -> bool:
     return os.waitpid(trying, 0)[1] == 0
 
 
-def held_bytes(pid: int) -> int:
-    """Return what the trial of that process holds in one; 0 if it has none."""
-    own = Path(f"/proc/{pid}/root{SHARED_MEMORY}")
+def held_bytes(trial: int, server: int, before: Mapping[str, int] | None, room_bytes: float) -> int:
+    """Return what a trial holds in its own, or has added to the machine's.
+
+    :param trial: the trial's process.
+    :param server: the process below which all of the trial's processes are.
+    :param before: the machine's files when the trial began; None if it may not use them.
+    :param room_bytes: the most that it may hold.
+    """
+    own = Path(f"/proc/{trial}/root{SHARED_MEMORY}")
     try:
         if own.stat().st_dev == SHARED_MEMORY.stat().st_dev:
-            return 0
+            return 0 if before is None else added_bytes(server, before, room_bytes)
         found = os.statvfs(own)
     except OSError:
         return 0
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
-def own_files() -> frozenset[str]:
-    """Return the names of this user's files in the machine's /dev/shm."""
+def added_bytes(server: int, before: Mapping[str, int], room_bytes: float) -> int:
+    """Return by how much files in the machine's grew, and what deleted files the trial has open.
+
+    If that exceeds ``room_bytes``, files that processes outside the trial use do not count: to find
+    these processes takes milliseconds.
+    """
+    grown = {name: held - before.get(name, 0) for name, held in own_files().items()}
+    added = {name: more for name, more in grown.items() if more > 0}
+    deleted = _deleted_bytes(descendants(server))
+    if sum(added.values()) + deleted > room_bytes:
+        users = _users()
+        inside = set(descendants(server))
+        for pid, names in users.items():
+            # One that has ended may have been the trial's.
+            if pid not in inside and Path(f"/proc/{pid}").exists():
+                for name in names:
+                    added.pop(name, None)
+    return sum(added.values()) + deleted
+
+
+def own_files() -> dict[str, int]:
+    """Return this user's files in the machine's /dev/shm: bytes held by name."""
     try:
         entries = list(os.scandir(SHARED_MEMORY))
     except OSError:
-        return frozenset()
-    owned = set()
+        return {}
+    owned = {}
     for entry in entries:
         with contextlib.suppress(OSError):  # it has gone meanwhile
-            if entry.is_file(follow_symlinks=False) and entry.stat().st_uid == os.geteuid():
-                owned.add(entry.name)
-    return frozenset(owned)
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                owned[entry.name] = status.st_blocks * 512
+    return owned
 
 
-def sweep(before: frozenset[str]) -> int:
+def sweep(before: Collection[str]) -> int:
     """Remove this user's files that are new and that no process has open or mapped.
 
     :param before: the files that were there when the trial began.
     :return: the bytes that are free again.
     """
     freed = 0
-    used = _used_files()
-    for name in own_files() - before - used:
-        path = SHARED_MEMORY / name
-        with contextlib.suppress(OSError):
-            size = path.lstat().st_blocks * 512
-            path.unlink()
-            freed += size
+    used = set[str]().union(*_users().values())
+    for name, held in own_files().items():
+        if name not in before and name not in used:
+            with contextlib.suppress(OSError):
+                (SHARED_MEMORY / name).unlink()
+                freed += held
     return freed
 
 
-def _used_files() -> set[str]:
-    """Return the names of the files in /dev/shm that a process of this user has open or mapped."""
-    used: set[str] = set()
+def _users() -> dict[int, set[str]]:
+    """Return the names of the files in /dev/shm that each process has open or mapped."""
+    users = {}
     for folder in Path("/proc").glob("[0-9]*"):
+        used: set[str] = set()
         with contextlib.suppress(OSError):
             used.update(_MAPPED.findall((folder / "maps").read_text("utf-8", "replace")))
-        with contextlib.suppress(OSError):
-            for descriptor in (folder / "fd").iterdir():
+        for _, target in _open_files(folder):
+            used.update(_MAPPED.findall(f"{target}\n"))
+        users[int(folder.name)] = used
+    return users
+
+
+def _deleted_bytes(pids: Iterable[int]) -> int:
+    """Return the bytes of deleted files of /dev/shm that these processes have open, each once."""
+    held: dict[int, int] = {}
+    for pid in pids:
+        for descriptor, target in _open_files(Path(f"/proc/{pid}")):
+            if target.startswith(f"{SHARED_MEMORY}/"):
                 with contextlib.suppress(OSError):
-                    used.update(_MAPPED.findall(f"{descriptor.readlink()}\n"))
-    return used
+                    status = descriptor.stat()
+                    if status.st_nlink == 0:
+                        held[status.st_ino] = status.st_blocks * 512
+    return sum(held.values())
+
+
+def _open_files(process: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each descriptor of a process, as a path, and its target; none if it has gone."""
+    with contextlib.suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield descriptor, str(descriptor.readlink())
 
 
 def _mount(memory_gib: float | None) -> None:
