@@ -89,7 +89,7 @@ class Wire:
             content = retrying(once)
         except EndpointError as error:
             # The server's last answer is more informative than the silence since.
-            last = answers[-1] if answers else error
+            last = EndpointError(str(answers[-1])) if answers and error not in answers else error
             self._is_silent = not isinstance(last, RefusedError)
             raise last from None
         self._is_silent = False

@@ -7,7 +7,16 @@ import pytest
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.failures import EndpointError
 from tests.support.endpoints import ANSWER, CHAT, SCHEMA, SHORT, endpoint_at
-from tests.support.openai_server import OpenAIServer, Turn, drips, hangs, refuses, says, slowly
+from tests.support.openai_server import (
+    OpenAIServer,
+    Turn,
+    drips,
+    hangs,
+    mode_of,
+    refuses,
+    says,
+    slowly,
+)
 
 
 @pytest.mark.slow
@@ -38,3 +47,11 @@ def test_a_slow_answer_after_silence_is_waited_for_as_long_as_any_other() -> Non
         is_silent(endpoint, "2.5")
         server.script = [slowly(says(ANSWER), SHORT.timeout_s / 2)]
         assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
+
+
+@pytest.mark.slow
+def test_silence_after_a_fault_refuses_no_mode() -> None:
+    with OpenAIServer([refuses(500), hangs(30)]) as server:
+        with pytest.raises(EndpointError):
+            endpoint_at(server, model="tiny", patience=SHORT).ask(CHAT, SCHEMA)
+        assert {mode_of(body) for body in server.chats} == {"json_schema"}
