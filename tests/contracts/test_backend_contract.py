@@ -41,14 +41,18 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         yield chosen
 
 
-@pytest.fixture(params=["fp32", "bf16"])
-def precision(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=list(CHOICES))
-def recipe(request: pytest.FixtureRequest, precision: str) -> Config:
-    return small(precision=precision, **CHOICES[request.param])
+@pytest.fixture(
+    params=[
+        ("gpt-2", "fp32"),
+        ("llama", "bf16"),
+        pytest.param(("gpt-2", "bf16"), marks=pytest.mark.slow),
+        pytest.param(("llama", "fp32"), marks=pytest.mark.slow),
+    ],
+    ids="-".join,
+)
+def recipe(request: pytest.FixtureRequest) -> Config:
+    name, precision = request.param
+    return small(precision=precision, **CHOICES[name])
 
 
 def build(backend: Backend, recipe: Config, seed: int = 0) -> torch.nn.Module:

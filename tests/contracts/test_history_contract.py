@@ -93,17 +93,17 @@ def assert_equal(one: Evidence, other: Evidence) -> None:
 
 
 def test_grown_row_by_row_and_rebuilt_it_is_the_same(where: Address, journal: Path) -> None:
-    rows = write_both(journal, where, Simulator(1).rows(120, stress_every=25))
+    rows = write_both(journal, where, Simulator(1).rows(40, stress_every=9))
     grown = dump(where)
     done = reindex(where, journal)
     assert dump(where) == grown
-    assert (done.lines, done.tally.iterations) == (len(rows), 120)
-    assert len(grown[tables.configs.name]) == done.configs > 100
+    assert (done.lines, done.tally.iterations) == (len(rows), 40)
+    assert len(grown[tables.configs.name]) == done.configs > 30
     assert len(grown[tables.rows.name]) == len(rows)
 
 
 def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path) -> None:
-    rows = write_both(journal, where, Simulator(2).rows(60, stress_every=9))
+    rows = write_both(journal, where, Simulator(2).rows(30, stress_every=5))
     iterations = [row for row in rows if isinstance(row, IterationRow)]
     events = [row for row in rows if isinstance(row, EventRow)]
     stress = [row for row in rows if isinstance(row, StressRow)]
@@ -112,7 +112,7 @@ def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path)
         with History.open(where, journal, readonly=readonly) as history:
             assert history.note is None
             assert history.campaign() == rows[0]
-            assert history.position.tally.iterations == 60
+            assert history.position.tally.iterations == 30
             assert history.iterations() == iterations[::-1]
             assert history.iterations(limit=7) == iterations[:-8:-1]
             assert history.events() == events[::-1]
@@ -128,9 +128,9 @@ def test_what_it_answers_is_what_the_journal_says(where: Address, journal: Path)
 def test_long_runs_change_nothing_of_what_the_short_ones_say(
     where: Address, journal: Path, tmp_path: Path
 ) -> None:
-    rows = write_both(journal, where, Simulator(5).rows(60, stress_every=4))
+    rows = write_both(journal, where, Simulator(5).rows(30, stress_every=4))
     short = [row for row in rows if not isinstance(row, StressRow | FinalistsRow)]
-    assert len(rows) - len(short) > 30
+    assert len(rows) - len(short) > 15
     assert_equal(Evidence(rows), Evidence(short))
     with History.open(where, journal, readonly=True) as history:
         assert_equal(history.evidence(), Evidence(short))
@@ -140,7 +140,7 @@ def test_long_runs_change_nothing_of_what_the_short_ones_say(
 
 
 def test_measurements_are_a_configs_own_short_runs(where: Address, journal: Path) -> None:
-    rows = write_both(journal, where, Simulator(6).rows(40, stress_every=4))
+    rows = write_both(journal, where, Simulator(6).rows(20, stress_every=4))
     evidence = Evidence(rows)
     with History.open(where, journal, readonly=True) as history:
         for name, entry in evidence.configs.items():
@@ -177,11 +177,11 @@ def test_opened_before_the_first_row_it_takes_that_too(where: Address, journal: 
         assert history.campaign() is not None
 
 
-@pytest.mark.parametrize("missed", [1, 2, 30])
+@pytest.mark.parametrize("missed", [1, 20])
 def test_a_crash_between_journal_and_history_is_made_good(
     where: Address, journal: Path, missed: int
 ) -> None:
-    rows = list(Simulator(3).rows(40))
+    rows = list(Simulator(3).rows(25))
     write_both(journal, where, iter(rows[:-missed]))
     with Journal(journal) as record:
         for row in rows[-missed:]:
@@ -261,8 +261,8 @@ def test_it_counts_finished_iterations_not_the_highest_id(where: Address, journa
 def test_campaigns_share_a_database(where: Address, journal: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "trajectory.jsonl"
     other.parent.mkdir()
-    rows = write_both(journal, where, Simulator(10).rows(25))
-    other_rows = write_both(other, where, Simulator(11).rows(35))
+    rows = write_both(journal, where, Simulator(10).rows(12))
+    other_rows = write_both(other, where, Simulator(11).rows(15))
     reindex(where, journal)
     for path, expected in ((journal, rows), (other, other_rows)):
         with History.open(where, path) as history:
@@ -324,19 +324,19 @@ def test_refused_proposals_are_iterations_without_a_config(where: Address, journ
 def test_a_reader_in_the_middle_of_reading_does_not_hold_the_writer_up(
     where: Address, journal: Path
 ) -> None:
-    rows = list(Simulator(14).rows(40))
-    write_both(journal, where, iter(rows[:20]))
+    rows = list(Simulator(14).rows(24))
+    write_both(journal, where, iter(rows[:12]))
     with (
         History.open(where, journal, readonly=True) as reader,
         reader._transaction() as connection,
     ):
         before = connection.execute(sa.select(sa.func.count()).select_from(tables.rows)).scalar()
         with Journal(journal) as record, History.open(where, journal) as writer:
-            for row in rows[20:]:
+            for row in rows[12:]:
                 writer.add(row, record.append(row))
             assert_equal(writer.evidence(), Evidence(rows))
         after = connection.execute(sa.select(sa.func.count()).select_from(tables.rows)).scalar()
-        assert before == after == 20  # one snapshot
+        assert before == after == 12  # one snapshot
     with History.open(where, journal, readonly=True) as reader:
         assert_equal(reader.evidence(), Evidence(rows))
 
@@ -355,7 +355,7 @@ def test_a_reader_cannot_write(where: Address, journal: Path) -> None:
 def test_a_reader_of_a_campaign_never_indexed_reads_the_journal(
     where: Address, journal: Path
 ) -> None:
-    rows = write_journal(journal, Simulator(16).rows(30))
+    rows = write_journal(journal, Simulator(16).rows(15))
     with History.open(where, journal, readonly=True) as reader:
         assert reader.note is not None
         assert "built in memory" in reader.note
