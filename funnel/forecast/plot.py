@@ -9,40 +9,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from funnel.forecast.band import Forecast
-from funnel.stress.plot import draw_pictures
 from funnel.target.shape import size_text
 from trainer.spec import CurvePoint
+from trajectory.report.canvas import BASE, DISCARD, FAILED, KEEP, Picture, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-SIZE_IN = (6.5, 3.6)
-_CURVE, _LAW, _BAND = "#8C8C8C", "#0072B2", "#56B4E9"
 
 
-def draw_forecast(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> dict[str, bytes]:
-    """Return the picture in each format."""
-    return draw_pictures(lambda: _figure(forecast, curves))
-
-
-def _figure(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> Figure:
-    from matplotlib.figure import Figure as Sheet  # noqa: PLC0415 (slow to load)
-
-    figure = Sheet(figsize=SIZE_IN, layout="constrained")
+def forecast_picture(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> Picture:
+    """Draw the forecast, with the curves of the proxy's long runs before it."""
+    figure = sheet(3.9)
     axes = figure.subplots()
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(
         lambda tokens, _: size_text(round(tokens)) if tokens >= 1 else ""
     )
     axes.xaxis.set_minor_formatter(lambda _tokens, _: "")
-    axes.grid(visible=True, color="#E6E6E6", linewidth=0.6)
     _draw_proxy(axes, forecast, curves)
     _draw_band(axes, forecast)
     axes.set_xlabel("training tokens")
     axes.set_ylabel("training loss, bits per byte")
-    axes.legend(loc="best", fontsize=7)
-    return figure
+    axes.legend(loc="best")
+    return Picture("forecast", "The forecast of the large run's training loss.", figure)
 
 
 def _draw_proxy(axes: Axes, forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> None:
@@ -52,26 +41,26 @@ def _draw_proxy(axes: Axes, forecast: Forecast, curves: Sequence[Sequence[CurveP
         axes.plot(
             [point.tokens or 0 for point in curve],
             [point.loss * to_bpb for point in curve],
-            color=_CURVE,
+            color=DISCARD.light,
             linewidth=0.5,
-            alpha=0.6,
             label="proxy's long runs" if number == 0 else None,
         )
     if fall is None:
         return
     seen = np.geomspace(fall.from_tokens, fall.to_tokens, 100)
     law = fall.floor + fall.amplitude * (seen / fall.scale) ** -fall.exponent
-    axes.plot(seen, law * to_bpb, color=_LAW, linewidth=1.8, label="law, where it was fitted")
+    label = "law, where it was fitted"
+    axes.plot(seen, law * to_bpb, color=KEEP.light, linewidth=1.8, label=label)
 
 
 def _draw_band(axes: Axes, forecast: Forecast) -> None:
-    tokens = [point.tokens for point in forecast.points]
-    low = [point.low_bpb for point in forecast.points]
-    high = [point.high_bpb for point in forecast.points]
-    middle = [point.middle_bpb for point in forecast.points]
-    axes.fill_between(tokens, low, high, color=_BAND, alpha=0.35, linewidth=0, label="forecast")
-    axes.plot(tokens, middle, color=_LAW, linestyle="--", linewidth=1, label="its middle")
+    points = forecast.points
+    tokens = [point.tokens for point in points]
+    low, high = [point.low_bpb for point in points], [point.high_bpb for point in points]
+    axes.fill_between(
+        tokens, low, high, color=BASE.light, alpha=0.25, linewidth=0, label="forecast"
+    )
+    middle = [point.middle_bpb for point in points]
+    axes.plot(tokens, middle, color=BASE.light, linestyle="--", linewidth=1, label="its middle")
     if tokens[0] <= forecast.first_day_tokens <= tokens[-1]:
-        axes.axvline(
-            forecast.first_day_tokens, color="#D55E00", linestyle=":", linewidth=1.2, label="24 h"
-        )
+        axes.axvline(forecast.first_day_tokens, color=FAILED.light, linestyle=":", label="24 h")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from autoresearch.words import changes_text, duration_text, scalar_text
 from funnel.attribution.result import estimate_text
 from funnel.forecast.departures import telling_point
 from funnel.forecast.ladder.words import power_lines
-from funnel.forecast.plot import draw_forecast
+from funnel.forecast.plot import forecast_picture
 from funnel.plan.bundle import json_bytes
+from funnel.plan.case import LaunchCase
 from funnel.plan.checks import (
     FP8_TOLERANCE,
     LAYOUT_TOLERANCE,
@@ -36,9 +37,10 @@ from funnel.plan.recipe import Recipe
 from funnel.plan.step_time import FABRIC_SHARE
 from funnel.plan.utilisation import ERROR
 from funnel.stress.fidelity_words import fidelity_lines
-from funnel.stress.plot import Panel, Run, draw_pictures, panel_figure
 from funnel.target.shape import size_text
 from trainer.spec import difference
+from trajectory.report.figures.long_runs import LongRunCurves, long_run
+from trajectory.report.svg import image_files
 
 FORECAST_FILE = "forecast.json"
 PLAN_FILE = "plan.json"
@@ -68,7 +70,8 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         "run.sh": pages.render("run.sh.j2", plan.winner),
         **{name: (_FILES / "scripts" / name).read_bytes() for name in SCRIPTS},
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
-        **dict(_stress_pictures(plan)),
+        **image_files(_long_runs(plan.case).draw),
+        **image_files(lambda: forecast_picture(plan.forecast, curves)),
     }
     if plan.winner.projection.source.code:
         files[CODE_FILE] = code_patch(plan.winner.projection.source).encode()
@@ -77,8 +80,6 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         files[recipe.script] = pages.render("launch_megatron.sh.j2", recipe)
         if recipe.is_continuation:
             files[HALF_LR_FILE] = pages.render(f"{HALF_LR_FILE}.j2", recipe)
-    for picture_format, content in draw_forecast(plan.forecast, curves).items():
-        files[f"forecast.{picture_format}"] = content
     return files
 
 
@@ -205,21 +206,7 @@ class _Pages:
         return template.render(self._values | own).encode()
 
 
-def _stress_pictures(plan: Handoff) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and content of each picture of the candidates' long runs."""
-    case = plan.case
-    panels = [
-        Panel(
-            title=f"rank {runs.rows[0].rank}",
-            subtitle=runs.verdict.outcome,
-            runs=tuple(
-                Run(case.curve(row.trial.trial_id), row.verdict.outcome, row.verdict.step)
-                for row in runs.rows
-            ),
-        )
-        for runs in case.long_runs
-        if any(row.purpose == "candidate" for row in runs.rows)
-    ]
-    pictures = draw_pictures(lambda: panel_figure(panels, None, "nats per token"))
-    for suffix, picture in pictures.items():
-        yield f"stress.{suffix}", picture
+def _long_runs(case: LaunchCase) -> LongRunCurves:
+    """Return the report's figure of the candidates' and the baseline's long runs."""
+    shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
+    return LongRunCurves(tuple(long_run(runs, None, case.curve) for runs in shown))

@@ -1,4 +1,4 @@
-"""Format the result of a stress test as lines, JSON and panels of a plot."""
+"""Format the result of a stress test as lines and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from agent.workbench.experiments import OUTCOME_STYLE
 from autoresearch.words import changes_text
 from funnel.stress.experiment import StressConfig, StressTest
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
-from funnel.stress.plot import Panel, Run
 from trainer.spec import Measure, difference
 from trajectory import ranking
 from trajectory.longruns import LongNoise, LongRuns, RankingTest, ranking_test, standing
@@ -96,38 +95,6 @@ class StressReport:
             "finalists": [entry.model_dump(mode="json") for entry in self.finalists.finalists],
             "ranking": fidelity_json(self.ranking),
         }
-
-    def panels(self) -> tuple[list[Panel], Panel | None]:
-        """Return one panel per candidate, and the baseline's if it ran. The rest of the spread is
-        left out."""
-        candidates = [line for line in self.table if line.config.purpose == "candidate"]
-        baseline = [line for line in self.table if line.config.purpose == "baseline"]
-        return [self._panel(line) for line in candidates], (
-            self._panel(baseline[0]) if baseline else None
-        )
-
-    def _panel(self, line: _Line) -> Panel:
-        verdict = line.runs.verdict
-        at = "" if verdict.step is None else f" at step {verdict.step}"
-        score = (
-            "no score"
-            if line.standing is None
-            else f"{_mean(line.standing, self._measure)} {self._measure.short}"
-        )
-        is_baseline = line.config.purpose == "baseline"
-        name = "baseline" if is_baseline else f"rank {line.config.rank}"
-        return Panel(
-            title=f"{name}: {score}",
-            subtitle=f"{verdict.outcome}{at}",
-            runs=tuple(
-                Run(
-                    self.work.runner.curve(row.trial.trial_id),
-                    row.verdict.outcome,
-                    row.verdict.step,
-                )
-                for row in line.runs.rows
-            ),
-        )
 
     def _config_lines(self, line: _Line) -> Iterator[Text]:
         verdict, found = line.runs.verdict, line.standing

@@ -35,8 +35,6 @@ from trajectory.report.svg import Drawing
 from trajectory.report.wording import cut, label, shown, value_text
 from trajectory.statistics.intervals import RunNoise
 
-PNG_DPI = 160
-
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -59,7 +57,7 @@ def write_report(findings: Findings, out: Path) -> Report:
     with style():
         shown = [figure for figure in figures if figure.shows]
         pictures = (figure.draw() for figure in shown)
-        drawn = [(svg.draw(picture), svg.png(picture, PNG_DPI)) for picture in pictures]
+        drawn = [(svg.draw(picture), svg.png(picture, svg.PNG_DPI)) for picture in pictures]
         narrow = [svg.draw(picture) for figure in shown if (picture := figure.draw_narrow())]
     drawings = [*(drawing for drawing, _ in drawn), *narrow]
     page = render(findings, figures, drawings, datetime.now(UTC))

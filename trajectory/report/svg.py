@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 
-from trajectory.report.canvas import INK, PALETTE, Picture
+from trajectory.report.canvas import INK, PALETTE, Picture, style
 
+PNG_DPI = 160
 SVG = "http://www.w3.org/2000/svg"
 XLINK = "{http://www.w3.org/1999/xlink}href"
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
@@ -204,6 +205,17 @@ def _title_links(root: ET.Element, titles: Mapping[str, str]) -> None:
             element = ET.Element(f"{{{SVG}}}title")
             element.text = title
             link.insert(0, element)
+
+
+def image_files(draw_picture: Callable[[], Picture]) -> dict[str, bytes]:
+    """Return a picture's files by name: an SVG for any page, and a PNG."""
+    with style():
+        picture = draw_picture()
+        drawing = draw(picture)
+        return {
+            f"{picture.name}.svg": drawing.standalone.encode(),
+            f"{picture.name}.png": png(picture, PNG_DPI),
+        }
 
 
 def png(picture: Picture, dpi: int) -> bytes:

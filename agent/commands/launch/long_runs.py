@@ -17,6 +17,7 @@ from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import Session, resumed
 from autoresearch.errors import CampaignError
+from autoresearch.files import replace_file, writing_to
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import timestamp
@@ -26,16 +27,16 @@ from funnel.attribution.result import lines as attribution_lines
 from funnel.ladder.experiment import Ladder
 from funnel.ladder.pace import measured_pace
 from funnel.ladder.plan import Planner, candidates_of
-from funnel.ladder.plot import save_ladder_plot
+from funnel.ladder.plot import ladder_picture
 from funnel.ladder.points import LadderLog
 from funnel.ladder.report import lines as ladder_lines
 from funnel.ladder.report import result_json
 from funnel.stress.experiment import StressPlan, StressTest
-from funnel.stress.plot import save_plot
 from funnel.stress.report import StressReport
 from trainer.spec import AnyConfig, Config
 from trajectory import ranking
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow
+from trajectory.report.svg import image_files
 from trajectory.rows import FinalistsRow
 
 MIN_STEPS = 50
@@ -95,13 +96,11 @@ def stress(
         )
         greet(session, *work.announcement())
         report = StressReport.of(work, work.run())
-        unit = "nats per token" if session.own is None else "as the command printed it"
-        files = save_plot(*report.panels(), directory / f"stress-{asked.steps}", unit=unit)
         if as_json:
-            typer.echo(json.dumps(report.as_json() | {"plots": [str(file) for file in files]}))
+            typer.echo(json.dumps(report.as_json()))
             return
         print_lines(session.console, report.lines())
-        session.say(f"plot      {', '.join(map(str, files))}")
+        session.say(f"curves    autoresearch report --campaign {directory}")
 
 
 FEWEST_STEPS = 10
@@ -239,12 +238,16 @@ def ladder(
         work = _prepare(session, asked)
         greet(session, *work.announcement())
         result = work.run()
-        files = save_ladder_plot(result, directory / "ladder")
+        with writing_to(directory):
+            pictures = image_files(lambda: ladder_picture(result))
+            for name, content in pictures.items():
+                replace_file(directory / name, content)
+        files = [str(directory / name) for name in pictures]
         if as_json:
-            typer.echo(json.dumps(result_json(result) | {"plots": [str(file) for file in files]}))
+            typer.echo(json.dumps(result_json(result) | {"plots": files}))
             return
         print_lines(session.console, ladder_lines(result))
-        session.say(f"plot      {', '.join(map(str, files))}")
+        session.say(f"plot      {', '.join(files)}")
 
 
 def _prepare(session: Session, asked: LadderOptions) -> Ladder:

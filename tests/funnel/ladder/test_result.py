@@ -9,7 +9,7 @@ import pytest
 
 from autoresearch.errors import JournalError
 from funnel.cost.measured import measured_of
-from funnel.ladder.plot import save_ladder_plot
+from funnel.ladder.plot import ladder_picture
 from funnel.ladder.points import LadderLog, pending
 from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
@@ -19,6 +19,7 @@ from tests.support.present import known
 from tests.support.rows import at, campaign_row, failed, ok, trial
 from trainer.spec import Config
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow
+from trajectory.report.svg import image_files
 from trajectory.rows import (
     Finalist,
     FinalistsRow,
@@ -97,16 +98,16 @@ def test_the_rates_are_read_and_go_to_the_rules(result: LadderResult) -> None:
         assert 0 < rate.lr < 1
 
 
-def test_lines_json_and_picture_of_both_ladders(result: LadderResult, tmp_path: Path) -> None:
+def test_lines_json_and_picture_of_both_ladders(result: LadderResult) -> None:
     text = "\n".join(line.plain for line in lines(result))
     assert known(result.predicted).sha256 in text
     told = result_json(result)
     assert told["complete"] is True
     assert len(told["points"]) == len(result.points)
     assert {outcome["within"] for outcome in told["predicted"]["outcomes"]} == {True}
-    png, svg = save_ladder_plot(result, tmp_path / "ladder")
-    assert png.stat().st_size > 10_000
-    drawn = svg.read_text("utf-8")
+    files = image_files(lambda: ladder_picture(result))
+    assert len(files["ladder.png"]) > 10_000
+    drawn = files["ladder.svg"].decode()
     assert all(words in drawn for words in ("winner", "baseline", "predicted"))
     assert "mathdefault" not in drawn
     assert re.search(r">\de\+\d\d<", drawn)
@@ -121,7 +122,7 @@ def test_a_ladder_cut_short_says_as_much_as_it_can(
     assert (found.winner is None) == (found.no_law is not None)
     assert found.predicted is None
     assert list(lines(found))
-    save_ladder_plot(found, tmp_path / "ladder")
+    assert image_files(lambda: ladder_picture(found))
 
 
 def test_a_run_without_a_measurement_is_left_out_and_named(

@@ -373,7 +373,7 @@ def test_the_page_argues_with_the_campaigns_own_numbers(bundle: Path) -> None:
     text = (bundle / "README.md").read_text()
     for said in ("4 distinct configs in 5 short runs", "2.2120 ± 0.0100", "TP 2 × PP 1 × DP 4"):
         assert said in text
-    for name in ("forecast.png", "stress.png"):
+    for name in ("forecast.png", "long-runs.png"):
         assert f"({name})" in text
         assert (bundle / name).read_bytes().startswith(b"\x89PNG")
 

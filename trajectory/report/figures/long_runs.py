@@ -131,11 +131,12 @@ def _runs(ours: Ours) -> Iterator[LongRun]:
         group = gather(newest_first, steps)
         noise = LongNoise.of(group.values())
         baseline = group.get(ours.ledger.evidence.baseline_hash or "")
-        runs = (_long_run(own, standing(own, noise, baseline), ours.read) for own in group.values())
+        runs = (long_run(own, standing(own, noise, baseline), ours.read) for own in group.values())
         yield from sorted(runs, key=lambda run: run.first.rank)
 
 
-def _long_run(own: LongRuns, standing: Finalist | None, read: CurveReader) -> LongRun:
+def long_run(own: LongRuns, standing: Finalist | None, read: CurveReader) -> LongRun:
+    """Return a config's long runs with their mean curve."""
     curves = [read(row.trial.trial_id) for row in own.rows]
     return LongRun(own, standing, merged(own.config_hash, curves))
 
