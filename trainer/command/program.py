@@ -6,12 +6,16 @@ names is started only inside a trial, since a menu and a script's directory may 
 A ``python`` on PATH may be a shim: a script of pyenv's or asdf's, or a link to mise itself. It
 finds the intended Python through its own files and those of the working directory. Inside the
 sandbox it could read none of these and would fail with exit code 126. So a shim on the user's own
-PATH is asked here which Python it starts, and trials start that one. A file in the script's own
-directory is never treated as a shim, whatever link or PATH leads there.
+PATH is asked here, outside the sandbox, which Python it starts, and trials start that one. It is
+asked in the root directory, without the script's directory on PATH: files of that directory could
+name a program in it, which nothing would confine. Where they choose a version, the menu must give
+the Python's own path. A file in the script's own directory is never treated as a shim, whatever
+link or PATH leads there.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +33,8 @@ _PYTHON = re.compile(r"python[\d.]*")
 _HOME = re.compile(r"^home *= *(/[^\0\n]*?)/? *$", re.MULTILINE)
 """Entry of ``pyvenv.cfg`` with the folder of the Python that made a venv."""
 _MOST_CHARACTERS = 1 << 16
+_VERSION_FILES = ".python-version", ".tool-versions", "mise.toml", ".mise.toml"
+"""Files in which version managers find the Python of the working directory."""
 _FOR_SHIMS = ("PYENV_", "ASDF_", "MISE_", "HOME")
 """Prefixes of the variables that configure shims."""
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
@@ -59,14 +65,20 @@ def find_program(word: str, directory: Path) -> Path:
 def _is_shim(program: Path, directory: Path) -> bool:
     """Return whether it is a shim."""
     is_python = _PYTHON.fullmatch(program.name) is not None
-    own = directory.resolve()
-    places = program, program.parent.resolve(), program.resolve()
-    is_own = any(place.is_relative_to(one) for place in places for one in (directory, own))
+    is_own = _leads_below(program, directory)
     if is_own or not (is_python or program.parent.name == "shims"):
         return False
     target = program.resolve().name
     is_another = not target.startswith("python") if is_python else target != program.name
     return is_another or _is_script(program)
+
+
+def _leads_below(path: Path, directory: Path) -> bool:
+    """Return whether a path, or a link on its way, leads below the directory."""
+    places = path, path.parent.resolve(), path.resolve()
+    return any(
+        place.is_relative_to(one) for place in places for one in (directory, directory.resolve())
+    )
 
 
 def _is_script(program: Path) -> bool:
@@ -80,27 +92,41 @@ def _is_script(program: Path) -> bool:
 def _meant_by(shim: Path, directory: Path) -> Path:
     """Return the Python that a shim starts. Only a shim on the user's own PATH is started.
 
-    :raises SpecError: if it starts none, or is of another program.
+    :raises SpecError: if it starts none, or one below the script's directory; if it is of another
+        program; or if files of that directory may choose a version.
     """
     is_python = _PYTHON.fullmatch(shim.name) is not None
     is_the_users = shutil.which(shim.name, path=allowed_environment()["PATH"]) == str(shim)
-    meant = _executable(shim, directory) if is_python and is_the_users else None
+    is_asked = is_python and is_the_users and not _has_version_file(directory)
+    meant = _executable(shim, directory) if is_asked else None
     if meant is None:
         raise SpecError(
-            f"{shim} is a shim, a script that looks for the program it stands for, which trials may"
-            " not; give [trainer] command that program's own path, or {python} for the Python that"
-            " autoresearch runs on"
+            f"{shim} is a shim, which chooses a program that trials cannot find: no trial may read "
+            "its files, and version files of the script's directory may name any program; give "
+            "[trainer] command the chosen program's own path, or {python} for the Python that "
+            "autoresearch runs on"
         )
     return meant
 
 
+def _has_version_file(directory: Path) -> bool:
+    """Return whether the directory or a folder above it, up to the user's home, has one."""
+    folders = directory.resolve(), *directory.resolve().parents
+    inside = (folder for folder in folders if not holds_home(folder))
+    return any((folder / name).exists() for folder in inside for name in _VERSION_FILES)
+
+
 def _executable(shim: Path, directory: Path) -> Path | None:
-    """Return the path that a Python reports for itself; None if it does not start."""
+    """Return the path that a Python reports for itself; None if it does not start, or if that is
+    below the directory. It imports nothing that a file or a variable names."""
+    environ = allowed_environment(also=_FOR_SHIMS)
+    places = map(Path, environ["PATH"].split(os.pathsep))
+    safe = (one for one in places if one.is_absolute() and not _leads_below(one, directory))
     try:
         answer = subprocess.run(
-            [str(shim), "-c", "import sys; print(sys.executable)"],
-            env=allowed_environment(also=_FOR_SHIMS),
-            cwd=directory,
+            [str(shim), "-I", "-S", "-c", "import sys; print(sys.executable)"],
+            env=environ | {"PATH": os.pathsep.join(map(str, safe))},
+            cwd="/",
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -110,7 +136,8 @@ def _executable(shim: Path, directory: Path) -> Path | None:
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     said = Path(answer.stdout.strip())
-    return said if said.is_absolute() and said.is_file() else None
+    is_usable = said.is_absolute() and said.is_file() and not _leads_below(said, directory)
+    return said if is_usable else None
 
 
 def environment_of(program: Path) -> tuple[Path, ...]:

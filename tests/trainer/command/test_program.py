@@ -17,8 +17,11 @@ from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import CommandOk, TrialFailed
 
 SHIM = """#!/bin/sh
-# As a version manager's: which Python is meant stands in a file of its own, or of the directory.
+# Like a version manager's: its own file, or one of the directory, names the Python, also by a path.
 chosen=$(cat "$PWD/.version" 2>/dev/null || cat "{root}/version") || exit 126
+case "$chosen" in
+    path:*) exec "$PWD/${{chosen#path:}}" "$@" ;;
+esac
 exec "$(cat "{root}/versions/$chosen")" "$@"
 """
 BASE = Path(os.path.realpath(sys.executable))
@@ -62,19 +65,69 @@ def test_trials_start_the_python_that_a_shim_means(shims: Path, tmp_path: Path) 
     assert isinstance(refused, TrialFailed)
 
 
-def test_which_one_is_meant_may_be_the_directory_s_affair(shims: Path, tmp_path: Path) -> None:
+def leaves_a_mark(own: Path) -> Path:
+    """Write a Python of the script's own that leaves a file when it starts."""
+    script(own, f"#!/bin/sh\ntouch '{own}/began'\necho '{BASE}'\n", "python")
+    (own / "python").chmod(0o755)
+    return own / "began"
+
+
+def test_no_file_of_the_script_s_directory_tells_a_shim_what_to_start(
+    shims: Path, tmp_path: Path
+) -> None:
     own = script(tmp_path / "own", "print(1)")
-    script(shims.parent / "versions", sys.executable, "other")
-    script(own, "other", ".version")
-    assert find_program("python", own) == Path(sys.executable)
-    assert find_program(str(shims / "python"), own) == Path(sys.executable)
+    began = leaves_a_mark(own)
+    script(own, "path:python", ".version")
+    assert find_program("python", own) == BASE
+    assert find_program(str(shims / "python"), own) == BASE
+    assert not began.exists()
 
 
-def test_a_shim_of_nothing_is_refused_with_what_to_do(shims: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [".python-version", ".tool-versions", "mise.toml"])
+def test_where_a_file_may_choose_the_version_the_python_s_path_is_needed(
+    shims: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    own = script(tmp_path / "home/project/own", "print(1)")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    chosen = script(own.parent, "3.11", name) / name
+    with pytest.raises(SpecError):
+        find_program("python", own)
+    chosen.rename(own.parent.parent / name)  # in the home it is the user's default
+    assert find_program("python", own) == BASE
+
+
+@pytest.mark.parametrize("through", ["PATH", "PYTHONPATH"])
+def test_a_shim_starts_nothing_below_the_script_s_directory(
+    shims: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str
+) -> None:
+    own = script(tmp_path / "own", "print(1)")
+    began = leaves_a_mark(own)
+    if through == "PATH":
+        # like pyenv's for the version "system"
+        script(shims, '#!/bin/sh\nPATH=${PATH#*shims:} exec python "$@"\n', "python")
+        monkeypatch.setenv("PATH", os.pathsep.join(map(str, (shims, own, BASE.parent))))
+    else:
+        script(own, f"open({str(began)!r}, 'w')", "sitecustomize.py")
+        monkeypatch.setenv("PYTHONPATH", str(own))
+    assert find_program("python", own) == BASE.with_name(
+        "python" if through == "PATH" else BASE.name
+    )
+    assert not began.exists()
+
+
+def test_an_answer_below_the_script_s_directory_is_refused(shims: Path, tmp_path: Path) -> None:
+    own = script(tmp_path / "own", "print(1)")
+    leaves_a_mark(own)
+    script(shims, f"#!/bin/sh\necho '{own}/python'\n", "python")
+    with pytest.raises(SpecError):
+        find_program("python", own)
+
+
+def test_a_shim_of_nothing_is_refused(shims: Path, tmp_path: Path) -> None:
     own = script(tmp_path / "own", "print(1)")
     with pytest.raises(SpecError):
         find_program("torchrun", own)
-    script(own, "none", ".version")
+    script(shims.parent, "none", "version")
     with pytest.raises(SpecError):
         find_program("python", own)
 
@@ -100,14 +153,13 @@ def test_a_python_of_one_s_own_is_not_asked_who_it_is(tmp_path: Path) -> None:
 def test_a_link_to_a_manager_is_a_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shims of mise are links to mise itself."""
     own = script(tmp_path / "own", "print(1)")
-    manager = script(tmp_path, '#!/bin/sh\nexec "$(cat .version)" "$@"\n', "mise") / "mise"
+    manager = script(tmp_path, f"#!/bin/sh\nexec '{BASE}' \"$@\"\n", "mise") / "mise"
     manager.chmod(0o755)
     (tmp_path / "shims").mkdir()
     for name in ("python", "torchrun"):
         (tmp_path / "shims" / name).symlink_to(manager)
     (tmp_path / "shims" / "python3").symlink_to("/bin/true")  # neither a script nor a Python
     monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}{os.pathsep}{os.environ['PATH']}")
-    script(own, str(BASE), ".version")
     assert find_program("python", own) == BASE
     for name in ("python3", "torchrun"):
         with pytest.raises(SpecError, match=f"{name} is a shim"):
