@@ -18,7 +18,7 @@ from agent.commands.night.board import interval_text
 from agent.commands.night.status import Glance, glance
 from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
-from agent.workbench.places import existing_campaign, refuse_imported
+from agent.workbench.places import existing_campaign, imported_provenance, refuse_imported
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Frozen, Scalar
@@ -154,13 +154,15 @@ class CampaignView:
             asked = menu if knob.reads is not None else None
             read = partial(asked.knob_value, name=knob.name) if asked else None
             knobs.append(ReportedKnob(knob.name, knob.domain, knob.default, read))
-        return own_campaign.read_campaign(
+        found = own_campaign.read_campaign(
             self.journal,
             knobs,
             lambda trial_id: read_curve(self.directory / TRIALS_DIR / trial_id),
             lambda row: usage.add(row, rates.spark_kw),
             lambda: search_bill(rates, usage),
         )
+        imported = imported_provenance(self.directory)
+        return found if imported is None else found.with_facts(imported.facts)
 
     def status(self) -> Glance:
         """Return the campaign's progress, gain, pace and state."""

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from autoresearch.errors import FormatError
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
+from autoresearch.words import counted
 from trajectory.proposals import Text
 
 FOREIGN_SCHEMA = 1
@@ -118,6 +119,25 @@ class Provenance(Frozen):
     accept_delta_frac: Annotated[Finite, Field(strict=True)] | None = None
     """Fraction of the baseline's score that a proposal had to gain in the single-knob loop."""
     skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def left_out(self) -> str:
+        """How many lines were not imported, and why the first was not; empty if there are none."""
+        if not self.skipped:
+            return ""
+        first = self.skipped[0]
+        return f"{counted(len(self.skipped), 'line')}, first line {first.line}: {first.why}"
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Name and value of each part of it that a report shows."""
+        return (
+            ("source", self.source),
+            ("format", self.format),
+            ("sha256", self.source_sha256[:12]),
+            ("imported", self.imported_at),
+            ("left out of the source", self.left_out or "nothing"),
+        )
 
 
 class ForeignRun(Frozen):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -183,6 +183,10 @@ class Findings:
     """Data from its journal; None for an imported campaign."""
     confirmed: Confirmed | None = None
     """The latest confirmation."""
+
+    def with_facts(self, facts: Iterable[tuple[str, str]]) -> Self:
+        """Return these findings with more facts about the campaign."""
+        return replace(self, about=replace(self.about, facts=(*self.about.facts, *facts)))
 
     @property
     def confirmed_choice(self) -> bool:

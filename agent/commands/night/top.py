@@ -22,9 +22,10 @@ from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
     foreign_campaign,
+    imported_provenance,
     latest_campaign,
 )
-from autoresearch.words import changes_text, counted, duration_text
+from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
@@ -36,6 +37,7 @@ from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsR
 from trajectory.statistics.population import MIN_CONFIGS
 
 if TYPE_CHECKING:
+    from trajectory.formats.foreign import Provenance
     from trajectory.formats.imported import ImportedCampaign
 
 AGAINST_BASELINE = (
@@ -101,6 +103,7 @@ def own_board(directory: Path, k: int) -> Board:
         incumbent = reading.tally.incumbent_hash
         found = [row.found for row in reading.newest(ConfirmedRow)]
         calibrated = next((row.found for row in reading.newest(CalibratedRow, 1)), None)
+    imported = imported_provenance(directory)
     measure = row.measured_in if row else BPB
     fresh = [latest_of(found).get(entry.config_hash) for entry in ranked]
     differences = [difference(entry.config, baseline) for entry in ranked]
@@ -111,7 +114,7 @@ def own_board(directory: Path, k: int) -> Board:
         described=[changes_text(changed) or "the baseline itself" for changed in differences],
         costs=[duration_text(entry.train_s) for entry in ranked],
         measure=measure,
-        legend=_legend(noise, measure, menu, few=few),
+        legend=_legend(noise, measure, menu, few=few) + _left_out(imported),
         nothing="nothing measured yet",
         fields={
             "unit": measure.unit,
@@ -119,6 +122,7 @@ def own_board(directory: Path, k: int) -> Board:
             "sigma": noise.sigma if noise else None,
             "sigma_dof": noise.dof if noise else None,
             "note": reading.note,
+            "left_out": [one.model_dump() for one in imported.skipped] if imported else [],
             "configs": _configs(ranked, measure, differences, diffs, fresh),
             "unranked": dataclasses.asdict(unranked),
             "incumbent": incumbent,
@@ -245,6 +249,12 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
     return f"{text}; {noise_text(noise, measure)}"
 
 
+def _left_out(imported: Provenance | None) -> str:
+    """Return the end of a legend; empty if no line of an imported file was left out."""
+    left_out = imported.left_out if imported else ""
+    return f"; left out of the source: {left_out}" if left_out else ""
+
+
 # --- a campaign of another tool -----------------------------------------------------------------
 
 
@@ -261,21 +271,17 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
         legend += "; the noise is unknown: no config was run twice, so the first may be luck"
     else:
         legend += f"; {noise_text(found.noise)}"
-    left_out = provenance.skipped
-    if left_out:
-        legend += f"; {counted(len(left_out), 'line')} of the source left out, first line "
-        legend += f"{left_out[0].line}: {left_out[0].why}"
     return Board(
         entries=ranked,
         described=[found.described(standing.entry) for standing in ranked],
         costs=None,
-        legend=legend,
+        legend=legend + _left_out(provenance),
         nothing="nothing measured",
         fields={
             "measure": provenance.measure,
             "source": provenance.source,
             "format": provenance.format,
-            "left_out": [skipped.model_dump() for skipped in left_out],
+            "left_out": [skipped.model_dump() for skipped in provenance.skipped],
             "sigma": found.noise.sigma if found.noise else None,
             "sigma_dof": found.noise.dof if found.noise else None,
             "configs": [

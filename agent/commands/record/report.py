@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import webbrowser
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,8 +58,7 @@ def report(
             found = CampaignView(existing_campaign(campaign)).findings()
         if against is not None:
             versus = compare_campaigns(existing_campaign(directory), existing_campaign(against))
-            facts = (*found.about.facts, *((f"diff {name}", text) for name, text in versus.facts()))
-            found = replace(found, about=replace(found.about, facts=facts))
+            found = found.with_facts((f"diff {name}", text) for name, text in versus.facts())
         written = _write(found, out or directory / REPORT_DIR)
         if as_json:
             paths = {"page": str(written.page), "figures": [str(path) for path in written.figures]}

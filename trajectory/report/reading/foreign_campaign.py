@@ -121,13 +121,7 @@ def _values(values: Mapping[str, Plain] | None) -> dict[str, Scalar]:
 def _about(campaign: ImportedCampaign) -> About:
     source = campaign.provenance
     first = next((run.at for run in campaign.runs if run.at), "")
-    facts = [
-        ("source", source.source),
-        ("format", source.format),
-        ("sha256", source.source_sha256[:12]),
-        ("imported", source.imported_at),
-        ("lines left out", str(len(source.skipped))),
-    ]
+    facts = [*source.facts]
     if source.accept_delta_frac is not None:
         facts.append(
             ("kept", f"what gained {source.accept_delta_frac:.2%} of the baseline's score")
