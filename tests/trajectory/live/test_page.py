@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.support.places import ROOT
+from tests.support.present import known
 from tests.trajectory.live.server import (
+    Server,
     append,
     last_iteration,
     rows_shown,
@@ -17,9 +23,12 @@ from tests.trajectory.live.server import (
     simulated,
     write_campaign,
 )
+from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, Proposal
 from trajectory.queue import add, queued_in
-from trajectory.rows import EventRow
+from trajectory.rows import ConfirmedRow, EventRow, IterationRow
+
+NIGHT = ROOT / "docs" / "night" / "trajectory.jsonl"
 
 HOSTILE = (
     '<script>window.stolen = 1</script><img src=x onerror="window.stolen = 1">'
@@ -32,6 +41,8 @@ def test_each_new_row_appears_on_an_open_page(page: Page, tmp_path: Path) -> Non
     rows = simulated(25)
     new = [last_iteration(row) for row in rows[-5:]]
     journal = write_campaign(tmp_path / "c", rows[:-5])
+    (tmp_path / "night").mkdir()
+    os.utime(shutil.copy(NIGHT, tmp_path / "night"), (1, 1))
     with serving(tmp_path) as server:
         shows(page, server)
         expect(page.locator("#link")).to_have_text("live")
@@ -41,6 +52,82 @@ def test_each_new_row_appears_on_an_open_page(page: Page, tmp_path: Path) -> Non
             expect(line).to_be_visible()
         assert rows_shown(page) == list(range(new[-1].iter, 0, -1))
         assert page.locator("#trajectory canvas").count() == 1
+        ended(page, server)
+
+
+def ended(page: Page, server: Server) -> None:
+    """Check what the page shows of the campaign in docs/night: finished, confirmed, without a
+    meter of energy."""
+    rows = list(read_rows(NIGHT))
+    (gain,) = (known(row.found.chosen.headline) for row in rows if isinstance(row, ConfirmedRow))
+    with server.client() as client:
+        (status,) = (
+            one["status"] for one in client.get("/api/campaigns").json() if one["name"] == "night"
+        )
+    assert (status["state"], status["energy_wh"]) == ("done", None)
+    card = page.locator('#board button[data-name="night"]')
+    card.click()
+    expect(page.locator("#name")).to_have_text("night")
+    assert {"done", "confirmed"} <= set(re.split(r", | · ", page.locator("#state").inner_text()))
+    assert page.title().split(" · ")[0] == status["finding"]
+    assert page.locator("h2").all_inner_texts() == [status["finding"]]
+
+    tiles = page.locator("#figures dd")
+    gains = (card.locator(".keep"), tiles.first)
+    believed = (card.locator("span").last, tiles.nth(1))
+    assert tiles.first.get_attribute("class") == "keep"
+    assert [number(one) for one in gains] == [round(gain.delta, status["digits"])] * 2
+    assert [number(one) for one in believed] == [
+        round(status["believed_objective"], status["digits"])
+    ] * 2
+    assert "energy" not in page.locator("#figures dt").all_inner_texts()
+    assert "Wh" not in page.locator("#figures").inner_text()
+
+    failed = sum(
+        isinstance(one, IterationRow) and one.decision.estimate_objective is None for one in rows
+    )
+    shown = page.evaluate(FIGURE, ["fail", "accent"])
+    assert [len(one["named"]) for one in shown] == [1, 1], "failed trials, and the baseline"
+    assert f"({failed})" in shown[0]["named"][0]
+    assert min(one["pixels"] for one in shown) > 0
+
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.reload()
+    expect(page.locator("#top tbody tr")).to_have_count(10)
+    assert page.locator("#figures div").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+FIGURE = """(names) => {
+    const canvas = document.querySelector("#trajectory canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const probe = document.body.appendChild(document.createElement("p"));
+    const series = [...document.querySelectorAll("#trajectory .u-legend .u-series")];
+    return names.map((name) => {
+        probe.style.color = `var(--${name})`;
+        const colour = getComputedStyle(probe).color;
+        const [red, green, blue] = colour.match(/[0-9]+/g).map(Number);
+        const named = series.filter((one) => {
+            const marker = one.querySelector(".u-marker");
+            const { borderColor, backgroundColor } = marker ? getComputedStyle(marker) : {};
+            return [borderColor, backgroundColor].includes(colour);
+        });
+        let pixels = 0;
+        for (let at = 0; at < data.length; at += 4) {
+            const [r, g, b, alpha] = data.slice(at, at + 4);
+            const off = Math.max(Math.abs(r - red), Math.abs(g - green), Math.abs(b - blue));
+            if (alpha > 100 && off < 8) pixels++;
+        }
+        return { named: named.map((one) => one.textContent), pixels };
+    });
+}"""
+"""Return which series of the legend have these colors, and how many pixels of the figure."""
+
+
+def number(shown: Locator) -> float:
+    """Return the first number in a text."""
+    text = shown.inner_text().replace("\N{MINUS SIGN}", "-")
+    return float(known(re.search(r"[-+]?[0-9]+\.[0-9]+", text))[0])
 
 
 def test_hostile_and_invisible_text_is_shown_and_does_nothing(page: Page, tmp_path: Path) -> None:
