@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.menu.files import load_menu
+from agent.menu.files import load_menu, parse_menu
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings, resumed_settings
 from agent.search.first_row import first_row
 from agent.settings.campaign import CampaignSettings, EvaluationProtocol, Policy, Sources
+from agent.workbench.own_trainer import command_of
 from autoresearch.errors import CampaignError, SettingsError
+from autoresearch.layout import COMPILED_DIR
+from tests.support.own_menus import OWN_MENU
+from tests.support.present import known
 from tests.support.rows import campaign_row
 from trainer.corpus import Corpus
 from trajectory.rows import CampaignRow
@@ -222,6 +226,24 @@ def test_the_environment_is_read_once_a_campaign(
     with Campaign(tmp_path / "c", settings, menu, corpus, sandbox="none") as campaign:
         monkeypatch.setenv("AUTORESEARCH_MEMORY_RESERVE_GIB", "no number")
         assert campaign.trial_spec(menu.baseline, 1).limits.reserve_gib == 3
+
+
+def test_trials_of_a_command_keep_compiled_code_in_the_campaign(
+    tmp_path: Path, corpus: Corpus
+) -> None:
+    """Its script may compile, unlike the built-in trainer on a CPU."""
+    gpt, own = load_menu("cpu-tiny"), parse_menu(OWN_MENU, "own")
+    settings = new_settings(gpt, "cpu-tiny", {})
+    with Campaign(tmp_path / "c", settings, gpt, corpus, sandbox="none") as campaign:
+        assert campaign.trial_spec(gpt.baseline, 1).compile_cache is None
+    (tmp_path / "train.py").touch()
+    command = command_of(known(own.trainer), tmp_path)
+    settings = new_settings(own, "own", {})
+    with Campaign(
+        tmp_path / "own", settings, own, None, sandbox="none", command=command
+    ) as campaign:
+        spec = campaign.trial_spec(own.baseline, 1)
+    assert spec.compile_cache == spec.code_cache == str(tmp_path / "own" / COMPILED_DIR)
 
 
 def test_any_path_that_can_be_written_is_read_back(tmp_path: Path) -> None:

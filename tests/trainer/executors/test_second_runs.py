@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,3 +120,27 @@ def test_time_in_which_nothing_ran_is_free(
         clock.count(passed_s, idle_s, lambda stopped=stopped: stopped)
     assert clock.left_s == pytest.approx(left_s)
     assert clock.still_s == pytest.approx(still_s)
+
+
+def test_a_tick_after_the_lid_was_closed_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"clock": 100.0, "busy": 3.0}
+    asked: set[int] = set()
+
+    def clock_gettime(clock: int) -> float:
+        asked.add(clock)
+        return now["clock"]
+
+    times = SimpleNamespace(clock_gettime=clock_gettime, thread_time=lambda: now["busy"])
+    monkeypatch.setattr("trainer.isolation.usage.time", times)
+    trial = TrialTime(10.0)
+    night_s = 8 * 3600.0
+    seen = []
+    for passed_s, busy_s in ((0.1, 0.02), (night_s, 0.0), (0.1, 0.02), (3.0, 2.9), (0.1, 0.0)):
+        now["clock"] += passed_s
+        now["busy"] += busy_s
+        trial.tick(lambda: False)
+        seen.append((trial.left_s, trial.still_s))
+    assert asked == {time.CLOCK_BOOTTIME}, "which goes on while the machine sleeps"
+    left_s = [9.9, 9.9, 9.8, 6.8, 6.7]
+    assert [left for left, _ in seen] == pytest.approx(left_s)
+    assert [still for _, still in seen] == pytest.approx([0.0, *[night_s] * 4])

@@ -12,6 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -29,7 +30,7 @@ from trainer.spec import (
     TrialOk,
     parse_result,
 )
-from trainer.training.child import refused_by_system, run_trial
+from trainer.training.child import born_at, refused_by_system, run_trial
 from trainer.training.running import _load_kernels
 
 
@@ -75,6 +76,33 @@ def test_a_trial_leaves_a_curve_and_a_result(corpus: Corpus, tmp_path: Path) -> 
     assert result.peak_mem_gib > 0.05
     assert (result.backend, result.precision) == ("torch", "bf16")
     assert result.device
+
+
+def test_a_process_began_when_it_was_forked_whatever_the_wall_clock_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: 0.0)
+    (asks, is_asked), (answers, answer) = os.pipe(), os.pipe()
+    before = time.monotonic()
+    if (child := os.fork()) == 0:
+        try:
+            os.read(asks, 1)
+            time.sleep(5 * TICK_S)
+            # A pause between its readings of two clocks makes it later: take the first of many.
+            os.write(answer, repr(min(born_at() for _ in range(50))).encode())
+        finally:
+            os._exit(0)
+    after = time.monotonic()
+    os.write(is_asked, b"?")
+    born = float(os.read(answers, 100))
+    os.waitpid(child, 0)
+    for end in (asks, is_asked, answers, answer):
+        os.close(end)
+    assert before - TICK_S <= born <= after + TICK_S
+
+
+TICK_S = 2 / os.sysconf("SC_CLK_TCK")
+"""Twice the unit in which the kernel notes when a process began."""
 
 
 @pytest.mark.parametrize("steps", [30, 1])

@@ -503,19 +503,22 @@ def test_a_script_of_a_package_that_reads_beside_its_folder_is_started_in_it(
     assert (menu.trainer.directory, menu.trainer.reads) == ("pkg", ("../data/x.txt", "../extra.py"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from transformers import HfArgumentParser\nfrom config import A\n"
+        'a = HfArgumentParser((A,))\nprint(f"val_loss: {a}")\n',
+        _HEAD + _LR + 'p.add_argument("--width", type=int, default=1e3)\n' + _TAIL,
+    ],
+)
 def test_a_whole_number_in_floating_point_is_one_and_dataclasses_are_imported(
-    tmp_path: Path,
+    tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "config.py").write_text(
         "from dataclasses import dataclass\n@dataclass\nclass A:\n    width: int = 1e3\n",
         encoding="utf-8",
     )
-    (tmp_path / "train.py").write_text(
-        "from transformers import HfArgumentParser\nfrom config import A\n"
-        'a = HfArgumentParser((A,))\nprint(f"val_loss: {a}")\n',
-        encoding="utf-8",
-    )
-    menu, *_ = drafted(tmp_path / "train.py")
+    menu, *_ = draft_of(tmp_path, text)
     assert menu.knobs["width"].default == 1000
     assert isinstance(menu.knobs["width"].default, int)
 
