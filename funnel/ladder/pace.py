@@ -66,7 +66,7 @@ def measured_pace(rows: Iterable[Row], vocab_size: int) -> Pace:
     :param rows: the rows of its journal.
     :raises CampaignError: if no row has a time.
     """
-    timed = list(_timed(rows))
+    timed = list(timed_trials(rows))
     if not timed:
         raise CampaignError(
             "no short run of this campaign has a time, so the ladder's cannot be planned; run "
@@ -115,7 +115,8 @@ def _scoring_flops(config: Config, tokens: float, vocab_size: int) -> float:
     return training_flops(config, 1, vocab_size) * _FORWARD_SHARE * tokens
 
 
-def _timed(rows: Iterable[Row]) -> Iterator[tuple[Config, TrialOk]]:
+def timed_trials(rows: Iterable[Row]) -> Iterator[tuple[Config, TrialOk]]:
+    """Yield the short trials with a time, each with its config."""
     configs: dict[str, Config] = {}
     for row in rows:
         if not isinstance(row, BaselineRow | IterationRow):

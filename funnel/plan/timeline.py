@@ -21,15 +21,15 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import JOURNAL_FILE
 from funnel.cost.figures import Figure, Section, View
 from funnel.cost.gpus import GB10
+from funnel.ladder.pace import timed_trials
 from funnel.plan.booking import DAY_S
 from funnel.plan.layout import GB, USABLE, Cluster, layouts
 from funnel.target.architecture import Phase, TargetArchitecture
 from funnel.target.shape import size_text
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import GIB
-from trainer.spec import Config, TrialOk, gpt
 from trajectory.journal import read_rows
-from trajectory.rows import BaselineRow, CampaignRow, IterationRow, trials_of
+from trajectory.rows import CampaignRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +60,23 @@ def measured_speed(directory: Path) -> UnitSpeed:
 
     :raises CampaignError: if the campaign has no measured trial.
     """
-    vocab = 0
+    rows = list(read_rows(directory / JOURNAL_FILE))
+    first = next(iter(rows), None)
+    vocab = first.text.vocab_size if isinstance(first, CampaignRow) else 0
     speeds: dict[str, list[float]] = defaultdict(list)
-    configs: dict[str, Config] = {}
-    for row in read_rows(directory / JOURNAL_FILE):
-        if isinstance(row, CampaignRow):
-            vocab = row.text.vocab_size
-        elif isinstance(row, BaselineRow | IterationRow) and row.config is not None:
-            configs[row.config.config_hash] = gpt(row.config)
-            for trial in trials_of(row):
-                if isinstance(trial.result, TrialOk):
-                    speeds[trial.config_hash].append(trial.result.tokens_per_s)
+    flops: dict[str, float] = {}
+    for config, result in timed_trials(rows):
+        name = config.config_hash
+        counted = TrainingFlops.of(config, vocab_size=vocab, seq_len=config.seq_len)
+        flops[name] = counted.causal_per_token
+        speeds[name].append(result.tokens_per_s)
     found = [
         UnitSpeed(
-            median(speeds[name]),
-            TrainingFlops.of(config, vocab_size=vocab, seq_len=config.seq_len).causal_per_token,
-            f"{directory}: the median of {len(speeds[name])} trials of config {name[:8]}",
+            median(seen),
+            flops[name],
+            f"{directory}: the median of {len(seen)} trials of config {name[:8]}",
         )
-        for name, config in configs.items()
-        if name in speeds
+        for name, seen in speeds.items()
     ]
     if not found:
         raise CampaignError(
