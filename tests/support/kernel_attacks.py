@@ -6,6 +6,7 @@ each bounds itself.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -13,6 +14,7 @@ import mmap
 import os
 import platform
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -265,6 +267,43 @@ def lend_pages_to_pipe(trial_dir: Path) -> int:
     page = ctypes.create_string_buffer(4096)
     vector = (ctypes.c_size_t * 2)(ctypes.addressof(page), 4096)
     return _call("vmsplice", writer, vector, 1, 0)
+
+
+def grow_pipe(trial_dir: Path, size_bytes: int) -> int:
+    _reader, writer = os.pipe()
+    return fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, size_bytes)
+
+
+def fill_pipes(trial_dir: Path, many: int) -> int:
+    """Return the bytes that this many full pipes hold."""
+    held_bytes = 0
+    for _ in range(many):
+        _reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                held_bytes += os.write(writer, bytes(1 << 16))
+    return held_bytes
+
+
+def pile_up_watches(trial_dir: Path, polls: int, files: int, numbers: int) -> dict[str, int]:
+    """Return how many watches this many epoll instances hold, and for that one more than the
+    highest number of an open file.
+
+    A watch belongs to a file and a number, and lasts while the file is open under any number. So
+    each file is watched under each of the numbers in turn.
+    """
+    instances = [select.epoll() for _ in range(polls)]
+    watched = [os.eventfd(0) for _ in range(files)]
+    used = [os.dup(watched[0]) for _ in range(numbers)]
+    for file in watched:
+        for number in used:
+            os.dup2(file, number)
+            for instance in instances:
+                instance.register(number, select.EPOLLOUT)
+    # Each of these files is always ready, so every watch reports itself.
+    reported = [instance.poll(0, files * numbers + 1) for instance in instances]
+    return {"watches": sum(map(len, reported)), "open_files": max(used) + 1}
 
 
 def take_private_memory(trial_dir: Path, gib: float) -> str:

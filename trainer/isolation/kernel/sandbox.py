@@ -61,9 +61,11 @@ Not covered:
   below a script's directory while a trial runs. A hard link to a hidden file is an ordinary file.
 * The sum of file sizes: many files below the limit can fill the disk. Processor time within the
   wall clock.
-* Kernel memory, without a cgroup: buffers of pipes, 64 KiB each (Linux allows a user 64 MiB and two
-  pages more per pipe; root has no such limit), and epoll watches, about 50 MiB per process with
-  1,024 open files, and 4 % of the machine's memory per user (fs.epoll.max_user_watches).
+* Kernel memory, without a cgroup: buffers of pipes, 64 KiB each, so 32 MiB per process with 1,024
+  open files (Linux allows a user 64 MiB and two pages more per pipe; root has no such limit), and
+  epoll watches, 0.2 KiB each. Open files do not limit watches, since a file can be watched under
+  many numbers; Linux does, by default at 4 % of the machine's memory per user
+  (fs.epoll.max_user_watches).
 * On a GPU: an abstract name for a Unix socket, which CUDA's driver takes when it starts, so that an
   outside process could call the trial; shared mappings that no process has touched lately; the
   machine's lists of connections; GPU memory. Only memory of processes is counted. On a machine

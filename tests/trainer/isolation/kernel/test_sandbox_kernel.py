@@ -247,6 +247,20 @@ def test_no_memory_that_no_process_maps(
     assert all(isinstance(one, str | int) for one in attack(unconfined, hostile.several, **strikes))
 
 
+def test_open_files_bound_what_pipes_hold_and_not_the_number_of_watches(
+    confined: LocalExecutor, unconfined: LocalExecutor, attack: Strike
+) -> None:
+    """Linux limits the watches of a user, by default at 4 % of the memory."""
+    assert attack(confined, kernel_attacks.grow_pipe, size_bytes=1 << 17)["errno"] == errno.EPERM
+    assert attack(unconfined, kernel_attacks.grow_pipe, size_bytes=1 << 17) == 1 << 17
+    assert 0 < attack(confined, kernel_attacks.fill_pipes, many=20) <= 20 << 16
+    held = attack(confined, kernel_attacks.pile_up_watches, polls=10, files=20, numbers=20)
+    assert held["watches"] == 10 * 20 * 20
+    assert held["watches"] > (held["open_files"] / 2) ** 2, "the most, if each needs two files"
+    most = int(Path("/proc/sys/fs/epoll/max_user_watches").read_text())
+    assert held["watches"] < most
+
+
 def test_memfds_are_for_cuda(
     confined: LocalExecutor, confined_with_gpu: LocalExecutor, attack: Strike
 ) -> None:
