@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from agent.proposers.llm.completions import Message
@@ -12,8 +11,6 @@ from tests.support.openai_server import OpenAIServer
 
 KEY = "sk-very-secret-0123456789"
 QUICK = Patience(timeout_s=120, deadline_s=120, wait=lambda _: 0.01)
-SHORT = replace(QUICK, timeout_s=1.5, deadline_s=2.5)
-"""Limits for tests that wait for a silent server."""
 CHAT = [Message("system", "be brief"), Message("user", "propose")]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 ANSWER = '{"a": 1}'

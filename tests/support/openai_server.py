@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -66,29 +65,6 @@ def hangs(seconds: float) -> Turn:
     def turn(handler: Handler) -> None:
         handler.server.stopping.wait(seconds)
         handler.close_connection = True
-
-    return turn
-
-
-def slowly(then: Turn, seconds: float) -> Turn:
-    """Answer like another turn after this long."""
-
-    def turn(handler: Handler) -> None:
-        handler.server.stopping.wait(seconds)
-        then(handler)
-
-    return turn
-
-
-def drips(seconds: float, every_s: float = 0.02) -> Turn:
-    """Send a byte of white space now and then: no read times out, and no reply ends."""
-
-    def turn(handler: Handler) -> None:
-        handler.start(200, {"Connection": "close"})
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends and not handler.server.stopping.wait(every_s):
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
 
     return turn
 

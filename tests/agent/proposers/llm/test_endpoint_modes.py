@@ -14,7 +14,7 @@ from agent.proposers.llm.failures import TRIES, EndpointError
 from agent.proposers.llm.schema_modes import SchemaMode
 from agent.settings.environment import Environment
 from agent.workbench.doctor.checks import endpoint as doctor_of
-from tests.support.endpoints import ANSWER, CHAT, SCHEMA, SHORT, endpoint_at
+from tests.support.endpoints import ANSWER, CHAT, SCHEMA, endpoint_at
 from tests.support.openai_server import (
     OpenAIServer,
     Turn,
@@ -103,7 +103,7 @@ def test_a_server_that_serves_no_question_says_nothing_of_its_modes(
 ) -> None:
     path = tmp_path / "modes.json"
     with OpenAIServer([says(ANSWER)], rejects=[*SchemaMode], rejection=no_such_model) as server:
-        endpoint = endpoint_at(server, model="wrong", modes_path=path, patience=SHORT)
+        endpoint = endpoint_at(server, model="wrong", modes_path=path)
         with pytest.raises(EndpointError):
             endpoint.ask(CHAT, SCHEMA)
         assert not path.exists()
@@ -306,11 +306,13 @@ def test_the_first_model_that_can_chat_is_asked(first: str) -> None:
 
 
 def test_a_server_of_embeddings_alone_lists_its_models() -> None:
+    models = ("nomic-embed-text", "my-reranker")
     with (
-        OpenAIServer([says(ANSWER)], models=("nomic-embed-text", "my-reranker")) as server,
-        pytest.raises(EndpointError),
+        OpenAIServer([says(ANSWER)], models=models) as server,
+        pytest.raises(EndpointError) as raised,
     ):
         endpoint_at(server).ask(CHAT, SCHEMA)
+    assert all(name in str(raised.value) for name in models)
 
 
 @pytest.mark.parametrize("told", [10**400, -1, True, 1.5, "2048"])
