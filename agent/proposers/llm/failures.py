@@ -25,6 +25,14 @@ SAID_CHARACTERS = 240
 
 ROLES = re.compile(r"\bsystem\b.*\b(role|message|prompt)|\broles?\b", re.IGNORECASE | re.DOTALL)
 """Phrases by which servers say that their chat template has no system role."""
+_LATER = "it is retried at the next iteration"
+_QUESTION = "check AUTORESEARCH_LLM_MODEL, or lower --prompt-tokens below the model's context"
+_FIXES = {
+    **dict.fromkeys((401, 402, 403), "check AUTORESEARCH_LLM_API_KEY"),
+    404: "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists",
+    429: _LATER,
+}
+"""Advice by HTTP status."""
 _CONTEXT = re.compile(
     r"(?:context length (?:is|of)|context size|context window (?:is|of))\D{0,12}(\d{3,8})",
     re.IGNORECASE,
@@ -93,19 +101,12 @@ def refusal(where: str, response: httpx2.Response, redact: Callable[[str], str])
     said = quoted(redact(body.said), SAID_CHARACTERS) or quoted(redact(raw)) or "no reason given"
     found = _CONTEXT.search(said)
     context = body.n_ctx or (int(found[1]) if found else None)
-    fix = "it is retried at the next iteration"
+    fix = _FIXES.get(status, _LATER if status >= 500 else _QUESTION)
     if response.has_redirect_location:
         said = f"a redirect to {quoted(redact(shown(response.headers['Location'])))}"
         fix = "nothing was sent there; set AUTORESEARCH_LLM_BASE_URL to it if it is meant"
-    elif status in {401, 402, 403}:
-        fix = "check AUTORESEARCH_LLM_API_KEY"
-    elif status == 404 or status < 400:
-        fix = "check that AUTORESEARCH_LLM_BASE_URL ends in /v1 and that the model exists"
     elif context is not None:
         fix = "lower --prompt-tokens, or start the server with a longer context"
-    elif status < 500 and status != 429:
-        fix = "check AUTORESEARCH_LLM_MODEL, and lower --prompt-tokens if the prompt is longer"
-        fix += " than its context"
     message = f"{where} answered HTTP {status} ({said}); {fix}"
     if status in {400, 413, 415, 422, 500, 501}:
         if context is not None:

@@ -43,8 +43,8 @@ class Transport:
         proxy, variable = _proxy_of(url)
         if proxy:
             self.where += f" (through the proxy {shown(proxy)} of {variable})"
-        is_https_proxy = proxy.startswith("https:")
-        tls = _certificates() if is_https_proxy or url.scheme == "https" else None
+        is_secure_proxy = proxy.startswith("https:")
+        tls = _certificates() if is_secure_proxy or url.scheme == "https" else None
         self._url = url.copy_with(userinfo=b"")
         # A client serves one exchange. A pool that the deadline closed forgets a connection that
         # comes up later, so each connection must close itself.
@@ -56,9 +56,8 @@ class Transport:
         }
         try:
             if proxy:
-                proxy_tls = tls if is_https_proxy else None
                 self._options["proxy"] = httpx2.Proxy(
-                    str(_URL.validate_python(proxy)), ssl_context=proxy_tls
+                    str(_URL.validate_python(proxy)), ssl_context=tls if is_secure_proxy else None
                 )
             httpx2.Client(**self._options).close()
         except (ImportError, ValueError, httpx2.InvalidURL):
