@@ -557,12 +557,9 @@ def test_a_library_that_is_not_read_is_named(tmp_path: Path, text: str, named: s
 
 def test_settings_that_a_draft_leaves_out_are_named(tmp_path: Path) -> None:
     """Also beside options that are read; a library that is imported for something else is not."""
-    script = tmp_path / "train.py"
     for call, named in (("yaml.safe_load(open(a.config))", 1), ("yaml.dump({})", 0)):
-        script.write_text(
-            f"import yaml\n{_HEAD}{_LR}a = p.parse_args()\n{call}\n", encoding="utf-8"
-        )
-        menu, report = drafted(script)
+        text = f"import yaml\n{_HEAD}{_LR}a = p.parse_args()\n{call}\n"
+        menu, _, report = draft_of(tmp_path, text)
         assert menu.knobs.keys() == {"lr"}
         assert sum("yaml" in note for note in report["notes"]) == named
 
