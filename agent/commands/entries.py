@@ -152,7 +152,7 @@ _ENTRIES = (
     Entry(
         "Launch",
         "verify",
-        "launch.verify:verify",
+        "launch.handoff:verify",
         "Compare the loss of a cloud run with the plan's forecast.",
     ),
     Entry(
@@ -198,7 +198,7 @@ _ENTRIES = (
     Entry(
         "Set up",
         "check",
-        "night.check:check",
+        "night.propose:check",
         "Read raw replies on stdin and print the rails' verdict for each.",
     ),
 )

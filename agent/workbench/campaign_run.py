@@ -38,9 +38,9 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.conclusion import conclude
 from agent.workbench.console import say
-from agent.workbench.device_choice import AUTO, choose_device
 from agent.workbench.display import display_for
 from agent.workbench.greeting import greet
+from agent.workbench.lane_opening import AUTO, choose_device
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
 from agent.workbench.progress import Progress
 from agent.workbench.session import Session

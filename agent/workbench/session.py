@@ -23,8 +23,7 @@ from agent.search.trials import TrialRunner
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.console import say
-from agent.workbench.device_choice import device_telemetry
-from agent.workbench.lane_opening import OpenLanes, open_lanes
+from agent.workbench.lane_opening import OpenLanes, device_telemetry, open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
@@ -33,7 +32,7 @@ from autoresearch.files import naming_full_disk
 from autoresearch.layout import TELEMETRY_FILE, TRIALS_DIR
 from trainer.executors.base import Executor
 from trainer.isolation.scratch import clear_left
-from trainer.memory.choice import MemoryChoice, choose_memory
+from trainer.memory.estimate import MemoryChoice, choose_memory
 from trainer.spec import gpt
 from trainer.telemetry import Sampler, begin_metering
 

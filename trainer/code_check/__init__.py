@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen
-from trainer.machine.throwaway_process import NoAnswer, ask
+from trainer.machine.gpu import NoAnswer, ask
 from trainer.spec import Config
 
 MAX_PRICE = 2.0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen, Positive, PositiveInt
-from trainer.machine.throwaway_process import NoAnswer, ask, reply
+from trainer.machine.gpu import NoAnswer, ask, reply
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from autoresearch.errors import AutoresearchError, MachineryError, SpecError
 from autoresearch.values import Frozen
-from trainer.machine.throwaway_process import NoAnswer, ask, reply
+from trainer.machine.gpu import NoAnswer, ask, reply
 from trainer.spec import BackendName, Config
 
 PATIENCE_S = 120.0

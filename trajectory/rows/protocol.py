@@ -29,7 +29,7 @@ class EvaluationProtocol(RunSchedule):
         description="auto (CUDA if it works, else the CPU), cpu, cuda or cuda:N. Default: auto.",
     )
     """Device of the trials. A campaign's settings never say ``auto``, which
-    :mod:`agent.workbench.device_choice` replaces."""
+    :mod:`agent.workbench.lane_opening` replaces."""
     compile: Annotated[bool, AsOption(built_in=True)] = Field(
         False, strict=True, description="Compile the model with torch.compile."
     )

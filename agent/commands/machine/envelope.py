@@ -30,7 +30,7 @@ from trainer.envelope import (
     sweep,
     vocabulary_of,
 )
-from trainer.envelope.grid import PRECISIONS, Grid
+from trainer.envelope.points import PRECISIONS, Grid
 from trainer.executors.choice import choose_executor
 from trainer.memory.estimate import AnalyticMemory, DeviceLimit, device_limit
 from trainer.spec import gpt

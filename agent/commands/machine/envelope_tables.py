@@ -10,7 +10,7 @@ from rich.table import Table
 
 from agent.workbench.console import print_lines
 from trainer.envelope import Cell, EnvelopePoint
-from trainer.envelope.grid import Grid
+from trainer.envelope.points import Grid
 from trainer.memory.estimate import DeviceLimit
 
 

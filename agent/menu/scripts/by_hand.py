@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from agent.menu.scripts.option import Option, identifier, passed
+from agent.menu.scripts.option import Option, given_by, identifier, passed
 from agent.menu.scripts.reading import Script, configurator_line, source_of
-from agent.menu.scripts.roles import given_by
 from autoresearch.errors import MenuError
 from autoresearch.values import Scalar
 from autoresearch.words import json_text

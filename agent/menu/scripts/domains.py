@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.menu.scripts.option import Option
-from agent.menu.scripts.roles import says
+from agent.menu.scripts.option import Option, says
 from autoresearch.domains.base import MAX_CHOICES, Domain
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import MAX_WHOLE, RealRange, WholeRange

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent.menu.formulas import Constraint
 from agent.menu.scripts.asserts import constraints_asserted
+from agent.menu.scripts.option import given_by, says, words_of
 from agent.menu.scripts.printed.lines import (
     Printed,
     best_line,
@@ -21,7 +22,6 @@ from agent.menu.scripts.printed.lines import (
 )
 from agent.menu.scripts.printed.unlabelled import score_alone
 from agent.menu.scripts.reading import Script, modules_beside
-from agent.menu.scripts.roles import given_by, says, words_of
 from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
 from agent.menu.scripts.start import (
     Start,

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from agent.menu.scripts.argparse_options import argparse_options
-from agent.menu.scripts.click_options import click_options
 from agent.menu.scripts.environment import absl_options, environment_options
-from agent.menu.scripts.option import Option
-from agent.menu.scripts.roles import given_by
+from agent.menu.scripts.option import Option, given_by
+from agent.menu.scripts.parser_options import argparse_options, click_options
 from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
 from agent.menu.scripts.unread import unread_libraries, unread_parsers

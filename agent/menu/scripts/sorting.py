@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from agent.menu.knob import Knob
 from agent.menu.scripts.domains import domain_of
-from agent.menu.scripts.option import Option
+from agent.menu.scripts.option import Option, given_by, role_of, says, words_of
 from agent.menu.scripts.reading import Script
-from agent.menu.scripts.roles import given_by, role_of, says, words_of
 from agent.menu.scripts.tree import calls, last_name
 from agent.menu.trainer_table import BUILT_IN
 from autoresearch.values import Scalar

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from agent.menu.files import load_menu, parse_menu
 from agent.menu.proxy_menu import ProxyMenu
-from agent.workbench import device_choice as module
+from agent.workbench import lane_opening as module
 from agent.workbench.campaign_run import chosen_settings
-from agent.workbench.device_choice import choose_device, device_telemetry
+from agent.workbench.lane_opening import choose_device, device_telemetry
 from autoresearch.errors import SettingsError
 from tests.support.stub_cuda import build_stub, make_machine
 from trainer.machine import cuda_driver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.envelopes import failed, gb10_points, point
-from trainer.envelope.grid import Grid
+from trainer.envelope.points import Grid
 
 
 def test_the_fp8_gain_is_the_published_one() -> None:

@@ -16,7 +16,7 @@ from tests.support.envelopes import GB10_VOCAB, gb10_base
 from tests.support.stub_cuda import STARTED, build_stub
 from trainer.machine.ceiling import Ceiling, Product, main, measure_ceiling
 from trainer.machine.flops import TrainingFlops, product_weights
-from trainer.machine.throwaway_process import NoAnswer, ask
+from trainer.machine.gpu import NoAnswer, ask
 from trainer.memory.estimate import parameter_count
 from trainer.training.readiness import check_elsewhere, check_trainable
 

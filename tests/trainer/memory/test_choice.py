@@ -8,8 +8,7 @@ import pytest
 
 from autoresearch.errors import MachineryError
 from tests.support.envelopes import GB10_VOCAB, gb10_base
-from trainer.memory.choice import MemoryChoice, choose_memory
-from trainer.memory.estimate import AnalyticMemory, parameter_count
+from trainer.memory.estimate import AnalyticMemory, MemoryChoice, choose_memory, parameter_count
 
 
 def test_the_rail_refuses_what_would_be_killed_beside_a_neighbor() -> None:

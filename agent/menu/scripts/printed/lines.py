@@ -11,8 +11,8 @@ import ast
 import re
 from dataclasses import dataclass, replace
 
+from agent.menu.scripts.option import words_of
 from agent.menu.scripts.printed.texts import Hole, Template, labelled, templates
-from agent.menu.scripts.roles import words_of
 
 NUMBER = r"([-+0-9.eE]+)"
 """Pattern of a number."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from agent.menu.scripts.option import words_of
 from agent.menu.scripts.printed.lines import NUMBER, Printed, figure_named, is_held_out
 from agent.menu.scripts.printed.texts import Hole, Template, templates
-from agent.menu.scripts.roles import words_of
 from agent.menu.scripts.tree import last_name
 
 _VALUE = r"[-+0-9.eE]+"

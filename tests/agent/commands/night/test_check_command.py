@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agent.commands.night.check import MAX_LINE_BYTES, check, read_replies
+from agent.commands.night.propose import MAX_LINE_BYTES, check, read_replies
 from agent.menu.files import load_menu
 from agent.menu.replies import read_reply
 from agent.menu.reply_objects import ReplyError
@@ -85,7 +85,7 @@ def test_the_last_line_needs_no_newline_and_no_line_is_needed() -> None:
     assert run("") == []
 
 
-PROGRAM = "import typer; from agent.commands.night.check import check; typer.run(check)"
+PROGRAM = "import typer; from agent.commands.night.propose import check; typer.run(check)"
 
 
 def test_a_verdict_comes_before_the_next_line_is_written() -> None:

@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 
 from agent.menu.scripts.domains import domain_of
-from agent.menu.scripts.option import Option
-from agent.menu.scripts.roles import given_by, role_of
+from agent.menu.scripts.option import Option, given_by, role_of
 from autoresearch.domains.choices import Choices, Ladder
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
