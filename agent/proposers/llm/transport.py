@@ -128,12 +128,16 @@ def parsed(base_url: str) -> httpx2.URL:
         web = _WEB_URL.validate_python(given if has_scheme else f"http://{given}")
         url = httpx2.URL(str(web))
     except (ValidationError, httpx2.InvalidURL):
+        url = httpx2.URL("")
+    address = given.rpartition("@")[2].partition("?")[0]
+    is_near = ":" in address.partition("/")[0] or is_loopback(url.host)
+    # Any other word than a host's name is a misspelled scheme.
+    if not url.host or not (has_scheme or is_near or "." in url.host):
         raise SettingsError(
-            "AUTORESEARCH_LLM_BASE_URL is not the URL of a web server; give one like "
-            "http://localhost:8000/v1"
-        ) from None
-    has_port = ":" in given.partition("/")[0]
-    if not (has_scheme or has_port or is_loopback(url.host)):
+            f"AUTORESEARCH_LLM_BASE_URL, {address!r:.80}, is not the URL of a web server; give one "
+            "like http://localhost:8000/v1"
+        )
+    if not (has_scheme or is_near):
         url = url.copy_with(scheme="https")
     path = _PASTED.sub("", url.path) or "/v1"
     return url.copy_with(path="/v1" if path == "/V1" else path, fragment=None)
