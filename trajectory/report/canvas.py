@@ -1,8 +1,8 @@
 """Colors, sizes and axes of every figure.
 
 A figure is drawn once, in the light palette, whose colors are all distinct. In the SVG, each color
-becomes a class (:mod:`trajectory.report.svg`), and a style sheet gives the class its light or dark
-color. So one picture is legible in both color schemes.
+becomes a CSS variable (:mod:`trajectory.report.svg`), which has a light and a dark value in a style
+sheet. So one picture is legible in both color schemes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ def style() -> Iterator[None]:
         "savefig.facecolor": PAPER.light,
         "lines.solid_capstyle": "round",
         "svg.fonttype": "none",
-        "svg.hashsalt": "autoresearch",
     }
     with mpl.rc_context(settings):
         yield

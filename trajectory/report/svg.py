@@ -1,30 +1,34 @@
-"""SVG that a page can embed: colored by classes, without styles, scripts or unused ids.
+"""SVG that a page can embed: in the page's colors, without styles, scripts or foreign ids.
 
 Matplotlib writes colors into style attributes, which a strict content-security policy forbids and a
-dark page cannot change. This module turns them into attributes and classes.
+dark page cannot change. This module turns them into attributes that name CSS variables.
 """
 
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape, unescape
 from io import BytesIO
 
-from trajectory.report.canvas import INK, PALETTE, Picture, style
+from trajectory.report.canvas import PALETTE, Picture, style
 
 PNG_DPI = 160
-SVG = "http://www.w3.org/2000/svg"
-XLINK = "{http://www.w3.org/1999/xlink}href"
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
-_NAMES = {ink.light: ink.name for ink in PALETTE}
-_NUMBER = re.compile(r"-?\d+\.\d{3,}")
-_DOT = re.compile(r"M (\S+ \S+) +L \1 *(?=M|$)")
+_VARIABLES = {ink.light: f"var(--{ink.name})" for ink in PALETTE}
+_COLOR = re.compile("|".join(_VARIABLES))
+_TAG = re.compile(r"<[^>]*>")
+"""A tag; Matplotlib escapes the character in texts and attributes."""
+_BETWEEN_TAGS = re.compile(r">\s+<")
+_STYLE_SHEET = re.compile(r"<defs>\s*<style.*?</defs>", re.DOTALL)
+_STYLE = re.compile(r'style="([^"]*)"')
+_FONT = re.compile(r"\bfont: (?:(\w+) )?([\d.]+px)[^;]*")
+"""The shorthand of Matplotlib before 3.11: ``font: 700 9px 'DejaVu Sans'``."""
+_LINK = re.compile(r'<a [^>]*href="([^"]*)"[^>]*>')
+_DOT = re.compile(r'M (\S+ \S+) +L \1 *(?=[M"])')
 """A stroke to its own beginning, of which its round ends show."""
-_REFERENCE = re.compile(r"url\(#([^)]+)\)")
-_DROPPED = {"font-family", "font", "stroke-linejoin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +44,21 @@ class Drawing:
 
 def draw(picture: Picture) -> Drawing:
     """Return the picture, once for a page and once for a file."""
-    root = _tree(picture)
-    inline = ET.tostring(root, encoding="unicode")
-    return Drawing(picture.name, inline, _standalone(root))
-
-
-def _standalone(root: ET.Element) -> str:
+    width, height = (72 * inches for inches in picture.figure.get_size_inches())
+    content = _content(picture)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{escape(picture.alt)}"'
+    )
     dark = f"@media (prefers-color-scheme:dark){{:root{{{variables('dark')}}}}}"
-    css = f":root{{{variables('light')}}}{dark}"
-    sheet = ET.Element(f"{{{SVG}}}style")
-    sheet.text = css + rules()
-    _, _, width, height = root.attrib["viewBox"].split()
-    paper = ET.Element(f"{{{SVG}}}rect", {"width": width, "height": height, "class": "f-paper"})
-    for link in root.iter(f"{{{SVG}}}a"):
-        link.attrib.pop("href", None)  # the table that it links to is in the page
-    root.insert(0, sheet)
-    root.insert(1, paper)
-    root.set("width", width)
-    root.set("height", height)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    standalone = (
+        f'<?xml version="1.0" encoding="utf-8"?>\n{head} width="{width:g}" height="{height:g}">'
+        f"<style>:root{{{variables('light')}}}{dark}{rules()}</style>"
+        f'<rect width="{width:g}" height="{height:g}" fill="var(--paper)"/>'
+        # The table that its links lead to is in the page.
+        f"{_LINK.sub('<a>', content)}</svg>\n"
+    )
+    return Drawing(picture.name, f"{head}>{content}</svg>", standalone)
 
 
 def variables(light: str) -> str:
@@ -67,144 +67,49 @@ def variables(light: str) -> str:
 
 
 def rules() -> str:
-    """Return the CSS rules of figures: ``f-`` classes fill, ``s-`` classes stroke. Lines drawn over
-    a link let clicks through."""
-    colours = "".join(
-        f".f-{ink.name}{{fill:var(--{ink.name})}}.s-{ink.name}{{stroke:var(--{ink.name})}}"
-        for ink in PALETTE
-    )
+    """Return the CSS rules of figures. Lines drawn over a link let clicks through."""
     pointed = "svg{pointer-events:none}svg a,svg text{pointer-events:auto}"
-    return f"{colours}{pointed}svg text{{font-family:{FONTS}}}"
+    return f"{pointed}svg text{{font-family:{FONTS}}}"
 
 
-def _tree(picture: Picture) -> ET.Element:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 (slow to load)
+def _content(picture: Picture) -> str:
+    """Return what is between the tags of the root element."""
+    import matplotlib as mpl  # noqa: PLC0415 (slow to load)
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415
 
-    ET.register_namespace("", SVG)
     buffer = BytesIO()
     # savefig would draw twice, first for a layout, which a picture already has.
-    FigureCanvasSVG(picture.figure).print_svg(  # type: ignore[no-untyped-call]
-        buffer, metadata={"Date": None}
-    )
-    root = ET.fromstring(buffer.getvalue())
-    _drop(root, {f"{{{SVG}}}metadata", f"{{{SVG}}}style"})
-    _drop_backdrop(root)
-    referenced = _references(root)
-    for element in root.iter():
-        _settle_id(element, referenced, picture.name)
-        _settle_style(element)
-        for name in ("d", "points", "transform"):
-            if name in element.attrib:
-                text = _NUMBER.sub(_rounded, element.attrib[name]).replace("\n", "")
-                element.set(name, _DOT.sub(r"M\1h0", text))
-        for name in ("x", "y"):
-            if name in element.attrib:
-                element.set(name, _NUMBER.sub(_rounded, element.attrib[name]))
-        if element.text is not None and not element.text.strip():
-            element.text = None
-        element.tail = None
-    _title_links(root, picture.titles)
-    for name in ("width", "height", "version"):
-        root.attrib.pop(name, None)
-    root.set("role", "img")
-    root.set("aria-label", picture.alt)
-    return root
+    canvas = FigureCanvasSVG(picture.figure)
+    picture.figure.patch.set_visible(False)  # the page provides the background
+    # Ids are hashes, which differ from those of other pictures in the page.
+    with mpl.rc_context({"svg.hashsalt": picture.name}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        canvas.print_svg(buffer, metadata=nothing)  # type: ignore[no-untyped-call]
+    picture.figure.patch.set_visible(True)
+    _, _, text = buffer.getvalue().decode().partition("<svg")
+    _, _, text = text.rpartition("</svg>")[0].partition(">")
+    text = _BETWEEN_TAGS.sub("><", _STYLE_SHEET.sub("", text)).strip()
+    return _TAG.sub(lambda tag: _embedded(tag[0], picture), text)
 
 
-def _drop(root: ET.Element, tags: set[str]) -> None:
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag in tags:
-                parent.remove(child)
+def _embedded(tag: str, picture: Picture) -> str:
+    """Return a tag as the page has it: in the page's colors, a link with the title of its row."""
+    if link := _LINK.fullmatch(tag):
+        # Links stay out of the tab order, and open in the same page.
+        title = escape(picture.titles[link[1]])
+        return f'<a href="{link[1]}" tabindex="-1"><title>{title}</title>'
+    tag = tag.replace("\n", "").replace("xlink:href", "href")
+    tag = re.sub(r'^<g id="[^"]*"', "<g", tag)  # the same in every picture
+    tag = _STYLE.sub(lambda found: _attributes(unescape(found[1])), tag)
+    return _DOT.sub(r"M\1h0", _COLOR.sub(lambda color: _VARIABLES[color[0]], tag))
 
 
-def _drop_backdrop(root: ET.Element) -> None:
-    """Remove the background rectangle, because the page provides the background."""
-    figure = root.find(f"{{{SVG}}}g")
-    patch = figure.find(f"{{{SVG}}}g[@id='patch_1']") if figure is not None else None
-    if figure is not None and patch is not None:
-        figure.remove(patch)
-
-
-def _references(root: ET.Element) -> set[str]:
-    found: set[str] = set()
-    for element in root.iter():
-        for name, value in element.attrib.items():
-            if name == XLINK and element.tag == f"{{{SVG}}}use":
-                found.add(value.removeprefix("#"))
-            found.update(_REFERENCE.findall(value))
-    return found
-
-
-def _settle_id(element: ET.Element, referenced: set[str], prefix: str) -> None:
-    """Remove ids that nothing refers to, and prefix the others with the figure's name, because ids
-    must be unique within a page."""
-    own = element.attrib.pop("id", None)
-    if own in referenced:
-        element.set("id", f"{prefix}-{own}")
-    target = element.attrib.pop(XLINK, None)
-    if target is not None and element.tag == f"{{{SVG}}}use":
-        element.set("href", f"#{prefix}-{target.removeprefix('#')}")
-    elif target is not None:
-        element.set("href", target)
-    for name, value in element.attrib.items():
-        if "url(#" in value:
-            element.set(name, _REFERENCE.sub(rf"url(#{prefix}-\1)", value))
-
-
-def _settle_style(element: ET.Element) -> None:
-    """Turn style declarations into attributes, and the palette's colors into classes."""
-    classes = []
-    declarations = dict(_declarations(element.attrib.pop("style", "")))
-    for name in ("fill", "stroke"):
-        colour = declarations.get(name, element.attrib.get(name, ""))
-        if colour in _NAMES:
-            classes.append(f"{name[0]}-{_NAMES[colour]}")
-            declarations.pop(name, None)
-            element.attrib.pop(name, None)
-    for name, value in declarations.items():
-        if name not in _DROPPED:
-            element.set(name, value)
-    if element.tag == f"{{{SVG}}}text" and not any(c.startswith("f-") for c in classes):
-        classes.append(f"f-{INK.name}")
-    if classes:
-        element.set("class", " ".join(classes))
-
-
-def _declarations(style: str) -> Iterable[tuple[str, str]]:
-    for part in style.split(";"):
-        name, colon, value = part.partition(":")
-        if name.strip() == "font" and colon:
-            yield from _font(value.strip())
-        elif colon:
-            yield name.strip(), value.strip()
-
-
-def _font(shorthand: str) -> Iterable[tuple[str, str]]:
-    """Yield the size and weight of a shorthand such as ``font: bold 9px 'DejaVu Sans'``."""
-    for word in shorthand.split("'", 1)[0].split():
-        if word.endswith("px"):
-            yield "font-size", word
-        elif word == "bold" or word.isdigit():
-            yield "font-weight", word
-
-
-def _rounded(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
-
-
-def _title_links(root: ET.Element, titles: Mapping[str, str]) -> None:
-    """Add to each link to a row a title that describes the row.
-
-    Links stay out of the tab order, and open in the same page; Matplotlib's would open another.
-    """
-    for link in root.iter(f"{{{SVG}}}a"):
-        link.set("tabindex", "-1")
-        link.attrib.pop("target", None)
-        if (title := titles.get(link.get("href", ""))) is not None:
-            element = ET.Element(f"{{{SVG}}}title")
-            element.text = title
-            link.insert(0, element)
+def _attributes(css: str) -> str:
+    """Return a style's declarations as attributes, which the page's policy allows."""
+    css = _FONT.sub(lambda font: f"font-weight: {font[1] or 400}; font-size: {font[2]}", css)
+    parts = (part.strip().partition(": ") for part in css.split(";"))
+    kept = ((name, value) for name, _, value in parts if name and name != "font-family")
+    return " ".join(f'{name}="{escape(value)}"' for name, value in kept)
 
 
 def image_files(draw_picture: Callable[[], Picture]) -> dict[str, bytes]:

@@ -29,6 +29,7 @@ from tests.support.reports import (
 )
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
 from trainer.spec import CurvePoint, Measure
+from trajectory.report.canvas import PALETTE
 from trajectory.report.figures.progress_points import MAX_LINKED
 from trajectory.report.findings import Findings
 from trajectory.report.report import _replace_all, render, write_report
@@ -179,8 +180,10 @@ def test_a_long_campaign_is_packed_in_parts_and_drawn_without_a_mark_a_row(tmp_p
     assert page.count('<a href="#i') <= 3 * kept + 20
 
 
-def test_figures_are_coloured_by_class_and_their_ids_are_the_pages_own(hostile: str) -> None:
+def test_figures_are_in_the_pages_colors_and_their_ids_are_the_pages_own(hostile: str) -> None:
     elements = Elements(hostile).found
+    inks = {ink.name for ink in PALETTE}
+    assert {"ink", "muted"} <= set(re.findall(r'="var\(--(.*?)\)"', hostile)) <= inks
     ids = [attributes["id"] for _, attributes in elements if attributes.get("id")]
     assert len(ids) == len(set(ids))
     for tag, attributes in elements:
