@@ -28,7 +28,7 @@ PAGE = """
 import sys
 from pathlib import Path
 from trajectory.live.board import Watched
-Watched("campaign", Path(sys.argv[1]), []).poll()
+Watched("campaign", Path(sys.argv[1])).poll()
 """
 AUTORESEARCH = str(Path(sys.executable).with_name("autoresearch"))
 READERS = {
