@@ -24,13 +24,12 @@ from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import changes_text
 from trainer.spec import BPB, difference
-from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.live.follower import Follower
 from trajectory.proposals import Proposal
 from trajectory.queue import Queued, add, queued_in
 from trajectory.ranking import Ranked
-from trajectory.reading import Reading, read_campaign
+from trajectory.reading import JournalReading, Reading, read_campaign
 from trajectory.rows import CampaignRow, IterationRow
 
 if TYPE_CHECKING:
@@ -174,12 +173,11 @@ class CampaignView:
 
         :raises CampaignError: if the journal is empty.
         """
-        rows = list(read_rows(self.journal))
-        if not (rows and isinstance(row := rows[0], CampaignRow)):
+        reading = JournalReading(self.journal)
+        row = reading.campaign()
+        if row is None:
             raise CampaignError(f"{self.directory} holds an empty journal; start its loop first")
-        menu, evidence = menu_of(row), Evidence()
-        for one in rows:
-            evidence.add(one)
+        menu, evidence = menu_of(row), reading.evidence
         best = evidence.configs.get(evidence.incumbent_hash or "")
         moves = row.reference == "incumbent"
         reference = best.config if best is not None and moves else menu.baseline

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -27,27 +27,25 @@ from autoresearch.layout import (
     in_flight_files,
     is_imported,
 )
-from trainer.spec import BPB, TrialFailed
-from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
+from trainer.spec import BPB, Measure
+from trajectory.confirmed import ConfirmedConfig, latest_of
 from trajectory.evidence import Evidence
 from trajectory.journal import read_records
-from trajectory.live.brief import Beliefs, Brief, Status, brief_of
+from trajectory.live.brief import Brief, Status, brief_of, estimates
 from trajectory.live.trial import (
     RunningTrial,
     RunningTrials,
     read_until,
 )
 from trajectory.lock import lock_state
+from trajectory.reading import CampaignState
 from trajectory.rows import (
-    BaselineRow,
     CampaignRow,
     ConfirmedRow,
     EventRow,
     IterationRow,
     Row,
-    trials_of,
 )
-from trajectory.spending import BusyTime, LaneUse
 
 SILENT_S = 60.0
 """Seconds without a change of any file, after which a campaign does not count as running."""
@@ -68,20 +66,19 @@ class Follower:
 
     def _forget(self) -> None:
         self.campaign: CampaignRow | None = None
-        self._beliefs = Beliefs()
+        self.state = CampaignState()
+        """Sums over the rows read so far."""
+        self._estimates: tuple[int, dict[str, Any]] = (0, {})
+        """Cached estimates of a status, and the number of rows they were computed from."""
         self.briefs: list[Brief] = []
         """Summaries of finished iterations, in the order in which they finished."""
         self._order: dict[int, int] = {}
         """Maps an iteration to its index in ``briefs``."""
         self.events: deque[EventRow] = deque(maxlen=50)
-        self.confirmed: deque[Confirmed] = deque(maxlen=50)
-        """Results of confirmations, the newest first."""
         self._ended = False
         """Whether it was confirmed after its latest iteration."""
         self._stopped: str | None = None
         """The error that ended the latest session; None after any later result."""
-        self.failures: Counter[str] = Counter()
-        """Trials that ended without a score, by status."""
         self.energy_wh: float | None = None
         self.caught_up = False
         """Whether the journal was read to its end."""
@@ -93,8 +90,6 @@ class Follower:
         """Maps an iteration to the offset and length of its line. An imported journal may lack
         some."""
         self._walls_s: deque[float] = deque(maxlen=PACE_ITERATIONS)
-        self._busy = BusyTime()
-        self._lane_use = LaneUse()
         self.until: int | None = None
         """Last known number of iterations that the running loop is to reach. It is kept because
         between two iterations nothing is in flight."""
@@ -138,7 +133,7 @@ class Follower:
         self.caught_up = next(records, None) is None
 
     def _take(self, row: Row, place: tuple[int, int]) -> Brief | None:
-        self._beliefs.add(row)
+        active_s = self.state.add(row)
         if isinstance(row, (IterationRow, ConfirmedRow)):
             self._ended = isinstance(row, ConfirmedRow)
         if isinstance(row, EventRow):
@@ -147,17 +142,10 @@ class Follower:
             self._trials.cut_off(row.trial_ids)
             return None
         self._stopped = None
-        if isinstance(row, BaselineRow | IterationRow):
-            results = (trial.result for trial in trials_of(row))
-            self.failures.update(one.status for one in results if isinstance(one, TrialFailed))
         if isinstance(row, CampaignRow):
             self.campaign = row
-        elif isinstance(row, ConfirmedRow):
-            self.confirmed.appendleft(row.found)
         elif isinstance(row, IterationRow):
-            active_s = self._busy.added_s(row)
             self._walls_s.append(active_s)
-            self._lane_use.add(row, active_s)
             if row.energy_wh is not None:
                 self.energy_wh = (self.energy_wh or 0.0) + row.energy_wh
             brief = brief_of(row)
@@ -171,7 +159,7 @@ class Follower:
     @property
     def evidence(self) -> Evidence:
         """Evidence from the rows read so far."""
-        return self._beliefs.evidence
+        return self.state.evidence
 
     def iteration(self, number: int) -> IterationRow | None:
         """Return the whole row of a finished iteration, read from the journal again; None if there
@@ -200,7 +188,7 @@ class Follower:
 
     def fresh(self) -> dict[str, ConfirmedConfig]:
         """Return the results on fresh runs, by config hash."""
-        return latest_of(self.confirmed)
+        return latest_of(reversed(self.state.confirmed))
 
     @property
     def running(self) -> RunningTrial | None:
@@ -255,6 +243,7 @@ class Follower:
         left = None if self.until is None else max(0, self.until - len(self.briefs))
         silent_s = max(0.0, time.time() - self._activity_s)
         measure = self.campaign.measured_in if self.campaign else BPB
+        lane_use = self.state.lane_use
         return Status(
             state=self._state(silent_s),
             caught_up=self.caught_up,
@@ -267,13 +256,21 @@ class Follower:
             unit=measure.short,
             direction=measure.direction,
             digits=measure.digits,
-            **self._beliefs.fields(measure, self.fresh().get(self.evidence.incumbent_hash or "")),
-            failures=dict(self.failures),
+            **self._estimated(measure),
+            failures=dict(self.state.failures),
             energy_wh=self.energy_wh,
-            lanes=self._lane_use.lanes or None,
-            lanes_in_use=self._lane_use.share,
-            lanes_in_use_of_hour=self._lane_use.share_of_last_hour,
+            lanes=lane_use.lanes or None,
+            lanes_in_use=lane_use.share,
+            lanes_in_use_of_hour=lane_use.share_of_last_hour,
         )
+
+    def _estimated(self, measure: Measure) -> dict[str, Any]:
+        rows, known = self._estimates
+        if rows != self.rows or not known:
+            fresh = self.fresh().get(self.evidence.incumbent_hash or "")
+            known = estimates(self.state, self.briefs, measure, fresh)
+            self._estimates = self.rows, known
+        return known
 
     def _state(self, silent_s: float) -> Literal["running", "paused", "silent", "done"]:
         if self.paused:

@@ -84,7 +84,7 @@ class _Collector(Collector):
                 for name, value in _scores(watched).items():
                     if value is not None:
                         families[name].add_metric([watched.name, unit], value)
-                for status, count in watched.follower.failures.items():
+                for status, count in watched.follower.state.failures.items():
                     families["failed_trials"].add_metric([watched.name, status], count)
         yield from families.values()
 

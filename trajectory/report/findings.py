@@ -11,8 +11,9 @@ from autoresearch.values import Scalar
 from trainer.spec import BPB, Measure
 from trajectory.confirmed import Confirmed, ConfirmedConfig
 from trajectory.ranking import Posteriors, Ranked
+from trajectory.reading import Reign
 from trajectory.report.details import Chunk
-from trajectory.report.reading.iterations import CurveReader, Iteration, Reign
+from trajectory.report.reading.iterations import CurveReader, Iteration
 from trajectory.report.reading.knobs import ReportedKnob, Sample, places
 from trajectory.report.reading.ledger import Ledger
 from trajectory.spending import SearchBill

@@ -18,9 +18,10 @@ from trajectory.confirmed import NOTHING_YET, finding
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.formats.imported import ImportedCampaign
 from trajectory.formats.standings import ForeignConfig, Standings
+from trajectory.reading import Reign
 from trajectory.report.details import Change, DetailBook, Details, cell
 from trajectory.report.findings import About, Best, Findings, Stops
-from trajectory.report.reading.iterations import Iteration, Outcome, Reign, Spent
+from trajectory.report.reading.iterations import Iteration, Outcome, Spent
 from trajectory.report.reading.knobs import ReportedKnob, Sample
 from trajectory.report.wording import label, shown
 from trajectory.statistics.standings import Standing, baseline_estimate

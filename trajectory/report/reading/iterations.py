@@ -84,14 +84,6 @@ class Iteration:
     energy_wh: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reign:
-    """A config, and the iteration since which it was the incumbent; 0 for the baseline."""
-
-    iter: int
-    config_hash: str
-
-
 MAX_POINTS = 400
 """The most points of a drawn curve; a longer one is thinned evenly."""
 SMOOTHING = 20

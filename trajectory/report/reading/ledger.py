@@ -6,31 +6,27 @@ iteration, and compresses its texts as it reads them (:mod:`trajectory.report.de
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig, TrialFailed
-from trajectory.evidence import Evidence
+from trainer.spec import AnyConfig
 from trajectory.journal import read_rows
+from trajectory.reading import CampaignState
 from trajectory.report.details import DetailBook, details_of
-from trajectory.report.reading.iterations import Iteration, Outcome, Reign, Spent
+from trajectory.report.reading.iterations import Iteration, Outcome, Spent
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
-    ConfirmedRow,
     ConfirmRow,
     EventRow,
     FinalistsRow,
     IterationRow,
     Row,
     StressRow,
-    TrialRecord,
 )
-from trajectory.spending import BusyTime, LaneUse
 
 
 @dataclass(slots=True)
@@ -46,34 +42,34 @@ class Workload:
     models: set[str] = field(default_factory=set)
 
 
-class Ledger:
-    """A campaign's rows, entered one at a time."""
+_ACTIVITY: dict[type, str] = {
+    BaselineRow: "search",
+    IterationRow: "search",
+    StressRow: "stress",
+    ConfirmRow: "fresh",
+}
+
+
+class Ledger(CampaignState):
+    """A campaign's state, and what the report keeps of each row besides."""
 
     def __init__(self, campaign: CampaignRow) -> None:
+        super().__init__()
         self.campaign = campaign
-        self.evidence = Evidence()
         self.iterations: list[Iteration] = []
-        self.reigns: list[Reign] = []
         self.stress: list[StressRow] = []
         self.finalists: list[FinalistsRow] = []
         self.fresh: list[ConfirmRow] = []
         """The runs of confirmations."""
-        self.confirmed: list[ConfirmedRow] = []
         self.details = DetailBook()
         self.workloads: dict[str, Workload] = {}
-        self.failures: Counter[str] = Counter()
-        """Failed trials by status, over all trials of baselines and iterations."""
-        self.trials = 0
-        """Trials of baselines and iterations."""
         self.repeats = 0
         """Iterations that trained a config which an earlier one had proposed."""
         self.calibration = Spent()
         """Time spent on the baseline's replicates."""
         self.calibration_wh: float | None = None
-        self.lane_use = LaneUse()
         self.active_s = dict.fromkeys(("search", "stress", "fresh"), 0.0)
         """Busy time in seconds by the clock; trials that ran at the same time count once."""
-        self._busy = BusyTime()
         self.interruptions = 0
         self.pauses = 0
         self.last_at = campaign.created_at
@@ -86,60 +82,41 @@ class Ledger:
         entry = self.evidence.configs.get(self.evidence.baseline_hash or "")
         return entry.config if entry else None
 
-    def add(self, row: Row) -> None:
-        """Enter one row, in the journal's order."""
+    def add(self, row: Row) -> float:
+        """Enter one row, in the journal's order; see :meth:`CampaignState.add`."""
         if isinstance(row, IterationRow):
             self._iteration(row)
         elif isinstance(row, BaselineRow):
             self._baseline(row)
         elif isinstance(row, StressRow):
             self.stress.append(row)
-            self.active_s["stress"] += self._busy.added_s(row)
         elif isinstance(row, FinalistsRow):
             self.finalists.append(row)
         elif isinstance(row, ConfirmRow):
             self.fresh.append(row)
-            self.active_s["fresh"] += self._busy.added_s(row)
-        elif isinstance(row, ConfirmedRow):
-            self.confirmed.append(row)
         elif isinstance(row, EventRow):
             self.interruptions += row.event == "interrupted"
             self.pauses += row.event == "paused"
         if not isinstance(row, CampaignRow):
             self.last_at = row.at
-        self.evidence.add(row)
-        self._crown(row)
-
-    def _crown(self, row: Row) -> None:
-        """Record the incumbent, and the config that the next proposal edits, if this row changed
-        them."""
-        incumbent = self.evidence.incumbent_hash
-        if not incumbent or (self.reigns and self.reigns[-1].config_hash == incumbent):
-            return
-        number = row.iter if isinstance(row, IterationRow) else 0
-        if self.reigns:  # with lanes, a later incumbent may have a lower iteration
-            number = max(number, self.reigns[-1].iter)
-        self.reigns.append(Reign(number, incumbent))
-        if self.campaign.reference == "incumbent" or len(self.reigns) == 1:
-            self._reference = self.evidence.configs[incumbent].config.said
+        reigns = len(self.reigns)
+        active_s = super().add(row)
+        if kind := _ACTIVITY.get(type(row)):
+            self.active_s[kind] += active_s
+        if len(self.reigns) > reigns and (self.campaign.reference == "incumbent" or not reigns):
+            self._reference = self.evidence.configs[self.reigns[-1].config_hash].config.said
+        return active_s
 
     def _baseline(self, row: BaselineRow) -> None:
-        self._count(row.trial)
         self.calibration.add_trial(row.trial)
-        self.active_s["search"] += self._busy.added_s(row)
         energy_wh = getattr(row.trial.result, "energy_wh", None)
         if energy_wh is not None:
             self.calibration_wh = (self.calibration_wh or 0.0) + energy_wh
 
     def _iteration(self, row: IterationRow) -> None:
-        for trial in row.trials:
-            self._count(trial)
         known = self.evidence.configs.get(row.config_hash or "")
         self.repeats += bool(row.trials and known)
         self._work(row)
-        active_s = self._busy.added_s(row)
-        self.active_s["search"] += active_s
-        self.lane_use.add(row, active_s)
         decision = row.decision
         spent = _spent(row)
         self.iterations.append(
@@ -159,11 +136,6 @@ class Ledger:
             )
         )
         self.details.add(details_of(row, self._reference, self.campaign.measured_in))
-
-    def _count(self, trial: TrialRecord) -> None:
-        self.trials += 1
-        if isinstance(trial.result, TrialFailed):
-            self.failures[trial.result.status] += 1
 
     def _work(self, row: IterationRow) -> None:
         proposer = row.proposer

@@ -45,7 +45,7 @@ def read_campaign(
     entry = evidence.configs.get(evidence.baseline_hash or "")
     baseline = entry if entry is not None and entry.n else None
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
-    found = [row.found for row in reversed(ledger.confirmed)]
+    found = ledger.confirmed[::-1]
     fresh = latest_of(found)
     held = posteriors.of_configs([incumbent.config_hash] if incumbent else [])
     kept = (one.config_hash for one in ledger.iterations if one.outcome == "keep")
