@@ -27,6 +27,8 @@ _STYLE = re.compile(r'style="([^"]*)"')
 _FONT = re.compile(r"\bfont: (?:(\w+) )?([\d.]+px)[^;]*")
 """The shorthand of Matplotlib before 3.11: ``font: 700 9px 'DejaVu Sans'``."""
 _LINK = re.compile(r'<a [^>]*href="([^"]*)"[^>]*>')
+_DIGITS = re.compile(r"(\.\d\d)\d+")
+"""Digits of less than a hundredth of a point."""
 _DOT = re.compile(r'M (\S+ \S+) +L \1 *(?=[M"])')
 """A stroke to its own beginning, of which its round ends show."""
 
@@ -98,7 +100,7 @@ def _embedded(tag: str, picture: Picture) -> str:
         # Links stay out of the tab order, and open in the same page.
         title = escape(picture.titles[link[1]])
         return f'<a href="{link[1]}" tabindex="-1"><title>{title}</title>'
-    tag = tag.replace("\n", "").replace("xlink:href", "href")
+    tag = _DIGITS.sub(r"\1", tag.replace("\n", "").replace("xlink:href", "href"))
     tag = re.sub(r'^<g id="[^"]*"', "<g", tag)  # the same in every picture
     tag = _STYLE.sub(lambda found: _attributes(unescape(found[1])), tag)
     return _DOT.sub(r"M\1h0", _COLOR.sub(lambda color: _VARIABLES[color[0]], tag))
