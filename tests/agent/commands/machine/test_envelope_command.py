@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.machine.envelope import envelope
 from autoresearch.errors import EnvelopeError, SpecError
-from tests.support.campaigns import MENU
+from tests.support.campaigns import MENU, write_text_corpus
 
 Run = Callable[..., Result]
 
@@ -21,7 +21,8 @@ Run = Callable[..., Result]
 @pytest.fixture
 def toy(tmp_path: Path) -> Path:
     path = tmp_path / "toy.toml"
-    path.write_text(MENU.format(corpus="stdlib"), encoding="utf-8")
+    corpus = write_text_corpus(tmp_path / "text")
+    path.write_text(MENU.format(corpus=corpus), encoding="utf-8")
     return path
 
 
@@ -91,7 +92,7 @@ def test_bad_usage_exits_two(run: Run, arguments: tuple[str, ...]) -> None:
     [
         (("--steps=5", "--warmup=5"), EnvelopeError),
         (("--backend=jax", "--batch=2", "--seq=16"), SpecError),
-        (("--device=cuda:77",), SpecError),
+        pytest.param(("--device=cuda:77",), SpecError, marks=pytest.mark.slow),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
