@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -78,6 +79,14 @@ def _nothing_is_synced() -> Iterator[None]:
     """Skip the wait for the disk, which took a third of the time of some tests: no power is cut."""
     with mock.patch.object(os, "fsync", lambda _descriptor: None):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Compute on one thread per worker: the threads of two workers would wait for each other's
+    cores, which took three quarters of the time of tests of small models."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @pytest.fixture

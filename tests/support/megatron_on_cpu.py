@@ -112,12 +112,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextlib.contextmanager
 def one_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install the replacements, and leave no process group behind."""
-    threads = torch.get_num_threads()
-    # Each call does so little that on a busy machine a second thread only adds waiting.
-    torch.set_num_threads(1)
     with stand_in(monkeypatch):
         yield
-    torch.set_num_threads(threads)
     with contextlib.suppress(AssertionError, ValueError):
         distributed.destroy_process_group()
     sys.modules["megatron.core.parallel_state"].destroy_model_parallel()

@@ -26,14 +26,6 @@ WIDTHS = (32, 64, 128)
 DEPTHS = (2, 4, 8)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def changes_inside(seed: int, **changes: Any) -> dict[str, float]:
     """Return the root mean square change of the residual stream and the logits.
 

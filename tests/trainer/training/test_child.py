@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -39,9 +38,6 @@ def corpus(tmp_path: Path) -> Corpus:
     return write_corpus(tmp_path / "corpus")
 
 
-spec_for = partial(tiny_spec, threads=torch.get_num_threads())
-
-
 def python_m_trainer(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "trainer", *map(str, arguments)],
@@ -54,7 +50,7 @@ def python_m_trainer(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_a_trial_leaves_a_curve_and_a_result(corpus: Corpus, tmp_path: Path) -> None:
     born = time.monotonic()
-    spec = spec_for(corpus)
+    spec = tiny_spec(corpus)
     result = run_trial(spec, tmp_path, born=born)
     assert isinstance(result, TrialOk)
     lines = (tmp_path / "curve.jsonl").read_text().splitlines()
@@ -109,14 +105,14 @@ TICK_S = 2 / os.sysconf("SC_CLK_TCK")
 def test_diverging_is_a_result(corpus: Corpus, tmp_path: Path, steps: int) -> None:
     """After a single step only the held-out loss shows it."""
     recipe = {"lr": 1e38, "lr_warmup": 0, "grad_clip": 1e30}
-    result = run_trial(spec_for(corpus, recipe, budget=Budget(amount=steps)), tmp_path)
+    result = run_trial(tiny_spec(corpus, recipe, budget=Budget(amount=steps)), tmp_path)
     assert isinstance(result, TrialFailed)
     assert result.status == "nonfinite"
     assert result.steps == len((tmp_path / "curve.jsonl").read_text().splitlines())
 
 
 def test_pruning_is_a_result(corpus: Corpus, tmp_path: Path) -> None:
-    spec = spec_for(corpus, prune=PruneRule(at_step=3, window=2, max_loss=0.5))
+    spec = tiny_spec(corpus, prune=PruneRule(at_step=3, window=2, max_loss=0.5))
     result = run_trial(spec, tmp_path)
     assert isinstance(result, TrialFailed)
     assert (result.status, result.steps) == ("pruned", 3)
@@ -128,27 +124,27 @@ def test_what_fails_in_the_first_step_is_no_evidence_and_its_traceback_is_in_the
     stream = corpus.directory / "train.bin"
     stream.write_bytes(b"\xff\xff" * (stream.stat().st_size // 2))  # an invalid token
     with pytest.raises(MachineryError) as failure:
-        run_trial(spec_for(corpus), tmp_path)
+        run_trial(tiny_spec(corpus), tmp_path)
     assert isinstance(failure.value.__cause__, IndexError)
     assert "Traceback (most recent call last)" in capfd.readouterr().err
 
 
 def test_fp8_is_refused_before_anything_is_trained(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(SpecError):
-        run_trial(spec_for(corpus, {"precision": "fp8"}), tmp_path)
+        run_trial(tiny_spec(corpus, {"precision": "fp8"}), tmp_path)
     assert not (tmp_path / "curve.jsonl").exists()
     assert not (tmp_path / "result.json").exists()
 
 
 def test_another_corpus_than_the_one_meant_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(CorpusError):
-        run_trial(spec_for(corpus, corpus_sha256="0" * 64), tmp_path)
+        run_trial(tiny_spec(corpus, corpus_sha256="0" * 64), tmp_path)
     ruler = corpus.directory / "heldout.bin"
     data = bytearray(ruler.read_bytes())
     data[10] ^= 1
     ruler.write_bytes(data)
     with pytest.raises(CorpusError):
-        run_trial(spec_for(corpus), tmp_path)
+        run_trial(tiny_spec(corpus), tmp_path)
     assert not (tmp_path / "result.json").exists()
 
 
@@ -159,7 +155,7 @@ def test_a_device_that_is_not_there_says_nothing_about_the_config(
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(MachineryError):
-        run_trial(spec_for(corpus, device=device), tmp_path)
+        run_trial(tiny_spec(corpus, device=device), tmp_path)
     assert not (tmp_path / "result.json").exists()
 
 
@@ -168,9 +164,9 @@ def test_a_directory_that_cannot_be_written_says_nothing_about_the_config(
 ) -> None:
     (tmp_path / "curve.jsonl").symlink_to("/dev/full")
     with pytest.raises(MachineryError):
-        run_trial(spec_for(corpus), tmp_path)
+        run_trial(tiny_spec(corpus), tmp_path)
     with pytest.raises(MachineryError):
-        run_trial(spec_for(corpus), tmp_path / "missing")
+        run_trial(tiny_spec(corpus), tmp_path / "missing")
 
 
 def test_what_is_missing_elsewhere_is_named(
@@ -203,7 +199,7 @@ def test_the_same_spec_gives_the_same_number_to_the_last_bit(
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         folder = tmp_path / name
         folder.mkdir()
-        spec = spec_for(corpus, recipe, budget=Budget(amount=10), threads=2, seed=seed)
+        spec = tiny_spec(corpus, recipe, budget=Budget(amount=10), threads=2, seed=seed)
         (folder / "spec.json").write_text(spec.model_dump_json())
         done = python_m_trainer(folder / "spec.json")
         assert done.returncode == 0, done.stderr
@@ -218,7 +214,7 @@ def test_the_same_spec_gives_the_same_number_to_the_last_bit(
 def test_the_command_prints_the_result_and_measures_its_own_birth(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    (tmp_path / "spec.json").write_text(spec_for(corpus).model_dump_json())
+    (tmp_path / "spec.json").write_text(tiny_spec(corpus).model_dump_json())
     out = tmp_path / "elsewhere"
     began = time.monotonic()
     done = python_m_trainer(tmp_path / "spec.json", "--out", out)
@@ -243,7 +239,7 @@ def test_the_command_says_what_is_wrong_in_one_sentence(corpus: Corpus, tmp_path
         (line,) = done.stderr.splitlines()
         return line
 
-    fields = json.loads(spec_for(corpus).model_dump_json())
+    fields = json.loads(tiny_spec(corpus).model_dump_json())
     refusal("{")
     wrong = {**fields, "config": {**fields["config"], "n_head": 3}}
     assert "d_model 16" in refusal(json.dumps(wrong))
@@ -264,4 +260,4 @@ def test_kernels_that_do_not_load_are_no_evidence(corpus: Corpus) -> None:
 
     tokens_BT = torch.zeros(1, 16, dtype=torch.int64)
     with pytest.raises(MachineryError):
-        _load_kernels(spec_for(corpus), Broken(), (tokens_BT, tokens_BT))
+        _load_kernels(tiny_spec(corpus), Broken(), (tokens_BT, tokens_BT))
