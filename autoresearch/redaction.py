@@ -24,12 +24,15 @@ _PREFIX = 16
 """Characters of a truncated secret that are redacted too."""
 _NAMES = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|BEARER|PRIVATE|COOKIE", re.IGNORECASE)
 _ORDINARY = frozenset(
-    "anything autoresearch disabled localhost no-key-needed not-needed password postgres "
+    "127.0.0.1 anything autoresearch disabled localhost no-key-needed not-needed password postgres "
     "required something".split()
 )
 _PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s]+)@")
 _USER = re.compile(r"://([^/\s:@]{16,})@")
 _QUERY = re.compile(rf"[?&][^=&\s]*(?:{_NAMES.pattern}|SIG|CODE)[^=&\s]*=([^&#\s]+)", re.IGNORECASE)
+_ESCAPED_IN_JSON = "", "<>&", "<>&'=", "<>&'+`\""
+"""Characters that the encoders of Python, Go, Gson and .NET write in the form ``\\u003c``, besides
+those that JSON needs escaped."""
 
 _forms: dict[str, list[str]] | None = None
 """Forms of the secrets by their first characters; None: the environment was not read yet."""
@@ -115,9 +118,9 @@ def _spelled(secret: str) -> Iterator[str]:
     """Yield the forms in which a library or a server may print a secret."""
     raw = secret.encode("utf-8", "surrogateescape")
     safe = raw.decode("utf-8", "replace")
-    escaped = json.dumps(secret)[1:-1]
-    yield from (secret, repr(secret)[1:-1], repr(raw)[2:-1], ascii(secret)[1:-1], escaped)
-    yield from (escaped.replace("/", "\\/"), json.dumps(secret, ensure_ascii=False)[1:-1])
+    yield from (secret, repr(secret)[1:-1], repr(raw)[2:-1], ascii(secret)[1:-1])
+    yield json.dumps(secret)[1:-1].replace("/", "\\/")
+    yield from _in_json(secret)
     yield from (html.escape(secret), html.escape(secret, quote=False))
     yield html.escape(secret).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
     for encoded in (quote(safe), quote(safe, safe=""), quote_plus(safe)):
@@ -127,6 +130,20 @@ def _spelled(secret: str) -> Iterator[str]:
         text = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
         whole = text[(0, 2, 3)[before] : len(text) - ((before + len(raw)) % 3 > 0)]
         yield from (whole, whole.replace("+", "-").replace("/", "_"))
+
+
+def _in_json(secret: str) -> Iterator[str]:
+    """Yield the forms in which JSON encoders write a secret."""
+    for escaped in _ESCAPED_IN_JSON:
+        for only_ascii in (True, False):
+            text = "".join(
+                f"\\u{ord(one):04x}"
+                if one in escaped
+                else json.dumps(one, ensure_ascii=only_ascii)[1:-1]
+                for one in secret
+            )
+            yield text
+            yield re.sub(r"\\u....", lambda found: f"\\u{found[0][2:].upper()}", text)
 
 
 def _without_cut(text: str, form: str) -> str:

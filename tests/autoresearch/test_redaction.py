@@ -21,6 +21,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         inner.setenv("AUTORESEARCH_LLM_API_KEY", f"{KEY}\r\n")
         inner.setenv("HTTP_PROXY", "http://bob:Pr%40xyPassword@proxy:3128")
         inner.setenv("SOME_TOKEN", "none")
+        inner.setenv("AUTORESEARCH_NOTIFY_URLS", "json://127.0.0.1:9000/Topic")
         inner.setenv("BASE_URL", "https://host/v1?version=2026-01-01&api_key=0123%2F456789&x=usual")
         inner.setenv("PRIVATE_KEY_FILE", "/etc/ssl/private/server.pem")
         learn()
@@ -36,6 +37,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         repr(KEY.encode())[2:-1],
         json.dumps(KEY)[1:-1],
         json.dumps(KEY, ensure_ascii=False)[1:-1],
+        r"sk-Mark'er\u003c1\u003e/\"x+é\\ABCDEFGH",  # Go
+        r"sk-Mark\u0027er\u003c1\u003e/\"x+é\\ABCDEFGH",  # Gson
+        r"sk-Mark\u0027er\u003C1\u003E/\u0022x\u002B\u00E9\\ABCDEFGH",  # .NET
         html.escape(KEY),
         quote(KEY),
         quote(KEY, safe=""),
@@ -68,6 +72,7 @@ def test_a_secret_that_a_limit_cut_off_is_replaced(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "http://127.0.0.1:8000 serves the page",
         "2026-01-01 as usual",
         "none of it",
         "/etc/ssl/private/server.pem",

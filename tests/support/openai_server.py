@@ -117,11 +117,13 @@ class OpenAIServer:
         self.rejection = rejection
         self.models = tuple(models)
         self.tells = tells or {}
-        self.looked_at: Turn | None = None
-        """The answer to every GET, instead of the list of models."""
+        self.elsewhere: Turn | None = None
+        """The answer to every request but a chat, instead of the list of models."""
         self.chats: list[Json] = []
         """Bodies of the chat requests."""
         self.models_asked = 0
+        self.others_asked = 0
+        """Requests that posted something other than a chat."""
         self.authorizations: list[str | None] = []
         self._http = _Server(("127.0.0.1", 0), Handler)
         self._http.owner = self
@@ -197,8 +199,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         owner = self.server.owner
         owner.models_asked += 1
-        if owner.looked_at is not None:
-            return owner.looked_at(self)
+        if owner.elsewhere is not None:
+            return owner.elsewhere(self)
         if not self.path.endswith("/models"):
             return refuses(404, "no such page")(self)
         data = [{"id": name, "object": "model", **owner.tells} for name in owner.models]
@@ -206,9 +208,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         owner = self.server.owner
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if owner.elsewhere is not None and not self.path.endswith("/chat/completions"):
+            owner.others_asked += 1
+            return owner.elsewhere(self)
         owner.authorizations.append(self.headers.get("Authorization"))
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        owner.turn_for(body)(self)
+        return owner.turn_for(json.loads(body))(self)
 
     def start(self, status: int, headers: Json) -> None:
         self.send_response(status)

@@ -302,7 +302,7 @@ def test_the_only_model_is_meant_whatever_it_is_called(
 
 def test_a_server_without_a_list_of_models_has_said_nothing() -> None:
     with OpenAIServer([says(ANSWER)]) as server:
-        server.looked_at = refuses(404, "Not Found")
+        server.elsewhere = refuses(404, "Not Found")
         endpoint = endpoint_at(server, model="tiny")
         assert endpoint.context is None
         assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
