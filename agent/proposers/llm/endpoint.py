@@ -193,7 +193,9 @@ class Endpoint:
         :raises EndpointError: if it does not answer, or refuses.
         """
         if self._listed is None:
-            self._listed = read_models(self._wire.send("GET", "/models"))
+            listed = read_models(self._wire.send("GET", "/models"))
+            # A model's name goes to files as it is, so one that echoes a secret is left out.
+            self._listed = [each for each in listed if self._wire.redacted(each.id) == each.id]
         return self._listed
 
     # --- one question ---------------------------------------------------------------------------

@@ -57,6 +57,11 @@ def test_a_model_that_is_not_named_is_the_first_listed_and_asked_for_once(
         assert server.models_asked == 1
 
 
+def test_a_listed_model_whose_name_echoes_the_key_is_left_out() -> None:
+    with OpenAIServer([says(ANSWER)], models=(f"for {KEY}", "second")) as server:
+        assert endpoint_at(server).model == "second"
+
+
 def test_the_first_of_ten_thousand_models_is_asked_and_its_context_known() -> None:
     models = [f"model-{number}" for number in range(10_000)]
     with OpenAIServer([says(ANSWER)], models=models, tells={"max_model_len": 4096}) as server:
