@@ -3,8 +3,6 @@
 Exit codes: 0 done, 1 a domain error in one plain sentence, 2 usage, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from typing import Annotated

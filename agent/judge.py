@@ -24,8 +24,6 @@ races have no such guarantee. Nor is it one for a whole campaign: of a hundred i
 some are kept. docs/decisions.md has the simulated rates.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

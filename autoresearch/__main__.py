@@ -3,8 +3,6 @@
 Loading the program takes a second or more; an interruption meanwhile is answered like any other.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """Provide context managers: values that close themselves, and a pause of garbage collection."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

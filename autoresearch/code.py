@@ -1,7 +1,5 @@
 """Locate this product's code and run its modules in other processes."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from importlib.metadata import PackageNotFoundError, version

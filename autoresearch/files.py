@@ -6,8 +6,6 @@ the new. A kill midway leaves a ``.NAME.…`` file that nothing reads; :func:`sw
 nobody else can be writing.
 """
 
-from __future__ import annotations
-
 import errno
 import glob
 import os

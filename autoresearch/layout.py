@@ -21,8 +21,6 @@ report/             report.html and figures/
 export/             exports for other tools
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

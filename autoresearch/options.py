@@ -1,7 +1,5 @@
 """Describe command-line options where their fields are declared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """Make untrusted text safe to show. It imports nothing, so that errors can be printed before
 anything else is loaded."""
 
-from __future__ import annotations
-
 
 def plain(text: str) -> str:
     """Return the text with every unprintable character replaced by a space.

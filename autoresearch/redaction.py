@@ -6,8 +6,6 @@ notices. :func:`redact` is applied to standard streams and to all outside text t
 stored conversation holds.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """Keep a campaign alive when a standard stream fails: a full disk or a closed pipe ends no work."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Base types of values: bounded numbers and immutable records."""
 
-from __future__ import annotations
-
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError

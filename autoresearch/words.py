@@ -1,7 +1,5 @@
 """Put values and names in words: short, on one line, and untrusted names in ASCII."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@
 figures, with date and machine, to bench/RESULTS.md. On a GPU run ``python -m bench.gpu`` instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path

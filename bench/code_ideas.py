@@ -4,8 +4,6 @@
 it stopped. ``--table`` prints what is there as a table for bench/RESULTS.md and trains nothing.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

@@ -7,8 +7,6 @@ the product's own plan and statistics confirm the best three and the baseline on
 a fresh text. Each campaign is confirmed many times, with new seeds and a new text each time.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

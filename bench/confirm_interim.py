@@ -6,8 +6,6 @@ favors (as in :mod:`bench.confirm_honesty`), and each run has its seed's noise. 
 confirmation after the second or any later seed, as soon as the config would count as confirmed.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """One measured number of the benchmark, with its goal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

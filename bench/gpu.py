@@ -12,8 +12,6 @@ all of its code with a tiny shape on the CPU. ``--loop`` instead runs ten iterat
 installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Summarize the laps on a GPU: a table with a column per candidate, and the goals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -1,7 +1,5 @@
 """Run ten iterations of the loop on a GPU, and keep its rows and telemetry as evidence."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

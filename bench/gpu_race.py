@@ -1,7 +1,5 @@
 """The candidates on a GPU, and one lap of each: a 60-step trial, from its spec to its result."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One session with a GPU: the plan, the time limit, the laps, and the saved results."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

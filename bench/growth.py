@@ -1,7 +1,5 @@
 """Measure how reading a campaign grows with its rows: processor time and memory of each reader."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

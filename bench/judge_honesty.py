@@ -11,8 +11,6 @@ in worlds whose truth is known (:mod:`bench.judge_worlds`). Each world's figures
 For comparison the figures include the two rules of the published loops, which keep on one run.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Simulate campaigns: the product's own race, judge, evidence and ranking, in a known world."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

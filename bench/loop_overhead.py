@@ -6,8 +6,6 @@ report for training and evaluation, and its proposer for proposing. It includes 
 process start, sandbox, model building and the judge.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

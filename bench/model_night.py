@@ -4,8 +4,6 @@
 of :mod:`bench.search.made_up`, so that only the model takes time. A night that was stopped resumes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

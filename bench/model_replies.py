@@ -5,8 +5,6 @@ that pass the rails, the share that repeats the prompt's example, distinct knobs
 asked about the tests' campaigns, random iterations of cpu-tiny.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections import Counter

@@ -4,8 +4,6 @@ Goals are on processor time, of the trial and of the driver's share in it, which
 machine hardly changes. Wall times are in the conditions.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -10,8 +10,6 @@ the trial, so that both compute the same numbers: in fp32 on a CPU a test finds 
 for the GPU only every ten steps, as a carefully written loop does.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

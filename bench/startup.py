@@ -4,8 +4,6 @@ The figures are user and system time of the whole process, as the kernel counts 
 Other load on the machine disturbs these less than wall time. ``top`` reads a simulated campaign.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

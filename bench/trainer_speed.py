@@ -5,8 +5,6 @@ them. nanoGPT's script runs unmodified with command-line overrides. On CPU it co
 whatever the value of ``--dtype``, so our fp32 is the same arithmetic and our bf16 the same task.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Measure the overhead of running a trial: its start, warm and cold, and its end."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from dataclasses import dataclass

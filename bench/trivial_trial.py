@@ -1,7 +1,5 @@
 """A trial that only reports when its first instruction ran, with torch imported."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

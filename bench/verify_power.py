@@ -5,8 +5,6 @@ run of each kind. A run is compared at every interim analysis to its end, so a f
 them counts.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Check the packages and the arrows between them on every import statement in the source."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Check that the documentation is current: its command reference, its links, and its commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

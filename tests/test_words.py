@@ -3,8 +3,6 @@
 ``python -m tests.test_words PATH...`` lists the findings in the given files and packages.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """``python -m trainer SPEC.json [--out DIR]``: one trial, alone and without the agent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

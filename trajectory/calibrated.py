@@ -1,7 +1,5 @@
 """Hold a calibration's result: how well proxy metrics rank configs compared with long runs."""
 
-from __future__ import annotations
-
 from pydantic import AliasChoices, Field
 
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt

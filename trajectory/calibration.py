@@ -12,8 +12,6 @@ predicted by a fit to the others, which also chooses the ridge strength (Allen's
 Technometrics 16, 1974).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -28,8 +28,6 @@ j-th, 0.05 becomes 0.05 / j. That does not bound an unlimited number of analyses
 bench/confirm_honesty.py measures how often the intervals hold and how much is overstated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Hold a confirmation's result: the search's claims beside the measurements of fresh runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 

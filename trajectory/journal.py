@@ -6,8 +6,6 @@ reported as written. Readers skip it; :class:`Journal` removes it before the fir
 a copy. Damage anywhere else is an error that names the line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ Both are rows of the journal (:mod:`trajectory.rows`). A SHA-256 of its content 
 a run can record which plan and prediction were valid when it began.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Literal, TypeAlias

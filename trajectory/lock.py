@@ -1,7 +1,5 @@
 """Ensure that only one process writes a campaign."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

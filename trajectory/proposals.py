@@ -3,8 +3,6 @@
 A proposal is untrusted text until a verdict allows it.
 """
 
-from __future__ import annotations
-
 import math
 from operator import not_
 from typing import Annotated, Any, Literal, TypeAlias

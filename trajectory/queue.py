@@ -7,8 +7,6 @@ without an iteration in flight is taken again, and one that the journal names is
 journal decides.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

@@ -11,8 +11,6 @@ interval is on the better side. bench/judge_honesty.py measures how many of thes
 and how many campaigns make a false claim.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ are never outdated. The index serves longer journals. The live page and the repo
 both: they add the journal's rows to a :class:`CampaignState`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

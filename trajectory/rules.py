@@ -5,8 +5,6 @@ outlives the code that decided. Each rule is declared only here: rows store ever
 :class:`Rules`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """Compute a campaign's active time by the clock, and define what its search cost."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections import deque

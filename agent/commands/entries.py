@@ -4,8 +4,6 @@ Loading the libraries of all commands takes many times as long as most commands 
 that ``--help`` shows is declared here, and a test compares it with each command's own help.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Make a command's options from the fields of the values that they fill."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps

@@ -1,7 +1,5 @@
 """Define what is exported, and export it as a table, as rows or as MLflow runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -10,8 +10,6 @@ whether it was the proposal that was trained, and the decision, so that users ca
 learn from.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

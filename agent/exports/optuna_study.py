@@ -6,8 +6,6 @@ own values, so the dashboard shows them as the menu does. For another tool's cam
 are unknown, and each parameter is categorical over the values seen.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

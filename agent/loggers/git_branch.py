@@ -5,8 +5,6 @@ changes. Each commit holds the script with its constants rewritten, if the menu 
 ``autoresearch.json`` with the config and the filled-in command.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

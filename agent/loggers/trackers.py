@@ -1,7 +1,5 @@
 """Log to MLflow, TensorBoard or Weights & Biases; a resumed loop continues the same run."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from pathlib import Path

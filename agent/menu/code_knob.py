@@ -12,8 +12,6 @@ Code for a region is refused if it is not whole statements, imports something, o
 is not its own, not in ``names`` and not one of torch's functions that every slot may use.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Mapping
 from typing import Any, Self

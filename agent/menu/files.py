@@ -10,8 +10,6 @@ fields are the inputs of that command (:mod:`agent.menu.trainer_table`). A file 
 is refused in one sentence that names the knob and the fix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ A knob is a field of Config, or a ratio that determines fields, such as the widt
 is not a field, so its table states under ``reads`` how to compute it from a config.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 

@@ -1,7 +1,5 @@
 """Check a menu against the trainer's Config, or against the command that it names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

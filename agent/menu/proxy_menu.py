@@ -5,8 +5,6 @@ Every valid menu can be trained at its defaults; others are refused at construct
 others have the fields of the built-in trainer's Config.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ read without its thoughts, and must then hold exactly one object of the form: gu
 is how a wrong config gets trained.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping

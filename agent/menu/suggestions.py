@@ -4,8 +4,6 @@ The reply is untrusted. A suggestion can only narrow a knob's domain or fix its 
 the menu cannot take is left out with the reason.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Read TOML files: shipped ones by name, others by path."""
 
-from __future__ import annotations
-
 import errno
 import tomllib
 from collections.abc import Iterable

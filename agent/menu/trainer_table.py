@@ -14,8 +14,6 @@ word of the command that becomes empty is omitted. Nothing here passes through a
 of a score, and its command the same placeholders.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from string import Formatter

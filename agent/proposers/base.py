@@ -4,8 +4,6 @@ An offer is text. The rails check every offer, the sampler's as well as a langua
 nothing else trusts one before that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Choose the proposer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

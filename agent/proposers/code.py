@@ -10,8 +10,6 @@ higher draw has the turn. A language model gets every other turn for code, and t
 library has nothing new.
 """
 
-from __future__ import annotations
-
 import time
 import tomllib
 from collections import Counter

@@ -8,8 +8,6 @@ configs that differ in nothing else: the mean over all configs with a value most
 other values.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Draw proposals: choose which knobs to change, and draw until the rails allow one."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping

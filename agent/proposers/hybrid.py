@@ -14,8 +14,6 @@ A language model that only picks from such a slate cannot propose anything worse
 would have proposed by itself, and even half-good picks pay (docs/search.md).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

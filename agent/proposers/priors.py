@@ -12,8 +12,6 @@ baseline is a knob of this menu at an allowed value. Its other values are droppe
 not have or allow them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -17,8 +17,6 @@ configs are drawn too, and the most promising of all are varied and scored again
 in SMAC (Hutter, Hoos and Leyton-Brown 2011). docs/search.md measures the benefit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A command may ignore its seed even if the menu passes it. If two runs print the 
 same curve, it does, and further runs would only repeat them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from agent.search.campaign import Campaign

@@ -1,7 +1,5 @@
 """A campaign on disk: created once, resumed at will, written by one process at a time."""
 
-from __future__ import annotations
-
 from collections import deque
 from contextlib import ExitStack
 from pathlib import Path

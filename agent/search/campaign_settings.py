@@ -1,7 +1,5 @@
 """Choose the settings that a campaign begins with, and those it is resumed with."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path

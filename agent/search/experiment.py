@@ -10,8 +10,6 @@ An orphaned trial (one that began and has no row) is resumed if it finished and 
 If it did not finish, or an experiment concluded without it, an event row reports it as interrupted.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections import deque

@@ -1,8 +1,6 @@
 """Build and read a campaign's first row: its settings and its evaluation protocol, which never
 change."""
 
-from __future__ import annotations
-
 import platform
 import secrets
 from importlib.metadata import PackageNotFoundError, version

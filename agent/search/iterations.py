@@ -8,8 +8,6 @@ A proposal that passed the rails is written down before its first trial, so that
 finishes this iteration instead of losing it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Set

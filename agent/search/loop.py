@@ -6,8 +6,6 @@
     before the next is proposed.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from functools import partial

@@ -7,8 +7,6 @@ After a third of 60 steps, learning rates and warm-ups that end level may still 
 apart. A wrongly pruned idea is lost, while a spared one costs two thirds of a trial.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 

@@ -8,8 +8,6 @@ order, so no decision depends on which trial ended first. A speculative trial th
 is not counted; an event records it. A requested trial takes its lane at once.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator

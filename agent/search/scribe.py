@@ -1,7 +1,5 @@
 """Write a campaign's rows, interruptions and pauses."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Each method of a watcher does nothing by default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial

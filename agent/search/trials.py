@@ -6,8 +6,6 @@ result is reused when the same spec is asked for; otherwise it is recorded as in
 is dropped silently, and nothing counts twice.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import (

@@ -5,8 +5,6 @@ option (:mod:`agent.commands.options`). :class:`trajectory.rows.EvaluationProtoc
 campaign may never change, :class:`Policy` what a session may.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,8 +1,6 @@
 """Settings from the environment: ``AUTORESEARCH_…`` variables, prices of machines and power for the
 cost arithmetic, and a few others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeAlias

@@ -1,7 +1,5 @@
 """Run the loop: choose settings, create or resume a campaign, and work on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Conclude a session: confirm the best configs if asked, and print what the search found."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Print lines and tables to the user's terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Show the running loop: a live screen on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 

@@ -1,7 +1,5 @@
 """Try a drafted menu: run its default config once, in the sandbox of every trial."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Lines suit terminals, logs and pipes alike, since an experiment's runs take long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean

@@ -6,8 +6,6 @@ nearly as well as new text would. The value of further epochs falls towards noth
 also measures how well a config tolerates repetition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from agent.menu.proxy_menu import ProxyMenu

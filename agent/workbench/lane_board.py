@@ -1,7 +1,5 @@
 """Follow which trial runs on which lane, for displays."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

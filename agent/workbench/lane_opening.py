@@ -1,7 +1,5 @@
 """Open what runs a session's trials: the device, the lanes and the corpus."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack

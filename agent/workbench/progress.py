@@ -3,8 +3,6 @@
 A trial's result does not depend on its speed.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Register the kinds of domain and read a knob's table of a menu."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``python -m bench.cluster [--kills N] [--seed N] [--kept DIR]``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

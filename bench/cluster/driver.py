@@ -1,7 +1,5 @@
 """A campaign's process on a cluster, which is restarted after each end."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from pathlib import Path

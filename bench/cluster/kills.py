@@ -4,8 +4,6 @@ A directory keeps the campaign and a line for each kill. A benchmark that is sto
 and the same seed gives the same remaining kills.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

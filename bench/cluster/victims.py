@@ -1,7 +1,5 @@
 """Kill one of the processes of a campaign on a cluster, at random."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import signal

@@ -1,7 +1,5 @@
 """Measure how long a search takes for a proposal, and how long it takes to load."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Optuna's Gaussian process over the whole menu, for comparison with the sampler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random

@@ -5,8 +5,6 @@ choices differ by less than the noise of one run, and too bold recipes diverge. 
 curve.
 """
 
-from __future__ import annotations
-
 import math
 from random import Random
 

@@ -4,8 +4,6 @@ A sampler sets the index of a number among a :class:`Ladder`'s in ascending orde
 and 8 are neighbors, and a density over unordered categories would not know it.
 """
 
-from __future__ import annotations
-
 from optuna.distributions import BaseDistribution, IntDistribution
 
 from autoresearch.domains.base import Domain

@@ -4,8 +4,6 @@ Campaigns are paired: the n-th campaign of every search has the same seed, so it
 on the same configs and the same baseline runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev

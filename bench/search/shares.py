@@ -4,8 +4,6 @@
 Their means and spreads are those seen in :mod:`bench.search.slates`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 from statistics import fmean

@@ -5,8 +5,6 @@ writes a row per night, so that a run that was stopped continues. ``--table`` pr
 to the sampler alone. ``--world MODULE:FUNCTION`` names another world than the made-up one.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -17,8 +17,6 @@ choose their values jointly (multivariate: knobs such as width and learning rate
 others stay at the reference. If ``max_changes`` covers the menu, this is plain TPE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy

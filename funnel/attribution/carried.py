@@ -1,7 +1,5 @@
 """List the search's changes: their worth, and whether they are carried to the target."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from agent.menu.proxy_menu import ProxyMenu

@@ -1,7 +1,5 @@
 """Run an attribution on fresh seeds: the winner, the baseline, the winner without each change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

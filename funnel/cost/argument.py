@@ -6,8 +6,6 @@ remains, the savings are (p − q) × F − S. The search pays if p exceeds ``S 
 more than ``S / (p × F)`` of the chance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of a report: numbers, each with the formula that gives it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Peaks are from data sheets. The reachable share of a peak is one number per gene
 data sheet states it, so it is fitted to published training runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from agent.settings.environment import Rates

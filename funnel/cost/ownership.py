@@ -16,8 +16,6 @@ which they have paid off, are
 TFLOP/s are those reached in training: GPU_UTILISATION of a data sheet's, and SPARK_TFLOPS.
 """
 
-from __future__ import annotations
-
 import math
 
 from agent.settings.environment import Rates

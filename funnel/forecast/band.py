@@ -22,8 +22,6 @@ The forecast also assumes that the cloud trains on text like the campaign's corp
 learning rate was carried correctly. The comparison tests these assumptions.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -3,8 +3,6 @@
 The runs are the proxy's long run and the target's run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

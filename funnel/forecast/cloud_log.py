@@ -5,8 +5,6 @@ evaluation, is skipped. A row whose loss or step is not a number is an error. If
 from a checkpoint, its steps go back; repeated steps count with their latest loss.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ and the run names in a chart exported by Weights & Biases are removed. A last li
 is still being written and is ignored.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

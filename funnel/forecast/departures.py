@@ -17,8 +17,6 @@ in a band that never falls so far, such a run does not depart either. The band n
 the best recipe from the second best: no band from small proxies is that narrow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import groupby

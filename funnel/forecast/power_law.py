@@ -8,8 +8,6 @@ then for finer grids around the best alpha. E and A are constrained to be at lea
 Shapes: R replicates, K exponents, N points; G is R, or 1 if all replicates share one grid.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fit the scaling law of finished runs, and estimate its scatter and its drift."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -12,8 +12,6 @@ prediction covers three uncertainties:
   interval widens by that much with each doubling of compute past the largest run.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

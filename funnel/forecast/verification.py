@@ -3,8 +3,6 @@
 :mod:`funnel.forecast.departures` and :mod:`funnel.forecast.ladder.comparison` find the departures.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """State the result of comparing a run with its forecast, in one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from funnel.forecast.band import Forecast

@@ -4,8 +4,6 @@ The plan is in the journal before its first run, and the prediction before the f
 largest rung.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

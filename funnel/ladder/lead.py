@@ -14,8 +14,6 @@ A lead holds only if a melting would have been visible: the slope's interval mus
 gain of HOLDS_SHARE of the lead per tenfold of compute.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias

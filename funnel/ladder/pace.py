@@ -10,8 +10,6 @@ the time. That makes small shapes look faster than they are, but a ladder spends
 largest rungs. Scoring is estimated by arithmetic alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from statistics import median
 

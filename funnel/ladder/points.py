@@ -1,7 +1,5 @@
 """Collect a journal's ladders, and turn their runs into measurements at each size and length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean

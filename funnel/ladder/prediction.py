@@ -6,8 +6,6 @@ Reading a ladder checks all of this. The file alone cannot reveal an edit that c
 prediction, the hash and the rows that name it together; the printed hash can.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

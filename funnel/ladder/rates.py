@@ -10,8 +10,6 @@ The rules' rate is 1 throughout. An optimum that stays at 1 from rung to rung sh
 transfer it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Format the result of a ladder as lines and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

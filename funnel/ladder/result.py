@@ -1,7 +1,5 @@
 """Read the result of a campaign's ladder from its journal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -10,8 +10,6 @@ counted without the tables of tokens and positions, as scaling laws do (Kaplan e
 2001.08361).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import lru_cache

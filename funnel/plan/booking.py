@@ -8,8 +8,6 @@ reaches (MFU, Chowdhery et al. 2022, arXiv 2204.02311, appendix B). It counts ne
 of recomputation nor that of another precision.
 """
 
-from __future__ import annotations
-
 import math
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt

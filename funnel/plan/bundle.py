@@ -8,8 +8,6 @@ directory is moved away first: a kill between the two renames leaves it in ``.NA
 nothing in its place. A ``.NAME-…`` that any other kill leaves behind can be deleted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Read a campaign's evidence for its finalists: the search, the cull, the long runs, the noise."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

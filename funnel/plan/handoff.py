@@ -1,7 +1,5 @@
 """Make the launch plan: recipes, GPUs, cost, and the forecast of the first day."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Render the files of a launch plan from the templates beside this module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path

@@ -27,8 +27,6 @@ section 4.2.3 of the paper). The last stage also holds the logits: 8 bytes per t
 entry (bf16, fp32 and a bf16 gradient), divided by TP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 

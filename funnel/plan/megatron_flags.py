@@ -6,8 +6,6 @@ proxies have no biases in linear layers, no dropout, exact GELU, and epsilon 1e-
 in Adam. A recipe that no flag can express is refused.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Literal, TypeAlias

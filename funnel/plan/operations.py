@@ -7,8 +7,6 @@ interruptions)``, with the pause of a synchronous save, and at most an hour. The
 pauses and, for each interruption, half an interval and the restart.
 """
 
-from __future__ import annotations
-
 import math
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt

@@ -7,8 +7,6 @@ they count sequences, whose length changes. Adam's moments restart too, because 
 without the counters. Each phase therefore begins with a warm-up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

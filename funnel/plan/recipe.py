@@ -11,8 +11,6 @@ checkpoint, regardless of ``--lr`` and ``--override-opt_param-scheduler`` (core_
 or stops (v0.19.0).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 

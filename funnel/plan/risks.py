@@ -1,7 +1,5 @@
 """List the risks of a launch plan for the person who pays for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from funnel.forecast.band import Forecast

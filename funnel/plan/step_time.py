@@ -22,8 +22,6 @@ traffic that no micro-batch hides.
 - Optimizer: the bytes of Adam's state, and those of accumulating gradients over micro-batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -8,8 +8,6 @@ of the measured model, and it is assumed to reach them in every phase. The paral
 :mod:`funnel.plan.layout`, with one GPU per unit.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@
 measurement by the preflight replaces the computed value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias

@@ -21,8 +21,6 @@ alone.
 Curves may be sparse (one point every ten steps): widths are in points, results in steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

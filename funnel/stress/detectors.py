@@ -5,8 +5,6 @@ alone would show (levels, noise and excursions: :mod:`funnel.stress.curve`). Thr
 below, each with its reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

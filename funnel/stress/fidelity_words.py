@@ -1,7 +1,5 @@
 """Say how far the search's ranking can be trusted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Build the specs and verdicts of long runs, for stress tests, attributions and ladders."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agent.menu.trainer_table import TrainerTable

@@ -12,8 +12,6 @@ hides in a few points. This detector uses all earlier points to predict how fast
 still fall.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A target may have a curriculum: phases that differ in sequence length, data or parallelism.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, Self, TypeAlias

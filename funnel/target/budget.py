@@ -19,8 +19,6 @@ With a shape in whole numbers, money determines only the tokens: FLOPs / FLOPs p
 et al. 2022, arXiv 2204.02311, appendix B).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -12,8 +12,6 @@ together, by the factor that the size requires.
 Numbers are carried only between configs of equal size, because a larger shape may win by its size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

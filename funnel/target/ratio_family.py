@@ -7,8 +7,6 @@ within :data:`~funnel.target.equal_size.RATIO_TOLERANCE`. Whole numbers must be 
 neighboring ratios.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

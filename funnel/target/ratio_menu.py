@@ -6,8 +6,6 @@ size. The other knobs are the optimizer's, from the shipped menu of the same sca
 the schedule.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 

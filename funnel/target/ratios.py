@@ -6,8 +6,6 @@ parameters (Zhao et al. 2026, arXiv 2605.20798). So each carried change is measu
 (:mod:`funnel.attribution`).
 """
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Frozen

@@ -11,8 +11,6 @@ AdamW's time scale, and the warm-up keeps its share of the steps. The rates depe
 another batch changes all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Compute the values that each rule gives a recipe at another size and length, and explain each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

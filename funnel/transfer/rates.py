@@ -13,8 +13,6 @@ arXiv 2505.01618 it does not keep the best rate constant, but it is the closest 
 allows. docs/transfer.md compares it with published runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Literal, TypeAlias

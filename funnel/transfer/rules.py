@@ -10,8 +10,6 @@ runs of one epoch; Bergsma et al. 2025, arXiv 2505.13738):
 changes with the rate and with the length of the run.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """Check that the most extreme results a trial may report break no screen and no report."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 from pathlib import Path

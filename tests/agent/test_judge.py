@@ -1,7 +1,5 @@
 """Test the judge with arithmetic that can be checked by hand, and with simulated campaigns."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

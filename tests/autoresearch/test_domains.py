@@ -3,8 +3,6 @@
 A new kind needs a strategy in KINDS_DRAWN, and nothing else, to be tested against the contract.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import tomllib

@@ -3,8 +3,6 @@
 This holds when the writer is killed, refused, or competes with another writer.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """Check that a file named by a person is read whole, or refused at once."""
 
-from __future__ import annotations
-
 import os
 import resource
 from pathlib import Path

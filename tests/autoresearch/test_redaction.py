@@ -1,7 +1,5 @@
 """Check that every form of a secret is redacted, and that ordinary text is not."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """Check that all that is printed goes through the stream that removes secrets."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

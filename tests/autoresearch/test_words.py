@@ -1,7 +1,5 @@
 """Test how numbers, counts and names are put into words."""
 
-from __future__ import annotations
-
 import pytest
 
 from autoresearch.layout import is_trial_id, nth_trial_id, trial_number

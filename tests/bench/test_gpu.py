@@ -1,7 +1,5 @@
 """Test ``python -m bench.gpu``: its rehearsal on a CPU, and its refusals."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Test null configs that are confirmed repeatedly."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import pytest

@@ -1,7 +1,5 @@
 """Check that a simulated night runs the product's campaign and reports its true scores."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,8 +1,6 @@
 """Check that the hand-written reference computes what a trial computes, so that their race is
 fair."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

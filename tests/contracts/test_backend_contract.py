@@ -3,8 +3,6 @@
 The tests run on a CPU, with CUDA's stand-in for a backend that supports nothing else.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Test the promises of every executor, wherever its trials run."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Callable, Iterator

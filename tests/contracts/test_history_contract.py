@@ -1,7 +1,5 @@
 """Check that every database's history is the journal's index, equal however it was built."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Test the promises of every run logger, with the real trackers on this machine."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import struct

@@ -1,7 +1,5 @@
 """Test the promises of every proposer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """Test the promises of every telemetry, on any device."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -6,8 +6,6 @@ Containers get no GPU, so the loop trains on the CPU. podman checks a container'
 systemd, so the test checks it here.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

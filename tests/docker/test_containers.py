@@ -1,7 +1,5 @@
 """Check the containers' files as far as possible without an engine."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

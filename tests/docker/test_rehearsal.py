@@ -5,8 +5,6 @@ and fastapi in the versions of an image of April 2026. ``doctor``, two iteration
 endpoint and ``serve`` run as uid 1000 on a read-only root, without capabilities. There is no GPU.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

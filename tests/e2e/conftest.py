@@ -1,7 +1,5 @@
 """Share one Ray cluster of two nodes among the end-to-end tests that run on one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

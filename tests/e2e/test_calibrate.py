@@ -1,7 +1,5 @@
 """Measure the machine, the noise, and how well short runs rank configs as long runs do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Run a campaign on a Ray cluster of two nodes, through the installed command with real trials."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Confirm the best of a search on fresh seeds and fresh text, through the installed command."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

@@ -1,7 +1,5 @@
 """Run a campaign with its history in PostgreSQL, and kill the server midway."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

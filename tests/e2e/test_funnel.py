@@ -1,7 +1,5 @@
 """Run the documented walk through the whole funnel, in its short form."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Run a loop whose training script attacks the record: no act ends the campaign or forges a
 score."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Check that a campaign survives the end of its screen, its terminal or its Slurm allocation."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,8 +1,6 @@
 """Run a ladder through the installed command with real trials; kill it, resume it, tamper with
 it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Run several trials at once, through the installed command with real trials."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

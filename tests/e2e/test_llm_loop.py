@@ -1,7 +1,5 @@
 """Run a campaign with a language model behind a real endpoint, through the command."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Run the loop through the installed command, with real trials."""
 
-from __future__ import annotations
-
 import json
 import signal
 

@@ -1,7 +1,5 @@
 """Run the loop around a person's own script, through the installed command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

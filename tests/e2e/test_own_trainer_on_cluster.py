@@ -3,8 +3,6 @@
 The tests use the installed command.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Run a loop whose proposals are code that cheats: the check's score stands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

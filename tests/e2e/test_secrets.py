@@ -1,8 +1,6 @@
 """Check that no output holds a secret of the environment, against a server that echoes every
 header."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

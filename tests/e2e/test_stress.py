@@ -1,7 +1,5 @@
 """Give the search's best configs long runs, through the installed command with real trials."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Install the wheel into an empty environment away from the checkout, and run a loop."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Check that a campaign's records agree with each other after any kill."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 The true effects are known, and the noise is like that of real campaigns.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Interpret the seccomp programs of :mod:`trainer.isolation.kernel.bpf` as the kernel does."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Run the system's Chromium, headless."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

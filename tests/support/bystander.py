@@ -4,8 +4,6 @@ Root's capabilities would protect it from a trial, which has dropped most of its
 user's processes have no such protection. It prints a line once it is ready.
 """
 
-from __future__ import annotations
-
 import time
 
 from trainer.isolation.kernel.libc import drop_capabilities

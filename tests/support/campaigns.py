@@ -1,7 +1,5 @@
 """Provide a campaign small enough for a test: a menu, a corpus, and the installed command."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

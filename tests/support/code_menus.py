@@ -1,7 +1,5 @@
 """Provide menus with code knobs."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 from agent.menu.files import ProxyMenu, parse_menu

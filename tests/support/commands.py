@@ -1,7 +1,5 @@
 """Provide specs of trials that run a command, and scripts for them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

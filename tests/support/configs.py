@@ -1,7 +1,5 @@
 """Provide a config to start from, with any field changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainer.spec import Config, make_config

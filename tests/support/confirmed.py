@@ -1,7 +1,5 @@
 """Provide a confirmation's rows without training anything."""
 
-from __future__ import annotations
-
 import random
 
 from tests.support.rows import at, ok, trial

@@ -8,8 +8,6 @@ These workarounds for missing features of a machine do not change what is tested
 - a registry behind a certificate of its own: builds see the machine's certificates.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Provide tiny corpora of bytes, written as the files that a trial reads."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A trainer that trains nothing: each of its processes tries to read every file of the corpus."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainer.spec import TrialFailed, TrialSpec

@@ -1,7 +1,5 @@
 """Provide learning curves, synthetic or from real training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Provide an endpoint at a test's own server, and a question for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent.proposers.llm.completions import Message

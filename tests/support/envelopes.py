@@ -1,7 +1,5 @@
 """Provide the published envelope, and settings to measure a tiny one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.configs import config

@@ -1,7 +1,5 @@
 """Provide executors that train nothing."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 :func:`break_it` writes the fault's name into the trial's directory, and :func:`run` is the entry.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

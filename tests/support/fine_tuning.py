@@ -6,8 +6,6 @@ learned. It prints one JSON object: the losses of the steps, and the text that t
 covers.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

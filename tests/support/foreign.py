@@ -1,7 +1,5 @@
 """Provide trajectories as other tools write them."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

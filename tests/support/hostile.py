@@ -6,8 +6,6 @@ An attack returns its loot, or raises what stopped it. None can hurt the machine
 bounds itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -3,8 +3,6 @@
 A trial runs it as its command: ``python hostile_command.py OUT``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

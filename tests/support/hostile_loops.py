@@ -1,7 +1,5 @@
 """Run a loop in which a language model proposes each of a script's attacks."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

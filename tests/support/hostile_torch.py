@@ -1,7 +1,5 @@
 """Provide the entry of a trial that has torch, like the real one."""
 
-from __future__ import annotations
-
 import torch  # noqa: F401 (so that the fork server imports it)
 
 from tests.support.hostile import run

@@ -1,7 +1,5 @@
 """Run the command in this process: as its console script does, without starting a new Python."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -4,8 +4,6 @@ Each attack returns what it got; an OSError becomes the loot. None can hurt the 
 each bounds itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -1,7 +1,5 @@
 """Provide calls of every kernel, at sizes that no block divides, to run or compile."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ and length of a recipe has an error that no seed removes, like rounded shapes an
 rung better than another.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

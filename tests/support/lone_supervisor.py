@@ -3,8 +3,6 @@
 It prints the process id of its fork server, then runs the trial that the directory is armed with.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Build a campaign's rows from its configs' scores alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.support.rows import baseline_row, campaign_row, failed, iteration_row, ok, trial

@@ -12,8 +12,6 @@ Four replacements concern the device, and none what is computed:
 :func:`run` runs a trial with them, for an executor.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import sys

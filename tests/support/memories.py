@@ -1,7 +1,5 @@
 """Provide a proposer's memory after simulated iterations over a shipped menu."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from random import Random

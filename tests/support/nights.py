@@ -1,7 +1,5 @@
 """Run a short campaign in a world where only the learning rate matters, and read its rows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

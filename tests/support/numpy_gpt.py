@@ -3,8 +3,6 @@
 The code is written from the papers and shares nothing with the code that it checks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ module's own. The functions answer from plain tables, and any function of a devi
 raise, hang or be missing.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from dataclasses import dataclass, field

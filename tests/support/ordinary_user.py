@@ -4,8 +4,6 @@ No file of the system names the user. The module runs each attack on the schedul
 of another process, which is this one, and prints the loot of each, as JSON. Root starts it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

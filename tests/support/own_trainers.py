@@ -1,7 +1,5 @@
 """Provide a checkout with a script that is not a GPT, its menu, and the installed command."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

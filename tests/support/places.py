@@ -1,7 +1,5 @@
 """Provide the places of the repository's own files, and another Python, for tests that use them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

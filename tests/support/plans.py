@@ -1,7 +1,5 @@
 """Make launch plans of campaigns, and write them to a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Provide ports of the loopback interface."""
 
-from __future__ import annotations
-
 import socket
 
 

@@ -1,7 +1,5 @@
 """Provide a real PostgreSQL server for one test, if the machine has its programs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

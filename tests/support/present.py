@@ -1,7 +1,5 @@
 """Values that must be there."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 T = TypeVar("T")

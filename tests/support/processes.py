@@ -1,7 +1,5 @@
 """List the processes that an executor's trials have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil

@@ -8,8 +8,6 @@ analysis.json) counts 36 repeats of 50, 14 pairs, and 6 of 13 knobs. Its article
 iteration, of which training took 85.8 s and proposing 1.2 s, and 73.4 minutes in total.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 For runs whose batch grew, the entry has the last batch, at which most tokens were trained.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

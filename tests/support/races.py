@@ -1,7 +1,5 @@
 """Run a race, or one trial, without a loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from agent.search.race import Outcome, Race

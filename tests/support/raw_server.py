@@ -1,8 +1,6 @@
 """Provide a server on loopback that sends raw bytes, which no HTTP library would let a test
 send."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Provide small Ray clusters of several nodes on this machine, whose processes can be killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Provide the facts that nodes report, without nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from autoresearch.code import code_identity, installed_version

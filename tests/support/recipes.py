@@ -1,7 +1,5 @@
 """Provide recipes with rare parts, each alone and together with the parts it interacts with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 PARTS: tuple[dict[str, Any], ...] = (

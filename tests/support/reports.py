@@ -1,7 +1,5 @@
 """Provide campaigns to report on, without training anything."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

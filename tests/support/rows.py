@@ -1,7 +1,5 @@
 """Provide journals as campaigns leave them, without training anything."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

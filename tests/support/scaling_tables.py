@@ -16,8 +16,6 @@ and 26.02) on H100 in fp8, whose products are assumed to be twice as fast as bf1
 is the source of B200's share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Provide a proposer that follows a script."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from agent.proposers.base import Memory, Offer, ProposerError

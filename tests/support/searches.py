@@ -1,7 +1,5 @@
 """Run searches over a synthetic objective, with and without earlier campaigns to learn from."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

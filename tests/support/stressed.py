@@ -3,8 +3,6 @@
 Their curves are drawn from a law that the test knows.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Simulate a machine with an idle GPU driver: its library, device nodes and /proc/driver."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Provide texts for corpora: distinct, of known size, the same ones every time."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run plans on several lanes by a simulated clock, with stops and kills as in real campaigns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Provide specs and results of trials that train nothing."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

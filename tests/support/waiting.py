@@ -1,7 +1,5 @@
 """Wait for things that a test has started."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Provide worlds that are small enough to know completely."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 

@@ -1,7 +1,5 @@
 """Provide fixtures that several of these modules share."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

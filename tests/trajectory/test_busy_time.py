@@ -1,7 +1,5 @@
 """Rows of several lanes overlap, and no second counts twice."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Calibration finds proxy metrics that rank better, rejects others, and adds up costs correctly."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Confirmation runs agree with formulas by hand, and their intervals have the stated coverage."""
 
-from __future__ import annotations
-
 import math
 import random
 from statistics import fmean, stdev, variance

@@ -1,7 +1,5 @@
 """Readers report a journal's confirmation; ranking and judging ignore it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

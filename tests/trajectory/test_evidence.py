@@ -1,7 +1,5 @@
 """Test evidence: grown by rows, and read from the journal or the index."""
 
-from __future__ import annotations
-
 import math
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The journal keeps its rows when the process, the power or the disk fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

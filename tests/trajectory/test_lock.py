@@ -1,7 +1,5 @@
 """A campaign has one writer, and the error names it to a second one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Long runs yield worst verdicts, uncertainties, finalists and the test of the ranking."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

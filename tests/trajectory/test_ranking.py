@@ -1,7 +1,5 @@
 """The guarantees of ``top`` hold on average."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

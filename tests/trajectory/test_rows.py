@@ -1,7 +1,5 @@
 """A row records what happened and round-trips."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Outcomes of each proposer's iterations."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import pytest

@@ -1,7 +1,5 @@
 """Backends, which turn a Config into a model that scores tokens: their interface and choice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

@@ -9,8 +9,6 @@ sequence alone, with themselves, on whichever weights it has: it is run on small
 weights before a function is tried, and on the trained weights before they are scored.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Callable, Iterable

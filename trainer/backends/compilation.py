@@ -20,8 +20,6 @@ so the fork server calls :func:`compute_keys` before it forks (:mod:`trainer.iso
 Neither key may touch a device, and neither does: a process that has touched CUDA cannot be forked.
 """
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -17,8 +17,6 @@ operators.
 Shapes: N tokens, C of them in a chunk, D d_model, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeAlias
 

@@ -22,8 +22,6 @@ Shapes: N tokens, I inputs, O outputs; in fp8 all multiples of :data:`MULTIPLE` 
 evaluation.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

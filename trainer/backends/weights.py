@@ -8,8 +8,6 @@ parameter and calls :meth:`RoundedWeight.written`, so that no copy must be remad
 Shapes: N tokens, I inputs, O outputs.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import torch

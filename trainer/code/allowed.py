@@ -1,7 +1,5 @@
 """List what a function may use. Whatever is not here is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 ELEMENTWISE = frozenset(

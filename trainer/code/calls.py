@@ -1,7 +1,5 @@
 """Check one call of a function: that it is on the list, and along which dimension it works."""
 
-from __future__ import annotations
-
 import ast
 
 from trainer.code import allowed

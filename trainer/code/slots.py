@@ -1,7 +1,5 @@
 """Define the slots: what each function is given, what it must return, and what is built in."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Read the source of one function, and write it in one form, so that equal code is equal text."""
 
-from __future__ import annotations
-
 import ast
 import math
 import textwrap

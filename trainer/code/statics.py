@@ -12,8 +12,6 @@ other sequences, nor whether text is being scored. Functions of reach ``tensor``
 like, and are called only in training.
 """
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

@@ -4,8 +4,6 @@ The process is confined as a trial is, reads no corpus, and ends after a time li
 sentence what is wrong with a function, or nothing.
 """
 
-from __future__ import annotations
-
 from autoresearch.errors import MachineryError
 from autoresearch.values import Frozen
 from trainer.machine.gpu import NoAnswer, ask

@@ -1,7 +1,5 @@
 """Check functions one by one, then inside small models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any

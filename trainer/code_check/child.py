@@ -1,8 +1,6 @@
 """Check a config's functions in this process: ``python -m trainer.code_check.child CONFIG PRICE
 UNSANDBOXED``."""
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

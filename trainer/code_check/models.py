@@ -1,7 +1,5 @@
 """Check a config's functions inside small models: causality, gradients, memory of calls, price."""
 
-from __future__ import annotations
-
 import time
 
 import torch

@@ -5,8 +5,6 @@ trainer's it writes curve.jsonl in the trial's directory. The command's own work
 among the trial's temporary files (:mod:`trainer.command.workspace`) and is removed with them.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import select

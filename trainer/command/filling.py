@@ -1,7 +1,5 @@
 """Fill in a command for one trial: its words, variables, file of values, and the script's copy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

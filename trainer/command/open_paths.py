@@ -15,8 +15,6 @@ few small files with known content (:data:`HARMLESS`), which often lie beside mu
 A link grants nothing: its target is as open as its own location makes it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -9,8 +9,6 @@ loss nan``. So each pattern has a twin whose number group matches nan and inf, a
 twin is a score that is not finite.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence

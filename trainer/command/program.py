@@ -13,8 +13,6 @@ the Python's own path. A file in the script's own directory is never treated as 
 link or PATH leads there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

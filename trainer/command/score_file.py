@@ -1,7 +1,5 @@
 """Read scores from a file that a command wrote: JSON, JSON lines or CSV."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

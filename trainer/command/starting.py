@@ -5,8 +5,6 @@ fork server has loaded its imports, a fork of this process is as fresh and costs
 are confined already when they begin.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib.util

@@ -17,8 +17,6 @@ temporary file that vanishes with the process. :func:`split` chooses the held-ou
 hash of their content, never by position or name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

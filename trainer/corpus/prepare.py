@@ -4,8 +4,6 @@ A corpus depends only on the *set* of its documents and on the settings: neither
 sources nor names nor times change a byte of its token files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Each generator yields the UTF-8 text of one record at a time and holds no other.
 text are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 from collections.abc import Callable, Iterable, Iterator

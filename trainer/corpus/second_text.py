@@ -13,8 +13,6 @@ Each text is divided into parts of whole documents and similar size. The spread 
 among the parts shows how far it holds for other text.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

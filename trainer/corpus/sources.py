@@ -16,8 +16,6 @@ Text must be UTF-8; a byte order mark is dropped. Unreadable input raises a Corp
 the file and, in JSONL, the line.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

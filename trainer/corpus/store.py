@@ -8,8 +8,6 @@ CACHE/
   .building-…/              being built: see :mod:`trainer.corpus.workspace`
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

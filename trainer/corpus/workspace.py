@@ -5,8 +5,6 @@ builder locks the folder's ``.lock`` file, which the kernel releases with the pr
 ``.building-`` folder is from a preparation that died, and the next one removes it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Create a corpus of random tokens: a sweep measures speed and size, not quality."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -6,8 +6,6 @@ limits should prevent that, but a sweep does not test them unless asked: with a 
 stops at the last point before the one that is predicted not to fit.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence

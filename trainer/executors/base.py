@@ -5,8 +5,6 @@ so that the trial can run in another process or on another machine. To run sever
 submit several; to run one and wait for it, call :meth:`Executor.run`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Divide this machine among its lanes: some of its cores, or one of its GPUs, for each."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ The server ends itself and the trial when the supervisor closes the control sock
 closes it too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Start, use and end a fork server from the supervisor."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -8,8 +8,6 @@ As a subreaper the fork server inherits every process that a trial orphans, in a
 everything of a trial is below a child of the server, and when nothing is left the trial has ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -5,8 +5,6 @@ and a command's files may be checkpoints of gigabytes. So files from earlier ses
 when a campaign is opened again, before any trial runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -7,8 +7,6 @@ machine's memory, the remaining memory is polled too. What ends a trial here is 
 result; a failure around it is a MachineryError.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

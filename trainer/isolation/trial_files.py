@@ -16,8 +16,6 @@ link, nothing blocks, and nothing is read without a bound. Numbers and texts are
 types of :mod:`trainer.spec`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -6,8 +6,6 @@ CUresult in cuda.h. NVIDIA documents their general meaning; the sentences here s
 at start-up.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Find a trial's device by name, and read its own name and its memory."""
 
-from __future__ import annotations
-
 import resource
 import sys
 

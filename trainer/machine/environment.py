@@ -1,7 +1,5 @@
 """Select the environment of a trial's process: an allowlist without anything that looks secret."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Read facts about a GPU before any trial, in a short-lived process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Sequence

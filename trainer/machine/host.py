@@ -17,8 +17,6 @@ the allocator does not see, contexts, workspaces, the process itself.
 page cache (github.com/ollama/ollama, issue 12283).
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys

@@ -6,8 +6,6 @@ the CPU's allocator, the kernel when a file is mapped) raises a RuntimeError wit
 were collected from the issue trackers of PyTorch, NCCL and Triton.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 

@@ -49,8 +49,6 @@ Not counted: workspaces (cuBLAS takes 8 to 32 MiB), the allocator's rounding, an
 context, which is not an allocation but takes from the same memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -21,8 +21,6 @@ With ``state=True``, names that are assigned again later count with their first 
 that let a command line overwrite their globals at a certain line are read this way up to that line.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Set a script's constants to other values, and its slots to other code, in a copy of its text."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

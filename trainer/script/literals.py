@@ -1,7 +1,5 @@
 """Evaluate an expression in a script's text if that needs no run."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

@@ -21,8 +21,6 @@ A name that is taken, or that occurs twice, is qualified: ``SGD_lr``, ``main_bat
 equal calls receive has no name of its own and is not found.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

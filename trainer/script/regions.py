@@ -14,8 +14,6 @@ itself on every way to the use, and attributes and functions from the same list.
 import, read a private attribute, or reach another part of the script by its name.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

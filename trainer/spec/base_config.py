@@ -1,7 +1,5 @@
 """Define a config of any trainer, and what two of them differ in."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from abc import abstractmethod

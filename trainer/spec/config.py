@@ -1,7 +1,5 @@
 """Define a recipe: every knob and constant of one training run."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 

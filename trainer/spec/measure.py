@@ -1,7 +1,5 @@
 """Define what a score counts, which direction is better, and which text it is measured on."""
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Annotated, Literal, TypeAlias
 

@@ -6,8 +6,6 @@ that sums, squares, quotients and dates computed from them are finite. A value o
 result or the curve's point invalid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, TypeAlias
 

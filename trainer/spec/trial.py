@@ -1,7 +1,5 @@
 """Define one training run: which config, how long, on which data, within which limits."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AliasChoices, Field, model_validator

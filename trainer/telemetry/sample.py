@@ -6,8 +6,6 @@ one. An empty cell is a value that the device did not report. The file is for pe
 is not fsynced: a power cut loses its last lines, and a torn one is removed on opening.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import os

@@ -1,7 +1,5 @@
 """Sample the device in a thread while a campaign works, and measure the energy of its trials."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -6,8 +6,6 @@ one, and otherwise the trapezoid of their powers, ``(P0 + P1) / 2 × Δt``. A co
 millijoules last for eons. A step with neither is a gap of unknown energy.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ other half has run nothing of the config when it loads them, builds the model ag
 the loss itself. Optimizer rules, schedules and auxiliary losses never run where text is scored.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

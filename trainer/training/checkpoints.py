@@ -1,7 +1,5 @@
 """Score averaged weights, and weights from before the last step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeAlias

@@ -4,8 +4,6 @@ The process writes only curve.jsonl, in the trial's directory. It starts no proc
 network, and imports nothing that this module has not imported.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import time

@@ -7,8 +7,6 @@ the fork server forks it, and the same rules confine it. The same first instruct
 adds one compiled kernel, if a compiler is installed.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import traceback

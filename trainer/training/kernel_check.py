@@ -12,8 +12,6 @@ names those without which the step is finite. Megatron-Core's operators cannot b
 one: its weights are copied to a model on torch's own operators.
 """
 
-from __future__ import annotations
-
 import math
 import traceback
 from collections.abc import Callable, Iterator

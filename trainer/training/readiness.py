@@ -5,8 +5,6 @@ DEVICE COMPILE``), so that the calling process holds no CUDA context. Importing 
 import torch.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Literal, cast

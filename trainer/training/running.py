@@ -1,7 +1,5 @@
 """Prepare a trial's process, build its model, train it, and put together its result."""
 
-from __future__ import annotations
-
 import traceback
 from functools import partial
 from pathlib import Path

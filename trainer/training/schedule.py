@@ -1,7 +1,5 @@
 """The length of training, and the learning rate and the batch of each step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias

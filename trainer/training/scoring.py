@@ -3,8 +3,6 @@
 Other texts that the spec names are scored by the same rule.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ baseline is the first measured line whose description begins with ``baseline`` o
 ``baseline``. If there is none, the campaign has no baseline.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ trials of this project and never enter a journal. They are stored in ``imported.
 object per line: first the provenance, then each run under the source's names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Recognize the format of a file, and read an imported campaign, or any campaign to learn from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -9,8 +9,6 @@ Rows of a damaged journal are kept as far as they are self-contained. A row is l
 invalid, repeats an iteration, or refers to a config that only a left-out row describes.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence

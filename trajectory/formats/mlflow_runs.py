@@ -3,8 +3,6 @@
 A trial's config becomes the run's parameters, and its curve becomes metrics.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

@@ -8,8 +8,6 @@ so it is imported as bits per token.
 The loop's source: github.com/manavsehgal/ai-field-notes, articles/autoresearch-agent-loop.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Annotated, Any, Final
 

@@ -5,8 +5,6 @@ empty trial columns. For another tool's campaigns a line is one of its runs. Eve
 description with its unit.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

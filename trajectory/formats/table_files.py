@@ -8,8 +8,6 @@ apostrophe restores the text. Numbers are written unchanged.
 In Parquet, each column's description is metadata of its field.
 """
 
-from __future__ import annotations
-
 import csv
 from itertools import islice
 from pathlib import Path

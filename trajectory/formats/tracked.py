@@ -1,7 +1,5 @@
 """Convert trials for experiment trackers: parameters, metrics, tags, and times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Define the queries that every index of a journal answers, each within one transaction."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar

@@ -5,8 +5,6 @@ client limits each wait itself: a connection that is silent for too long is clos
 lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from time import monotonic
 from typing import Any, TypeVar

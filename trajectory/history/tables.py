@@ -4,8 +4,6 @@ The tables' names contain the version of their layout. There are no migrations: 
 this version are missing, they are filled from the journal.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Callable, Iterator

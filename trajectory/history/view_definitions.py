@@ -3,8 +3,6 @@
 The history is an index of the journal, so the views hold nothing that the journal does not.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import tomllib

@@ -4,8 +4,6 @@ A query can read the views and the tables below them. It cannot write, attach a 
 setting or run for ever.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager

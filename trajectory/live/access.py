@@ -11,8 +11,6 @@ request. If there are too many connections, the server closes the one that has k
 longest. It never closes a connection whose request it is answering, such as an event stream.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

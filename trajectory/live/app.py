@@ -4,8 +4,6 @@ Texts from a model or a menu are sent as JSON and shown as text. The page's poli
 own scripts, styles and images.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

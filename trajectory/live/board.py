@@ -1,7 +1,5 @@
 """Board of all campaigns that the page shows: finds them, polls them, and publishes changes."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

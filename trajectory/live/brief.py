@@ -1,7 +1,5 @@
 """Summaries for the live page: small, without data that the page requests separately."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 Drawing takes seconds and much memory, so it happens in a process of its own, one at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Sequence

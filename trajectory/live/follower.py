@@ -5,8 +5,6 @@ append-only and a complete line never changes, so the follower reads on from the
 reader can keep the loop waiting.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

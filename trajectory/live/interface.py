@@ -1,7 +1,5 @@
 """JSON interface of the live page, also for other clients."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, TypeAlias, cast

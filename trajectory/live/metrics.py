@@ -1,7 +1,5 @@
 """The board as Prometheus metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest

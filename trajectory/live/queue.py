@@ -1,7 +1,5 @@
 """Interface of the live page to a campaign's queue of proposals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Reader of a campaign's telemetry.csv while it grows."""
 
-from __future__ import annotations
-
 import csv
 from collections import deque
 from pathlib import Path

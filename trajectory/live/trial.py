@@ -1,7 +1,5 @@
 """Running trials, found on disk as those with a spec and no result yet."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

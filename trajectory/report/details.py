@@ -5,8 +5,6 @@ markup: as JSON, deflated, in base64. When a reader opens a row, the page's scri
 inserts them as text nodes. Invisible characters are spelled out in every text.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

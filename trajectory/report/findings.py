@@ -1,7 +1,5 @@
 """A campaign's findings, as the values from which the page's texts and figures are made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ it contains: no other script, no network, no frames, no form. The template escap
 script makes text nodes only, and the policy forbids anything else.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ Matplotlib writes colors into style attributes, which a strict content-security 
 dark page cannot change. This module turns them into attributes that name CSS variables.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ claims favor whatever was lucky. With common seeds, the interval is Student's t 
 by seed; otherwise the two means vary independently. It holds for the scored text, not for others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean, variance

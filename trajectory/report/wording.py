@@ -1,7 +1,5 @@
 """Numbers, knobs' values and untrusted texts, as the page writes them."""
 
-from __future__ import annotations
-
 import unicodedata
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Proposals and verdicts are in :mod:`trajectory.proposals`. The values of a ladde
 confirmation and a calibration are in modules of their own.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, TypeAlias
 
 from pydantic import Field, TypeAdapter

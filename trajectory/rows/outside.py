@@ -1,7 +1,5 @@
 """Define rows of runs outside the search, and of the results computed from them."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeAlias
 
 from pydantic import AliasChoices, Field

@@ -4,8 +4,6 @@ Decisions are defined here rather than in ``agent`` because the record outlives 
 decided. A reader of a journal needs only these definitions.
 """
 
-from __future__ import annotations
-
 import math
 from operator import not_
 from typing import Annotated, Any, Literal, TypeAlias

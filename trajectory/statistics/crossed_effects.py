@@ -22,8 +22,6 @@ of point masses would make intervals too narrow, so the normals are as wide as t
 Shapes: C configs, S seeds, R runs, K places of the grid.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -25,8 +25,6 @@ draws for every proxy metric. Its interval spans the 2.5 to 97.5 % quantiles ove
 than a comparison of two separate intervals. docs/fidelity.md says how often the intervals hold.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import NormalDist

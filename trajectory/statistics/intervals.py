@@ -4,8 +4,6 @@ Satterthwaite's degrees of freedom are rarely integers. Rounded down, they would
 infinitesimal changes of the variances behind them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

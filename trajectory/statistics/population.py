@@ -20,8 +20,6 @@ shortest half of the means, the set grows to a fixed point. It holds every mean 
 standard deviations above its center, and every lower mean, because good configs are there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

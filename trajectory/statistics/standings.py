@@ -1,7 +1,5 @@
 """Rank measured configs, this project's or another tool's, by their posterior means."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """``autoresearch cost``: compute cost, from rates to break-even."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """``autoresearch handoff`` and ``verify``: the launch plan, and the run's first day."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

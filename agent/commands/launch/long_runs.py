@@ -1,7 +1,5 @@
 """``autoresearch stress``, ``attribute`` and ``ladder``: full training schedules of the winners."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``autoresearch menu from-target`` and related commands: cloud targets and their proxies."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

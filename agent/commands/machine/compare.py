@@ -1,7 +1,5 @@
 """``autoresearch compare``: compare training backends on this machine."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any, get_args

@@ -1,7 +1,5 @@
 """``autoresearch data``: prepare text for training, and list prepared corpora."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

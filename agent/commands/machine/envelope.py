@@ -1,7 +1,5 @@
 """``autoresearch envelope``: measure this machine by batch size, sequence length and precision."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

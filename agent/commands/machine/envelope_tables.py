@@ -1,7 +1,5 @@
 """Print an envelope: tables of its speed and memory, and the largest batches that fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from rich.columns import Columns

@@ -1,7 +1,5 @@
 """The ranking that ``top`` prints, of a campaign of this tool or another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """``autoresearch calibrate``: measure the noise of short runs, and how well they rank long ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``autoresearch confirm``: train the best again on fresh seeds and text before reporting them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

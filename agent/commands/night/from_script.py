@@ -1,7 +1,5 @@
 """``autoresearch menu from-script``: draft a menu from a training script."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

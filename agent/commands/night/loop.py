@@ -1,7 +1,5 @@
 """``autoresearch loop``: run the search."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``autoresearch menu``: list, show, validate and narrow menus."""
 
-from __future__ import annotations
-
 import json
 from difflib import unified_diff
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``autoresearch propose`` and ``check``: queue proposals, or show what the rails say of them."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

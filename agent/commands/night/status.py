@@ -1,7 +1,5 @@
 """``autoresearch status``: one line per campaign; programs get the same numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """``autoresearch import`` and ``export``: trajectories of other tools in, and for them out."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import asdict

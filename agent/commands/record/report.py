@@ -1,7 +1,5 @@
 """``autoresearch report`` and ``diff``: the campaign as one page, and compared with another."""
 
-from __future__ import annotations
-
 import json
 import webbrowser
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``autoresearch sql`` and ``reindex``: query a campaign in SQL, and rebuild its index."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

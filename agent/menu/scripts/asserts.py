@@ -6,8 +6,6 @@ replaced by its expression. An assertion about ``tokens_per_step`` thus becomes 
 Assertions that the menu's language cannot express, or that are false at the defaults, are omitted.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Mapping

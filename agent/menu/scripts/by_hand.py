@@ -5,8 +5,6 @@ the script runs one over its globals as nanoGPT does, gives the values that it a
 are none of the script's options stay in the command unchanged.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ each side for values that act by their order of magnitude, a factor of four for 
 drafts; none was fitted to data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

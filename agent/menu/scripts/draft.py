@@ -1,7 +1,5 @@
 """Combine what was read from a script: sorted options, score and curve, and its assertions."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """Write a drafted menu as TOML, for a person to prune."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Sequence

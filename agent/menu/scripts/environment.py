@@ -1,7 +1,5 @@
 """Find options that a script reads from the environment or by flags of absl."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Define an option that a training script offers, and decide by its name what it is for."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath

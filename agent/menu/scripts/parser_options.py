@@ -1,7 +1,5 @@
 """Find the options of a script that uses argparse or click."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Find the options of a training script, by any mechanism, without running it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence

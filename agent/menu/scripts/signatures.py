@@ -1,8 +1,6 @@
 """Find options that are a function's parameters (typer, fire, tyro) or a dataclass's fields (tyro,
 HfArgumentParser, draccus, pyrallis, simple-parsing)."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """Sort a script's options into knobs, constants, options set by the loop, and options left
 alone."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ The imports run outside the sandbox, so only well-known packages are drafted as 
 only those that can be forked after their import: JAX and TensorFlow start threads.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """Answer simple questions about a script's syntax tree."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """Settings that a script takes by means that are recognized and not read."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

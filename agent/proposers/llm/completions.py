@@ -7,8 +7,6 @@ The journal has a prompt's SHA-256 and every reply. Prompts would dominate the j
 are needed only to make training data, so each is in a file beside it, named by its hash.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

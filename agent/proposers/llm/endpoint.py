@@ -6,8 +6,6 @@ They differ in how they can be made to answer in JSON, which is found out on the
 question, which the server reports in its list of models or when it refuses one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,8 +1,6 @@
 """Collect the facts of a prompt: what is measured and how, what is in flight, and, for one function
 to write, its contract, the function in use and every variant tried."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

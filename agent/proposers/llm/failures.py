@@ -1,7 +1,5 @@
 """Explain every failure of an endpoint in one sentence, and say how often to try again."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

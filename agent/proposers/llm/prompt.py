@@ -7,8 +7,6 @@ recent failures, each knob's effects, untouched knobs, findings of earlier campa
 history. The prompt counts what is omitted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

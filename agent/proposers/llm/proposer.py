@@ -4,8 +4,6 @@ An iteration has one prompt and, if the rails refuse the answer, up to two furth
 the model sees the verdict. Every exchange is stored raw.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping

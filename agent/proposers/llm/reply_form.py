@@ -6,8 +6,6 @@ properties nor the range of a float. So this form relies least on the model's ow
 check everything again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Hold how one model at one endpoint must be asked, which its refusals tell."""
 
-from __future__ import annotations
-
 import contextlib
 from enum import StrEnum
 from pathlib import Path

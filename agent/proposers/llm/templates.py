@@ -6,8 +6,6 @@ dictionaries. The sandbox does not bound time and memory: nested loops may run f
 padding filter may make a text arbitrarily large.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Fit text into a number of tokens, estimated without the model's tokenizer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Continue``) and body. Redirects are never followed. A proxy from the environment
 loopback addresses.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import re

@@ -1,7 +1,5 @@
 """Send requests to a chat endpoint: one retry policy under one deadline, and no secret shown."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -16,8 +16,6 @@ It is written out here because no installed library has it, and others take seco
 second to load (docs/search.md).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -21,8 +21,6 @@ drawn afresh for each iteration, so that a misleading prior is soon outvoted. Th
 (Hvarfner et al. 2022).
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterable, Sequence

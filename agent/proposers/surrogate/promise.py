@@ -1,7 +1,5 @@
 """Predict by a surrogate how far configs improve, and whether they train at all."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Represent a menu's knobs as coordinates, so that similar configs are close, and draw nearby
 values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Run a calibration: measure how well short runs rank configs as long runs do, config by config."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Score each proxy metric on a config's runs, with the seconds it takes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ third block. A short and a long run of one seed would share weights and batches.
 agree better than a search's short runs agree with long ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

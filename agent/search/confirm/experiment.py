@@ -1,7 +1,5 @@
 """Run a confirmation: the best configs and the baseline on fresh seeds and fresh text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self

@@ -1,7 +1,5 @@
 """Prepare the texts that a confirmation scores besides the search's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self

@@ -1,7 +1,5 @@
 """Ask the language model for one proposal, as the loop does."""
 
-from __future__ import annotations
-
 from agent.settings.environment import Environment
 from autoresearch.errors import AutoresearchError
 from trainer.spec import Budget

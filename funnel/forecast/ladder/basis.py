@@ -5,8 +5,6 @@ a share ``POWER`` of the faulty runs has raised an alarm. A forecast is usable i
 is caught before the run ends; otherwise it is reported as worthless.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ has ``LEAST_POINTS`` losses. They are fixed places in the run, not shares of the
 log has the windows of a shorter one and more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

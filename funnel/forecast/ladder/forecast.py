@@ -15,8 +15,6 @@ draws:
 Both grow with the square root of the doublings of compute between the fitted and the predicted run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -11,8 +11,6 @@ The forecast's band, the thresholds of a comparison and its stated power all use
 they are consistent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ test, one or two windows that differ from their neighbors (a spike that recovers
 neighbors' level. An analysis therefore tests the window ``SPIKE`` before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """State in words the assumptions and the power of a ladder's forecast, and how to narrow it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Check that the public Python interface shows what the commands show."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Check that the list of commands matches the commands' own help and imports none of them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

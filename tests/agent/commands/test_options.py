@@ -1,7 +1,5 @@
 """Check that a command's options are its settings' fields, with their bounds and help."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import pytest

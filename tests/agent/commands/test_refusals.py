@@ -1,7 +1,5 @@
 """Check what the command answers to bad input, before it starts or writes anything."""
 
-from __future__ import annotations
-
 import subprocess
 from importlib.metadata import version
 from pathlib import Path

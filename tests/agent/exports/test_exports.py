@@ -1,7 +1,5 @@
 """Test the studies, runs and training data that are exported from campaigns."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

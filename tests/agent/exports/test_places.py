@@ -1,7 +1,5 @@
 """Check where an export may be written, and that it appears complete or not at all."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Test that a tracker which is slow, failing or gone costs the loop nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Commit the keeps of a search over a script's constants, through the installed command."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

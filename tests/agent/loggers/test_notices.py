@@ -1,7 +1,5 @@
 """Send notices to a real HTTP server, a real SMTP server, and to services that are down."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Check that no proposal separates a tied field from its knobs, and that ratios are read back."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 

@@ -1,7 +1,5 @@
 """Check code knobs of a user's own script: their tables, their rails, and the edited copy."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

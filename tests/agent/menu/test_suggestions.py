@@ -1,7 +1,5 @@
 """Test that a model's reading of a person's directions narrows a menu and changes no file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

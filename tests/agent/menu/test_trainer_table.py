@@ -1,7 +1,5 @@
 """Test menus that name a command, and the check of its score."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

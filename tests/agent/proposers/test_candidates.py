@@ -1,7 +1,5 @@
 """Test the candidates that the sampler's model chooses from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

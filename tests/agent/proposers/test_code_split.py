@@ -1,8 +1,6 @@
 """Check who writes code: turns by what has earned more, and a model that replays good and bad
 replies."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

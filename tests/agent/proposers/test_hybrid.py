@@ -1,7 +1,5 @@
 """Check which proposer makes each proposal, and which one replaces it on failure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path

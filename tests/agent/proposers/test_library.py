@@ -1,7 +1,5 @@
 """Check the published ideas: their formulas, every rail, and the order they are tried in."""
 
-from __future__ import annotations
-
 import json
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Check what becomes a prior in this menu, and that priors reach only sampler and prompt."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Test the sampler, and random proposals over the menu."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,8 +1,6 @@
 """Check that proposals asked for in the background use the memory of that moment and block
 nothing."""
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import replace

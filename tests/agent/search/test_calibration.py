@@ -1,8 +1,6 @@
 """Check that a calibration recovers the effects built into a synthetic world, and that it
 resumes."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 It trains no more than one lane would, except for runs already started when another run failed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

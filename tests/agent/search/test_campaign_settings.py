@@ -1,7 +1,5 @@
 """Check that a campaign resumes with the settings it was created with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

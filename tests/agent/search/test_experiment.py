@@ -1,7 +1,5 @@
 """Test what the five experiments share: failed runs, orphaned trials, seeds and lines."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Collection
 from pathlib import Path

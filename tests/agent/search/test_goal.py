@@ -1,7 +1,5 @@
 """Check what ends a campaign: the first goal it reaches, or a fault of the machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Check that every conclusion and every abandoned confirmation counts as an interim analysis."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Check that scheduling leaves the rows of one lane as they were, and loses no trial of several."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import threading

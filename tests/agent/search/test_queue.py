@@ -1,7 +1,5 @@
 """Test queued proposals and iterations in flight: each is taken once, across kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Check that races record the rules of their decisions, and prune trials at the futility bound."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Check that neither a first signal nor a failure beside it cuts a running trial short."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Nothing may be lost, counted twice, or compared with a reference that has been replaced.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

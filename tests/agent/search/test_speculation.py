@@ -1,8 +1,6 @@
 """Check that speculative seeds of a race use only idle lanes and lead to the decisions of one lane,
 sooner."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Check that a trial's directory is accounted for exactly when some row names it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Check that campaign.toml, the first row and the refusals follow from one declaration per
 setting."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

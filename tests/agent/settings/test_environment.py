@@ -1,7 +1,5 @@
 """Check how the environment's secrets are cleaned before anything uses them."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Test the choice of a new campaign's device when no device is named."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

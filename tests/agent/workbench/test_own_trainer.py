@@ -1,7 +1,5 @@
 """Test how a session runs a person's own script."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

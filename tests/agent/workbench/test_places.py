@@ -1,7 +1,5 @@
 """Check which campaign a command uses, and the message when there is none."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Test what a person sees of a session: its greeting, its lanes, its progress and its summary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Test the warm-up trial before a campaign's first on a GPU, whose result is discarded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path

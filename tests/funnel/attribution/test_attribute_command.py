@@ -1,7 +1,5 @@
 """Undo each of a config's changes alone, through the command with simulated trials."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Test what each change of a winner is worth, alone and carried to a target."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

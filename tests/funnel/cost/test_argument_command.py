@@ -1,7 +1,5 @@
 """The command prints the cost argument and refuses invalid settings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

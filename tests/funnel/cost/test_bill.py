@@ -1,7 +1,5 @@
 """Test the bill of a search and a large run, owned or rented, over time."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,8 +1,6 @@
 """A ladder's forecast covers a near target's run, detects departures and is worthless for a far
 target."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Test that the fits of loss laws recover the laws that made their data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """A lead grows, holds or melts: error rates of the verdict, and the smallest detectable change."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

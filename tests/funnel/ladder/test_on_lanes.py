@@ -1,7 +1,5 @@
 """On several lanes the journal holds every run of the prediction before the largest rung's runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random

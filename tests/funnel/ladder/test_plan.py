@@ -1,7 +1,5 @@
 """Test the ladder's plan: its rungs' shapes, learning rates, and pace."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

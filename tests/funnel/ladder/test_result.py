@@ -1,7 +1,5 @@
 """A ladder read from its journal yields its law, lead and prediction, and detects tampering."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Test the case that a plan makes and the files that go with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

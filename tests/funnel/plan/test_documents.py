@@ -1,7 +1,5 @@
 """The plan's statement on documents within a sequence agrees with Megatron-Core's own model."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``autoresearch handoff`` and ``autoresearch verify`` run as a user runs them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """A real bash runs the written scripts, with stand-ins for what only a rented node has."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Two torchruns on this machine act as two nodes of two ranks each."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Test what a run costs in hours and money on the GPUs that are booked."""
 
-from __future__ import annotations
-
 import pytest
 
 from funnel.cost.gpus import GPUS

@@ -1,7 +1,5 @@
 """A curriculum defines what each phase trains, where it fits, and how it launches."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """The campaign's ladder determines parts of the launch plan."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The prepared files equal those that Megatron-Core itself writes and reads."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

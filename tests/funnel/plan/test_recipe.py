@@ -1,7 +1,5 @@
 """Test the recipes of a plan: carried to the target, each from one run, with its functions."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The restart loop and the signals work under the real torchrun with a trainer that is killed."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

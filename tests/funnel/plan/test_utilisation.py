@@ -1,7 +1,5 @@
 """The step's arithmetic agrees with published runs, and a measurement replaces the estimate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Rates of false alarms and of detections in runs whose neighboring steps have correlated noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The detectors find every failure at its step and pass sound runs, however noisy the batches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

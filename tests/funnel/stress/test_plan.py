@@ -1,7 +1,5 @@
 """Test the plan of the long runs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Verdicts on small runs that really fail, because their configs provoke it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Give the search's best configs long runs through the command, with simulated trials."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

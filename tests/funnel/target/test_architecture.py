@@ -1,7 +1,5 @@
 """Test target architectures: their files, sizes and budgets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

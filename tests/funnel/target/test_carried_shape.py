@@ -1,7 +1,5 @@
 """The carried shape is the target's own with the search's changes, at the target's size."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 from typing import Any

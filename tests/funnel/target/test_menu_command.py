@@ -1,7 +1,5 @@
 """Derive proxies from a target and search over them, through the command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from funnel.plan.projection import project

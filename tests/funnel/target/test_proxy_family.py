@@ -1,7 +1,5 @@
 """Proxies keep their target's shape, and so does every config of the menu written for them."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from random import Random

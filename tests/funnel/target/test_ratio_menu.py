@@ -1,8 +1,6 @@
 """In menus of ratios every config has the baseline's size and round-trips through its knobs. The
 rails refuse few local proposals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Test carrying a recipe to another size, by hand and against published runs."""
 
-from __future__ import annotations
-
 from statistics import median
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Test the transfer rules' laws, and how far a campaign's evidence supports them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Record facts that no campaign can know: its reference's true score, and the cost of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agent.search.campaign import Campaign

@@ -1,7 +1,5 @@
 """Run the commands that start trials in this process, with trials that a world simulates."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from collections.abc import Callable

@@ -5,8 +5,6 @@ memory if /dev/shm exists, so that syncs do not wait). Only the executor is simu
 also reports what no campaign can know: its reference's true score.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ A world knows one budget, that of its menu. It refuses a spec with another budge
 not contain the score of a run of another length.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Test a config's own functions in the model and the optimizer, and the keys of their cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Compiled blocks agree with uncompiled ones, and a trial reuses its predecessors' code."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

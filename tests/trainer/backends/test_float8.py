@@ -1,7 +1,5 @@
 """Products in fp8 by torch's own kernel, whose CPU form has the same arithmetic."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

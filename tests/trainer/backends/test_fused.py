@@ -1,7 +1,5 @@
 """The model on kernels computes the same function as written, with half the memory traffic."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

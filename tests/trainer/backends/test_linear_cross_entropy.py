@@ -1,7 +1,5 @@
 """The chunked loss agrees with the whole one in value and gradients, and bounds its memory."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """AdamW makes the textbook's update, decays matrices only, and stops for good."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -5,8 +5,6 @@ figure 7). Under a correct parametrization every layer's output changes as much 
 model as in a small one. Under the standard parametrization the change grows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A recipe's parts agree with numpy; initialization and rates agree with the papers' tables."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Test the reference model: initialization, attention in bf16, grouped queries, products."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Draw sources that are nearly functions: known words in any order, and good functions damaged."""
 
-from __future__ import annotations
-
 from random import Random
 
 from hypothesis import strategies as st

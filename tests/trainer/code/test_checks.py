@@ -1,7 +1,5 @@
 """Dynamic rails of code knobs: what runs on small tensors and models, and what is refused there."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Static rails of code knobs: what they pass and refuse, and that no text crashes them."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

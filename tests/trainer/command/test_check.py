@@ -1,7 +1,5 @@
 """Trials whose score is that of a second command, in another sandboxed process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

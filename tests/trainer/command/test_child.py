@@ -1,7 +1,5 @@
 """Commands run as trials: sandboxed, started by the executor and judged by their output."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

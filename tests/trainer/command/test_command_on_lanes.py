@@ -1,7 +1,5 @@
 """A command receives its lane's cores, threads and GPU."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

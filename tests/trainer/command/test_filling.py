@@ -1,7 +1,5 @@
 """A command's placeholders receive the values of a trial."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

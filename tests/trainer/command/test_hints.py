@@ -1,7 +1,5 @@
 """If the sandbox refuses a script a file, a hint tells the user what to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Computation of a script's paths that trials may read; test_privacy.py attacks them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Scores, curves and failures are parsed from a command's output."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any

@@ -4,8 +4,6 @@ Each attack also runs without the sandbox, where it must reach the secret: an at
 work proves nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

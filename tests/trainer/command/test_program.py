@@ -1,7 +1,5 @@
 """The program a command starts with is found, and resolved if it is a shim."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A command uses semaphores, worker processes and shared memory in a real trial."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

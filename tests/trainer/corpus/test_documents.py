@@ -1,7 +1,5 @@
 """Text is cut into documents, and some of them are held out."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import unicodedata

@@ -1,7 +1,5 @@
 """A preparation holds batches and hashes in memory, never the whole text."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

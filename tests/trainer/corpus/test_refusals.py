@@ -1,7 +1,5 @@
 """Every invalid input yields one sentence that names it, and leaves no files behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

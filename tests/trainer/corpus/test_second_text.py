@@ -1,7 +1,5 @@
 """A holdout split has whole documents that no trial scored or trained on, and exact counts."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

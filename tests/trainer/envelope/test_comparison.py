@@ -1,7 +1,5 @@
 """Comparing backends: what is measured, what is excluded, and what counts as a defect."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

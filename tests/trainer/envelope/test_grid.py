@@ -1,7 +1,5 @@
 """Test the grid of an envelope's points."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.envelopes import failed, gb10_points, point

@@ -1,7 +1,5 @@
 """Test which points an envelope measures, and what they need."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

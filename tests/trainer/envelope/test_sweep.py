@@ -1,7 +1,5 @@
 """A sweep measures every point, survives failures, and stops where memory would end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several lanes act as one executor: the placement of trials, and the cost of a lane that dies."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trial whose end says nothing about its config runs a second time, and only once."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

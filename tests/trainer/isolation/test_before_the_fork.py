@@ -5,8 +5,6 @@ as the real one has been seen to do (github.com/NVIDIA/TransformerEngine, issue 
 imported with the compiler if it is installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

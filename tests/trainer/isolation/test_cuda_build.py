@@ -3,8 +3,6 @@
 A build for CPUs never calls a driver, so under it these tests cannot fail as under CUDA.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The stand-in (tests/support/stub_libcuda.c) makes the system calls of the real l
 by the sandbox shows without a GPU.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

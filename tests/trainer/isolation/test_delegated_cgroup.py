@@ -4,8 +4,6 @@ It has one under ``systemd-run --user --scope -p Delegate=yes``, or in a kernel 
 (tests/docker/test_delegated.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

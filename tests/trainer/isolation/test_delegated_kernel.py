@@ -4,8 +4,6 @@ It boots in a second as a program, sees this machine's files and stands in for a
 under systemd. It has no Landlock and is slow, so the tests cover what the kernel counts and ends.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A trial's process reports to the fork server on one line, and a config cannot report more."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The fork server: what its children inherit, and that no process outlives its parent."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Every number, text and size that a trial writes is bounded where it is read."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,8 +1,6 @@
 """An ordinary user lacks the capabilities that exempt root. Containers run as a user that no file
 names."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Trials that train in one process and score in another, which alone may read the held-out text."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

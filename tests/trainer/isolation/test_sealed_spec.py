@@ -1,7 +1,5 @@
 """Test a trial's files: its sealed spec, its curve, and temporary files left behind."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """The supervisor ends every trial on time, leaves nothing alive, and names the cause of each
 end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

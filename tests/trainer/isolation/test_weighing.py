@@ -1,7 +1,5 @@
 """Memory and threads count even if they do not show in a trial's resident memory."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import mmap

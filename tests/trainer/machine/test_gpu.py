@@ -1,7 +1,5 @@
 """Test what is known of a device: its name, memory, peak speed and power ceiling."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

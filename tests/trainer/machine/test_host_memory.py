@@ -3,8 +3,6 @@
 The machine's /proc/meminfo is a file here, updated with what real processes hold.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

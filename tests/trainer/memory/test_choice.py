@@ -1,7 +1,5 @@
 """The memory rail predicts with formulas, within what a trial may use."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

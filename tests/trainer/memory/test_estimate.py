@@ -1,7 +1,5 @@
 """The analytic estimate agrees with real models and published peaks."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recognition of out-of-memory errors, on texts from the trackers of PyTorch, NCCL and Triton."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

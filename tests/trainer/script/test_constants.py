@@ -1,7 +1,5 @@
 """Test that a script's constants are read and rewritten, and nothing else changes."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings that are no constants of the module: where they are found, and what they are called."""
 
-from __future__ import annotations
-
 import ast
 
 from autoresearch.values import Scalar

@@ -1,7 +1,5 @@
 """Marked regions are found and replaced, nothing else changes, and no code reaches further."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

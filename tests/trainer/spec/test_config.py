@@ -1,7 +1,5 @@
 """Test configs: their hash, their checks, and differences of their code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Test that energy, summaries and telemetry.csv agree with sums by hand and survive a crash."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

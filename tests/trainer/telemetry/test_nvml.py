@@ -1,7 +1,5 @@
 """Values that devices report, and values that they lack."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The sampler's thread runs on devices that answer, stall and die."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import threading

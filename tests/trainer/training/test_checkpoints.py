@@ -1,7 +1,5 @@
 """Checkpoint evaluations and averages are exact and change no other number of a trial."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A whole trial runs in this process, and as ``python -m trainer`` in one of its own."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

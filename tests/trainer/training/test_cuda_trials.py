@@ -1,7 +1,5 @@
 """Real trials run on a real GPU, confined as in a campaign. Skipped without a GPU."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Test batches and the evaluation against computations that share nothing with them."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Run a trial of the demo's journal again: the same spec gives the same score."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A non-finite step is diagnosed by repeating it on torch's own operators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The learning rate of every step, and the end of training."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

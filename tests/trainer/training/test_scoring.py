@@ -1,7 +1,5 @@
 """Scoring more texts changes no other number, and a holdout split is never trained on."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The step loop runs on real models and real batches."""
 
-from __future__ import annotations
-
 from collections import deque
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Reading the results.tsv of karpathy/autoresearch, and pi-autoresearch's autoresearch.jsonl."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading the single-knob loop's JSONL: every stage, and every malformation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Test how another tool's file is recognized, read and imported."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranking another tool's configs; repeats, knobs and times agree with the published figures."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

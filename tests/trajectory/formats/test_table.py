@@ -1,7 +1,5 @@
 """Tables as CSV and Parquet keep their values, and no cell runs as a spreadsheet formula."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Import what experiment trackers wrote, and refuse what none of them wrote."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

@@ -1,7 +1,5 @@
 """The index's database fails, misses rows and returns with one history or another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A history in a SQLite file can be lost, damaged or open in another reader."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

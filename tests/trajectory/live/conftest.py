@@ -1,7 +1,5 @@
 """Provide servers over shared campaigns, a headless Chromium, and a page that logs no errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reverse proxy that strips a prefix, as Jupyter's does, and names the server as the host."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

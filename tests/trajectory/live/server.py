@@ -1,7 +1,5 @@
 """Run the installed command as a real server over campaigns on disk, and read its page."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Access requires the token, or a session opened with it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

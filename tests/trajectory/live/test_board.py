@@ -1,7 +1,5 @@
 """The board lists the campaigns it finds."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import NoReturn

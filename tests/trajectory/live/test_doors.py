@@ -1,7 +1,5 @@
 """Requests to the page from anything but a browser on this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """A separate process draws each report once for each state of its campaign."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

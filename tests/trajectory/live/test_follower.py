@@ -1,7 +1,5 @@
 """Following a campaign's files shows every change exactly once, whatever happens to the journal."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A trial's directory names its lane, and the page shows what runs on each."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

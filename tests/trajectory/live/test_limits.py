@@ -1,7 +1,5 @@
 """The page works behind a proxy that strips a prefix, and one visitor cannot exhaust it."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Render the page in a real headless Chromium: its rows, its queue and its comparison."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The real command runs as a real server and answers over HTTP."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures are legible: everything lies within the axes, and every axis has numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The figures' numbers agree with the rows they come from."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A report on another tool's measurements states no more than its file does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

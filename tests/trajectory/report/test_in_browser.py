@@ -1,7 +1,5 @@
 """In a real Chromium the page is legible, resists hostile texts and fetches nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

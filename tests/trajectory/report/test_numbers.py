@@ -1,7 +1,5 @@
 """The report's format of texts, intervals and values."""
 
-from __future__ import annotations
-
 import pytest
 
 from autoresearch.domains.ranges import RealRange, WholeRange

@@ -1,7 +1,5 @@
 """A report's files are complete and self-contained, and never interpret others' texts as markup."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """The page and the files share one order of figures, and draw each figure only when needed."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path

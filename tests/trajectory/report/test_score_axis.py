@@ -1,7 +1,5 @@
 """The report and the live page draw the same axis of scores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Compare campaigns whose protocols, menus and confirmed winners differ in known ways."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Test rank correlations and their intervals against computations by hand."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

@@ -26,8 +26,6 @@ Reasons against existing kernels:
 - The norms and activations of all of these keep tensors that are recomputed here.
 """
 
-from __future__ import annotations
-
 import torch
 
 from trainer.backends.compilation import missing_for

@@ -4,8 +4,6 @@ All take contiguous tensors and compute in fp32. Shapes: N tokens, C of them in 
 F d_ff, V vocabulary, W = V padded (:func:`trainer.backends.kernels.padded`).
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 They compute in fp32 between their arguments and results, or in fp64 if the arguments are fp64.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

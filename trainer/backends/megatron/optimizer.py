@@ -12,8 +12,6 @@ Each parameter takes 2 + 4 + 4 + 8 bytes: weight, gradient, main weight, moments
 ``DistributedOptimizer`` would divide the last twelve among ranks, but here there is only one.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

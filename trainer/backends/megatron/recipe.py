@@ -13,8 +13,6 @@ infinity, so the softmax gives them no probability and no gradient. Their rows, 
 Shapes: T tokens, B sequences, D d_model, V vocabulary, W padded vocabulary.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from typing import Any

@@ -10,8 +10,6 @@ Shapes: H heads, G heads of keys and values, K head_dim, D = H × K, R = (H + 2 
 width of the feed-forward block, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

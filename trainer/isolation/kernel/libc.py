@@ -1,7 +1,5 @@
 """Call the C library where Python offers no function."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -30,8 +30,6 @@ Linux checks the filter's constant answers once and caches them in a bitmap, so 
 a training run cost nothing measurable.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import platform

@@ -18,8 +18,6 @@ This opens no socket: :mod:`trainer.command.startup` replaces torch's way to pas
 a tensor by a Unix socket, and the filter of system calls refuses sockets as before.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -3,8 +3,6 @@
 Neither needs MLflow. Deleted and unfinished runs are left out. A metric's last value counts.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final

@@ -4,8 +4,6 @@ Both hold the same: trials with a state, one value, and parameters in the intern
 distributions. Neither needs Optuna, and neither is written to.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

@@ -6,8 +6,6 @@ run named ``baseline``, else the first measured one. A seed is not a part of a c
 that differ in it alone show the noise.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

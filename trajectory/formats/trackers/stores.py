@@ -1,7 +1,5 @@
 """Read a tracker's folder, or its SQLite database from a copy in memory."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

@@ -4,8 +4,6 @@ The config comes from the HParams plugin. ``add_hparams`` writes it to a folder 
 run's, which counts as part of the run. A run without it is identified by its folder's name.
 """
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ holds a word such as ``loss``. Every other column that is not a fact about the r
 config.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """The page's sections, in order, and the base class of its figures."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Self

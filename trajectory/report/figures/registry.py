@@ -1,7 +1,5 @@
 """The report's figures, in the page's order."""
 
-from __future__ import annotations
-
 from trajectory.report.figures.coverage import Coverage
 from trajectory.report.figures.figure import Figure
 from trajectory.report.figures.knob_effects import KnobEffects

@@ -4,8 +4,6 @@ The file names no seeds, so nothing is paired. The noise is the spread between r
 config, if any config was run twice. The file has no learning curves and almost no times.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

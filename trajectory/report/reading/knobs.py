@@ -1,7 +1,5 @@
 """Knobs of a campaign: each config as a point."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Ten thousand rows with their raw replies are tens of megabytes. The ledger keeps
 iteration, and compresses its texts as it reads them (:mod:`trajectory.report.details`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

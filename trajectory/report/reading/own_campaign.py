@@ -1,7 +1,5 @@
 """Findings of a campaign that this tool ran."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args

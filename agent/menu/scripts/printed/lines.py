@@ -5,8 +5,6 @@ variable has such a name, and then the loss or another training figure. The curv
 step and a loss.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass, replace

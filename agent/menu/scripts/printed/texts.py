@@ -1,8 +1,6 @@
 """Parse a script's f-strings, ``"…".format(…)``, ``"…" % …`` and ``print("…", x)`` into templates
 with holes."""
 
-from __future__ import annotations
-
 import ast
 import re
 import string

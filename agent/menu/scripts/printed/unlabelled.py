@@ -4,8 +4,6 @@ The printed code names it. It counts only if no other line of the script could b
 other call prints values alone, and one of the values is named like a figure.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 

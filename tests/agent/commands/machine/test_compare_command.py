@@ -1,7 +1,5 @@
 """Test ``autoresearch compare`` on a menu small enough to train in a second."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Test ``autoresearch envelope`` on a menu small enough to sweep in seconds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

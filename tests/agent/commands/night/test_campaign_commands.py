@@ -1,7 +1,5 @@
 """Test the commands that look at a campaign or queue a proposal for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Test ``autoresearch check``: proposals in, verdicts out, in any published form of a reply."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

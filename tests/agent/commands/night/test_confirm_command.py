@@ -1,7 +1,5 @@
 """Confirm the best of a search through the command, with simulated trials."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Start, stop and resume the loop through the command, with simulated trials."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Run the loop with a language model behind an endpoint, good and bad, through the command."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

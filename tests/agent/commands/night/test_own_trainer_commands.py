@@ -1,7 +1,5 @@
 """Run the commands around a person's own script, with simulated trials."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

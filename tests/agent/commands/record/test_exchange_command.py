@@ -1,7 +1,5 @@
 """Export and import trajectories as a person would, through the command."""
 
-from __future__ import annotations
-
 import html
 import json
 import resource

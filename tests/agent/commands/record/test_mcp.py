@@ -1,7 +1,5 @@
 """Drive a running loop through the MCP server, with the SDK's own client."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

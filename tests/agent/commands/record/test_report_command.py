@@ -1,7 +1,5 @@
 """Test ``autoresearch report`` as a person runs it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

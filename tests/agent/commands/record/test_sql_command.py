@@ -1,7 +1,5 @@
 """Query a finished campaign through the installed command, and try to do harm with a query."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

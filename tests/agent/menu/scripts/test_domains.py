@@ -1,7 +1,5 @@
 """Test the range and the purpose that a draft gives each option of a script."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Check that a menu drafted from a script loads, matches the script and reaches its options."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

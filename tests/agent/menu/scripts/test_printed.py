@@ -1,7 +1,5 @@
 """Test the patterns that find a number in the lines that a script prints."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

@@ -3,8 +3,6 @@
 PUBLIC_TRAINERS names the folder of the checkouts. The tests are skipped without it.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

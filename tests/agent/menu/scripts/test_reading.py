@@ -1,7 +1,5 @@
 """Check that every kind of option of a script is found without running it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

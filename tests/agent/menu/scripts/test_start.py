@@ -1,7 +1,5 @@
 """Check where scripts are started, which in a fork, and which imports the server loads."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

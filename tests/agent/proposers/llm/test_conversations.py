@@ -1,7 +1,5 @@
 """Check that a conversation with a model is found again by the hash in the journal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Test the endpoint against a real server that behaves as real servers do, and the limit on a
 question's length."""
 
-from __future__ import annotations
-
 import logging
 import time
 from pathlib import Path

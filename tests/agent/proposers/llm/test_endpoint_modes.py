@@ -1,8 +1,6 @@
 """Check how the endpoint asks servers and models that deviate from the protocol: their JSON modes,
 thoughts, roles, bodies and lists of models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

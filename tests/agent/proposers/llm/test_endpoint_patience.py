@@ -3,8 +3,6 @@
 The server is a script on a clock of its own, so that no load of the machine counts.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, TypeAlias
 

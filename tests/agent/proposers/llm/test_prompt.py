@@ -1,7 +1,5 @@
 """Check what the prompt contains, that it fits, and how it shows a script's own scores."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Test the language model's iterations against a real server: rails, repairs and records."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

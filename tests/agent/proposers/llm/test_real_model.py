@@ -3,8 +3,6 @@
 The tests are skipped if the servers are not installed: see bench/small_model.py.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

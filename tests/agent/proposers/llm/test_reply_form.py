@@ -1,7 +1,5 @@
 """Test the reply form that a model is asked for, and the example in the prompt."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,8 +1,6 @@
 """Check that a person's prompt templates are sandboxed and bounded, with a clear error for each
 mistake."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Test one request against failures of servers, proxies, certificates and host names."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Check the Gaussian process against the textbook's formulas, and its fitted parameters."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

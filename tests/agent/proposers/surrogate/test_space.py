@@ -1,7 +1,5 @@
 """Test what the surrogate sees: configs as points, and measurements with their noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

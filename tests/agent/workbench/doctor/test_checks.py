@@ -1,7 +1,5 @@
 """Test each check of ``autoresearch doctor``, on this machine and on a cluster."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

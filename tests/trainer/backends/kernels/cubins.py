@@ -5,8 +5,6 @@
 It prints a line per kernel and compute capability. Triton's wheel includes LLVM and ptxas.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Sequence

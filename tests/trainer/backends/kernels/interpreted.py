@@ -4,8 +4,6 @@ tests/trainer/backends/kernels/test_kernels.py runs this module in a process wit
 TRITON_INTERPRET=1, because Triton reads that variable when it defines a kernel.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

@@ -1,8 +1,6 @@
 """Build and load the C code that Triton's driver compiles, as a trial that launches kernels
 does."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

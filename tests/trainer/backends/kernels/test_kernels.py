@@ -1,7 +1,5 @@
 """Kernels agree with fp64 when interpreted, compile without a GPU, and run on one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Triton compiles inside a trial's sandbox, and the next trial reuses the compiled code."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from importlib.util import find_spec

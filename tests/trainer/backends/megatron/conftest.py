@@ -1,7 +1,5 @@
 """Megatron-Core on a CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

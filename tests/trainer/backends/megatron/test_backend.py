@@ -3,8 +3,6 @@
 A CPU cannot test TransformerEngine's layers, fp8, NVIDIA's generators, speed or memory.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Configs, devices and versions that the Megatron-Core backend cannot train are refused."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

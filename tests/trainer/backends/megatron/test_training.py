@@ -1,7 +1,5 @@
 """Megatron-Core's optimizer takes the steps of ours, and its trials end where ours do."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

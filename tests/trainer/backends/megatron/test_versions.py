@@ -4,8 +4,6 @@
 The tests need both to be available on this machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Each attack also runs without the layer that should stop it, where it must succe
 cannot work proves nothing.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Tests of the kernel's behavior need a delegated cgroup: tests/docker/test_delega
 kernel that delegates one, and runs test_delegated_cgroup.py in it.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attacks from inside a trial's process on every promise of trainer.isolation.kernel.sandbox."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

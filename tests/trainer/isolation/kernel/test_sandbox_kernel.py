@@ -1,7 +1,5 @@
 """Attacks from inside a trial's process on the system call filter."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """The filter's programs run for both processors, and its system call numbers match the headers."""
 
-from __future__ import annotations
-
 import errno
 import re
 from pathlib import Path
