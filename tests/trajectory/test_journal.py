@@ -237,7 +237,9 @@ def test_a_reader_beside_the_writer_sees_whole_rows_only(path: Path) -> None:
         journal.append(campaign_row())
 
         def write() -> None:
-            while not stop.is_set():
+            for _ in range(100):
+                if stop.is_set():
+                    break
                 journal.append(row)
 
         writer = threading.Thread(target=write)

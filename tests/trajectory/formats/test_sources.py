@@ -38,7 +38,10 @@ def lines(path: Path, data: bytes) -> list[tuple[int, bytes]]:
     return [(line.number, line.raw) for line in Source.read(path).lines()]
 
 
-def test_an_endless_a_huge_an_empty_and_a_wide_file_are_refused(tmp_path: Path) -> None:
+def test_an_endless_a_huge_an_empty_and_a_wide_file_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "MOST_BYTES", 1 << 16)
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "big").open("wb") as file:
         file.truncate(source.MOST_BYTES + 1)

@@ -30,6 +30,7 @@ from tests.support.waiting import wait_until
 from trajectory.evidence import Evidence
 from trajectory.history.store import History, reindex
 from trajectory.journal import Journal, read_rows
+from trajectory.lock import CampaignLock
 from trajectory.ranking import Unranked, top
 from trajectory.rows import IterationRow, Row
 
@@ -290,41 +291,35 @@ def test_readers_in_threads_beside_a_writer(journal: Path, where: Path) -> None:
     assert_sound(journal, where, rows)
 
 
-LOOP = """
-import sys
-from pathlib import Path
-from tests.support.rows import Simulator
-from trajectory.history.store import History
-from trajectory.journal import Journal
-from trajectory.lock import CampaignLock
-directory = Path(sys.argv[1])
-journal, where = directory / "trajectory.jsonl", directory / "history.sqlite"
-with CampaignLock(directory), Journal(journal) as record, History.open(where, journal) as history:
-    done = history.position.lines
-    history.evidence()
-    print("resumed", done, flush=True)
-    for number, row in enumerate(Simulator(4).rows(100_000)):
-        if number >= done:
-            history.add(row, record.append(row))
-"""
+def write_on(directory: Path, journal: Path, where: Path) -> None:
+    """Resume the campaign there, and write until the process is killed."""
+    with (
+        CampaignLock(directory),
+        Journal(journal) as record,
+        History.open(where, journal) as history,
+    ):
+        done = history.position.lines
+        history.evidence()
+        for number, row in enumerate(Simulator(4).rows(100_000)):
+            if number >= done:
+                history.add(row, record.append(row))
 
 
 def test_killed_at_random_moments_the_history_equals_a_rebuilt_one(tmp_path: Path) -> None:
     rng = random.Random(1)
     journal, where = tmp_path / "trajectory.jsonl", tmp_path / "history.sqlite"
+    journal.touch()
     for _ in range(5):
-        loop = subprocess.Popen(
-            [sys.executable, "-c", LOOP, str(tmp_path)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert loop.stdout is not None
-        assert loop.stdout.readline().startswith("resumed")
         size = journal.stat().st_size + rng.randint(1, 60_000)
+        child = os.fork()
+        if not child:
+            try:
+                write_on(tmp_path, journal, where)
+            finally:
+                os._exit(1)
         wait_until(lambda size=size: journal.stat().st_size >= size)  # type: ignore[misc]
-        os.kill(loop.pid, signal.SIGKILL)
-        loop.communicate()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     Journal(journal).close()
     rows = list(read_rows(journal))
     iterations = [row.iter for row in rows if isinstance(row, IterationRow)]
