@@ -37,14 +37,6 @@ class Lane(Closing):
         self.executor.close()
 
 
-class Stay:
-    """A trial's time on a lane."""
-
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
-        self.is_over = False
-
-
 class LanesJob(FutureJob):
     """A trial of a :class:`Lanes`, which creates these jobs."""
 
@@ -214,21 +206,19 @@ class Lanes(Executor):
             self._is_free(lane)
             return
         job.runs_on(lane.place, inner)
-        stay = Stay(lane)
-        inner.when_free(partial(self._left, stay, inner))
-        inner.when_done(partial(self._ended, stay, job, inner))
+        inner.when_free(partial(self._left, lane, inner))
+        inner.when_done(partial(self._ended, lane, job, inner))
 
-    def _left(self, stay: Stay, inner: Job) -> None:
+    def _left(self, lane: Lane, inner: Job) -> None:
         """Free the lane once its place is free, so that the next trial starts before the result.
 
         Runs in a thread of the lane.
         """
-        if not inner.done():
-            self._leave(stay)
+        if not _is_lost(inner):
+            self._is_free(lane)
 
-    def _ended(self, stay: Stay, job: LanesJob, inner: Job) -> None:
+    def _ended(self, lane: Lane, job: LanesJob, inner: Job) -> None:
         """Settle a trial that has ended, or let it wait again. Runs in a thread of the lane."""
-        lane = stay.lane
         try:
             finished = inner.result(0)
         except LaneLost as lost:
@@ -246,14 +236,6 @@ class Lanes(Executor):
             job.fail(error)
         else:
             job.succeed(replace(finished, place=lane.place))
-        self._leave(stay)
-
-    def _leave(self, stay: Stay) -> None:
-        """Free the lane that the trial holds, unless that was done before."""
-        with self._lock:
-            here, stay.is_over = not stay.is_over, True
-        if here:
-            self._is_free(stay.lane)
 
     def _runs_again(self, job: LanesJob, lost_on: Lane) -> bool:
         """Let a lost trial wait for a lane again; return whether it does."""
@@ -294,3 +276,14 @@ def _name_lane(trial_dir: Path, place: Place) -> None:
     with contextlib.suppress(OSError):
         trial_dir.mkdir(parents=True, exist_ok=True)
         replace_file(trial_dir / LANE_FILE, place.lane)
+
+
+def _is_lost(inner: Job) -> bool:
+    """Return whether the trial has ended because its lane died."""
+    try:
+        inner.result(0)
+    except LaneLost:
+        return True
+    except BaseException:  # noqa: BLE001 (the job's result() raises it)
+        return False
+    return False
