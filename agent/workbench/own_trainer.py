@@ -20,7 +20,7 @@ from autoresearch.plain_text import plain
 from autoresearch.words import counted
 from trainer.command.open_paths import refuse_credentials, refuse_home
 from trainer.command.program import environment_of, find_program
-from trainer.command.tree import code_sha256, weigh
+from trainer.command.tree import code_sha256
 from trainer.command.workspace import Reach
 from trainer.executors.base import Finished
 from trainer.machine.environment import allowed_environment
@@ -35,8 +35,6 @@ class OwnTrainer:
     table: TrainerTable
     command: Command
     script: ScriptInfo
-    sent: tuple[int, int] | None = None
-    """Number of files and bytes sent to other machines; None if trials run on this one."""
 
     @classmethod
     def of(cls, campaign: Path, settings: CampaignSettings, menu: ProxyMenu) -> Self | None:
@@ -59,38 +57,32 @@ class OwnTrainer:
         else:
             _refuse_unfinished(menu)
             directory = _beside(settings.menu, table.directory)
-        return cls._in(directory, menu, table, campaign, settings.executor)
+        return cls._in(directory, menu, table, campaign)
 
     @classmethod
-    def at(
-        cls, source: str, menu: ProxyMenu, campaign: Path, executor: str = "local"
-    ) -> Self | None:
+    def at(cls, source: str, menu: ProxyMenu, campaign: Path) -> Self | None:
         """Return the trainer of a menu's file, for a campaign that might begin with it.
 
-        :param executor: where trials would run.
         :raises MenuError: if the command cannot run here.
         """
         table = menu.trainer
         if table is None:
             return None
         _refuse_unfinished(menu)
-        return cls._in(_beside(source, table.directory), menu, table, campaign, executor)
+        return cls._in(_beside(source, table.directory), menu, table, campaign)
 
     @classmethod
-    def _in(
-        cls, directory: Path, menu: ProxyMenu, table: TrainerTable, campaign: Path, executor: str
-    ) -> Self:
+    def _in(cls, directory: Path, menu: ProxyMenu, table: TrainerTable, campaign: Path) -> Self:
         first_trial = campaign.resolve() / TRIALS_DIR / nth_trial_id(1)
         try:
             command = command_of(table, directory)
             if command.edited is not None:
                 _refuse_unknown(directory / command.edited, menu)
             Reach.of(command, first_trial)  # as trials will
-            sent = None if executor == "local" else weigh(command, first_trial)
             script = _script_in(directory, campaign, table)
         except (SpecError, SandboxError) as error:
             raise MenuError(f"menu {menu.name}: {error}") from error
-        return cls(table, command, script, sent)
+        return cls(table, command, script)
 
     def now(self, campaign: Path) -> ScriptInfo:
         """Return the script's current state.
@@ -104,12 +96,6 @@ class OwnTrainer:
         table, measure = self.table, self.table.measure
         yield f"trainer   {' '.join(table.command)}"
         yield f"script    {self.script.directory}, {counted(self.script.files, 'file')} of code"
-        if self.sent is not None:
-            files, size_bytes = self.sent
-            yield (
-                f"          sent to each node once: {counted(files, 'file')}, "
-                f"{size_bytes / 1e6:.3g} MB; the program and what is read besides are the node's"
-            )
         yield f"reads     {', '.join(self.reads())}; writes its own directory; no network"
         yield f"score     {evaluation_text(table)}"
         if not table.tells_seed:

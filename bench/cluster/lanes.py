@@ -42,7 +42,7 @@ def figures(lanes: int, each: int) -> list[Figure]:
     with (
         tempfile.TemporaryDirectory() as directory,
         local_cluster(*NODES, cpus=-(-lanes // len(NODES))) as nodes,
-        RayCluster(nodes.address, data_dir=Path(directory)) as cluster,
+        RayCluster(nodes.address) as cluster,
     ):
         wait_until(lambda: len(cluster.machines()) == len(NODES) + 1)
         opened, refused = cluster.open_lanes(lanes, entry=ENTRY, allow_unsandboxed=True)

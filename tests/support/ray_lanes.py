@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,18 +26,16 @@ class Opened:
 
     nodes: LocalCluster
     cluster: RayCluster
-    data_dir: Path
 
 
 @contextmanager
 def opened_cluster(*names: str) -> Iterator[Opened]:
     """Open a cluster of these nodes, once all of them have joined."""
     with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="node-")))
         nodes = stack.enter_context(local_cluster(*names))
-        cluster = stack.enter_context(RayCluster(nodes.address, data_dir=data_dir))
+        cluster = stack.enter_context(RayCluster(nodes.address))
         wait_until(lambda: len(cluster.machines()) == len(names) + 1)
-        yield Opened(nodes, cluster, data_dir)
+        yield Opened(nodes, cluster)
 
 
 class Armed(Executor):

@@ -14,52 +14,78 @@ import os
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from autoresearch.errors import SpecError
 from autoresearch.layout import CAMPAIGN_MARKS
-from autoresearch.words import is_utf8
 from trainer.command.workspace import Reach
 from trainer.spec import Command
 
 MOST_BYTES = 256 << 20
 """Size limit of a directory that is sent: two seconds by 1 GbE. A larger directory holds data."""
-MOST_ENTRIES = 20_000
 _COMPILED = "__pycache__"
 
 
 def pack(command: Command, trial_dir: Path, into: IO[bytes]) -> tuple[int, int]:
     """Write what a trial may read of the script's directory as a tar archive.
 
-    Equal directories give equal bytes. Return how many files there are, and their bytes.
+    Return how many files there are, and their bytes.
 
     :param trial_dir: the directory of a trial here; the archive omits its campaign.
     :raises SpecError: if the directory is too large or cannot be read.
     :raises SandboxError: if it holds more than a script and its data.
     """
-    packing = _Packing.of(command, trial_dir)
+    reach = Reach.of(command, trial_dir)
+    declared = {os.path.realpath(named): named for named in command.reads}
+    stays = reach.closed.union(map(str, reach.programs))
+    sizes = Counter[str]()
+
+    def sent(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        path = reach.listed / entry.name
+        if str(path) in stays or path.name == _COMPILED:
+            return None
+        entry.mode |= 0o700 if entry.isdir() else 0o600  # the node edits and removes it
+        real = Path(os.path.realpath(path))
+        for place, named in declared.items():
+            if real.is_relative_to(place):
+                entry.type, entry.size = tarfile.SYMTYPE, 0
+                entry.linkname = str(Path(named) / real.relative_to(place))
+                return entry
+        if entry.issym():
+            entry.linkname = os.path.relpath(real, path.parent)
+            return entry if real.is_relative_to(reach.listed) else None
+        if entry.isdir():
+            return entry
+        if not path.is_file() or not os.access(path, os.R_OK):
+            return None
+        # A second name of a file is sent as a second file, since the first may stay.
+        entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
+        sizes[entry.name.split("/", 1)[0]] += entry.size
+        if sizes.total() > MOST_BYTES:
+            raise _too_large(reach.listed, sizes)
+        return entry
+
     try:
-        with tarfile.open(fileobj=into, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for path in sorted(packing.reach.listed.iterdir()):
-                archive.add(path, arcname=path.name, filter=packing.kept)
+        with tarfile.open(fileobj=into, mode="w") as archive:
+            for path in sorted(reach.listed.iterdir()):
+                archive.add(path, arcname=path.name, filter=sent)
+            return sum(entry.isreg() for entry in archive.getmembers()), sizes.total()
     except OSError as error:
         raise SpecError(
-            f"{error.filename or packing.reach.listed}, of the script's directory, cannot be read"
+            f"{error.filename or reach.listed}, of the script's directory, cannot be read"
             f" ({error.strerror or error}); run this again once no process writes there"
         ) from error
-    return packing.files, packing.size_bytes
 
 
-def weigh(command: Command, trial_dir: Path) -> tuple[int, int]:
-    """Return how many files would go to other machines, and how many bytes they have.
-
-    :raises SpecError: see :func:`pack`.
-    :raises SandboxError: see :func:`pack`.
-    """
-    with Path(os.devnull).open("wb") as nowhere:
-        return pack(command, trial_dir, nowhere)
+def _too_large(directory: Path, sizes: Counter[str]) -> SpecError:
+    [(largest, _)] = sizes.most_common(1)
+    return SpecError(
+        f"the script's directory {directory} holds more than is sent to other machines, which is"
+        f" {MOST_BYTES >> 20} MiB at most; the most is in {largest}: name what the script reads of"
+        " it under [trainer] reads, and put that on every node under the same path,"
+        f" {directory / largest}"
+    )
 
 
 def unpack(archive: Path, tree: Path) -> None:
@@ -67,111 +93,9 @@ def unpack(archive: Path, tree: Path) -> None:
 
     :raises OSError: if the disk refuses.
     """
-    tree.mkdir()
+    tree.mkdir(parents=True)
     with tarfile.open(archive) as packed:
-        # Hash and sender are known. Links to declared paths are absolute, which filters refuse.
-        packed.extractall(tree, filter="fully_trusted")
-
-
-def tree_sha256(tree: Path) -> str:
-    """Return a hash of a directory's names, contents, modes and link targets.
-
-    :raises OSError: if it cannot be read.
-    """
-    digest = hashlib.sha256()
-    for parent, folders, names in os.walk(tree):
-        folders[:] = sorted(name for name in folders if name != _COMPILED)
-        for name in sorted({*folders, *names}):
-            path = Path(parent, name)
-            mode = path.lstat().st_mode
-            digest.update(f"{path.relative_to(tree)}\0{mode:o}\0".encode())
-            if path.is_symlink():
-                digest.update(os.fsencode(path.readlink()))
-            elif path.is_file():
-                with path.open("rb") as file:
-                    digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
-
-
-@dataclass
-class _Packing:
-    reach: Reach
-    declared: dict[str, str]
-    """Paths that the menu declares, by their places here and by the targets of links there."""
-    files: int = 0
-    entries: int = 0
-    size_bytes: int = 0
-    _by_top: Counter[str] = field(default_factory=Counter)
-    """Bytes of each entry of the directory itself."""
-
-    @classmethod
-    def of(cls, command: Command, trial_dir: Path) -> _Packing:
-        paths = [Path(named) for named in command.reads]
-        ends = {str(path.resolve()): str(path) for path in paths}
-        places = {str(path.parent.resolve() / path.name): str(path) for path in paths}
-        return cls(Reach.of(command, trial_dir), {**ends, **places})
-
-    def kept(self, entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        """Return the entry as it is sent; None if it stays here.
-
-        :raises SpecError: if its name cannot be sent, or the totals exceed a limit.
-        """
-        path = str(self.reach.listed / entry.name)
-        if path in self.reach.closed or Path(path).name == _COMPILED:
-            return None
-        if not is_utf8(entry.name):
-            raise SpecError(
-                f"{entry.name!r} in the script's directory is not valid UTF-8 and cannot be sent"
-                " to another machine; rename it"
-            )
-        if path in self.declared:
-            entry.type, entry.linkname, entry.size = tarfile.SYMTYPE, self.declared[path], 0
-        elif entry.issym():
-            entry.linkname = self._target(Path(path))
-            if not entry.linkname:
-                return None
-        elif entry.islnk() or entry.isreg():
-            if not os.access(path, os.R_OK):
-                return None
-            size = Path(path).stat().st_size  # a second name of a file is sent as a second file
-            entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", size
-        elif not entry.isdir() or Path(path) in self.reach.programs:
-            return None
-        self._count(entry)
-        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
-        entry.mtime = entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        return entry
-
-    def _target(self, link: Path) -> str:
-        """Return the target of a link that is sent; empty for one that stays here."""
-        real = Path(os.path.realpath(link))
-        for place, named in self.declared.items():
-            if real.is_relative_to(place):
-                return str(Path(named) / real.relative_to(place))
-        top = self.reach.listed
-        if not real.is_relative_to(top) or real == top or not self.reach.opens(real):
-            return ""
-        return os.path.relpath(real, os.path.realpath(link.parent))
-
-    def _count(self, entry: tarfile.TarInfo) -> None:
-        """Add the entry to the totals.
-
-        :raises SpecError: if they exceed a limit; it names the entry that holds the most.
-        """
-        self.entries += 1
-        self.files += entry.isreg()
-        self.size_bytes += entry.size
-        self._by_top[entry.name.split("/", 1)[0]] += max(entry.size, 1)
-        if self.size_bytes <= MOST_BYTES and self.entries <= MOST_ENTRIES:
-            return
-        [(largest, _)] = self._by_top.most_common(1)
-        raise SpecError(
-            f"the script's directory {self.reach.listed} holds more than is sent to other"
-            f" machines, which is {MOST_BYTES >> 20} MiB in {MOST_ENTRIES:,} files and folders at"
-            f" most; the most is in {largest}: name what the script reads of it under [trainer]"
-            f" reads, and put that on every node under the same path, {self.reach.listed / largest}"
-        )
+        packed.extractall(tree, filter="tar")  # links to declared paths are absolute
 
 
 CODE = frozenset(".py .pyx .sh .bash .c .cc .cpp .cu .cuh .h .jl .lua .r .R .rs".split())

@@ -47,18 +47,17 @@ def choose_executor(
     if name == "local":
         return _local(lanes, device, allow_unsandboxed=allow_unsandboxed, entry=entry)
     from trainer.executors.ray.cluster import ClusterLanes  # noqa: PLC0415 (few users need it)
-    from trainer.executors.ray.needs import Needs  # noqa: PLC0415 (as above)
-    from trainer.executors.ray.parcels import Parcel  # noqa: PLC0415 (as above)
 
     return ClusterLanes.opened(
         address or None,
         lanes,
-        parcel=Parcel(command, corpus, campaign),
+        command=command,
+        corpus=corpus,
+        campaign=campaign,
         device=device,
         kind=kind,
         allow_unsandboxed=allow_unsandboxed,
         entry=entry,
-        needs=None if command is None else Needs.of(command),
     )
 
 

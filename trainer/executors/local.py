@@ -6,9 +6,11 @@ import contextlib
 import logging
 import threading
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+from functools import partial
 from pathlib import Path
 
 from autoresearch.errors import MachineryError, SandboxError
@@ -33,7 +35,48 @@ _MOST_POINTS = 1 << 16
 """Points kept of a curve that is not read; the oldest are dropped."""
 
 
-class LocalExecutor(Executor):
+class OneByOne(Executor):
+    """One trial at a time, in a thread of its own; further trials wait for their turn."""
+
+    def __init__(self, name: str) -> None:
+        """
+        :param name: of the thread.
+        """
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        """Held while a job is submitted and while the executor closes, which ends every job."""
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
+        """See :meth:`Executor.submit`."""
+        job = LocalJob(spec.trial_id)
+        with self._lock:
+            if self._closing.is_set():
+                raise MachineryError("this executor is closed; create another to run more trials")
+            run = self._thread.submit(self._run, job, spec, trial_dir.resolve(), time.monotonic())
+        run.add_done_callback(lambda run: job.future.cancel() if run.cancelled() else None)
+        return job
+
+    def close(self) -> None:
+        """See :meth:`Executor.close`."""
+        with self._lock:
+            self._closing.set()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
+        """Run the trial unless its job is cancelled. Runs in the executor's thread."""
+        if job.future.set_running_or_notify_cancel():
+            self._attempt(job, spec, trial_dir, asked_at)
+
+    @abstractmethod
+    def _attempt(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
+        """Run the trial and settle its job. Runs in the executor's thread."""
+
+    def _is_cancelled(self, job: LocalJob) -> bool:
+        return job.cancelled.is_set() or self._closing.is_set()
+
+
+class LocalExecutor(OneByOne):
     """One trial at a time, under a fork server; further trials wait for their turn.
 
     For several at once use several executors.
@@ -77,16 +120,19 @@ class LocalExecutor(Executor):
                 " --allow-unsandboxed; in a campaign that exists, with allow_unsandboxed = true in"
                 " its campaign.toml"
             )
+        super().__init__("supervisor")
         self._warm = fork_server
-        self._environ = environ
-        self._entry = entry
         self._root = root
-        self._cores = tuple(cores)
-        self._closing = threading.Event()
-        self._lock = threading.Lock()
-        """Held while a job is submitted and while the executor closes, which ends every job."""
         self._groups = Groups.take()  # first, since the fork server starts in this process's group
-        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="supervisor")
+        self._start_server = partial(
+            ForkServerClient,
+            entry=entry,
+            warm=fork_server,
+            layers=self._layers,
+            environ=environ,
+            root=root,
+            cores=tuple(cores),
+        )
         self._server = self._start_server()
 
     def describe(self) -> str:
@@ -94,27 +140,10 @@ class LocalExecutor(Executor):
         group = ", a cgroup a trial" if self._groups is not None else ""
         return f"{self._layers.describe()}{group}, {'fork server' if self._warm else 'cold start'}"
 
-    def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
-        """See :meth:`Executor.submit`."""
-        job = LocalJob(spec.trial_id)
-        with self._lock:
-            if self._closing.is_set():
-                raise MachineryError("this executor is closed; create another to run more trials")
-            run = self._thread.submit(self._run, job, spec, trial_dir.resolve(), time.monotonic())
-        run.add_done_callback(lambda run: job.future.cancel() if run.cancelled() else None)
-        return job
-
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        with self._lock:
-            self._closing.set()
-        self._thread.shutdown(cancel_futures=True)
+        super().close()
         self._server.close()
-
-    def _run(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
-        """Run the trial unless its job is cancelled. Runs in the executor's thread."""
-        if job.future.set_running_or_notify_cancel():
-            self._attempt(job, spec, trial_dir, asked_at)
 
     def _attempt(self, job: LocalJob, spec: TrialSpec, trial_dir: Path, asked_at: float) -> None:
         """Run the trial once, then read its result. Runs in the executor's thread."""
@@ -138,7 +167,7 @@ class LocalExecutor(Executor):
                 trial_dir,
                 groups=self._groups,
                 on_point=job.arrived.append,
-                cancelled=lambda: job.cancelled.is_set() or self._closing.is_set(),
+                cancelled=partial(self._is_cancelled, job),
                 meminfo=self._root / "proc" / "meminfo",
             )
             trial.run()
@@ -170,7 +199,7 @@ class LocalExecutor(Executor):
         Return whether it runs again.
         """
         with self._lock:
-            if job.has_run_twice or job.cancelled.is_set() or self._closing.is_set():
+            if job.has_run_twice or self._is_cancelled(job):
                 return False
             job.has_run_twice = True
             job.arrived.clear()
@@ -180,16 +209,6 @@ class LocalExecutor(Executor):
         again.add_done_callback(lambda again: job.give_up() if again.cancelled() else None)
         _LOG.warning("trial %s runs once more: %s", spec.trial_id, why)
         return True
-
-    def _start_server(self) -> ForkServerClient:
-        return ForkServerClient(
-            entry=self._entry,
-            warm=self._warm,
-            layers=self._layers,
-            environ=self._environ,
-            root=self._root,
-            cores=self._cores,
-        )
 
 
 class LocalJob(FutureJob):

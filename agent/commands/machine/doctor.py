@@ -53,7 +53,7 @@ def doctor(
 
 def _all_checks(menu: str | None, executor: str) -> Iterator[Check]:
     runs = Path("runs")
-    yield from examine(read_environment(), runs, menu, executor)
+    yield from examine(read_environment(), runs, menu)
     if executor != "local":
         from agent.workbench.doctor.cluster import examine_cluster  # noqa: PLC0415 (of use to few)
 

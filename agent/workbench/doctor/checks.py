@@ -38,14 +38,11 @@ class Check:
 OWN_TEXT = Check("corpus", "good", "none needed: the menu's command brings its own data")
 
 
-def examine(
-    environment: Environment, directory: Path, menu: str | None = None, executor: str = "local"
-) -> Iterator[Check]:
+def examine(environment: Environment, directory: Path, menu: str | None = None) -> Iterator[Check]:
     """Yield each check as it is done.
 
     :param directory: where campaigns will be kept.
     :param menu: menu of a campaign to start, whose command is checked if it has one.
-    :param executor: where its trials would run.
     """
     # First: without complete confinement of trials, the checks below must not run before this one.
     for check in (_sandbox, _python, _torch, _device):
@@ -55,7 +52,7 @@ def examine(
     yield _corpus() if menu is None or not _trains_with_command(menu) else OWN_TEXT
     yield endpoint(environment)
     if menu is not None:
-        yield own_trainer(menu, directory, executor)
+        yield own_trainer(menu, directory)
 
 
 def _trains_with_command(source: str) -> bool:
@@ -67,14 +64,14 @@ def _trains_with_command(source: str) -> bool:
         return False  # the check of its command reports what is wrong with it
 
 
-def own_trainer(source: str, directory: Path, executor: str = "local") -> Check:
+def own_trainer(source: str, directory: Path) -> Check:
     """Check whether a menu's command can run here, and what it may read."""
     from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
     from agent.workbench.own_trainer import OwnTrainer  # noqa: PLC0415
 
     try:
         menu = load_menu(source)
-        own = OwnTrainer.at(source, menu, directory / menu.name, executor)
+        own = OwnTrainer.at(source, menu, directory / menu.name)
     except AutoresearchError as error:
         return Check("trainer", "bad", f"{error}")
     if own is None:

@@ -88,7 +88,7 @@ def demands(menu: str | None, runs: Path) -> tuple[str, Needs | None]:
         own = OwnTrainer.at(menu, loaded, runs / loaded.name)
     except AutoresearchError:
         return "cpu", None
-    return loaded.campaign.min_device, None if own is None else Needs.of(own.command)
+    return loaded.campaign.min_device, None if own is None else Needs(own.command)
 
 
 def examine_node(node: Node, device: str, asked_s: float, took_s: float) -> Iterator[Check]:

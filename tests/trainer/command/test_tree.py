@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from autoresearch.errors import SpecError
 from tests.support.commands import command, script
 from trainer.command import tree as module
-from trainer.command.tree import code_sha256, pack, tree_sha256, unpack, weigh
+from trainer.command.tree import code_sha256, pack, unpack
 from trainer.command.workspace import Reach
 
 
@@ -75,6 +74,8 @@ def test_links_lead_to_the_same_or_stay(own: Path, tmp_path: Path) -> None:
         "sub": "folder",
         "train.py": "print(1)",
         "absolute": "-> sub",
+        "hidden": "-> sub/.env",
+        "itself": "-> .",
         "sub/up": "-> ../train.py",
     }
 
@@ -122,48 +123,18 @@ def test_a_link_to_what_the_menu_reads_is_there_for_a_trial(own: Path, tmp_path:
     assert entries(reads=(str(disk),)) == ["more", "train.py"]
 
 
-def test_equal_directories_are_packed_alike(own: Path) -> None:
-    before = packed(own)
-    os.utime(own / "train.py", (time.time() + 9, time.time() + 9))
-    assert packed(own) == before
-    (own / "train.py").write_text("print(2)")
-    changed = packed(own)
-    assert changed != before
-    (own / "train.py").chmod(0o755)
-    assert packed(own) not in {before, changed}
-
-
-@pytest.mark.parametrize("change", ["content", "mode", "name", "folder", "link"])
-def test_the_hash_of_a_tree_is_of_all_that_is_in_it(own: Path, change: str) -> None:
-    before = tree_sha256(own)
-    script(own / "__pycache__", "1", "train.pyc")
-    assert tree_sha256(own) == before, "Python may compile there"
-    if change == "content":
-        (own / "train.py").write_text("print(2)")
-    elif change == "mode":
-        (own / "train.py").chmod(0o755)
-    elif change == "name":
-        (own / "train.py").rename(own / "other.py")
-    elif change == "folder":
-        (own / "empty").mkdir()
-    else:
-        (own / "link").symlink_to("train.py")
-    assert tree_sha256(own) != before
-
-
 def test_too_much_is_refused_with_what_to_do(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(own / "data", "1" * 60, "train.bin")
-    told = command(directory=str(own))
     trial_dir = own.parent / "c" / "trials" / "t000001"
-    assert weigh(told, trial_dir) == (2, 68)
+
+    def weigh(**changes: Any) -> tuple[int, int]:
+        return pack(command(directory=str(own), **changes), trial_dir, io.BytesIO())
+
+    assert weigh() == (2, 68)
     monkeypatch.setattr(module, "MOST_BYTES", 67)
     with pytest.raises(SpecError, match=f"{own}/data$"):
-        weigh(told, trial_dir)
-    assert weigh(command(directory=str(own), reads=(str(own / "data"),)), trial_dir) == (1, 8)
-    monkeypatch.setattr(module, "MOST_BYTES", 68)
-    monkeypatch.setattr(module, "MOST_ENTRIES", 2)
-    with pytest.raises(SpecError):
-        weigh(told, trial_dir)
+        weigh()
+    assert weigh(reads=(str(own / "data"),)) == (1, 8)
 
 
 def test_settings_are_hashed_and_data_are_not(own: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent import futures
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -18,70 +20,41 @@ from trainer.executors.lanes import Lane, Lanes
 from trainer.executors.local import ENTRY
 from trainer.executors.ray.connection import Remote, connect, disconnect, machines
 from trainer.executors.ray.facts import Node, Seat, seats, unfit
-from trainer.executors.ray.lane import LEASE_S, RayLane
+from trainer.executors.ray.lane import LEASE_S, OpenLane, RayLane
 from trainer.executors.ray.needs import Needs
-from trainer.executors.ray.parcels import Parcel
-from trainer.executors.ray.remote_trial import OpenLane
-from trainer.executors.ray.values import LaneOrder, Machine, NodeFacts, Opened, said
-from trainer.spec import Place
+from trainer.executors.ray.parcels import fill
+from trainer.executors.ray.values import LaneOrder, Machine
+from trainer.spec import Command, Place
 
 _OPENING_S = 90.0
 """Time limit from requesting an actor to its answer; Ray starts a Python there and imports this."""
-_ORDER = LaneOrder(token="0" * 16, entry=ENTRY, lease_s=LEASE_S)
 
 
 class RayCluster(Closing):
     """A driver's connection to a cluster. The code that opens it closes it, after its lanes."""
 
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        data_dir: Path | None = None,
-        parcel: Parcel | None = None,
-    ) -> None:
+    def __init__(self, address: str | None = None, sent: Path | None = None) -> None:
         """
         :param address: ``HOST:PORT``; None: the cluster that this machine is a node of.
-        :param data_dir: the directory for running trials on nodes; None: each node's cache folder.
-        :param parcel: the files to send to nodes.
+        :param sent: the directory to send to nodes.
         :raises SettingsError: if the address is invalid, or Ray is not installed.
         :raises MachineryError: if no cluster there takes this machine.
         """
-        connect(address, None if parcel is None else parcel.directory)
-        self._script_sha256 = None if parcel is None else parcel.script_sha256
-        self._data_dir = None if data_dir is None else str(data_dir)
-        self._names: dict[str, str] = {}
-        """Names of nodes, by their ids."""
-        self._lock = threading.Lock()
+        connect(address, sent)
 
     def close(self) -> None:
         """End every actor of this driver, and its connection."""
         disconnect()
 
     def machines(self) -> dict[str, Machine]:
-        """Return the machines that are alive, by name; a number distinguishes equal names.
-
-        A machine's name is fixed only once it is asked for facts or given a lane. When Ray restarts
-        on a machine, the new node appears before Ray knows that the former one is gone. The new
-        node must then get the former one's name, for which a lane waits.
-        """
-        with self._lock:
-            named = {}
-            others = []
-            for machine in machines():
-                if machine.id in self._names:
-                    named[self._names[machine.id]] = machine
-                else:
-                    others.append(machine)
-            for machine in others:
-                named[_free_name(machine.name, named)] = machine
-        return dict(sorted(named.items()))
-
-    def _keep_name(self, name: str, machine: Machine) -> None:
-        """Give the name to this machine, and take it from any other."""
-        with self._lock:
-            self._names = {node: other for node, other in self._names.items() if other != name}
-            self._names[machine.id] = name
+        """Return the machines that are alive, by name; a number distinguishes equal names."""
+        named: dict[str, Machine] = {}
+        seen = Counter[str]()
+        for machine in machines():
+            seen[machine.name] += 1
+            number = seen[machine.name]
+            named[machine.name if number == 1 else f"{machine.name}.{number}"] = machine
+        return named
 
     def probe(
         self, only: Collection[str] = (), needs: Needs | None = None
@@ -91,18 +64,16 @@ class RayCluster(Closing):
         :param only: names of the machines to ask; empty: all.
         :param needs: the needs of the command that will train there, if any.
         """
-        order = self._order(needs).model_dump_json()
         found = self.machines()
         asked = {
-            name: Remote(machine.id, order, name=name, cpus=0, gpus=0)
+            name: Remote(machine.id, name=name, cpus=0, gpus=0)
             for name, machine in found.items()
             if not only or name in only
         }
         nodes, silent = [], {}
         for name, remote in asked.items():
-            self._keep_name(name, found[name])
             try:
-                facts = said(NodeFacts, remote.ask("facts", within_s=_OPENING_S), name)
+                facts = remote.ask("facts", needs, within_s=_OPENING_S)
                 nodes.append(Node(name, found[name], facts))
             except MachineryError as error:
                 silent[name] = str(error)
@@ -120,6 +91,7 @@ class RayCluster(Closing):
         allow_unsandboxed: bool = False,
         entry: str = ENTRY,
         needs: Needs | None = None,
+        script_sha256: str = "",
     ) -> tuple[list[RayLane], dict[str, str]]:
         """Open lanes on the fit machines; return them, and why the other machines are unfit.
 
@@ -127,17 +99,18 @@ class RayCluster(Closing):
         :param kind: the kind of the campaign's device; None: the kind that most machines have.
         :param only: names of the machines to consider; empty: all.
         :param needs: the needs of the command that will train there, if any.
+        :param script_sha256: the hash of the command's script, if one was sent.
         :raises SettingsError: if there is no room for so many lanes, or no machine of the kind.
         :raises MachineryError: if a lane does not open.
         """
         nodes, refused = self.probe(only, needs)
         usable, kind = _alike(nodes, device, kind, refused)
-        order = self._order(needs).model_copy(
-            update={
-                "entry": entry,
-                "allow_unsandboxed": allow_unsandboxed,
-                "script_sha256": self._script_sha256,
-            }
+        order = LaneOrder(
+            token="",
+            entry=entry,
+            lease_s=LEASE_S,
+            allow_unsandboxed=allow_unsandboxed,
+            script_sha256=script_sha256,
         )
         limits = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
         try:
@@ -157,35 +130,22 @@ class RayCluster(Closing):
         """
         :raises LaneLost: if its node is gone or does not answer.
         """
-        machine = self.machines().get(seat.node)
-        if machine is None:
+        # The same name at the same address, perhaps after another start of Ray there.
+        there = seat.machine.name, seat.machine.address
+        alive = [one for one in machines() if (one.name, one.address) == there]
+        if not alive:
             raise LaneLost(
                 f"node {seat.node} is gone; start Ray there again, or continue without it"
             )
-        self._keep_name(seat.node, machine)
-        filled = order.model_copy(
-            update={"token": secrets.token_hex(8), "share": seat.share, "shares": seat.shares}
-        )
-        remote = Remote(
-            machine.id, filled.model_dump_json(), name=seat.name, cpus=seat.cpus, gpus=seat.gpus
-        )
+        filled = replace(order, token=secrets.token_hex(8), share=seat.share, shares=seat.shares)
+        remote = Remote(alive[0].id, name=seat.name, cpus=seat.cpus, gpus=seat.gpus)
         try:
-            opened = said(Opened, remote.ask("open", within_s=_OPENING_S), seat.name)
-            if opened.refusal is not None:
-                raise opened.refusal.as_exception()
-        except LaneLost as lost:
-            remote.end()
-            raise LaneLost(
-                f"{lost}; where another campaign has taken its node, `ray status` shows that"
-            ) from lost
+            described, home = remote.ask("open", filled, within_s=_OPENING_S)
         except AutoresearchError:
             remote.end()
             raise
         place = Place(lane=seat.name, node=seat.node, device=kind)
-        return OpenLane(remote, opened.described, place, Path(opened.home))
-
-    def _order(self, needs: Needs | None = None) -> LaneOrder:
-        return _ORDER.model_copy(update={"data_dir": self._data_dir, "needs": needs})
+        return OpenLane(remote, described, place, home)
 
 
 def _alike(
@@ -229,13 +189,6 @@ def _all(opened: Callable[[Seat], RayLane], wanted: list[Seat]) -> list[RayLane]
     return lanes
 
 
-def _free_name(name: str, taken: Container[str]) -> str:
-    number = 1
-    while (candidate := name if number == 1 else f"{name}.{number}") in taken:
-        number += 1
-    return candidate
-
-
 class ClusterLanes(Lanes):
     """All lanes of a campaign on a cluster, and the connection to it."""
 
@@ -258,24 +211,25 @@ class ClusterLanes(Lanes):
         address: str | None,
         lanes: int | None,
         *,
-        parcel: Parcel,
+        command: Command | None,
+        corpus: Path | None,
+        campaign: Path,
         **asked: Any,
     ) -> Self:
-        """Connect and open lanes; see :meth:`RayCluster.open_lanes`.
+        """Connect, send files and open lanes; see :meth:`RayCluster.open_lanes` and :func:`fill`.
 
-        :param parcel: the files to send to nodes; closed once Ray has them.
+        :param command: the command that trials run; None: the built-in trainer.
         """
-        with parcel:
-            cluster = RayCluster(address, parcel=parcel)
+        with tempfile.TemporaryDirectory(prefix="autoresearch-") as folder:
+            script_sha256 = fill(Path(folder), command, corpus, campaign)
+            cluster = RayCluster(address, Path(folder))
         try:
-            return cls(cluster, *cluster.open_lanes(lanes, **asked))
+            needs = None if command is None else Needs(command)
+            opened = cluster.open_lanes(lanes, needs=needs, script_sha256=script_sha256, **asked)
+            return cls(cluster, *opened)
         except BaseException:
             cluster.close()
             raise
-
-    def describe(self) -> str:
-        """See :meth:`Executor.describe`."""
-        return self._lanes[0].executor.describe().partition(": ")[2] + ", by Ray"
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from autoresearch.errors import MachineryError, SettingsError
+from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.node import NodeLane
 from trainer.executors.ray.values import Machine
@@ -120,7 +120,7 @@ def disconnect() -> None:
 
 
 def machines() -> list[Machine]:
-    """Return the nodes that are alive, sorted by name.
+    """Return the nodes that are alive, sorted by name and address.
 
     :raises MachineryError: if the cluster does not answer.
     """
@@ -131,7 +131,7 @@ def machines() -> list[Machine]:
         raise MachineryError(
             f"the Ray cluster does not answer ({_gist(error)}); see `ray status`"
         ) from error
-    return sorted(map(_machine, found), key=lambda machine: (machine.name, machine.id))
+    return sorted(map(_machine, found), key=lambda one: (one.name, one.address, one.id))
 
 
 def _machine(node: dict[str, Any]) -> Machine:
@@ -143,13 +143,14 @@ def _machine(node: dict[str, Any]) -> Machine:
         cpus=resources.get("CPU", 0.0),
         gpus=resources.get("GPU", 0.0),
         object_store_bytes=resources.get("object_store_memory", 0.0),
+        address=address,
     )
 
 
 class Remote:
     """An actor on a node that hosts a :class:`NodeLane`; every call has a timeout."""
 
-    def __init__(self, node_id: str, order: str, *, name: str, cpus: float, gpus: float) -> None:
+    def __init__(self, node_id: str, *, name: str, cpus: float, gpus: float) -> None:
         """Start the actor, without waiting for it.
 
         :param name: the lane's name, for messages.
@@ -169,7 +170,7 @@ class Remote:
             max_concurrency=4,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
-        self._actor = actor.remote(order)
+        self._actor = actor.remote()
 
     def ask(
         self,
@@ -177,11 +178,12 @@ class Remote:
         *arguments: object,
         within_s: float,
         meanwhile: Callable[[], None] = lambda: None,
-    ) -> bytes:
+    ) -> Any:
         """Call a method of the NodeLane and return its answer.
 
         :param meanwhile: called every half second until the answer comes.
         :raises LaneLost: if no answer comes in time, or none can come any more.
+        :raises AutoresearchError: if the method raises one.
         """
         ray = self._ray
         ends = time.monotonic() + within_s
@@ -191,17 +193,17 @@ class Remote:
                 if ray.wait([asked], timeout=_POLL_S)[0]:
                     break
                 meanwhile()
-            answer: bytes = ray.get(asked, timeout=max(left_s, 0))
+            return ray.get(asked, timeout=max(left_s, 0))
         except ray.exceptions.GetTimeoutError as error:
             raise LaneLost(
-                f"lane {self._name} has not answered for {within_s:g} s; see `ray status`, and the"
-                " network between the machines"
+                f"lane {self._name} has not answered for {within_s:g} s; see whether another"
+                " campaign has its node in `ray status`, and check the network between the machines"
             ) from error
         except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, AutoresearchError):
+                raise cause from None
             raise LaneLost(f"lane {self._name} is gone ({_gist(error)})") from error
-        if not isinstance(answer, bytes):
-            raise LaneLost(f"lane {self._name} answered with something other than bytes")
-        return answer
 
     def end(self) -> None:
         """End the actor if it can still be reached. The processes that it started end with it."""

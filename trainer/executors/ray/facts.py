@@ -8,6 +8,7 @@ import shutil
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +22,16 @@ from trainer.machine.environment import cache_folder
 from trainer.machine.host import available_gib, cpu_name
 
 _GIB = 1 << 30
-_LINE_CHARACTERS = 500
 _MONITOR = b"RAY_memory_monitor_refresh_ms="
 
 
-def node_directory(chosen: str | None) -> Path:
-    """Return the directory for running trials on a node: the chosen one, or its cache folder.
+def node_directory() -> Path:
+    """Return the directory for running trials on this node, in its cache folder.
 
     :raises MachineryError: if there is none.
     """
     try:
-        return Path(chosen) if chosen else cache_folder() / "node"
+        return cache_folder() / "node"
     except RuntimeError as error:
         raise MachineryError(
             f"the user of Ray on {socket.gethostname()} has no home directory to keep trials in;"
@@ -55,14 +55,14 @@ def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
         cpu=cpu_name(),
         gpus=_gpus(),
         cores=len(os.sched_getaffinity(0)),
-        memory_gib=_memory_gib(),
+        memory_gib=available_gib(),
         confines=layers.confine,
         sandbox=layers.describe(),
         directory=str(directory),
         disk=refused,
         free_gib=free_gib,
         clock_s=time.time(),
-        lacks="" if needs is None else needs.lacking()[:_LINE_CHARACTERS],
+        lacks="" if needs is None else needs.lacking(),
         memory_monitor=_memory_monitor(),
     )
 
@@ -82,13 +82,6 @@ def _gpus() -> tuple[str, ...]:
         return ()
     finally:
         pynvml.nvmlShutdown()
-
-
-def _memory_gib() -> float:
-    try:
-        return available_gib()
-    except MachineryError:
-        return 0.0
 
 
 def _disk(directory: Path) -> tuple[str, float]:
@@ -128,6 +121,8 @@ class Seat:
     """The planned place of a lane, before it is opened, and again after it is lost."""
 
     node: str
+    """The node's name."""
+    machine: Machine
     device: str
     """The device on its node: ``cpu0``, ``gpu3``."""
     cpus: float
@@ -166,7 +161,8 @@ def seats(nodes: Iterable[Node], device: str, lanes: int | None) -> list[Seat]:
     :raises SettingsError: if there is no room for so many.
     """
     on_gpu = device.startswith("cuda")
-    room = {node.name: int(node.machine.gpus if on_gpu else node.machine.cpus) for node in nodes}
+    there = {node.name: node.machine for node in nodes}
+    room = {name: int(one.gpus if on_gpu else one.cpus) for name, one in there.items()}
     wanted = lanes or (sum(room.values()) if on_gpu else sum(map(bool, room.values())))
     if not 0 < wanted <= sum(room.values()):
         raise SettingsError(
@@ -174,22 +170,13 @@ def seats(nodes: Iterable[Node], device: str, lanes: int | None) -> list[Seat]:
             f" {sum(room.values())} free {'GPU' if on_gpu else 'CPU'}(s) on machines that will"
             " do; ask for fewer with --lanes, or see `autoresearch doctor --executor ray`"
         )
-    dealt = _deal(room, wanted)
+    # In turn: the first lane of each node, then the second of each.
+    places = sorted((i, n, name) for n, name in enumerate(room) for i in range(room[name]))
+    dealt = Counter(name for _, _, name in places[:wanted])
     return [
-        Seat(name, f"gpu{i}", 0, 1, 0, None)
+        Seat(name, there[name], f"gpu{i}", 0, 1, 0, None)
         if on_gpu
-        else Seat(name, f"cpu{i}", room[name] // many, 0, i, many)
+        else Seat(name, there[name], f"cpu{i}", room[name] // many, 0, i, many)
         for name, many in dealt.items()
         for i in range(many)
     ]
-
-
-def _deal(room: dict[str, int], wanted: int) -> dict[str, int]:
-    """Deal ``wanted`` lanes in turn to the nodes that have room."""
-    dealt = dict.fromkeys(room, 0)
-    while wanted:
-        for name, places in room.items():
-            if wanted and dealt[name] < places:
-                dealt[name] += 1
-                wanted -= 1
-    return {name: many for name, many in dealt.items() if many}

@@ -1,9 +1,8 @@
 """A lane on its node: the class that a Ray actor runs.
 
 It hosts this product's own executor there, so that a trial has the same rights as on the campaign's
-machine. It receives JSON and answers with JSON and bytes. It does not use Ray itself, and writes no
-file of a campaign. If its driver has not asked about a trial for the length of the lease, it ends
-the trial and its own process.
+machine. It does not use Ray itself, and writes no file of a campaign. If its driver has not asked
+about a trial for the length of the lease, it ends the trial and its own process.
 """
 
 from __future__ import annotations
@@ -14,27 +13,23 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 from autoresearch.errors import AutoresearchError
 from autoresearch.files import open_regular
-from autoresearch.layout import CURVE_FILE, LOG_FILE, RESULT_FILE
-from trainer.executors.base import Job, LaneLost, TrialAborted
+from autoresearch.layout import CURVE_FILE, LOG_FILE
+from trainer.executors.base import Job
 from trainer.executors.local import LocalExecutor
 from trainer.executors.placement import shares, usable_cores
 from trainer.executors.ray.facts import find_facts, node_directory
+from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.parcels import Received, script_of
-from trainer.executors.ray.values import (
-    PIECE_BYTES,
-    LaneOrder,
-    Opened,
-    Progress,
-    TrialOrder,
-    with_bytes,
-)
-from trainer.isolation.outcome import TrialError
+from trainer.executors.ray.values import PIECE_BYTES, LaneOrder, NodeFacts, Watched
+from trainer.isolation.trial_files import MAX_CURVE_BYTES
 from trainer.machine.environment import as_it_is
+from trainer.spec import TrialSpec
 
 _LEASE_POLL_S = 0.5
 _OPEN_HOME = ".open"
@@ -44,8 +39,7 @@ _OPEN_HOME = ".open"
 class NodeLane:
     """One lane, for one driver."""
 
-    def __init__(self, order: str) -> None:
-        self._order = LaneOrder.model_validate_json(order)
+    def __init__(self) -> None:
         self._executor: LocalExecutor | None = None
         self._received: Received | None = None
         self._home = Path()
@@ -57,99 +51,74 @@ class NodeLane:
 
     # --- what the driver asks -------------------------------------------------------------------
 
-    def facts(self) -> bytes:
-        """Return the facts about this machine, as a NodeFacts."""
-        directory = node_directory(self._order.data_dir)
-        return find_facts(directory, self._order.needs).model_dump_json().encode()
+    def facts(self, needs: Needs | None) -> NodeFacts:
+        """Return the facts about this machine."""
+        return find_facts(node_directory(), needs)
 
-    def open(self) -> bytes:
-        """Create the home directory and start the executor; return an Opened."""
-        try:
-            directory = node_directory(self._order.data_dir)
-            self._home = directory / "lanes" / self._order.token
-            self._lock = _make_home(self._home)
-            self._received = Received(Path.cwd(), self._home, directory / "compiled")
-            if self._order.script_sha256 is not None:
-                self._received.unpack_script(self._order.script_sha256)
-            environ = as_it_is()
-            environ.pop("OMP_NUM_THREADS", None)  # Ray sets it from the actor's CPU request
-            self._executor = LocalExecutor(
-                allow_unsandboxed=self._order.allow_unsandboxed,
-                fork_server=self._order.fork_server,
-                environ=environ,
-                entry=self._order.entry,
-                cores=self._cores(),
-            )
-        except AutoresearchError as error:
-            return Opened(refusal=TrialError.of(error)).model_dump_json().encode()
-        except OSError as error:
-            refusal = TrialError(kind="MachineryError", message=f"no lane can be opened: {error}")
-            return Opened(refusal=refusal).model_dump_json().encode()
-        threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
-        opened = Opened(home=str(self._home), described=self._executor.describe())
-        return opened.model_dump_json().encode()
+    def open(self, order: LaneOrder) -> tuple[str, Path]:
+        """Start the executor; return how it runs trials, and the lane's directory.
 
-    def start(self, name: str, order: str) -> bytes:
-        """Start the trial of a TrialOrder in a directory of that name; return a Progress."""
+        :raises AutoresearchError: if no lane can be opened here.
+        """
+        self._home = node_directory() / "lanes" / order.token
+        self._lock = _make_home(self._home)
+        self._received = Received(Path.cwd(), self._home, order)
+        environ = as_it_is()
+        environ.pop("OMP_NUM_THREADS", None)  # Ray sets it from the actor's CPU request
+        cores = () if order.shares is None else shares(usable_cores(), order.shares)[order.share]
+        self._executor = LocalExecutor(
+            allow_unsandboxed=order.allow_unsandboxed,
+            fork_server=order.fork_server,
+            environ=environ,
+            entry=order.entry,
+            cores=cores,
+        )
+        lease = threading.Thread(
+            target=self._watch_lease, args=(order.lease_s,), name="lease", daemon=True
+        )
+        lease.start()
+        return self._executor.describe(), self._home
+
+    def start(self, name: str, spec: TrialSpec, texts: Mapping[str, bytes], corpus: bool) -> None:
+        """Start a trial in a directory of that name; see :meth:`Received.localised`.
+
+        :raises AutoresearchError: if its files are not here.
+        """
         assert self._executor is not None
         assert self._received is not None
-        try:
-            spec = self._received.localised(TrialOrder.model_validate_json(order))
-        except AutoresearchError as error:
-            return _failed(error).model_dump_json().encode()
+        spec = self._received.localised(spec, texts, has_corpus=corpus)
         self._heard_at = time.monotonic()
-        self._trial_dir = self._home / Path(name).name
+        self._trial_dir = self._home / name
         self._job = self._executor.submit(spec, self._trial_dir)
-        return Progress().model_dump_json().encode()
 
-    def watch(self, seen_bytes: int, patience_s: float) -> bytes:
+    def watch(self, seen_bytes: int, patience_s: float) -> Watched:
         """Wait for the trial's end, for at most ``patience_s``.
 
-        Return a Progress, and the curve after its first ``seen_bytes``. If the trial has ended and
-        its log and result fit into the answer, they follow the curve, and the node deletes them.
+        Return what its curve gained after its first ``seen_bytes``, and the end if nothing of the
+        curve is left. The node then deletes the trial.
         """
         assert self._job is not None
         self._heard_at = time.monotonic()
         ended = self._job.wait(patience_s)
-        gained = self._piece(CURVE_FILE, seen_bytes)
         self._heard_at = time.monotonic()
-        if not ended:
-            return with_bytes(Progress(), gained)
-        progress = self._progress(self._job)
-        parts = gained, self._piece(LOG_FILE, 0), self._piece(RESULT_FILE, 0)
-        if sum(map(len, parts)) >= PIECE_BYTES:
-            return with_bytes(progress, gained)
-        self._forget()
-        lengths = tuple(map(len, parts))
-        return with_bytes(progress.model_copy(update={"lengths": lengths}), b"".join(parts))
+        most_bytes = min(PIECE_BYTES, MAX_CURVE_BYTES - seen_bytes)
+        curve = _read(self._trial_dir / CURVE_FILE, seen_bytes, most_bytes)
+        if not ended or len(curve) == PIECE_BYTES:
+            return Watched(curve)
+        log = _read(self._trial_dir / LOG_FILE, 0, PIECE_BYTES)
+        job, self._job = self._job, None
+        shutil.rmtree(self._trial_dir, ignore_errors=True)
+        try:
+            return Watched(curve, job.result(0).result, log)
+        except AutoresearchError as error:
+            return Watched(curve, error, log)
 
-    def cancel(self) -> bytes:
-        """Cancel the trial; return a Progress."""
+    def cancel(self) -> None:
+        """Cancel the trial."""
         if self._job is not None:
             self._job.cancel()
-        return Progress().model_dump_json().encode()
 
-    def more(self, file: str, seen_bytes: int) -> bytes:
-        """Return a piece of an ended trial's curve or log, from ``seen_bytes`` on."""
-        self._heard_at = time.monotonic()
-        return self._piece({"curve": CURVE_FILE, "log": LOG_FILE}[file], seen_bytes)
-
-    def hand_over(self) -> bytes:
-        """Return the trial's result, at most one piece, and delete its directory."""
-        result = self._piece(RESULT_FILE, 0)
-        self._forget()
-        return result
-
-    def text(self, sha256: str, data: bytes) -> bytes:
-        """Keep a further text that trials score; return an Opened, with a refusal if it failed."""
-        assert self._received is not None
-        try:
-            self._received.keep_text(sha256, data)
-        except AutoresearchError as error:
-            return Opened(refusal=TrialError.of(error)).model_dump_json().encode()
-        return Opened().model_dump_json().encode()
-
-    def close(self) -> bytes:
+    def close(self) -> None:
         """End the running trial, and leave no process and no file of the lane."""
         self._closed.set()
         if self._executor is not None:
@@ -157,53 +126,25 @@ class NodeLane:
         if self._lock is not None:
             _remove(self._home)
             self._lock.close()
-        return b""
 
-    # --- what is done about it ------------------------------------------------------------------
-
-    def _progress(self, job: Job) -> Progress:
-        try:
-            job.result(0)
-        except TrialAborted:
-            return Progress(ended=True, aborted=True)
-        except AutoresearchError as error:
-            return _failed(error)
-        return Progress(ended=True)
-
-    def _forget(self) -> None:
-        self._job = None
-        shutil.rmtree(self._trial_dir, ignore_errors=True)
-
-    def _piece(self, name: str, offset: int) -> bytes:
-        """Return a piece of a trial's file from ``offset``; empty if it is not a regular file."""
-        try:
-            descriptor = open_regular(self._trial_dir / name, through_links=False)
-        except OSError:
-            return b""
-        try:
-            return os.pread(descriptor, PIECE_BYTES, offset)
-        finally:
-            os.close(descriptor)
-
-    def _cores(self) -> tuple[int, ...]:
-        """Return the lane's share of the node's cores; empty if it has all."""
-        if self._order.shares is None:
-            return ()
-        return shares(usable_cores(), self._order.shares)[self._order.share]
-
-    def _watch_lease(self) -> None:
+    def _watch_lease(self, lease_s: float) -> None:
         """End the trial and this process once the lease expires. Runs in its own thread."""
         while not self._closed.wait(_LEASE_POLL_S):
-            if self._job is None:
-                continue
-            if time.monotonic() - self._heard_at > self._order.lease_s:
+            if self._job is not None and time.monotonic() - self._heard_at > lease_s:
                 self.close()
                 os._exit(1)
 
 
-def _failed(error: AutoresearchError) -> Progress:
-    is_lost = isinstance(error, LaneLost)
-    return Progress(ended=True, lost=is_lost, error=TrialError.of(error))
+def _read(path: Path, offset: int, most_bytes: int) -> bytes:
+    """Return a piece of a trial's file; empty if it is not a regular file."""
+    try:
+        descriptor = open_regular(path, through_links=False)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, most_bytes, offset)
+    finally:
+        os.close(descriptor)
 
 
 def _make_home(home: Path) -> IO[str]:

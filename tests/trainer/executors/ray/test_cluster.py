@@ -15,6 +15,7 @@ import pytest
 
 from autoresearch.errors import MachineryError, SettingsError
 from tests.support import hostile
+from tests.support.commands import command
 from tests.support.places import ROOT
 from tests.support.processes import noted
 from tests.support.ray_lanes import Armed, Opened, opened_cluster
@@ -139,11 +140,12 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 from tests.support import hostile
+from tests.support.commands import command
 from tests.support.ray_lanes import Armed
 from tests.support.trials import trial_spec
 from trainer.executors.ray.cluster import RayCluster
-address, data, folder = sys.argv[1:]
-cluster = RayCluster(address, data_dir=Path(data))
+address, folder = sys.argv[1:]
+cluster = RayCluster(address)
 [lane], _ = cluster.open_lanes(1, entry=hostile.ENTRY, allow_unsandboxed=True)
 trial = hostile.arm(Path(folder), hostile.spread, stay=True, deaf=True)
 Armed(lane).submit(trial_spec(), trial)
@@ -157,7 +159,7 @@ def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
     opened: Opened, tmp_path: Path, how: signal.Signals
 ) -> None:
     """Ray considers a stopped driver alive, so only the lease ends the trial."""
-    told = [opened.nodes.address, str(opened.data_dir), str(tmp_path / "t1")]
+    told = [opened.nodes.address, str(tmp_path / "t1")]
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, *told], cwd=ROOT)
     folder = tmp_path / "t1"
     try:
@@ -197,6 +199,6 @@ def test_lanes_machines_and_programs_that_no_node_has_are_refused(
         opened.cluster.open_lanes(99, allow_unsandboxed=True)
     with pytest.raises(SettingsError):
         opened.cluster.open_lanes(1, kind="a machine that nobody has", allow_unsandboxed=True)
-    needs = Needs(program="/opt/none/python", reads=("/",))
+    needs = Needs(command(argv=("/opt/none/python",), reads=("/",)))
     with pytest.raises(SettingsError, match=r"spark1: .*/opt/none/python"):
         opened.cluster.open_lanes(1, entry=COMMAND_ENTRY, needs=needs, allow_unsandboxed=True)

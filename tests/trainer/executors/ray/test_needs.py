@@ -7,68 +7,64 @@ from pathlib import Path
 
 import pytest
 
+from autoresearch.errors import SpecError
 from tests.support.commands import command, script
 from trainer.command.program import environment_of
 from trainer.executors.ray.facts import find_facts, unfit
-from trainer.executors.ray.needs import Needs, command_here, portable_program, with_uniform_paths
-from trainer.spec import Command
+from trainer.executors.ray.needs import Needs
+
+HEAD = "/head/venv/bin/python3"
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """Return a script's directory, which is also reachable by the link ``linked/own``."""
-    (tmp_path / "linked").symlink_to("real")
-    return script(tmp_path / "real" / "own", "print(1)")
+    return script(tmp_path / "own", "print(1)")
 
 
-def test_a_program_is_found_where_a_node_has_it(own: Path) -> None:
-    python = Path(sys.executable)
-    tool = script(own, "#!/bin/sh\necho val loss 1", "run.sh") / "run.sh"
-    tool.chmod(0o755)
-    hidden = script(own / ".tools", "#!/bin/sh", "run.sh") / "run.sh"
+def test_a_program_is_found_where_a_node_has_it(own: Path, tmp_path: Path) -> None:
+    ours = Path(sys.executable)
+    for folder in (own, own / ".tools", own / "gone"):
+        (script(folder, "#!/bin/sh", "run.sh") / "run.sh").chmod(0o755)
+    tree = script(tmp_path / "tree", "#!/bin/sh", "run.sh")
+    (tree / "run.sh").chmod(0o755)
 
-    def portable(program: Path) -> str:
-        told = command(directory=str(own), argv=(str(program),), programs=_programs(program))
-        return portable_program(told)
+    def found(program: Path | str) -> str:
+        told = command(directory=str(own), argv=(str(program), "x"), programs=(str(program),))
+        here = Needs(told, HEAD).on_node(tree)
+        assert here.programs == tuple(map(str, environment_of(Path(here.argv[0]))))
+        assert here.argv[1:] == ("x",)
+        return here.argv[0]
 
-    assert portable(python) == "{python}"
-    assert portable(python.parent / "torchrun") == "{bin}/torchrun"
-    assert portable(tool) == "{script}/run.sh"
-    assert portable(hidden) == str(hidden)
-    assert portable(Path("/bin/sh")) == "/bin/sh"
-    told = command(directory=str(own), argv=(str(tool), "x"), programs=(str(tool),))
-    there = command_here(told, portable_program(told), own)
-    assert there.argv == (str(own / "run.sh"), "x")
-    assert there.programs == (str(own / "run.sh"),)
-
-
-def _programs(program: Path) -> tuple[str, ...]:
-    is_there = program.parent != Path(sys.executable).parent
-    return tuple(map(str, environment_of(program))) if is_there else ()
+    assert found(HEAD) == str(ours)
+    assert found(Path(HEAD).with_name("pytest")) == str(ours.with_name("pytest"))
+    assert found(own / "run.sh") == str(tree / "run.sh")
+    assert found(own / ".tools" / "run.sh") == str(own / ".tools" / "run.sh")
+    assert found("/bin/sh") == "/bin/sh"
+    with pytest.raises(SpecError):
+        found("/opt/none/python")
 
 
 @pytest.mark.parametrize(
-    ("needs", "lacks"),
+    ("argv", "reads", "preload", "lacks"),
     [
-        (Needs(program="{python}"), ""),
-        (Needs(program="{script}/run.sh"), ""),
-        (Needs(program="/opt/none/python"), "there is no program /opt/none/python, with which"),
-        (Needs(program="{bin}/none"), "or begin with {python}, the Python that autoresearch"),
-        (Needs(program="{python}", reads=("/", "/opt/none")), "there is no /opt/none, which [tr"),
-        (Needs(program="{python}", preload=("json.tool", "no_such")), "has no no_such, which [tr"),
+        (HEAD, (), (), ""),
+        ("/own/run.sh", (), (), ""),
+        ("/opt/none/python", (), (), "/opt/none/python"),
+        ("/head/venv/bin/none", (), (), str(Path(sys.executable).with_name("none"))),
+        (HEAD, ("/", "/opt/none"), (), "/opt/none"),
+        (HEAD, (), ("json.tool", "no_such"), "no_such"),
     ],
 )
-def test_what_a_node_lacks_is_a_sentence(tmp_path: Path, needs: Needs, lacks: str) -> None:
-    said = unfit(find_facts(tmp_path, needs), "cpu")
+def test_what_a_node_lacks_is_named(
+    tmp_path: Path, argv: str, reads: tuple[str, ...], preload: tuple[str, ...], lacks: str
+) -> None:
+    told = command(directory="/own", argv=(argv,), programs=(argv,), reads=reads, preload=preload)
+    said = unfit(find_facts(tmp_path, Needs(told, HEAD)), "cpu")
     assert lacks in said
     assert bool(lacks) == bool(said)
 
 
 THERE = Path("/node/tree")
-
-
-def there(told: Command) -> Command:
-    return command_here(with_uniform_paths(told), portable_program(told), THERE)
 
 
 @pytest.mark.parametrize(
@@ -81,32 +77,22 @@ def there(told: Command) -> Command:
         ("/usr/x:{own}/a:{own}", "/usr/x:{there}/a:{there}"),
         ("{own}/a,{own}/b c", "{there}/a,{there}/b c"),
         ("{{big:{own}/a|{own}}}", "{{big:{there}/a|{there}}}"),
-        ("{linked}/x", "{there}/x"),
-        ("--root={linked}:{own}", "--root={there}:{there}"),
-        ("{own}/../own/x", "{there}/x"),
         ("{own}/../other/x", "{own}/../other/x"),
         ("/mnt{own}/x", "/mnt{own}/x"),
         ("{own}-2/x", "{own}-2/x"),
     ],
 )
 def test_a_path_of_the_directory_is_moved_and_no_other(own: Path, word: str, moved: str) -> None:
-    linked = own.parent.parent / "linked" / "own"
-    said = word.format(own=own, linked=linked)
-    expected = moved.format(own=own, linked=linked, there=THERE)
+    said = word.format(own=own)
+    expected = moved.format(own=own, there=THERE)
     told = command(
         directory=str(own),
         argv=(sys.executable, "train.py", said),
         env=(("PYTHONPATH", said),),
         edits=(("ROOT", said),),
     )
-    here = there(told)
+    here = Needs(told).on_node(THERE)
     assert here.argv == (sys.executable, "train.py", expected)
     assert here.env == (("PYTHONPATH", expected),)
     assert here.edits == (("ROOT", expected),)
     assert here.directory == str(THERE)
-
-
-def test_a_directory_that_is_given_by_a_link_is_known_by_its_own_name_too(own: Path) -> None:
-    linked = own.parent.parent / "linked" / "own"
-    told = command(directory=str(linked), argv=(sys.executable, f"{own}/x", f"--root={linked}"))
-    assert there(told).argv[1:] == (f"{THERE}/x", f"--root={THERE}")

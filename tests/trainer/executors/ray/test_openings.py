@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from autoresearch.errors import SettingsError
 from tests.support.ray_facts import node_facts
+from trainer.executors.base import LaneLost
 from trainer.executors.ray import cluster as module
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.facts import Node, Seat
-from trainer.executors.ray.lane import RayLane
-from trainer.executors.ray.remote_trial import OpenLane
-from trainer.executors.ray.values import Machine
+from trainer.executors.ray.lane import OpenLane, RayLane
+from trainer.executors.ray.values import LaneOrder, Machine
 from trainer.spec import Place
 
 
@@ -88,19 +89,30 @@ class Named:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.alive: list[Machine] = []
-        monkeypatch.setattr(module, "connect", lambda *_: None)
+        self.opened_on: list[str] = []
         monkeypatch.setattr(module, "machines", lambda: self.alive)
+        monkeypatch.setattr(module, "Remote", self._remote)
         self.cluster = RayCluster()
 
-    def now(self, **names: str) -> dict[str, str]:
-        """Set the machines that are alive, as id=name; return their ids by the names they are
-        given."""
-        self.alive = [Machine(one, name, 2, 0, 0) for one, name in names.items()]
+    def _remote(self, node_id: str, **_: object) -> Mock:
+        self.opened_on.append(node_id)
+        return Mock(ask=lambda *_, **__: ("", Path()))
+
+    def now(self, *machines: str) -> dict[str, str]:
+        """Set the machines that are alive, as id=name@address; return their ids by the names they
+        are given."""
+        self.alive = [
+            Machine(one, name, 2, 0, 0, address)
+            for machine in machines
+            for one, name, address in [machine.replace("@", "=").split("=")]
+        ]
         return {name: machine.id for name, machine in self.cluster.machines().items()}
 
-    def used(self, name: str) -> None:
-        """Open a lane on the machine with that name."""
-        self.cluster._keep_name(name, self.cluster.machines()[name])
+    def open(self, name: str, machine: str) -> None:
+        """Open a lane that was first opened on a machine of that name and id=name@address."""
+        one, own_name, address = machine.replace("@", "=").split("=")
+        seat = Seat(name, Machine(one, own_name, 2, 0, 0, address), "cpu0", 1, 0, 0, None)
+        self.cluster._open(seat, LaneOrder("", "", 1), "a processor")
 
 
 @pytest.fixture
@@ -109,31 +121,16 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Named:
 
 
 def test_machines_of_one_name_are_told_apart(named: Named) -> None:
-    assert named.now(a="spark", b="spark", c="desk") == {"desk": "c", "spark": "a", "spark.2": "b"}
+    found = named.now("c=desk@3", "a=spark@1", "b=spark@2")
+    assert found == {"desk": "c", "spark": "a", "spark.2": "b"}
 
 
-def test_a_machine_that_comes_back_has_its_name_once_its_former_self_is_known_to_be_gone(
-    named: Named,
-) -> None:
-    """Ray can restart there before the cluster has noticed that it stopped."""
-    named.now(old="spark")
-    named.used("spark")
-    assert named.now(new="spark", old="spark") == {"spark": "old", "spark.2": "new"}
-    assert named.now(new="spark") == {"spark": "new"}
-
-
-def test_a_machine_in_use_keeps_its_name_whoever_comes_and_goes(named: Named) -> None:
-    named.now(a="spark", b="spark")
-    named.used("spark")
-    named.used("spark.2")
-    assert named.now(b="spark") == {"spark.2": "b"}
-    assert named.now(c="spark", b="spark") == {"spark": "c", "spark.2": "b"}
-
-
-def test_a_name_given_anew_is_nobody_elses(named: Named) -> None:
-    """A machine that was cut off and counted as gone may answer again."""
-    named.now(old="spark")
-    named.used("spark")
-    named.now(new="spark")
-    named.used("spark")
-    assert named.now(old="spark", new="spark") == {"spark": "new", "spark.2": "old"}
+def test_a_lane_returns_to_its_own_machine_whoever_comes_and_goes(named: Named) -> None:
+    named.now("c=spark@1", "b=spark@2")
+    named.open("spark.2", "b=spark@2")
+    named.now("b=spark@2")
+    with pytest.raises(LaneLost):
+        named.open("spark", "c=spark@1")
+    named.now("b=spark@2", "new=spark@1")
+    named.open("spark", "c=spark@1")
+    assert named.opened_on == ["b", "new"]

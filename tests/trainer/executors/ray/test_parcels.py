@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from trainer.corpus import Corpus, open_corpus, prepare
 from trainer.executors.base import LaneLost
 from trainer.executors.local import COMMAND_ENTRY, LocalExecutor
 from trainer.executors.ray import parcels as module
-from trainer.executors.ray.parcels import Parcel, Received
-from trainer.executors.ray.remote_trial import _order
+from trainer.executors.ray.parcels import Received, fill
+from trainer.executors.ray.values import LaneOrder
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.spec import CommandOk, ScoredText, TextPart, TrialSpec
+from trainer.spec import Command, CommandOk, ScoredText, TextPart, TrialSpec
 
 PRINTS = "print('val loss', open('data/part.txt').read())"
 
@@ -39,25 +40,26 @@ def own(tmp_path: Path) -> Path:
     return script(tmp_path / "own", PRINTS)
 
 
-def received(parcel: Parcel, tmp_path: Path) -> Received:
-    """Return a lane's side of a parcel that Ray has sent."""
-    home = tmp_path / "node" / "lanes" / ("b" * 16)
+def received(
+    tmp_path: Path, command: Command | None = None, corpus: Path | None = None, **order: str
+) -> Received:
+    """Return a lane's side of the files that Ray has sent."""
+    home, parcel = tmp_path / "node" / "lanes" / ("b" * 16), tmp_path / "parcel"
     home.mkdir(parents=True)
-    with parcel:
-        shutil.copytree(parcel.directory, tmp_path / "sent")
-        got = Received(tmp_path / "sent", home, tmp_path / "node" / "compiled")
-        if parcel.script_sha256 is not None:
-            got.unpack_script(parcel.script_sha256)
-    return got
+    parcel.mkdir()
+    script_sha256 = fill(parcel, command, corpus, tmp_path / "c")
+    shutil.copytree(parcel, tmp_path / "sent")
+    told = LaneOrder(home.name, "", 60, script_sha256=script_sha256)
+    return Received(tmp_path / "sent", home, replace(told, **order))
 
 
-def there(spec: TrialSpec, got: Received) -> TrialSpec:
-    return got.localised(_order(spec))
+def there(spec: TrialSpec, got: Received, **texts: bytes) -> TrialSpec:
+    return got.localised(spec, texts, has_corpus=True)
 
 
 def test_a_small_corpus_is_sent_and_is_the_same_there(corpus: Corpus, tmp_path: Path) -> None:
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256)
-    found = there(spec, received(Parcel(corpus=corpus.directory), tmp_path))
+    found = there(spec, received(tmp_path, corpus=corpus.directory))
     assert Path(found.corpus_dir).is_relative_to(tmp_path / "sent")
     assert open_corpus(Path(found.corpus_dir)).info == corpus.info
 
@@ -69,19 +71,18 @@ def test_a_large_corpus_must_be_at_its_path(
     disk = tmp_path / "disk"
     shutil.copytree(corpus.directory, disk)
     spec = trial_spec(disk, corpus_sha256=corpus.info.sha256)
-    order = _order(spec)
-    got = received(Parcel(corpus=disk), tmp_path)
-    assert got.localised(order).corpus_dir == str(disk)
+    assert there(spec, received(tmp_path / "a", corpus=disk)).corpus_dir == str(disk)
+    got = received(tmp_path / "b", corpus=disk)
     shutil.rmtree(disk)
     with pytest.raises(CorpusError):
-        Received(tmp_path / "sent", tmp_path, tmp_path).localised(order)
+        there(spec, got)
 
 
 def test_a_corpus_that_was_damaged_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     shutil.copytree(corpus.directory, disk)
     spec = trial_spec(disk, corpus_sha256=corpus.info.sha256)
-    got = received(Parcel(corpus=disk), tmp_path)
+    got = received(tmp_path, corpus=disk)
     for place in (disk, tmp_path / "sent" / "corpus-files"):
         data = bytearray((place / "train.bin").read_bytes())
         data[100] ^= 1
@@ -91,6 +92,7 @@ def test_a_corpus_that_was_damaged_is_refused(corpus: Corpus, tmp_path: Path) ->
 
 
 def test_a_text_is_kept_by_its_hash(corpus: Corpus, tmp_path: Path) -> None:
+    """The trial itself checks the hash."""
     data = bytes(range(200))
     text = ScoredText(
         name="second",
@@ -98,22 +100,23 @@ def test_a_text_is_kept_by_its_hash(corpus: Corpus, tmp_path: Path) -> None:
         sha256=hashlib.sha256(data).hexdigest(),
         parts=(TextPart(tokens=100, bytes=90),),
     )
-    got = received(Parcel(corpus=corpus.directory), tmp_path)
-    with pytest.raises(CorpusError):
-        got.keep_text(text.sha256, data + b"!")
-    got.keep_text(text.sha256, data)
+    got = received(tmp_path, corpus=corpus.directory)
     spec = trial_spec(corpus.directory, corpus_sha256=corpus.info.sha256, texts=(text,))
-    [found] = there(spec, got).texts
-    assert Path(found.path).read_bytes() == data
+    [first] = there(spec, got, **{text.sha256: data}).texts
+    [again] = there(spec, got).texts
+    assert Path(first.path).read_bytes() == data
+    assert again == first
 
 
 def sent(own: Path, tmp_path: Path, **changes: Any) -> tuple[TrialSpec, Received]:
     told = command(directory=str(own), **changes)
-    return command_spec(command=told), received(Parcel(told, campaign=tmp_path / "c"), tmp_path)
+    return command_spec(command=told), received(tmp_path, told)
 
 
 def test_a_script_is_the_same_there(own: Path, tmp_path: Path) -> None:
     (own / "train.py").chmod(0o755)
+    (own / "data" / "part.txt").chmod(0o444)
+    (own / "data").chmod(0o555)
     spec, got = sent(own, tmp_path)
     found = there(spec, got).command
     assert found is not None
@@ -121,29 +124,29 @@ def test_a_script_is_the_same_there(own: Path, tmp_path: Path) -> None:
     assert tree.is_relative_to(tmp_path / "node")
     assert (tree / "data" / "part.txt").read_text() == "1.25"
     assert (tree / "train.py").stat().st_mode & 0o777 == 0o755
-    assert (tree / "data" / "part.txt").stat().st_mode & 0o777 == 0o644, "a copy can be edited"
+    assert (tree / "data" / "part.txt").stat().st_mode & 0o600 == 0o600, "a copy can be edited"
 
 
 def test_one_that_changed_on_its_way_is_refused(own: Path, tmp_path: Path) -> None:
-    _, got = sent(own, tmp_path)
     with pytest.raises(SpecError):
-        got.unpack_script("0" * 64)
+        received(tmp_path, command(directory=str(own)), script_sha256="0" * 64)
 
 
-@pytest.mark.parametrize("damage", ["changed", "added", "removed", "linked"])
-def test_one_that_was_damaged_there_trains_nothing(own: Path, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["changed", "added", "removed", "all"])
+def test_code_that_was_damaged_there_trains_nothing(own: Path, tmp_path: Path, damage: str) -> None:
+    script(own, "x = 1", "part.py")
     spec, got = sent(own, tmp_path)
     found = there(spec, got).command
     assert found is not None
-    part = Path(found.directory, "data", "part.txt")
+    tree = Path(found.directory)
     if damage == "added":
-        (part.parent / "more").touch()
-    else:
-        part.unlink()
+        (tree / "more.py").touch()
     if damage == "changed":
-        part.write_text("1.26")
-    if damage == "linked":
-        part.symlink_to(own / "data" / "part.txt")
+        (tree / "part.py").write_text("x = 2")
+    if damage == "removed":
+        (tree / "part.py").unlink()
+    if damage == "all":
+        shutil.rmtree(tree)
     with pytest.raises(LaneLost):
         there(spec, got)
 
@@ -162,14 +165,13 @@ def test_a_trial_runs_of_what_came(own: Path, tmp_path: Path) -> None:
         "        pass\n"
     )
     spec, got = sent(own, tmp_path, reads=(str(big),))
-    order = _order(spec)
     shutil.rmtree(own / "data")
     trial = tmp_path / "node" / "lanes" / ("b" * 16) / "t000001"
     with LocalExecutor(entry=COMMAND_ENTRY, fork_server=False) as executor:
-        result = executor.submit(got.localised(order), trial).result().result
+        result = executor.submit(there(spec, got), trial).result().result
     log = (trial / "trainer.log").read_text()
     assert isinstance(result, CommandOk), log
     assert result.score == 1.25
     assert "iter 1: loss 0.5" in log
     assert "WROTE" not in log
-    assert got.localised(order).command, "the trial has changed nothing of it"
+    assert there(spec, got).command, "the trial has changed nothing of it"
