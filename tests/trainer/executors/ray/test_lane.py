@@ -15,7 +15,7 @@ import pytest
 from tests.support import hostile
 from tests.support.places import ROOT
 from tests.support.trials import trial_ok, trial_spec
-from tests.support.waiting import wait_for_all_gone, wait_until
+from tests.support.waiting import wait_for_all_gone
 from trainer.executors.base import TrialAborted
 from trainer.executors.local import LocalJob
 from trainer.executors.ray.lane import OpenLane, RayLane
@@ -147,8 +147,9 @@ def test_what_dead_lanes_left_is_removed_and_what_lives_is_not(tmp_path: Path) -
 
 
 ALONE = """
-import sys, time
+import select, sys, time
 from tests.support import hostile
+from tests.support.processes import noted
 from tests.support.trials import trial_spec
 from tests.trainer.executors.ray.test_lane import order
 from trainer.executors.ray.node import NodeLane
@@ -156,8 +157,12 @@ lane = NodeLane()
 _, home = lane.open(order(lease_s=float(sys.argv[1])))
 hostile.arm(home / "t1", hostile.spread, stay=True, deaf=True)
 lane.start("t1", trial_spec(), {}, False)
-print(home / "t1" / "pids", flush=True)
-time.sleep(60)
+while len(noted(home / "t1")) < 4:
+    lane.watch(0, 0.1)
+print(*noted(home / "t1"), flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    lane.watch(0, 0.1)
+time.sleep(600)
 """
 
 
@@ -165,16 +170,21 @@ time.sleep(60)
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_nothing_is_left_where_nobody_asks_or_the_lane_is_killed(is_killed: bool) -> None:
     """The trial ignores SIGTERM and has three descendants in sessions of their own."""
-    lease_s = "60" if is_killed else "2"
+    lease_s = "600" if is_killed else "2"
     process = subprocess.Popen(
-        [sys.executable, "-c", ALONE, lease_s], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", ALONE, lease_s],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
+    assert process.stdin is not None
     assert process.stdout is not None
-    pids = Path(process.stdout.readline().strip())
-    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 4)
-    trial = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+    trial = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+    assert len(trial) == 4
     if is_killed:
         process.kill()
+    process.stdin.close()  # then it asks no more
     wait_for_all_gone(trial)
     assert process.wait() == (-9 if is_killed else 1)
     process.stdout.close()
