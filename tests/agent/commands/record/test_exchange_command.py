@@ -26,7 +26,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     toy = Toy(tmp_path_factory.mktemp("formats"))
     toy.campaign.mkdir(parents=True)
     rows = (ROOT / "docs" / "night" / "trajectory.jsonl").read_text("utf-8").splitlines(True)
-    (toy.campaign / "trajectory.jsonl").write_text("".join(rows[:20]), "utf-8")
+    (toy.campaign / "trajectory.jsonl").write_text("".join(rows[:14]), "utf-8")
     write_jsonl(toy.home / "night.jsonl", [*single_knob_lines(30), "{torn"])
     (toy.home / "results.tsv").write_text(RESULTS_TSV)
     return toy
@@ -71,7 +71,7 @@ def test_another_tools_night_becomes_a_campaign_and_what_is_none_is_refused(toy:
     refused(toy, "reindex", "--campaign", "runs/tsv")
     copied = json.loads(toy.run("top", "--campaign", "runs/copy", "--json").stdout)
     assert copied["configs"]
-    assert [left["line"] for left in copied["left_out"]] == [21]
+    assert [left["line"] for left in copied["left_out"]] == [15]
     says_what_was_left_out(toy, "runs/copy", copied["left_out"][0])
 
     # What cannot be read or written is one sentence.

@@ -12,16 +12,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.types import Implementation
 
 from agent.search.stopping import Goal
 from tests.support.campaigns import COMMAND
 from tests.support.nights import work
 
 TOKEN = "a-token-of-some-length-0123456789"
-ME = Implementation(name="test-agent", version="1")
+ME = "test-agent"
 TOOLS = {
     *("status", "top", "explain", "menu", "check", "queue", "sql", "report"),
     *("propose", "withdraw"),
@@ -47,13 +44,21 @@ class PausedLoop:
         self._thread.join()
 
 
-async def answer(client: Client, tool: str, **arguments: Any) -> Any:
+def connected(where: Any) -> Any:
+    """Return a client. Its modules load slowly, and every test worker loads this module."""
+    from mcp import Client
+    from mcp.types import Implementation
+
+    return Client(where, client_info=Implementation(name=ME, version="1"))
+
+
+async def answer(client: Any, tool: str, **arguments: Any) -> Any:
     """Call a tool; return its answer, or None if it refused."""
     result = await client.call_tool(tool, arguments)
     return None if result.is_error else result.structured_content
 
 
-async def drive(client: Client, loop: PausedLoop) -> None:
+async def drive(client: Any, loop: PausedLoop) -> None:
     """Look around, propose, withdraw, and see what became of the proposal."""
     assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
     assert (await answer(client, "status"))["state"] == "running"
@@ -66,11 +71,11 @@ async def drive(client: Client, loop: PausedLoop) -> None:
     assert await answer(client, "withdraw", id=other["id"]) is not None
     assert await answer(client, "withdraw", id=other["id"]) is None
     [waiting] = (await answer(client, "queue"))["result"]
-    assert (waiting["id"], waiting["author"]) == (wanted["id"], ME.name)
+    assert (waiting["id"], waiting["author"]) == (wanted["id"], ME)
     await asyncio.to_thread(loop.go)
     rows = [await answer(client, "explain", iteration=number) for number in (2, 3, 4)]
     [row] = [row for row in rows if row["proposer"].get("queue_id") == wanted["id"]]
-    assert row["proposer"]["author"] == ME.name
+    assert row["proposer"]["author"] == ME
     assert row["proposal"]["changes"] == {"lr": 0.00234}
     assert await answer(client, "explain", iteration=99) is None
     assert (await answer(client, "top", k=2))["configs"]
@@ -84,13 +89,15 @@ async def drive(client: Client, loop: PausedLoop) -> None:
 
 
 def test_an_agent_drives_a_running_loop_over_standard_input_and_output(tmp_path: Path) -> None:
+    from mcp import StdioServerParameters
+
     loop = PausedLoop(tmp_path)
     server = StdioServerParameters(
         command=str(COMMAND), args=["mcp", f"--campaign={loop.campaign}"]
     )
 
     async def talk() -> None:
-        async with Client(server, client_info=ME) as client:
+        async with connected(server) as client:
             await drive(client, loop)
 
     try:
@@ -120,13 +127,15 @@ def serving(campaign: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_an_agent_drives_it_over_http_with_the_token_and_nobody_without(tmp_path: Path) -> None:
+    from mcp.client.streamable_http import streamable_http_client
+
     loop = PausedLoop(tmp_path)
 
     async def talk(url: str) -> None:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with (
             httpx2.AsyncClient(headers=headers, timeout=None) as http,
-            Client(streamable_http_client(url, http_client=http), client_info=ME) as client,
+            connected(streamable_http_client(url, http_client=http)) as client,
         ):
             await drive(client, loop)
 
