@@ -47,9 +47,6 @@ def test_the_whole_test_its_rows_and_its_files(tmp_path: Path) -> None:
     assert means == sorted(means)
     assert len(ended.spread) == 5
 
-    for suffix in ("png", "svg"):
-        assert (toy.campaign / f"stress-60.{suffix}").stat().st_size > 1000
-
     # The short runs' ranking is unchanged, and the test of the ranking is shown from now on.
     after = top(toy)
     assert after["configs"] == before["configs"]
