@@ -283,6 +283,7 @@ def test_readers_in_threads_beside_a_writer(journal: Path, where: Path) -> None:
             reader.start()
         for row in rows[1:]:
             history.add(row, record.append(row))
+        wait_until(lambda: len(seen) > 2 or problems)
         stop.set()
         for reader in readers:
             reader.join()
