@@ -6,32 +6,34 @@ from typing import Any
 
 import pytest
 
-from tests.support.campaigns import Toy
+from tests.support.simulated.commands import SimulatedToy
 from trajectory.journal import read_rows
 from trajectory.rows import CalibrationRow
 from trajectory.statistics.fidelity import spearman
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    toy = Toy(tmp_path)
+def toy(tmp_path: Path) -> SimulatedToy:
+    toy = SimulatedToy(tmp_path)
     menu = toy.menu.read_text("utf-8").replace('"6 steps"', '"12 steps"')
     toy.menu.write_text(menu.replace("horizon_steps = 100", "horizon_steps = 50"))
     return toy
 
 
-def arguments(toy: Toy, *options: str) -> list[str]:
+def arguments(toy: SimulatedToy, *options: str) -> list[str]:
     given = [f"--menu={toy.menu}", f"--campaign={toy.campaign}", "--steps=50"]
     return ["calibrate", "--fidelity", *given, "--configs=8", *options]
 
 
-def runs(toy: Toy) -> list[CalibrationRow]:
+def runs(toy: SimulatedToy) -> list[CalibrationRow]:
     rows = read_rows(toy.campaign / "trajectory.jsonl")
     return [row for row in rows if isinstance(row, CalibrationRow)]
 
 
 @pytest.mark.slow
-def test_the_machine_the_noise_and_the_menu_are_measured_from_nothing_and_once(toy: Toy) -> None:
+def test_machine_noise_and_menu_are_measured_from_nothing_and_once(
+    toy: SimulatedToy,
+) -> None:
     done = toy.run("doctor", "--json")
     assert done.returncode == 0, done.stdout
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
