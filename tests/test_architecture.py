@@ -19,6 +19,9 @@ PLAIN = {"trainer.spec"}
 """The parts of ``trainer`` that ``trajectory`` may import: data."""
 MOST_FILES = 16
 """Maximum number of files in one folder: more is hard to survey."""
+MOST_LINES = 300
+"""Maximum length of a file."""
+MOST_LINES_OF_A_FUNCTION = 50
 
 
 def modules() -> dict[str, Path]:
@@ -116,6 +119,17 @@ def test_no_floor_is_crowded() -> None:
     floors = Counter(str(path.parent.relative_to(ROOT)) for path in MODULES.values())
     for floor, files in floors.items():
         assert files <= MOST_FILES + 1, f"{floor} has {files} files"  # and its __init__
+
+
+def test_files_and_functions_are_short() -> None:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in MODULES.values():
+        text = path.read_text()
+        assert len(text.splitlines()) <= MOST_LINES, path
+        for one in ast.walk(ast.parse(text)):
+            if isinstance(one, functions):
+                lines = (one.end_lineno or 0) - one.lineno + 1
+                assert lines <= MOST_LINES_OF_A_FUNCTION, f"{path}: {one.name}"
 
 
 def test_prompts_hold_no_python_logic() -> None:

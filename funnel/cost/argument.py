@@ -96,9 +96,7 @@ def _final(run: CloudRun) -> Iterator[Figure]:
 
 
 def _worth(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
-    p, run, search = bill.wrong_pick_rate, bill.run.usd, bill.search.usd
-    loss = bill.expected_loss_usd
-    marginal = loss - bill.search.electricity_usd
+    p, search, loss = bill.wrong_pick_rate, bill.search.usd, bill.expected_loss_usd
     return (
         Figure("wrong_pick_rate", "chance that a blind booking is wasted", p, "p", "share"),
         Figure(
@@ -126,6 +124,14 @@ def _worth(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
             bill.expected_savings_usd,
             "(p − q) × F − S",
         ),
+        *_break_even(rates, bill),
+    )
+
+
+def _break_even(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
+    run, search, loss = bill.run.usd, bill.search.usd, bill.expected_loss_usd
+    marginal = loss - bill.search.electricity_usd
+    return (
         Figure(
             "break_even_wrong_pick_rate",
             "break-even: the chance below which the search loses",

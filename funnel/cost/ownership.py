@@ -17,12 +17,49 @@ TFLOP/s are those reached in training: GPU_UTILISATION of a data sheet's, and SP
 """
 
 import math
+from collections.abc import Mapping
 
 from agent.settings.environment import Rates
 from autoresearch.errors import SettingsError
 from funnel.cost.bill import Bill
-from funnel.cost.figures import Figure, Section, View, ratio
+from funnel.cost.figures import Figure, Section, Unit, View, ratio
 from funnel.cost.gpus import Gpu, find_gpu, hourly_usd
+
+Table = tuple[tuple[str, str, str, Unit], ...]
+"""Key, label, formula and unit of each figure."""
+
+MONTH: Table = (
+    ("desk_hours", "hours on owned units", "searches × hours of one", "count"),
+    ("rented_gpu_hours", "hours of rented GPUs", "runs × GPUs × expected hours", "count"),
+    ("unit_month_usd", "the units' write-off", "units × capex / life in months", "usd"),
+    ("electricity_usd", "the searches' electricity", "searches × kWh × KWH_USD", "usd"),
+    ("runs_usd", "the runs, rented", "GPU-hours × price", "usd"),
+    ("hybrid_usd", "searches owned, runs rented", "write-off + electricity + runs", "usd"),
+    ("all_rented_usd", "all of it rented", "searches on one H100 + runs", "usd"),
+    ("all_owned_usd", "all of it owned", "as many units as that takes, and power", "usd"),
+    (
+        "searches_to_pay",
+        "searches a month from which a unit pays",
+        "a unit's month / (a search rented − its electricity)",
+        "count",
+    ),
+)
+CLUSTER: Table = (
+    ("units", "units as fast", "GPUs × TFLOP/s / (unit TFLOP/s × scaling)", "count"),
+    ("owned_capex_usd", "owned: paid at the start", "units × SPARK_CAPEX_USD", "usd"),
+    ("owned_amortized_usd", "owned: capex, a month", "capex / life in months", "usd"),
+    ("owned_power_usd", "owned: power, a month", "units × kW × hours × KWH_USD", "usd"),
+    ("owned_usd", "owned, a month", "capex + power", "usd"),
+    ("rented_usd", "rented, a month", "GPUs × price × hours", "usd"),
+    ("owned_to_rented", "owned to rented", "a month of each", "ratio"),
+    ("break_even_months", "break-even month", "capex / (rent − power)", "months"),
+)
+
+
+def _figures(table: Table, values: Mapping[str, float | None]) -> tuple[Figure, ...]:
+    return tuple(
+        Figure(key, label, values[key], formula, unit) for key, label, formula, unit in table
+    )
 
 
 def month_view(rates: Rates, bill: Bill, *, searches: int, runs: float, units: int) -> View:
@@ -52,44 +89,21 @@ def month_view(rates: Rates, bill: Bill, *, searches: int, runs: float, units: i
     usd, cheapest = min((usd, option) for option, usd in options.items())
     verdict = f"cheapest at ${usd:,.2f} a month: {cheapest}"
     hybrid, all_rented, _ = options.values()
-    figures = (
-        Figure(
-            "desk_hours", "hours on owned units", desk_hours, "searches × hours of one", "count"
-        ),
-        Figure(
-            "rented_gpu_hours",
-            "hours of rented GPUs",
-            runs * run.gpus * run.expected_hours,
-            "runs × GPUs × expected hours",
-            "count",
-        ),
-        Figure(
-            "unit_month_usd", "the units' write-off", write_off, "units × capex / life in months"
-        ),
-        Figure("electricity_usd", "the searches' electricity", power, "searches × kWh × KWH_USD"),
-        Figure("runs_usd", "the runs, rented", rent, "GPU-hours × price"),
-        Figure(
-            "hybrid_usd", "searches owned, runs rented", hybrid, "write-off + electricity + runs"
-        ),
-        Figure("all_rented_usd", "all of it rented", all_rented, "searches on one H100 + runs"),
-        Figure(
-            "all_owned_usd",
-            "all of it owned",
-            all_owned,
-            "as many units as that takes, and power",
-        ),
-        Figure(
-            "searches_to_pay",
-            "searches a month from which a unit pays",
-            a_unit / saved if saved > 0 else None,
-            "a unit's month / (a search rented − its electricity)",
-            "count",
-        ),
-    )
+    values = {
+        "desk_hours": desk_hours,
+        "rented_gpu_hours": runs * run.gpus * run.expected_hours,
+        "unit_month_usd": write_off,
+        "electricity_usd": power,
+        "runs_usd": rent,
+        "hybrid_usd": hybrid,
+        "all_rented_usd": all_rented,
+        "all_owned_usd": all_owned,
+        "searches_to_pay": a_unit / saved if saved > 0 else None,
+    }
     asked = {"searches": searches, "runs": runs, "units": units}
     return View(
         inputs={"asked": asked, "verdict": verdict, "bill": bill.as_json()},
-        sections=(Section("hybrid_month_usd", "a month of both", figures),),
+        sections=(Section("hybrid_month_usd", "a month of both", _figures(MONTH, values)),),
         assumptions=(
             *_speeds(rates),
             f"an H100 searches {rates.h100_speedup:g}× as fast as a unit (H100_SPEEDUP)",
@@ -108,29 +122,16 @@ def cluster_view(rates: Rates, gpu: Gpu, gpus: int) -> View:
     owned, rented = capex / life + power, gpus * hourly_usd(gpu, rates) * hours
     months = capex / (rented - power) if rented > power else None
     pays = months is not None and months <= life
-    figures = (
-        Figure(
-            "units", "units as fast", units, "GPUs × TFLOP/s / (unit TFLOP/s × scaling)", "count"
-        ),
-        Figure("owned_capex_usd", "owned: paid at the start", capex, "units × SPARK_CAPEX_USD"),
-        Figure(
-            "owned_amortized_usd",
-            "owned: capex, a month",
-            capex / life,
-            "capex / life in months",
-        ),
-        Figure("owned_power_usd", "owned: power, a month", power, "units × kW × hours × KWH_USD"),
-        Figure("owned_usd", "owned, a month", owned, "capex + power"),
-        Figure("rented_usd", "rented, a month", rented, "GPUs × price × hours"),
-        Figure(
-            "owned_to_rented",
-            "owned to rented",
-            ratio(owned, rented),
-            "a month of each",
-            "ratio",
-        ),
-        Figure("break_even_months", "break-even month", months, "capex / (rent − power)", "months"),
-    )
+    values = {
+        "units": units,
+        "owned_capex_usd": capex,
+        "owned_amortized_usd": capex / life,
+        "owned_power_usd": power,
+        "owned_usd": owned,
+        "rented_usd": rented,
+        "owned_to_rented": ratio(owned, rented),
+        "break_even_months": months,
+    }
     verdict = "owning never pays: the units' power costs as much as the rent"
     if months is not None:
         within = "within" if pays else "beyond"
@@ -142,7 +143,7 @@ def cluster_view(rates: Rates, gpu: Gpu, gpus: int) -> View:
             "asked": {"gpus": gpus, "gpu": gpu.name},
             "pays_within_life": pays,
         },
-        sections=(Section("monthly_usd", title, figures),),
+        sections=(Section("monthly_usd", title, _figures(CLUSTER, values)),),
         assumptions=(
             *_speeds(rates),
             f"together units keep {rates.spark_scaling:.0%} of their speed (SPARK_SCALING)",

@@ -88,6 +88,8 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
     """Return the view of each phase's days on owned units; a target without phases is one phase."""
     unit = GB10.model_copy(update={"memory_gb": rates.spark_gib * GIB / GB})
     cluster = Cluster(nodes=units, gpus=1, gpu=unit)
+    asked: dict[str, float] = {"tokens": target.tokens, "units": units}
+    asked |= {"efficiency": rates.spark_scaling, "device_gib": rates.spark_gib}
     phases, figures = [], []
     for phase in target.phases or (Phase(name="all", share=1.0),):
         own = target.model_copy(update={"seq_len": phase.seq_len or target.seq_len})
@@ -113,23 +115,17 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
         label = f"{phase.name}: sequences of {own.seq_len:,}, {parallelism}"
         formula = f"{size_text(round(tokens))} tokens / {tokens_per_s:,.4g} a second"
         figures.append(Figure(phase.name, label, days, formula, "count"))
+    title = f"days of {target.name}, units: {units}"
     return View(
         inputs={
             "target": target.name,
             "params": target.total_params,
-            "asked": {
-                "tokens": target.tokens,
-                "units": units,
-                "efficiency": rates.spark_scaling,
-                "device_gib": rates.spark_gib,
-            },
+            "asked": asked,
             "speed": asdict(speed) | {"tflops": speed.tflops},
             "phases": phases,
             "days": math.fsum(figure.value or 0.0 for figure in figures),
         },
-        sections=(
-            Section("days_by_phase", f"days of {target.name}, units: {units}", tuple(figures)),
-        ),
+        sections=(Section("days_by_phase", title, tuple(figures)),),
         assumptions=(
             f"a unit reaches {speed.tflops:.3g} TFLOP/s ({speed.source}) on the target, too; "
             "larger matrices are usually faster, long contexts slower",

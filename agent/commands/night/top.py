@@ -28,6 +28,7 @@ from agent.workbench.places import (
 from autoresearch.words import changes_text, duration_text
 from funnel.stress.fidelity_words import fidelity_json, fidelity_lines
 from trainer.spec import BPB, AnyConfig, Measure, code_diffs, difference
+from trajectory.calibrated import Calibrated
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
@@ -134,10 +135,7 @@ def own_board(directory: Path, k: int) -> Board:
         unranked=str(unranked),
         code=list(_code_lines(diffs)),
         incumbent=_incumbent(row, ranked, incumbent) if row and ranked else None,
-        fidelity=[
-            *(fidelity_lines(tested) if tested else ()),
-            *([f"fidelity  {calibrated.headline}"] if calibrated else ()),
-        ],
+        fidelity=_fidelity(tested, calibrated),
         confirmed=_confirmed(found[0] if found else None, ranked, baseline),
         fresh=[_fresh(said) for said in fresh],
     )
@@ -212,6 +210,14 @@ def _tested(reading: Reading) -> RankingTest | None:
     if not any(row.spread for row in ended):
         return None
     return ranking_test(reading.top(sys.maxsize), reading.newest(StressRow), ended)
+
+
+def _fidelity(tested: RankingTest | None, calibrated: Calibrated | None) -> list[str]:
+    """Return lines on how well short runs rank long ones, as far as that was measured."""
+    return [
+        *(fidelity_lines(tested) if tested else ()),
+        *([f"fidelity  {calibrated.headline}"] if calibrated else ()),
+    ]
 
 
 def _incumbent(row: CampaignRow, ranked: list[Ranked], config_hash: str | None) -> str | None:
