@@ -5,6 +5,7 @@ text are skipped.
 """
 
 import json
+import os
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -106,22 +107,20 @@ def _bounded(batches: Iterator[Any], packed: int) -> Iterator[Any]:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     spare = PARQUET_SPARE + PARQUET_MOST_RATIO * packed
-    while True:
-        most = _data_bytes() + spare
-        if soft == resource.RLIM_INFINITY or most < soft:
-            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-        try:
-            batch = next(batches, None)
-        finally:
-            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-        if batch is None:
-            return
-        yield batch
-
-
-def _data_bytes() -> int:
-    """Return the bytes of this process that RLIMIT_DATA counts."""
-    return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    page = resource.getpagesize()
+    # Kept open, since each row asks; its sixth number is what RLIMIT_DATA counts, in pages.
+    with Path("/proc/self/statm").open("rb", buffering=0) as statm:
+        while True:
+            most = int(os.pread(statm.fileno(), 256, 0).split()[5]) * page + spare
+            if soft == resource.RLIM_INFINITY or most < soft:
+                resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+            try:
+                batch = next(batches, None)
+            finally:
+                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            if batch is None:
+                return
+            yield batch
 
 
 def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:
