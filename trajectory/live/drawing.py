@@ -5,10 +5,9 @@ Drawing takes seconds and much memory, so it happens in a process of its own, on
 
 import asyncio
 import tempfile
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
 from pathlib import Path
-
-import anyio
 
 from autoresearch.errors import MachineryError
 from autoresearch.layout import REPORT_PAGE
@@ -45,15 +44,23 @@ class Drawer:
     async def _draw(self, directory: Path) -> bytes:
         with tempfile.TemporaryDirectory(prefix="autoresearch-report-") as folder:
             place = ("--campaign", str(directory), "--out", folder)
+            # Not anyio.run_process: where asyncio cancels its task, it waits for the process.
+            process = await asyncio.create_subprocess_exec(
+                *self._command, *place, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+            )
             try:
-                with anyio.fail_after(DRAWING_S):
-                    done = await anyio.run_process((*self._command, *place), check=False)
+                async with asyncio.timeout(DRAWING_S):
+                    _, said = await process.communicate()
             except TimeoutError:
                 raise MachineryError(
                     f"drawing the report took longer than {DRAWING_S:.0f} s and was stopped; draw "
                     f"it with: autoresearch report --campaign {directory}"
                 ) from None
-            if done.returncode != 0:
-                lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            if process.returncode != 0:
+                lines = said.decode("utf-8", "replace").strip().splitlines()
                 raise MachineryError(lines[-1] if lines else "drawing the report failed")
             return (Path(folder) / REPORT_PAGE).read_bytes()
