@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.menu.files import load_menu
-from agent.workbench.doctor.checks import MIN_FREE_GIB, Check
+from agent.workbench.doctor.checks import Check, disk_state
 from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, SettingsError
 from trainer.executors.ray.cluster import RayCluster
@@ -123,9 +123,10 @@ def _faults(node: Node, device: str) -> Iterator[Check]:
             "its kernel has no Landlock, so trials cannot be confined there; use Linux 5.13 or"
             " newer with landlock among its LSMs, or accept it with --allow-unsandboxed",
         )
-    if not facts.disk and facts.free_gib < MIN_FREE_GIB:
+    disk = disk_state(facts.free_gib)
+    if not facts.disk and disk != "good":
         yield Check(
-            node.name, "bad", f"{facts.free_gib:.1f} GiB free at {facts.directory}; free some space"
+            node.name, disk, f"{facts.free_gib:.1f} GiB free at {facts.directory}; free some space"
         )
     store_gib = node.machine.object_store_bytes / 2**30
     if facts.memory_gib and store_gib > MOST_STORE_SHARE * facts.memory_gib:

@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from agent.settings.environment import Environment
-from agent.workbench.doctor.checks import Check, compilation, endpoint, examine, megatron
+from agent.workbench.doctor.checks import (
+    Check,
+    compilation,
+    disk_state,
+    endpoint,
+    examine,
+    megatron,
+)
 from agent.workbench.doctor.cluster import demands, examine_cluster, examine_node
 from tests.support.commands import script
 from tests.support.openai_server import OpenAIServer, Turn, hangs, refuses, says
@@ -170,7 +177,8 @@ def test_a_node_that_will_do_is_one_line(tmp_path: Path) -> None:
         ({"code": "0.1.0 (abc)"}, "bad"),
         ({"torch": "2.0"}, "bad"),
         ({"disk": "Read-only file system"}, "bad"),
-        ({"free_gib": 0.5}, "bad"),
+        ({"free_gib": 0.1}, "bad"),
+        ({"free_gib": 1.0}, "note"),
         ({"confines": False}, "bad"),
         ({"store_bytes": 38e9}, "note"),
         ({"memory_monitor": ""}, "note"),
@@ -183,6 +191,13 @@ def test_each_fault_has_its_line(tmp_path: Path, changes: dict[str, Any], state:
     [fault] = [check for check in checks if check.state != "good"]
     assert fault.state == state
     assert (len(checks) == 1) == (state == "bad")
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "state"), [(0.01, "bad"), (0.3, "note"), (1.9, "note"), (2.1, "good")]
+)
+def test_only_a_disk_that_holds_no_campaign_is_bad(free_gib: float, state: str) -> None:
+    assert disk_state(free_gib) == state
 
 
 def test_a_node_without_a_gpu_will_not_do_for_cuda(tmp_path: Path) -> None:
