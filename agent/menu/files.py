@@ -66,18 +66,7 @@ def parse_menu(toml: str, source: str) -> ProxyMenu:
 
 
 def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
-    parts = (
-        "name",
-        "doc",
-        "knobs",
-        "code",
-        "tied",
-        "constants",
-        "constraints",
-        "campaign",
-        "trainer",
-        "score",
-    )
+    parts = "name doc knobs code tied constants constraints campaign trainer score".split()
     refuse_unknown(document, parts, "the menu")
     knobs = _table(document, "knobs")
     if not knobs:
@@ -94,15 +83,27 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
     codes = [
         _part(f"[code.{name}]", table, keys, partial(read, name)) for name, table in code.items()
     ]
+    name = document.get("name")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 64:
+        raise ValueError(
+            f'its name is {json_text(name)}; give it a name = "…" of 1 to 64 characters'
+        )
+    read_knobs = {
+        key: _part(f"knob {key}", table, Knob.keys(), partial(Knob.read, key))
+        for key, table in knobs.items()
+    }
+    tied = _table(document, "tied")
+    for field, formula in tied.items():
+        if not isinstance(formula, str):
+            raise ValueError(  # noqa: TRY004
+                f"tied {field} is {json_text(formula)}; write its formula in quotation marks, such "
+                'as "d_model / 64", or make it a constant'
+            )
     return ProxyMenu(
-        name=_name(document.get("name")),
+        name=name,
         doc=document.get("doc", ""),
-        knobs={
-            name: _part(f"knob {name}", table, Knob.keys(), partial(Knob.read, name))
-            for name, table in knobs.items()
-        }
-        | {knob.name: knob for knob in codes},
-        tied=_formulas(_table(document, "tied")),
+        knobs=read_knobs | {knob.name: knob for knob in codes},
+        tied=tied,
         constants=_table(document, "constants"),
         constraints=tuple(_record("a constraint", one, Constraint) for one in constraints),
         campaign=_record(
@@ -111,24 +112,6 @@ def _menu(document: dict[str, Any], toml: str) -> ProxyMenu:
         trainer=trainer,
         toml=toml,
     )
-
-
-def _name(name: object) -> str:
-    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 64:
-        raise ValueError(
-            f'its name is {json_text(name)}; give it a name = "…" of 1 to 64 characters'
-        )
-    return name
-
-
-def _formulas(table: dict[str, Any]) -> dict[str, str]:
-    for name, formula in table.items():
-        if not isinstance(formula, str):
-            raise ValueError(  # noqa: TRY004
-                f"tied {name} is {json_text(formula)}; write its formula in quotation marks, such "
-                'as "d_model / 64", or make it a constant'
-            )
-    return table
 
 
 def _trainer(document: dict[str, Any], slots: tuple[str, ...]) -> TrainerTable | None:

@@ -207,8 +207,10 @@ class Reading:
 
         :raises SpecError: if the formula has no value.
         """
+        fields = {name: getattr(config, name) for name in _names()} | {"n_kv_head": config.kv_heads}
+        values = {name: value for name, value in fields.items() if value is not None}
         try:
-            number = self.expression.number(_values(config))
+            number = self.expression.number(values)
         except ExpressionError as error:
             raise SpecError(f"{self.name} cannot be read from the config: {error}") from error
         if number <= 0:
@@ -221,8 +223,3 @@ def _names() -> Mapping[str, Name]:
     numbers = {int, float, int | None}
     hints = get_type_hints(Config)
     return {name: Name("number") for name in Config.model_fields if hints[name] in numbers}
-
-
-def _values(config: Config) -> dict[str, Scalar]:
-    values = {name: getattr(config, name) for name in _names()} | {"n_kv_head": config.kv_heads}
-    return {name: value for name, value in values.items() if value is not None}

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from random import Random
 from typing import Any, Literal, Self
@@ -84,24 +84,23 @@ class ProxyMenu(Frozen):
     @model_validator(mode="after")
     def _keeps_its_promises(self) -> Self:
         try:
-            self._check_config()
+            if self.trainer is not None:
+                check_command(
+                    self.trainer, self.knobs, self.tied, self.constants, self.campaign.budget
+                )
+            else:
+                check_names(self.knobs, self.tied, self.constants)
+                complete = self._fields({**self.constants, **self.defaults})
+                check_values(self.knobs, self.constants, complete)
+                check_readings(self.knobs, self.readings, gpt(self.baseline))
+                for knob in self.code_knobs.values():
+                    check_stated(knob, gpt(self.baseline))
             broken = self.why_broken(self.baseline, self.campaign.budget)
         except SpecError as error:
             raise ValueError(f"its defaults are inconsistent: {error}; change one") from error
         if broken is not None:
             raise ValueError(f"its defaults are inconsistent: {broken}")
         return self
-
-    def _check_config(self) -> None:
-        if self.trainer is not None:
-            check_command(self.trainer, self.knobs, self.tied, self.constants, self.campaign.budget)
-            return
-        check_names(self.knobs, self.tied, self.constants)
-        complete = self._fields({**self.constants, **self.defaults})
-        check_values(self.knobs, self.constants, complete)
-        check_readings(self.knobs, self.readings, gpt(self.baseline))
-        for knob in self.code_knobs.values():
-            check_stated(knob, gpt(self.baseline))
 
     @property
     def measure(self) -> Measure:
@@ -204,7 +203,16 @@ class ProxyMenu(Frozen):
     def why_broken(self, config: AnyConfig, budget: Budget) -> str | None:
         """Return one sentence about the first broken constraint, or None."""
         found = self._first_broken(config, budget)
-        return f"{found.why}; {self._fix(found.names)}" if found else None
+        if found is None:
+            return None
+        turnable = dict.fromkeys(
+            knob
+            for name in found.names
+            for knob in (self.ties[name].knobs if name in self.ties else (name,))
+            if knob in self.knobs
+        )
+        fix = f"change {' or '.join(turnable)}" if turnable else "remove it"
+        return f"{found.why}; {fix}"
 
     def unchecked(self, budget: Budget) -> tuple[Constraint, ...]:
         """Return the constraints that cannot be checked because the budget's steps are unknown."""
@@ -282,12 +290,3 @@ class ProxyMenu(Frozen):
             values[BUDGET_STEPS] = steps
         checked = (each for each in self._parsed if steps is not None or not each.needs_steps)
         return next((found for each in checked if (found := each.broken(values))), None)
-
-    def _fix(self, names: Iterable[str]) -> str:
-        """Return advice about which knobs change any of these fields."""
-        knobs: dict[str, None] = {}
-        for name in names:
-            tie = self.ties.get(name)
-            knobs.update(dict.fromkeys(tie.knobs if tie else (name,)))
-        turnable = [name for name in knobs if name in self.knobs]
-        return f"change {' or '.join(turnable)}" if turnable else "remove it"

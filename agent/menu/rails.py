@@ -96,7 +96,15 @@ class Rails:
             reply = read_reply(raw, self.form).coerced(self.menu.domains)
         except ReplyError as error:
             return Checked(Verdict(allowed=False, rail="schema", why=str(error)), None, None)
-        restated = self._restated(reply.changes, reference)
+        domains, now = self.menu.domains, self.menu.knob_values(reference)
+        # A value outside its knob's domain is not restated, so that no refusal is hidden.
+        restated = {
+            name: value
+            for name, value in reply.changes.items()
+            if name in domains
+            and domains[name].contains(value)
+            and domains[name].normal(value) == now[name]
+        }
         reply = reply.without(restated)
         try:
             self._menu(reply.changes)
@@ -108,19 +116,6 @@ class Rails:
         except _RefusedError as refused:
             return Checked(refused.verdict, _proposal(reply, restated), None)
         return Checked(Verdict(allowed=True), _proposal(reply, restated), config)
-
-    def _restated(self, changes: Mapping[str, Scalar], reference: AnyConfig) -> dict[str, Scalar]:
-        """Return the changes that set a knob to its present value. Values outside a knob's domain
-        are not among them, so no refusal is hidden."""
-        domains = self.menu.domains
-        now = self.menu.knob_values(reference)
-        return {
-            name: value
-            for name, value in changes.items()
-            if name in domains
-            and domains[name].contains(value)
-            and domains[name].normal(value) == now[name]
-        }
 
     def _menu(self, changes: Mapping[str, Scalar]) -> None:
         for name in changes:

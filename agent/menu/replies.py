@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -97,7 +97,13 @@ def read_reply(raw: str, form: Form = "changes") -> ParsedReply:
         if key not in document:
             both = "both " if len(keys) == 2 else ""
             raise ReplyError(f"the reply has no {key}; give {both}{listed(keys)}")
-    changes = document["changes"] if form == "changes" else _single_change(document)
+    if form == "changes":
+        changes = document["changes"]
+    else:
+        knob = document["knob"]
+        if not isinstance(knob, str):
+            raise ReplyError(f"knob is {json_text(knob)}; make it the name of one knob")
+        changes = {knob: document["new_value"]}
     return ParsedReply(changes=_changes(changes), reason=_reason(document["reason"]))
 
 
@@ -119,11 +125,16 @@ def read_slate_reply(raw: str, names: Container[str]) -> SlateReply:
     is_number = isinstance(expected, int | float) and not isinstance(expected, bool)
     reason = _reason(document.get("reason", ""))
     own = _changes(document.get("changes")) if pick == OWN else {}
+    said = document.get("ideas") if OWN in names else None
+    ideas = []
+    for changes in said[:MAX_IDEAS] if isinstance(said, list) else ():
+        with suppress(ReplyError):  # no reply is refused for its ideas
+            ideas.append(_changes(changes))
     return SlateReply(
         pick=None if pick == OWN else pick,
         proposal=ParsedReply(own, reason),
         expected=float(expected) if is_number and abs(expected) < 1e9 else None,  # type: ignore[arg-type]
-        ideas=tuple(_ideas(document.get("ideas")) if OWN in names else ()),
+        ideas=tuple(ideas),
     )
 
 
@@ -157,13 +168,6 @@ def read_code_reply(raw: str) -> CodeReply:
     return CodeReply(code, _reason(document.get("reason", "")))
 
 
-def _single_change(document: dict[str, Any]) -> dict[str, Any]:
-    knob = document["knob"]
-    if not isinstance(knob, str):
-        raise ReplyError(f"knob is {json_text(knob)}; make it the name of one knob")
-    return {knob: document["new_value"]}
-
-
 def _changes(changes: Any) -> dict[str, Scalar]:
     if isinstance(changes, list):
         changes = object_without_repeats(_said_once([_pair(item) for item in changes]))
@@ -181,13 +185,6 @@ def _changes(changes: Any) -> dict[str, Scalar]:
                 "boolean"
             )
     return changes
-
-
-def _ideas(said: Any) -> Iterator[dict[str, Scalar]]:
-    """Yield the usable ones of further changes; no reply is refused for the others."""
-    for changes in said[:MAX_IDEAS] if isinstance(said, list) else ():
-        with suppress(ReplyError):
-            yield _changes(changes)
 
 
 def _said_once(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:

@@ -125,7 +125,15 @@ class TrainerTable(Frozen):
                 f"curve pattern {json_text(self.curve.pattern)} has {groups} groups in ( ); use "
                 "two, the step and the loss"
             )
-        self._check_environment()
+        for name, value in self.env.items():
+            if not _NAME.fullmatch(name) or name in {"HOME", "TMPDIR"}:
+                raise ValueError(f"env {json_text(name)} cannot be set for a trial; remove it")
+            if may_be_secret(name, value):
+                raise ValueError(
+                    f"env {name} looks like a key, and a menu is written into every journal; "
+                    "remove it"
+                )
+        _names_in(self._texts)  # refuses what is no placeholder
         if self.edits and self.set_by != "edit":
             raise ValueError('edits are for set_by = "edit"; add it, or remove edits')
         if self.unit == BITS_PER_BYTE and not self.bytes:
@@ -238,17 +246,6 @@ class TrainerTable(Frozen):
     @property
     def _texts(self) -> tuple[str, ...]:
         return self._templates if self.check is None else (*self._templates, *self.check.command)
-
-    def _check_environment(self) -> None:
-        for name, value in self.env.items():
-            if not _NAME.fullmatch(name) or name in {"HOME", "TMPDIR"}:
-                raise ValueError(f"env {json_text(name)} cannot be set for a trial; remove it")
-            if may_be_secret(name, value):
-                raise ValueError(
-                    f"env {name} looks like a key, and a menu is written into every journal; "
-                    "remove it"
-                )
-        _names_in(self._texts)  # refuses what is no placeholder
 
 
 def evaluation_text(table: TrainerTable) -> str:

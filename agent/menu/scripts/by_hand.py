@@ -45,15 +45,12 @@ def with_arguments(script: Script, words: Sequence[str]) -> Script:
 
 def _named(options: dict[str, Option], flag: str) -> str:
     """Return the name of the option that a flag or a variable sets."""
-    own = (name for name, option in options.items() if flag in _flags(option))
-    name = next(own, "")
-    return name or (identifier(flag) if identifier(flag) in options else "")
-
-
-def _flags(option: Option) -> list[str]:
-    if option.argument.startswith("{"):
-        return [*_words(option)]
-    return [option.argument.split("=")[0].split("{")[0]]
+    for name, option in options.items():
+        is_switch = option.argument.startswith("{")
+        own = _words(option) if is_switch else [re.split("[={]", option.argument)[0]]
+        if flag in own:
+            return name
+    return identifier(flag) if identifier(flag) in options else ""
 
 
 def _words(option: Option) -> tuple[str, str]:

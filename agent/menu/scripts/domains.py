@@ -40,12 +40,21 @@ def domain_of(option: Option) -> Domain | str:
     match default:
         case bool():
             return Choices(choices=(True, False))
+        case str() if says(option.name, "pattern") and 2 <= len(default) <= 8:
+            # The suffixes of a pattern of letters: SSSL, SSL, SL, L.
+            return Choices(choices=tuple(default[place:] for place in range(len(default))))
         case str():
-            return _of_text(option, default)
+            return "its other possible texts are unknown"
         case int():
             domain = _of_whole(option, default)
         case float():
-            domain = _of_real(option, default)
+            is_chance = says(option.doc, "probability") and default <= 1
+            name = f"{option.name}_probability" if is_chance else option.name
+            domain = next(
+                rule.domain(default)
+                for rule in _REAL_RULES
+                if rule.holds(default) and (not rule.names or says(name, rule.names))
+            )
     return domain if isinstance(domain, str) else _within(domain, option, default)
 
 
@@ -59,13 +68,6 @@ def _choices(option: Option) -> Domain | str:
         one for one in choices if isinstance(one, int | float) and not isinstance(one, bool)
     )
     return Ladder(choices=numbers) if len(numbers) == len(choices) else Choices(choices=choices)
-
-
-def _of_text(option: Option, default: str) -> Domain | str:
-    """Suggest the suffixes of a pattern of letters as choices: SSSL, SSL, SL, L."""
-    if says(option.name, "pattern") and 2 <= len(default) <= 8:
-        return Choices(choices=tuple(default[place:] for place in range(len(default))))
-    return "its other possible texts are unknown"
 
 
 # --- real numbers -------------------------------------------------------------------------------
@@ -109,17 +111,6 @@ _REAL_RULES = (
 """The first rule that fits is used; an empty pattern matches every name."""
 
 
-def _of_real(option: Option, default: float) -> Domain | str:
-    name = option.name
-    if says(option.doc, "probability") and default <= 1:
-        name += "_probability"
-    return next(
-        rule.domain(default)
-        for rule in _REAL_RULES
-        if rule.holds(default) and (not rule.names or says(name, rule.names))
-    )
-
-
 def _real(low: float, high: float) -> RealRange:
     return RealRange(low=_short(low), high=_short(high))
 
@@ -148,14 +139,10 @@ def _of_whole(option: Option, default: int) -> Domain | str:
     if says(name, _DEPTH):
         return WholeRange(low=low, high=high)
     is_size = default >= 16 and (default % 8 == 0 or default & (default - 1) == 0)
-    if is_size or says(name, f"{_BATCH}|{_HEADS}"):
-        return _powers(default)
-    return WholeRange(low=low, high=high, scale="log" if high - low > _LOG_SPAN else "linear")
-
-
-def _powers(default: int) -> Domain:
-    """Suggest a quarter to four times the default by powers of two, as long as they are whole; for
-    an odd number, the powers of two around it."""
+    if not is_size and not says(name, f"{_BATCH}|{_HEADS}"):
+        return WholeRange(low=low, high=high, scale="log" if high - low > _LOG_SPAN else "linear")
+    # A quarter to four times the default by powers of two, as long as they are whole; for an odd
+    # number, the powers of two around it.
     choices = {default, 2 * default, 4 * default}
     choices |= {default // part for part in (2, 4) if default % part == 0}
     if default % 2:

@@ -155,10 +155,13 @@ class Draft:
                 and says(one.knob.name, "warm ?up|warm ?down|cool ?down")
             ]
         notes += unread_libraries(self.script.tree)
+        beside = modules_beside(self.script.path, self.script.tree).values()
+        nodes = (node for module in beside for node in ast.walk(module))
+        classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
         notes += [
             f"the options of {one} are not in the script: add those you want to the command, "
             "--lr={lr}, and a knob for each"
-            for one in unread_classes(self.script.tree, self._classes_beside)
+            for one in unread_classes(self.script.tree, classes)
         ]
         if not any("{seed}" in one.template for one in self.given):
             notes.append(
@@ -166,12 +169,6 @@ class Draft:
                 "its noise is unknown"
             )
         return notes
-
-    @property
-    def _classes_beside(self) -> list[str]:
-        beside = modules_beside(self.script.path, self.script.tree).values()
-        nodes = (node for module in beside for node in ast.walk(module))
-        return [node.name for node in nodes if isinstance(node, ast.ClassDef)]
 
     @property
     def lengths(self) -> list[str]:

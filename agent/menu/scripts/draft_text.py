@@ -21,13 +21,27 @@ _COMMAND = "  # the command that trains"
 
 def text_of(draft: Draft) -> str:
     """Return the menu's TOML of a draft."""
+    file, path = plain(draft.script.path.name), draft.script.path.resolve()
+    named = [path.parent.name, path.stem] if path.stem in {"main", "train"} else [path.stem]
+    name = plain("-".join(named))[:64].strip() or "script"
+    constants = [
+        f"{one.option.name} = {_toml(one.value)}  # line {one.option.line}: {one.why}"
+        for one in draft.constants
+    ]
     blocks = [
-        _head(draft),
+        [
+            f"# Drafted from {file}, which was parsed and not run. Prune it: remove knobs",
+            "# that need no search, narrow the others, and resolve every TO DO.",
+            *(f"# TO DO: {one}" for one in draft.to_do),
+            *(f"# NOTE: {one}" for one in draft.notes),
+            f"name = {_toml(name)}",
+            f"doc = {_toml(f'the options of {file}')}",
+        ],
         _trainer(draft),
         *(_knob_lines(one) for one in draft.knobs),
         *(_slot_lines(one) for one in draft.slots),
         _CHECK_LINES if draft.slots else (),
-        list(_constants(draft)),
+        ["[constants]", *constants] if constants else (),
         *(
             ["[[constraints]]", f"expr = {_toml(one.expr)}", f"doc = {_toml(one.doc)}"]
             for one in draft.constraints
@@ -37,24 +51,6 @@ def text_of(draft: Draft) -> str:
         list(_unset("# Left at the script's own values:", draft.left)),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-
-def _head(draft: Draft) -> list[str]:
-    name = draft.script.path.name
-    return [
-        f"# Drafted from {plain(name)}, which was parsed and not run. Prune it: remove knobs",
-        "# that need no search, narrow the others, and resolve every TO DO.",
-        *(f"# TO DO: {one}" for one in draft.to_do),
-        *(f"# NOTE: {one}" for one in draft.notes),
-        f"name = {_toml(_name(draft))}",
-        f"doc = {_toml(f'the options of {plain(name)}')}",
-    ]
-
-
-def _name(draft: Draft) -> str:
-    path = draft.script.path.resolve()
-    parts = [path.parent.name] if path.stem in {"main", "train"} else []
-    return plain("-".join([*parts, path.stem]))[:64].strip() or "script"
 
 
 def _trainer(draft: Draft) -> list[str]:
@@ -133,13 +129,6 @@ def _variables(draft: Draft) -> Iterator[tuple[str, str]]:
             yield place.option.variable, place.template if isinstance(place, Given) else own
 
 
-def _constants(draft: Draft) -> Iterator[str]:
-    if draft.constants:
-        yield "[constants]"
-    for one in draft.constants:
-        yield f"{one.option.name} = {_toml(one.value)}  # line {one.option.line}: {one.why}"
-
-
 def _campaign(draft: Draft) -> Iterator[str]:
     steps = any("{steps}" in one.template for one in draft.given)
     seconds = any("{seconds}" in one.template for one in draft.given)
@@ -161,7 +150,10 @@ def _unset(head: str, places: Sequence[Given | Left]) -> Iterator[str]:
     if places:
         yield head
     for one in places:
-        default = "" if one.option.default is None else f" = {_short(one.option.default)}"
+        default = ""
+        if one.option.default is not None:
+            text = _toml(one.option.default)
+            default = f" = {plain(text if len(text) <= 60 else f'{text[:57]}...')}"
         yield f"#   {one.option.name}{default}  (line {one.option.line}): {plain(one.why)}"
 
 
@@ -199,12 +191,6 @@ _CHECK_LINES = (
     f"# pattern = 'val loss {NUMBER}'",
 )
 """A comment with the table of a check, which only a person can write."""
-
-
-def _short(value: Scalar) -> str:
-    """Return a value, a long one cut."""
-    text = _toml(value)
-    return plain(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _literal(pattern: str) -> str:

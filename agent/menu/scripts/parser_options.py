@@ -10,7 +10,22 @@ from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, l
 
 def argparse_options(tree: ast.Module, names: Names) -> Iterator[Option]:
     """Yield every ``add_argument`` of the script, with the defaults of ``set_defaults``."""
-    aliases, defaults, commands = _aliases(tree), _set_defaults(tree), _subcommands(tree, names)
+    commands = _subcommands(tree, names)
+    aliases = {  # names bound to parser.add_argument
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "add_argument"
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    defaults = {
+        name: value
+        for call in calls(tree)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults"
+        for name, value in keywords(call).items()
+    }
     cast = {
         last_name(call.args[0])
         for call in calls(tree)
@@ -53,7 +68,9 @@ class _Argument:
             argument=passed(flag, name),
             choices=typed_choices(names.choices(said.get("choices")), self.kind),
             doc=names.text(said.get("help")),
-            required=self._is_required(),
+            required=_is_true(said.get("required"))
+            if flag.startswith("-")
+            else "nargs" not in said,
             left=self._why_left() or unread,
             command=self.command,
         )
@@ -82,12 +99,6 @@ class _Argument:
         action = self.said.get("action")
         return "" if action is None else self.names.text(action) or last_name(action)
 
-    def _is_required(self) -> bool:
-        if not self.flag.startswith("-"):
-            return "nargs" not in self.said
-        required = self.said.get("required")
-        return isinstance(required, ast.Constant) and required.value is True
-
     def _why_left(self) -> str:
         if not self.flag.startswith("-"):
             return "it is positional and has no name"
@@ -98,27 +109,6 @@ class _Argument:
         if self.kind == "bool":
             return "type=bool converts every text to true, even False"
         return ""
-
-
-def _aliases(tree: ast.Module) -> set[str]:
-    """Return the names bound to ``parser.add_argument``."""
-    return {
-        target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Attribute)
-        and node.value.attr == "add_argument"
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def _set_defaults(tree: ast.Module) -> dict[str, ast.expr]:
-    found: dict[str, ast.expr] = {}
-    for call in calls(tree):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
-            found.update(keywords(call))
-    return found
 
 
 def _subcommands(tree: ast.Module, names: Names) -> dict[str, str]:

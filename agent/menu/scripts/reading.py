@@ -72,10 +72,6 @@ def read_script(path: Path, means: str | None = None, words: Sequence[str] = ())
         if any(not option.left for option in options):
             return Script(path, tree, source, one, _seen_beside(options, tree))
         left += options
-    raise MenuError(_nothing(path, means, left, tree))
-
-
-def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module) -> str:
     unread = unread_libraries(tree) or unread_parsers(tree)
     found = [f"{one.name}: {one.left}" for one in left[:1]] + unread[:1]
     reasons = " and ".join(found) or (
@@ -83,7 +79,7 @@ def _nothing(path: Path, means: str | None, left: list[Option], tree: ast.Module
         "environment, no constants and no numbers for a named argument such as lr=0.1 were found"
     )
     by = f" by {means}" if means else ""
-    return (
+    raise MenuError(
         f"{path} has no options to set{by} ({reasons}); name each value to search at the top of "
         "the script, such as LR = 1e-3, and draft again, or write the menu by hand"
     )

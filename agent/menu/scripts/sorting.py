@@ -84,12 +84,16 @@ def sorted_options(script: Script) -> list[Place]:
     steps = "" if _skips_last(script) else _steps_option(script.options)
     places: list[Place] = []
     for option in script.options:
-        template = _template(option, steps)
-        if template:
+        if template := _template(option, steps):
             places.append(Given(option, template))
-        else:
-            place = _place(_named(option, taken))
-            places.append(_kept(place) if option.name in script.by_hand else place)
+            continue
+        named = _named(option, taken)
+        place = _place(named)
+        could_be_held = isinstance(place, Left) and not _why_left(named)
+        # Without an option that a person set by hand, the script may not start.
+        if option.name in script.by_hand and could_be_held and named.default is not None:
+            place = Held(named, named.default, "set by hand")
+        places.append(place)
     return places
 
 
@@ -128,14 +132,6 @@ def _is_every(test: ast.expr, counter: str, every: set[str]) -> bool:
     )
 
 
-def _kept(place: Place) -> Place:
-    """Keep every option that a person set by hand: without it the script may not start."""
-    option = place.option
-    if isinstance(place, Left) and option.default is not None and not _why_left(option):
-        return Held(option, option.default, "set by hand")
-    return place
-
-
 def _named(option: Option, taken: Iterable[str]) -> Option:
     """Return the option under a name that is not a built-in placeholder."""
     if option.name not in {*BUILT_IN, "budget_steps"} or not (option.argument or option.variable):
@@ -156,7 +152,12 @@ def _place(option: Option) -> Place:
         return Left(option, _IRRELEVANT)
     if value is None:
         return Left(option, "it has no default")
-    return _turned(option, value) if role == "knob" else Held(option, value, _HELD[role])
+    if role != "knob":
+        return Held(option, value, _HELD[role])
+    domain = domain_of(option)
+    if isinstance(domain, str) or domain.problem() or not domain.contains(value):
+        return Left(option, domain if isinstance(domain, str) else "no domain can be suggested")
+    return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
 
 
 def _why_left(option: Option) -> str:
@@ -171,15 +172,6 @@ def _why_left(option: Option) -> str:
     if option.name in BUILT_IN:
         return f"{{{option.name}}} has another meaning"
     return ""
-
-
-def _turned(option: Option, value: Scalar) -> Turned | Left:
-    domain = domain_of(option)
-    if isinstance(domain, str):
-        return Left(option, domain)
-    if domain.problem() or not domain.contains(value):
-        return Left(option, "no domain can be suggested")
-    return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
 
 
 def _template(option: Option, steps: str) -> str:

@@ -51,22 +51,17 @@ def _defines(node: ast.stmt, name: str) -> bool:
 
 def preloadable(tree: ast.Module) -> list[str]:
     """Return the installed, well-known modules that a script imports at its top level."""
+    top: list[ast.stmt] = [
+        node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     # find_spec of a submodule would import its package, so look for the package alone
-    packages = {name: name.split(".")[0] for name in _imported(tree)}
+    packages = {name: name.split(".")[0] for name in imported_names(ast.Module(top, []))}
     found = [
         name
         for name, package in packages.items()
         if package in _FORKABLE and importlib.util.find_spec(package) is not None
     ]
     return found[:MOST_PRELOADED]
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
 
 
 def python_is_ours() -> bool:
@@ -117,7 +112,11 @@ def start_of(script: Script) -> Start:
     if any(one.startswith(".") for one in imported):
         is_edited = script.means == "edit"
         return Start(folder, path.name) if is_edited else Start(root, path.name, module)
-    modules = [] if root == folder else list(_modules_above(folder, root, tops))
+    modules = [
+        f"../{one}" if (root / one).is_dir() else f"../{one}.py"
+        for one in dict.fromkeys(tops)
+        if _is_module(root, one) and not _is_module(folder, one)
+    ]
     if root in (folder, folder.parent) and (named := _named_above(script, root)):
         reads = (*named, *(one for one in modules if one != f"../{folder.name}"))
         return Start(folder, path.name, "", reads, ".." if modules else "")
@@ -172,13 +171,6 @@ def _named_above(script: Script, root: Path) -> tuple[str, ...]:
         for one in sorted(texts)
         if (folder / one).exists() and not (folder.parent / one).exists()
     )
-
-
-def _modules_above(folder: Path, root: Path, tops: Iterable[str]) -> Iterator[str]:
-    """Yield the modules that a script imports from a folder above its own, as seen from there."""
-    for one in dict.fromkeys(tops):
-        if _is_module(root, one) and not _is_module(folder, one):
-            yield f"../{one}" if (root / one).is_dir() else f"../{one}.py"
 
 
 def _is_module(folder: Path, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from agent.menu.scripts.tree import calls, dotted
 
@@ -39,10 +39,18 @@ def unread_libraries(tree: ast.Module) -> list[str]:
 
 def unread_parsers(tree: ast.Module) -> list[str]:
     """Return a clause for each foreign parser by which the script takes settings."""
+    origins = imports(tree)
+    found: dict[str, str] = {}
+    for call in calls(tree):
+        root, _, rest = dotted(call.func).partition(".")
+        package = origins.get(root, "").split(".")[0]
+        name = rest.rpartition(".")[2] or root
+        if package and package not in _READ and _PARSER.fullmatch(name):
+            found.setdefault(package, name)
     return [
-        f"it takes its settings by {parser}, which is not read; give them as words of the command, "
-        "--lr={lr}"
-        for parser in _foreign(tree, imports(tree))
+        f"it takes its settings by {name} of {package}, which is not read; give them as words of "
+        "the command, --lr={lr}"
+        for package, name in found.items()
     ]
 
 
@@ -73,15 +81,3 @@ def imports(tree: ast.Module) -> dict[str, str]:
             module = "." * node.level + (node.module or "")
             origins |= {one.asname or one.name: module for one in node.names}
     return origins
-
-
-def _foreign(tree: ast.Module, origins: dict[str, str]) -> Iterator[str]:
-    """Yield the calls of parsers that other packages define, each as ``name of package``."""
-    seen = set()
-    for call in calls(tree):
-        root, _, rest = dotted(call.func).partition(".")
-        package = origins.get(root, "").split(".")[0]
-        name = rest.rpartition(".")[2] or root
-        if package and package not in _READ and package not in seen and _PARSER.fullmatch(name):
-            seen.add(package)
-            yield f"{name} of {package}"

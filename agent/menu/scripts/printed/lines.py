@@ -77,7 +77,13 @@ class Printed:
 def score_printed(tree: ast.Module) -> Printed | None:
     """Return the pattern of the score; None if no line seems to print one."""
     best: tuple[tuple[int, ...], Printed] | None = None
-    evaluates = _lines_of_evaluation(tree)
+    evaluates = {  # lines of functions such as test and evaluate_model, with that word
+        line: word[1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and (word := re.search(_EVALUATES, node.name.replace("_", " "))) is not None
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
     for line, is_printed, template in templates(tree):
         holes = list(labelled(template))
         for label, hole in holes:
@@ -89,17 +95,6 @@ def score_printed(tree: ast.Module) -> Printed | None:
             if best is None or ranked < best[0]:
                 best = (ranked, replace(printed, decimals=hole.decimals))
     return best and best[1]
-
-
-def _lines_of_evaluation(tree: ast.Module) -> dict[int, str]:
-    """Return the lines of functions such as ``test`` and ``evaluate_model``, with that word."""
-    return {
-        line: found[1]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        and (found := re.search(_EVALUATES, node.name.replace("_", " "))) is not None
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
 
 
 def best_line(tree: ast.Module, score: Printed) -> int | None:

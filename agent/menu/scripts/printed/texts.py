@@ -44,25 +44,22 @@ def templates(tree: ast.Module) -> Iterator[tuple[int, bool, Template]]:
     """Yield every text with a hole, its line and whether a call prints it, nested ones once."""
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _is_tracked(node):
-            inside.update(ast.walk(node))
-        elif isinstance(node, ast.Call) and last_name(node.func) in _PRINTS:
-            parts: list[str | Hole] = []
-            for argument in _put_in(node):
-                parts += [" "] if parts else []
-                parts += _parts(argument)
-                inside.update(ast.walk(argument))
-            if any(isinstance(part, Hole) for part in parts):
-                yield node.lineno, True, tuple(parts)
-        elif isinstance(node, ast.JoinedStr | ast.Call | ast.BinOp) and node not in inside:
-            parts = _parts(node)
-            if len(parts) > 1 and any(isinstance(part, Hole) for part in parts):
-                yield node.lineno, False, tuple(parts)
-
-
-def _is_tracked(call: ast.Call) -> bool:
-    """Return whether a call sends figures to a tracker and prints none: ``wandb.log({…})``."""
-    return last_name(call.func) == "log" and bool(call.args) and isinstance(call.args[0], ast.Dict)
+        match node:
+            case ast.Call(func=func, args=[ast.Dict(), *_]) if last_name(func) == "log":
+                # It sends figures to a tracker and prints none: wandb.log({…}).
+                inside.update(ast.walk(node))
+            case ast.Call(func=func) if last_name(func) in _PRINTS:
+                parts: list[str | Hole] = []
+                for argument in _put_in(node):
+                    parts += [" "] if parts else []
+                    parts += _parts(argument)
+                    inside.update(ast.walk(argument))
+                if any(isinstance(part, Hole) for part in parts):
+                    yield node.lineno, True, tuple(parts)
+            case ast.JoinedStr() | ast.Call() | ast.BinOp() if node not in inside:
+                parts = _parts(node)
+                if len(parts) > 1 and any(isinstance(part, Hole) for part in parts):
+                    yield node.lineno, False, tuple(parts)
 
 
 def _put_in(call: ast.Call) -> list[ast.expr]:
