@@ -11,7 +11,7 @@ from rich.text import Text
 
 from agent.commands.options import fill, takes_some
 from agent.search.first_row import read_campaign_row
-from agent.settings.environment import Rates, read_rates
+from agent.settings.environment import read_rates
 from agent.workbench.console import print_lines, say
 from agent.workbench.places import existing_campaign
 from autoresearch.errors import HandoffError, SettingsError
@@ -79,7 +79,12 @@ def cost(
     for name in set(asked) - OPTIONS[view]:
         takes = ", ".join(f"--{option}" for option in sorted(OPTIONS[view]))
         raise typer.BadParameter(f"cost {view} has no --{name}; it takes {takes}")
-    chosen, options = _rates(rates), fill(Asked, asked)
+    pairs = [text.partition("=") for text in rates or ()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise SettingsError(f"--set {name} has no value; write it like KWH_USD=0.30")
+    chosen = read_rates({name.strip(): value.strip() for name, _, value in pairs})
+    options = fill(Asked, asked)
     directory = existing_campaign(options.campaign) if options.campaign else None
     before: list[str] = []
     if view == "cluster":
@@ -98,18 +103,6 @@ def cost(
             before = [*usage.lines(), *(f"measured  {line}" for line in bill.measured.lines())]
             shown = argument_view(chosen, usage, bill)
     _show(shown, before, as_json=as_json)
-
-
-def _rates(overrides: list[str] | None) -> Rates:
-    """Return the rates; those of ``--set`` override the environment's.
-
-    :raises SettingsError: if one of them is invalid.
-    """
-    pairs = [text.partition("=") for text in overrides or ()]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise SettingsError(f"--set {name} has no value; write it like KWH_USD=0.30")
-    return read_rates({name.strip(): value.strip() for name, _, value in pairs})
 
 
 def _run(handoff: Path | None, campaign: Path | None) -> CloudRun | None:

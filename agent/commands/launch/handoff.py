@@ -216,10 +216,6 @@ def _verdict_lines(found: Verification) -> Iterator[Text]:
             style="red" if window.side else "",
         )
     yield Text(found.sentence, style=_STYLES[found.verdict])
-    yield Text(_legend(found), style="dim")
-
-
-def _legend(found: Verification) -> str:
     counts = {
         "before the forecast begins": found.before,
         "after its end": found.after,
@@ -233,4 +229,4 @@ def _legend(found: Verification) -> str:
     ]
     if found.bytes_per_token is not None:
         parts.append(f"nats a token / (ln 2 × {found.bytes_per_token:.4g} bytes)")
-    return "; ".join(parts)
+    yield Text("; ".join(parts), style="dim")

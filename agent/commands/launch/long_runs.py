@@ -33,7 +33,7 @@ from funnel.stress.experiment import StressPlan, StressTest
 from funnel.stress.report import StressReport
 from trainer.spec import AnyConfig, Config
 from trajectory import ranking
-from trajectory.ladder_plan import LadderAsked, LadderPlanRow
+from trajectory.ladder_plan import LadderAsked
 from trajectory.report.svg import image_files
 from trajectory.rows import FinalistsRow
 
@@ -142,7 +142,15 @@ def attribute(
     """
     directory = existing_campaign(campaign)
     with resumed(directory, as_json=as_json) as session:
-        plan = _attribution_plan(session.campaign, asked, config)
+        opened = session.campaign
+        ended = next(iter(opened.history.newest(FinalistsRow, 1)), None)
+        plan = AttributionPlan.of(
+            opened.menu,
+            _winner(opened, ended, config),
+            budget=opened.settings.budget,
+            steps=asked.steps or (ended.steps if ended else USUAL_STEPS),
+            seeds=fresh_seeds(opened, "attribution", asked.seeds),
+        )
         work = experiment(
             session, Attribution, retry_failed=asked.retry_failed, lines=FEW_LINES, plan=plan
         )
@@ -151,20 +159,7 @@ def attribute(
         if as_json:
             typer.echo(result.model_dump_json())
             return
-        print_lines(session.console, attribution_lines(result, session.campaign.menu.measure))
-
-
-def _attribution_plan(
-    campaign: Campaign, asked: AttributionAsked, wanted: str | None
-) -> AttributionPlan:
-    ended = next(iter(campaign.history.newest(FinalistsRow, 1)), None)
-    return AttributionPlan.of(
-        campaign.menu,
-        _winner(campaign, ended, wanted),
-        budget=campaign.settings.budget,
-        steps=asked.steps or (ended.steps if ended else USUAL_STEPS),
-        seeds=fresh_seeds(campaign, "attribution", asked.seeds),
-    )
+        print_lines(session.console, attribution_lines(result, opened.menu.measure))
 
 
 def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> AnyConfig:
@@ -233,7 +228,29 @@ def ladder(
     """
     directory = existing_campaign(campaign)
     with resumed(directory, as_json=as_json) as session:
-        work = _prepare(session, asked)
+        opened = session.campaign
+        rows = list(opened.journal.rows())
+        log = LadderLog.of(rows)
+        planner = Planner(
+            candidates=candidates_of(opened, rows),
+            asked=LadderAsked.model_validate(asked.model_dump(exclude={"retry_failed"})),
+            seeds=fresh_seeds(opened, "ladder", asked.seeds),
+            pace=measured_pace(rows, opened.corpus.info.vocab_size),
+            corpus_tokens=opened.corpus.info.train_tokens,
+            fits=lambda config: _fits(session, config),
+        )
+        # A plan stays as it is while its ladder runs, although newer short runs may change the
+        # pace.
+        made = (plan for plan in reversed(log.plans) if planner.would_make(plan))
+        work = experiment(
+            session,
+            Ladder,
+            retry_failed=asked.retry_failed,
+            lines=FEW_LINES,
+            log=log,
+            plan=next(made, None) or planner.plan(timestamp()),
+            pace=planner.pace,
+        )
         greet(session, *work.announcement())
         result = work.run()
         with writing_to(directory):
@@ -246,40 +263,6 @@ def ladder(
             return
         print_lines(session.console, ladder_lines(result))
         session.say(f"plot      {', '.join(files)}")
-
-
-def _prepare(session: Session, asked: LadderOptions) -> Ladder:
-    campaign = session.campaign
-    rows = list(campaign.journal.rows())
-    log = LadderLog.of(rows)
-    planner = Planner(
-        candidates=candidates_of(campaign, rows),
-        asked=LadderAsked.model_validate(asked.model_dump(exclude={"retry_failed"})),
-        seeds=fresh_seeds(campaign, "ladder", asked.seeds),
-        pace=measured_pace(rows, campaign.corpus.info.vocab_size),
-        corpus_tokens=campaign.corpus.info.train_tokens,
-        fits=lambda config: _fits(session, config),
-    )
-    return experiment(
-        session,
-        Ladder,
-        retry_failed=asked.retry_failed,
-        lines=FEW_LINES,
-        log=log,
-        plan=_ladder_plan(log, planner),
-        pace=planner.pace,
-    )
-
-
-def _ladder_plan(log: LadderLog, planner: Planner) -> LadderPlanRow:
-    """Return the latest plan with these options, or a new plan if there is none.
-
-    A plan stays as it is while its ladder runs, although newer short runs may change the pace.
-    """
-    for plan in reversed(log.plans):
-        if planner.would_make(plan):
-            return plan
-    return planner.plan(timestamp())
 
 
 def _fits(session: Session, config: Config) -> bool:

@@ -41,39 +41,25 @@ def targets(
     as_json: AsJson = False,
 ) -> None:
     """List the target architectures, or show one: shape, parameters and token budget."""
-    if target is None:
-        _list_targets(as_json=as_json)
-    else:
-        _show_target(load_target(target), as_json=as_json)
-
-
-def _list_targets(*, as_json: bool) -> None:
-    targets = [load_target(name) for name in shipped_targets()]
+    names = shipped_targets() if target is None else [target]
+    shown = [load_target(name) for name in names]
+    fields = [_fields(one) for one in shown]
     if as_json:
-        typer.echo(json.dumps([_fields(target) for target in targets], indent=2))
-        return
-    table = plain_table("target", "parameters", "token budget", "about")
-    for target in targets:
-        table.add_row(
-            target.name,
-            size_text(target.total_params),
-            size_text(target.tokens),
-            Text(target.doc),
-        )
-    Console().print(table)
-
-
-def _show_target(chosen: TargetArchitecture, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(_fields(chosen), indent=2))
+        typer.echo(json.dumps(fields if target is None else fields[0], indent=2))
         return
     console = Console()
-    console.print(Text.assemble((chosen.name, "bold"), " ", chosen.doc))
-    table = plain_table("field", "value")
-    for name, value in _fields(chosen).items():
-        if name not in {"name", "doc"}:
-            grouped = isinstance(value, int) and not isinstance(value, bool) and value >= 10_000
-            table.add_row(name, f"{value:,}" if grouped else json.dumps(value))
+    if target is None:
+        table = plain_table("target", "parameters", "token budget", "about")
+        for one in shown:
+            size, tokens = size_text(one.total_params), size_text(one.tokens)
+            table.add_row(one.name, size, tokens, Text(one.doc))
+    else:
+        console.print(Text.assemble((shown[0].name, "bold"), " ", shown[0].doc))
+        table = plain_table("field", "value")
+        for name, value in fields[0].items():
+            if name not in {"name", "doc"}:
+                grouped = isinstance(value, int) and not isinstance(value, bool) and value >= 10_000
+                table.add_row(name, f"{value:,}" if grouped else json.dumps(value))
     console.print(table)
 
 
@@ -153,10 +139,40 @@ def from_target(
 
 def _print_written(out: Path, family: RatioFamily | ProxyFamily, params: int) -> None:
     console = Console()
+    base = family.base if isinstance(family, RatioFamily) else family
+    ids = f"{base.vocab_size:,} ids of {base.tokenizer}"
+    notes = []
+    if params != base.asked_params:
+        notes = [f"{size_text(params)} was asked for, which is not a size for a CPU"]
     if isinstance(family, RatioFamily):
-        _print_ratios(family, params, console)
+        menu = parse_menu(ratio_menu_text(family), "for the table")
+        for name in family.free:
+            knob, ratio = menu.knobs[RATIOS[name].knob], RATIOS[name]
+            said = f"  {knob.domain}, the target's {json_text(knob.default)}; transfers: "
+            words = f"{said}{ratio.why} ({ratio.source})"
+            console.print(Text.assemble((f"{name:<15}", "bold"), words), soft_wrap=True)
+        size = family.size
+        held = {
+            "params": f"{size_text(size.amount)} weights in the blocks",
+            "flops": f"{size_text(6 * size.amount)} FLOPs a token",
+        }[size.equal]
+        held = (
+            f"every config has {held}; the baseline has {size_text(family.params)} parameters, "
+            f"counting the {ids}"
+        )
+        print_lines(console, (held, *notes))
     else:
-        _print(family, params, console)
+        table = plain_table("d_model", "n_layer", "n_head", "KV heads", "d_ff", "parameters", "")
+        for proxy in family.proxies:
+            table.add_row(
+                *(str(n) for n in (proxy.d_model, proxy.n_layer, proxy.n_head, proxy.kv_heads)),
+                str(proxy.d_ff),
+                size_text(family.params(proxy)),
+                "default" if proxy == family.default else "",
+            )
+        console.print(table)
+        lost = (f"not kept: {clause}" for clause in family.given_up())
+        print_lines(console, (f"parameters count the {ids}", *notes, *lost))
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
     console.print(Text(f"wrote {out}; search with:\n  {command}"), soft_wrap=True)
 
@@ -195,32 +211,6 @@ def _ratio_report(family: RatioFamily, text: str) -> dict[str, Any]:
     }
 
 
-def _print_ratios(family: RatioFamily, asked: int, console: Console) -> None:
-    menu = parse_menu(ratio_menu_text(family), "for the table")
-    for name in family.free:
-        knob, ratio = menu.knobs[RATIOS[name].knob], RATIOS[name]
-        said = f"  {knob.domain}, the target's {json_text(knob.default)}; transfers: {ratio.why} "
-        console.print(
-            Text.assemble((f"{name:<15}", "bold"), said, f"({ratio.source})"), soft_wrap=True
-        )
-    size = family.size
-    held = {
-        "params": f"{size_text(size.amount)} weights in the blocks",
-        "flops": f"{size_text(6 * size.amount)} FLOPs a token",
-    }[size.equal]
-    held = (
-        f"every config has {held}; the baseline has {size_text(family.params)} parameters, "
-        f"counting the {family.base.vocab_size:,} ids of {family.base.tokenizer}"
-    )
-    print_lines(console, (held, *_size_notes(family.base, asked)))
-
-
-def _size_notes(family: ProxyFamily, asked: int) -> list[str]:
-    if asked == family.asked_params:
-        return []
-    return [f"{size_text(asked)} was asked for, which is not a size for a CPU"]
-
-
 def _report(family: ProxyFamily, text: str) -> dict[str, Any]:
     return {
         "target": family.target.name,
@@ -241,21 +231,6 @@ def _report(family: ProxyFamily, text: str) -> dict[str, Any]:
         "given_up": list(family.given_up()),
         "toml": text,
     }
-
-
-def _print(family: ProxyFamily, asked: int, console: Console) -> None:
-    table = plain_table("d_model", "n_layer", "n_head", "KV heads", "d_ff", "parameters", "")
-    for proxy in family.proxies:
-        table.add_row(
-            *(str(n) for n in (proxy.d_model, proxy.n_layer, proxy.n_head, proxy.kv_heads)),
-            str(proxy.d_ff),
-            size_text(family.params(proxy)),
-            "default" if proxy == family.default else "",
-        )
-    console.print(table)
-    head = f"parameters count the {family.vocab_size:,} ids of {family.tokenizer}"
-    lost = (f"not kept: {clause}" for clause in family.given_up())
-    print_lines(console, (head, *_size_notes(family, asked), *lost))
 
 
 def _fields(target: TargetArchitecture) -> dict[str, Any]:

@@ -66,11 +66,16 @@ def compare(
     console = Console(stderr=as_json)
     chosen = load_menu(asked.menu)
     settings = _settings(chosen, asked)
-    names = _backends(asked.backends)
+    names = [word.strip() for word in asked.backends.split(",")]
+    for name in names:
+        if name not in BACKENDS:
+            raise typer.BadParameter(
+                f"{name!r} is not one of {', '.join(BACKENDS)}", param_hint="--backends"
+            )
     directory = Path("runs") / f"compare-{Path(asked.menu).stem}"
     found = _measured(
         settings,
-        names,
+        [backend for name in names for backend in BACKENDS if backend == name],
         directory,
         vocab_size=vocabulary_of(chosen.campaign.tokenizer),
         console=console,
@@ -85,17 +90,6 @@ def compare(
 
 
 # --- what to measure ----------------------------------------------------------------------------
-
-
-def _backends(text: str) -> list[BackendName]:
-    words = [word.strip() for word in text.split(",")]
-    chosen = [name for word in words for name in BACKENDS if name == word]
-    for word in words:
-        if word not in BACKENDS:
-            raise typer.BadParameter(
-                f"{word!r} is not one of {', '.join(BACKENDS)}", param_hint="--backends"
-            )
-    return chosen
 
 
 def _settings(menu: ProxyMenu, asked: Asked) -> CompareSettings:

@@ -89,7 +89,12 @@ def prepare(
 def list_corpora(as_json: AsJson = False) -> None:
     """List the prepared corpora."""
     directory = _cache_dir()
-    corpora, damaged = _open_all(directory)
+    corpora, damaged = [], []
+    for folder in corpus_directories(directory):
+        try:
+            corpora.append(open_corpus(folder))
+        except CorpusError as error:
+            damaged.append(str(error))
     if as_json:
         fields = {"corpora": [_fields(corpus) for corpus in corpora], "damaged": damaged}
         typer.echo(json.dumps(fields, indent=2))
@@ -129,17 +134,6 @@ def show(
 
 def _cache_dir() -> Path:
     return data_dir() / "corpora"
-
-
-def _open_all(cache_dir: Path) -> tuple[list[Corpus], list[str]]:
-    """Return the corpora of a cache, and one sentence for each that cannot be opened."""
-    corpora, damaged = [], []
-    for directory in corpus_directories(cache_dir):
-        try:
-            corpora.append(open_corpus(directory))
-        except CorpusError as error:
-            damaged.append(str(error))
-    return corpora, damaged
 
 
 def _bytes_per_token(corpus: Corpus) -> float:

@@ -1,21 +1,23 @@
 """``autoresearch envelope``: measure this machine by batch size, sequence length and precision."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import Field, ValidationError
+from rich.columns import Columns
 from rich.console import Console
 from rich.status import Status
+from rich.table import Table
 
-from agent.commands.machine.envelope_tables import print_envelope
 from agent.commands.options import takes
 from agent.menu.files import ProxyMenu, load_menu
 from agent.search.stopping import StopRequest
 from agent.settings.environment import read_environment
-from agent.workbench.console import say
+from agent.workbench.console import print_lines, say
 from autoresearch import screen
 from autoresearch.errors import EnvelopeError
 from autoresearch.options import AsOption
@@ -82,7 +84,25 @@ def envelope(
     limit = device_limit(settings.device, settings.memory_gib, reserve_gib)
     found = Grid.of(_measured(settings, grid, directory, limit, console))
     if as_json:
-        typer.echo(json.dumps(_as_json(settings, limit, found)))
+        gains = [
+            {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
+            for of, over in found.pairs()
+            for seq_len in found.seq_lens
+            for batch in found.batch_sizes(seq_len)
+            if (pct := found.gain_pct(of, over, seq_len, batch)) is not None
+        ]
+        largest = [
+            {"precision": precision, "seq_len": seq_len, "batch_size": batch}
+            for precision, seq_len, batch in found.largest_batches()
+        ]
+        report = {
+            "settings": settings.model_dump(mode="json"),
+            "limit": limit.model_dump(mode="json"),
+            "points": [point.model_dump(mode="json") for point in found.points.values()],
+            "gains": gains,
+            "largest_batches": largest,
+        }
+        typer.echo(json.dumps(report))
     else:
         print_envelope(console, found, limit)
 
@@ -192,20 +212,46 @@ def _report(console: Console, status: Status, point: Cell | EnvelopePoint) -> No
     say(console, f"{point.cell!s:<18} {said}")
 
 
-def _as_json(settings: EnvelopeSettings, limit: DeviceLimit, grid: Grid) -> dict[str, Any]:
-    return {
-        "settings": settings.model_dump(mode="json"),
-        "limit": limit.model_dump(mode="json"),
-        "points": [point.model_dump(mode="json") for point in grid.points.values()],
-        "gains": [
-            {"precision": of, "over": over, "seq_len": seq_len, "batch_size": batch, "pct": pct}
-            for of, over in grid.pairs()
-            for seq_len in grid.seq_lens
-            for batch in grid.batch_sizes(seq_len)
-            if (pct := grid.gain_pct(of, over, seq_len, batch)) is not None
-        ],
-        "largest_batches": [
-            {"precision": precision, "seq_len": seq_len, "batch_size": batch}
-            for precision, seq_len, batch in grid.largest_batches()
-        ],
-    }
+def print_envelope(console: Console, grid: Grid, limit: DeviceLimit) -> None:
+    """Print the tables, and the largest batch that was trained."""
+    quantities: tuple[tuple[str, Callable[[EnvelopePoint], str]], ...] = (
+        ("tokens/s", lambda point: f"{point.tokens_per_s:,.0f}"),
+        ("step ms", lambda point: f"{point.step_ms:,.1f}"),
+        ("peak GiB", lambda point: f"{point.peak_mem_gib:.2f}"),
+    )
+    for title, text in quantities:
+        console.print(f"\n{title}", style="bold")
+        gains = grid.pairs() if title == "tokens/s" else []
+        tables = [_table(grid, seq_len, text, gains) for seq_len in grid.seq_lens]
+        console.print(Columns(tables, padding=(0, 3)))
+    console.print()
+    largest = (
+        f"{precision:<5} seq {seq_len}: {'none' if batch is None else batch}"
+        for precision, seq_len, batch in grid.largest_batches()
+    )
+    head = f"largest batch measured within {limit.gib:.1f} GiB ({limit.source})"
+    print_lines(console, (head, *largest))
+
+
+def _table(
+    grid: Grid,
+    seq_len: int,
+    text: Callable[[EnvelopePoint], str],
+    gains: list[tuple[str, str]],
+) -> Table:
+    """Return the table of one sequence length: batches across, precisions down, and gains between
+    precisions."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(f"seq {seq_len}", no_wrap=True)
+    batches = grid.batch_sizes(seq_len)
+    for batch in batches:
+        table.add_column(f"b{batch}", justify="right", no_wrap=True)
+    for precision in grid.precisions:
+        points = [grid.points.get(Cell(precision, seq_len, batch)) for batch in batches]
+        said = ["" if p is None else text(p) if p.status == "ok" else p.status for p in points]
+        table.add_row(precision, *said)
+    for of, over in gains:
+        percents = [grid.gain_pct(of, over, seq_len, batch) for batch in batches]
+        said = ["" if percent is None else f"{percent:+.1f} %" for percent in percents]
+        table.add_row(f"{of} gain", *said)
+    return table

@@ -54,7 +54,10 @@ def table(board: Board) -> Iterator[Text]:
         style="bold",
     )
     for place, entry in enumerate(board.entries, start=1):
-        versus, said = _versus(entry, measure), board.described[place - 1]
+        versus, delta = "", entry.delta_vs_baseline
+        if delta is not None:
+            half = "" if entry.delta_hi is None else f" ± {measure.size(entry.delta_hi - delta)}"
+            versus = f"{measure.signed(delta)}{half}{' *' if entry.beats_baseline else ''}"
         if board.costs is not None:
             versus, cost = f"{versus:<22}", f" {board.costs[place - 1]:>7}"
         yield Text.assemble(
@@ -64,7 +67,7 @@ def table(board: Board) -> Iterator[Text]:
             (versus, "green" if entry.beats_baseline else ""),
             cost,
         )
-        yield Text(f"{'':>14}{said}", style="cyan")
+        yield Text(f"{'':>14}{board.described[place - 1]}", style="cyan")
         if board.fresh and board.fresh[place - 1]:
             yield Text(f"{'':>14}{board.fresh[place - 1]}", style="bold")
 
@@ -74,14 +77,6 @@ def interval_text(entry: Entry, measure: Measure) -> str:
     if entry.objective_lo is None or entry.objective_hi is None:
         return "unknown"
     return measure.span(entry.objective_lo, entry.objective_hi)
-
-
-def _versus(entry: Entry, measure: Measure) -> str:
-    delta = entry.delta_vs_baseline
-    if delta is None:
-        return ""
-    half = "" if entry.delta_hi is None else f" ± {measure.size(entry.delta_hi - delta)}"
-    return f"{measure.signed(delta)}{half}{' *' if entry.beats_baseline else ''}"
 
 
 def noise_text(noise: RunNoise, measure: Measure = BPB) -> str:

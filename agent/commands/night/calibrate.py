@@ -24,7 +24,7 @@ from agent.workbench.places import CampaignOption, default_campaign, latest_camp
 from agent.workbench.session import Session
 from autoresearch.values import Frozen
 from autoresearch.words import counted
-from trajectory.calibrated import Calibrated, ProxyMetric
+from trajectory.calibrated import Calibrated
 from trajectory.calibration import FEWEST, times_to_gain
 
 
@@ -124,20 +124,26 @@ def report(found: Calibrated) -> Iterator[Text]:
         style="bold",
     )
     for metric in found.proxy_metrics:
-        yield _line(metric)
+        over = metric.gain
+        gain = "" if over is None else f"{over.value:+.2f} ({over.lo:+.2f} … {over.hi:+.2f})"
+        best = "" if metric.best is None else str(metric.best)
+        yield Text(
+            f"{metric.name:<36} {metric.cost:>5.2f}  {metric.spearman!s:<20} "
+            f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
+        )
     for text in (*_left_out(found), *_length(found)):
         yield Text(text, style="dim")
-    yield Text(_advice(found), style="green" if found.advised else "")
-
-
-def _line(metric: ProxyMetric) -> Text:
-    found = metric.gain
-    gain = "" if found is None else f"{found.value:+.2f} ({found.lo:+.2f} … {found.hi:+.2f})"
-    best = "" if metric.best is None else str(metric.best)
-    return Text(
-        f"{metric.name:<36} {metric.cost:>5.2f}  {metric.spearman!s:<20} "
-        f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
-    )
+    if found.advised is None:
+        yield Text(
+            "no proxy metric of equal cost ranks surely better than the campaign's own (by an "
+            f"interval that holds for all {len(found.proxy_metrics) - 1} at once)"
+        )
+    else:
+        yield Text(
+            f"ranks surely better at equal cost: {found.advised.name}; a new campaign may measure "
+            "so (loop --set horizon_steps=…, average=… or cooldown_steps=…)",
+            style="green",
+        )
 
 
 def _left_out(found: Calibrated) -> Iterator[str]:
@@ -159,16 +165,3 @@ def _length(found: Calibrated) -> Iterator[str]:
     if gains:
         costs = ", ".join(f"{rho:.2f} at {times:.1f} ×" for rho, times in gains)
         yield f"what each further 0.05 takes, between those: {costs}"
-
-
-def _advice(found: Calibrated) -> str:
-    advised = found.advised
-    if advised is None:
-        return (
-            "no proxy metric of equal cost ranks surely better than the campaign's own (by an "
-            f"interval that holds for all {len(found.proxy_metrics) - 1} at once)"
-        )
-    return (
-        f"ranks surely better at equal cost: {advised.name}; a new campaign may measure so "
-        "(loop --set horizon_steps=…, average=… or cooldown_steps=…)"
-    )

@@ -114,8 +114,34 @@ def show(menu: NameOrPath, as_json: AsJson = False) -> None:
     chosen = load_menu(menu)
     if as_json:
         typer.echo(json.dumps(fields(chosen), indent=2))
-    else:
-        _print(chosen, Console())
+        return
+    console = Console()
+    console.print(f"[bold]{escape(chosen.name)}[/] {escape(chosen.doc)}", highlight=False)
+    knobs = plain_table("knob", "domain", "default", "what it is")
+    for knob in chosen.knobs.values():
+        knobs.add_row(
+            knob.name, escape(str(knob.domain)), json_text(knob.default), escape(knob.doc)
+        )
+    console.print(knobs)
+    if chosen.ties:
+        tied = plain_table("tied", "follows", "at the defaults")
+        for tie in chosen.ties.values():
+            formula, value = tie.expression.source.strip(), chosen.baseline.value(tie.name)
+            tied.add_row(tie.name, escape(formula), json_text(value))
+        console.print(tied)
+    if chosen.constants:
+        constants = plain_table("constant", "value")
+        for name, value in chosen.constants.items():
+            constants.add_row(name, json_text(value))
+        console.print(constants)
+    if chosen.constraints:
+        skipped = chosen.unchecked(chosen.campaign.budget)
+        constraints = plain_table("constraint", "why")
+        for one in chosen.constraints:
+            note = " (not checked: a budget in seconds has no known steps)" * (one in skipped)
+            constraints.add_row(escape(one.expr.strip()), escape(one.doc + note))
+        console.print(constraints)
+    console.print(escape("\n".join(_campaign_lines(chosen))), highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -189,35 +215,6 @@ def fields(menu: ProxyMenu) -> dict[str, Any]:
         "baseline": menu.baseline.canonical(),
         "baseline_config_hash": menu.baseline.config_hash,
     }
-
-
-def _print(menu: ProxyMenu, console: Console) -> None:
-    console.print(f"[bold]{escape(menu.name)}[/] {escape(menu.doc)}", highlight=False)
-    knobs = plain_table("knob", "domain", "default", "what it is")
-    for knob in menu.knobs.values():
-        knobs.add_row(
-            knob.name, escape(str(knob.domain)), json_text(knob.default), escape(knob.doc)
-        )
-    console.print(knobs)
-    if menu.ties:
-        tied = plain_table("tied", "follows", "at the defaults")
-        for tie in menu.ties.values():
-            formula, value = tie.expression.source.strip(), menu.baseline.value(tie.name)
-            tied.add_row(tie.name, escape(formula), json_text(value))
-        console.print(tied)
-    if menu.constants:
-        constants = plain_table("constant", "value")
-        for name, value in menu.constants.items():
-            constants.add_row(name, json_text(value))
-        console.print(constants)
-    if menu.constraints:
-        skipped = menu.unchecked(menu.campaign.budget)
-        constraints = plain_table("constraint", "why")
-        for one in menu.constraints:
-            note = " (not checked: a budget in seconds has no known steps)" * (one in skipped)
-            constraints.add_row(escape(one.expr.strip()), escape(one.doc + note))
-        console.print(constraints)
-    console.print(escape("\n".join(_campaign_lines(menu))), highlight=False, soft_wrap=True)
 
 
 def _campaign_lines(menu: ProxyMenu) -> list[str]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
 from agent.menu.files import load_menu
-from agent.menu.rails import Checked, Rails
+from agent.menu.rails import Rails
 from agent.menu.replies import Form
 from agent.workbench.console import plain_table
 from agent.workbench.places import CampaignOption, existing_campaign
@@ -153,7 +153,12 @@ def check(
         checked = rails.check(raw, chosen.baseline)
         verdict = checked.verdict
         if as_json:
-            typer.echo(json.dumps(_fields(checked)))
+            fields = {
+                **verdict.model_dump(),
+                "proposal": checked.proposal and checked.proposal.model_dump(),
+                "config_hash": checked.config and checked.config.config_hash,
+            }
+            typer.echo(json.dumps(fields))
         else:
             refused = f"refused by {verdict.rail}: {verdict.why}"
             typer.echo("allowed" if verdict.allowed else refused)
@@ -176,26 +181,14 @@ def read_replies(stream: BinaryIO) -> Iterator[str]:
                 f"line {number} of the input is longer than {MAX_LINE_BYTES >> 20} MiB; give one "
                 "reply a line"
             )
-        yield _reply(line, number)
-
-
-def _reply(line: bytes, number: int) -> str:
-    try:
-        reply = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
-        reply = None
-    if not isinstance(reply, str):
-        seen = json_text(line[:40].decode("utf-8", "replace").rstrip("\n"))
-        raise AutoresearchError(
-            f"line {number} of the input is not a JSON string ({seen}); encode each raw reply as "
-            "one JSON string a line"
-        )
-    return reply
-
-
-def _fields(checked: Checked) -> dict[str, object]:
-    return {
-        **checked.verdict.model_dump(),
-        "proposal": checked.proposal and checked.proposal.model_dump(),
-        "config_hash": checked.config and checked.config.config_hash,
-    }
+        try:
+            reply = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
+            reply = None
+        if not isinstance(reply, str):
+            seen = json_text(line[:40].decode("utf-8", "replace").rstrip("\n"))
+            raise AutoresearchError(
+                f"line {number} of the input is not a JSON string ({seen}); encode each raw reply "
+                "as one JSON string a line"
+            )
+        yield reply

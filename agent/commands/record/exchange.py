@@ -114,6 +114,11 @@ FILES: dict[Form, str] = {
     "chat-jsonl": "chat.jsonl",
     "jsonl": JOURNAL_FILE,
 }
+_VIEWERS: dict[Form, str] = {
+    "optuna": "optuna-dashboard",
+    "mlflow": "mlflow ui --backend-store-uri",
+}
+"""Commands of other programs that show an export at an address."""
 
 
 class Asked(Frozen):
@@ -149,23 +154,21 @@ def export(
     foreign = foreign_campaign(directory)
     if foreign is None:
         directory = existing_campaign(campaign)
-    _refuse_own_files(directory, asked.out or "")
+    own = {directory / name for name in (JOURNAL_FILE, IMPORTED_FILE, HISTORY_FILE, SETTINGS_FILE)}
+    if Path(asked.out or "").resolve() in {path.resolve() for path in own}:
+        raise FormatError(
+            f"{asked.out} is a file of the campaign itself; choose another with --out"
+        )
     where = asked.out or str(directory / EXPORT_DIR / FILES[asked.to])
     exported = _export(Subject(directory, foreign), asked, where)
     if as_json:
         typer.echo(json.dumps(asdict(exported)))
         return
-    head = f"{exported.count} {exported.of} written to {exported.where}"
-    print_lines(Console(), (head, *exported.notes, *_next(asked.to, exported)))
-
-
-def _refuse_own_files(directory: Path, out: str) -> None:
-    """
-    :raises FormatError: if writing would overwrite a file of the campaign itself.
-    """
-    own = {directory / name for name in (JOURNAL_FILE, IMPORTED_FILE, HISTORY_FILE, SETTINGS_FILE)}
-    if Path(out).resolve() in {path.resolve() for path in own}:
-        raise FormatError(f"{out} is a file of the campaign itself; choose another with --out")
+    lines = [f"{exported.count} {exported.of} written to {exported.where}", *exported.notes]
+    if viewer := _VIEWERS.get(asked.to):
+        address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
+        lines.append(f"look with {viewer} {shlex.quote(address)}")
+    print_lines(Console(), lines)
 
 
 def _export(subject: Subject, asked: Asked, where: str) -> Exported:
@@ -188,13 +191,3 @@ def _export(subject: Subject, asked: Asked, where: str) -> Exported:
 
     writers = {"csv": export_csv, "parquet": export_parquet, "jsonl": export_jsonl}
     return writers[asked.to](subject, Path(where), overwrite=asked.overwrite)
-
-
-def _next(to: Form, exported: Exported) -> list[str]:
-    """Return a command for viewing the export, if that takes another program."""
-    address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
-    if to == "optuna":
-        return [f"look with optuna-dashboard {shlex.quote(address)}"]
-    if to == "mlflow":
-        return [f"look with mlflow ui --backend-store-uri {shlex.quote(address)}"]
-    return []

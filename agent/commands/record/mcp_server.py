@@ -61,10 +61,27 @@ def mcp(
             "this needs the MCP SDK, which is not installed; run: pip install 'autoresearch[mcp]'"
         )
     view = CampaignView(existing_campaign(campaign))
-    if http:
-        _serve_http(view, port)
-    else:
+    if not http:
         server_of(view).run("stdio")
+        return
+    import uvicorn  # noqa: PLC0415
+
+    from agent.commands.record.serve import access_of, listening  # noqa: PLC0415
+    from trajectory.live.app import Gate  # noqa: PLC0415
+
+    if read_environment().serve_token is None:
+        raise SettingsError(
+            "--http needs a token and AUTORESEARCH_SERVE_TOKEN is not set; set it "
+            "(openssl rand -hex 32 makes one), or leave out --http"
+        )
+    access = access_of(needs_token=True)
+    app = server_of(view).streamable_http_app(max_request_body_size=BODY_BYTES)
+    with listening("127.0.0.1", port) as listener:
+        typer.echo(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp  (Ctrl-C ends it)")
+        config = uvicorn.Config(
+            Gate(app, access), log_level="warning", access_log=False, server_header=False
+        )
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def server_of(view: CampaignView) -> MCPServer:
@@ -206,24 +223,3 @@ def _page(name: str) -> Callable[[], str]:
         raise CampaignError(f"the page {name} is not installed")
 
     return page
-
-
-def _serve_http(view: CampaignView, port: int) -> None:
-    import uvicorn  # noqa: PLC0415
-
-    from agent.commands.record.serve import access_of, listening  # noqa: PLC0415
-    from trajectory.live.app import Gate  # noqa: PLC0415
-
-    if read_environment().serve_token is None:
-        raise SettingsError(
-            "--http needs a token and AUTORESEARCH_SERVE_TOKEN is not set; set it "
-            "(openssl rand -hex 32 makes one), or leave out --http"
-        )
-    access = access_of(needs_token=True)
-    app = server_of(view).streamable_http_app(max_request_body_size=BODY_BYTES)
-    with listening("127.0.0.1", port) as listener:
-        typer.echo(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp  (Ctrl-C ends it)")
-        config = uvicorn.Config(
-            Gate(app, access), log_level="warning", access_log=False, server_header=False
-        )
-        uvicorn.Server(config).run(sockets=[listener])

@@ -22,10 +22,9 @@ from agent.workbench.places import (
 from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
 from autoresearch.layout import REPORT_DIR
-from trainer.spec import Measure
 from trajectory.report.figures.long_runs import RankFidelity
 from trajectory.report.figures.time_and_energy import TimeAndEnergy
-from trajectory.report.findings import Best, Findings
+from trajectory.report.findings import Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.report import Report, write_report
 from trajectory.report.versus import compare_campaigns
@@ -57,7 +56,14 @@ def report(
         if against is not None:
             versus = compare_campaigns(existing_campaign(directory), existing_campaign(against))
             found = found.with_facts((f"diff {name}", text) for name, text in versus.facts())
-        written = _write(found, out or directory / REPORT_DIR)
+        folder = out or directory / REPORT_DIR
+        try:
+            written = write_report(found, folder)
+        except OSError as error:
+            raise MachineryError(
+                f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
+                "make it writable, or choose another folder with --out"
+            ) from error
         if as_json:
             paths = {"page": str(written.page), "figures": [str(path) for path in written.figures]}
             typer.echo(json.dumps(paths | {"summary": summary(found)}))
@@ -67,16 +73,6 @@ def report(
     address = written.page.absolute().as_uri()
     if show and not webbrowser.open(address):
         typer.echo(f"no web browser was found on this machine; open {address} in one", err=True)
-
-
-def _write(found: Findings, folder: Path) -> Report:
-    try:
-        return write_report(found, folder)
-    except OSError as error:
-        raise MachineryError(
-            f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
-            "make it writable, or choose another folder with --out"
-        ) from error
 
 
 def _lines(written: Report, found: Findings) -> Iterator[Text]:
@@ -96,38 +92,29 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
         )
 
 
-def _ruled(found: Findings) -> dict[str, Any]:
-    """Return the scores in their own unit and direction. The other fields of ``best`` and
-    ``baseline`` are objectives, lower is better."""
-    scoring, known = found.about.scoring, found.baseline
-    best = found.best[0] if found.best else None
-    return {
-        "unit": scoring.unit if found.ours else found.about.measure,
-        "direction": scoring.direction,
-        "best": _best(best, scoring) if best else None,
-        "baseline": asdict(known) | scoring.fields(known.value, known.lo, known.hi)
-        if known
-        else None,
-    }
-
-
-def _best(best: Best, scoring: Measure) -> dict[str, Any]:
-    scores = scoring.fields(best.objective, best.objective_lo, best.objective_hi)
-    fresh = best.fresh.model_dump(mode="json") if best.fresh else None
-    return asdict(best) | scores | {"fresh": fresh}
-
-
 def summary(found: Findings) -> dict[str, Any]:
     """Return the conclusions of the report for JSON."""
     spending, ranking = TimeAndEnergy.of(found), RankFidelity.of(found)
     fidelity = ranking.test.fidelity if ranking else None
+    scoring, known = found.about.scoring, found.baseline
+    best: dict[str, Any] | None = None
+    if found.best:
+        first = found.best[0]
+        fresh = first.fresh.model_dump(mode="json") if first.fresh else None
+        scores = scoring.fields(first.objective, first.objective_lo, first.objective_hi)
+        best = asdict(first) | scores | {"fresh": fresh}
     return {
         "campaign": found.about.campaign_id or None,
         "measure": found.about.measure,
         "iterations": len(found.iterations),
         "kept": len(found.kept),
         "configs": len(found.samples),
-        **_ruled(found),
+        # Scores have this unit and direction; the other fields of best and baseline are
+        # objectives, lower is better.
+        "unit": scoring.unit if found.ours else found.about.measure,
+        "direction": scoring.direction,
+        "best": best,
+        "baseline": known and asdict(known) | scoring.fields(known.value, known.lo, known.hi),
         "sigma": found.noise.sigma if found.noise else None,
         "sigma_dof": found.noise.dof if found.noise else None,
         "work_s": spending.total.total if spending else None,

@@ -61,7 +61,12 @@ def sql(
         lines = ([_scalar(cell) for cell in row] for row in answer.rows)
         write_csv(Table(columns, lines), sys.stdout)
     else:
-        _print(answer)
+        table = plain_table(*(escape(plain(name)) for name in answer.columns))
+        for row in answer.rows:
+            table.add_row(*(Text(_shown(cell)) for cell in row))
+        # A value folded into several lines cannot be read or copied, so lines may be as wide as
+        # needed.
+        Console(width=WIDEST).print(table)
     if answer.cut:
         typer.echo(f"note: only the first {len(answer.rows)} rows are shown; set --rows", err=True)
 
@@ -104,14 +109,6 @@ def _scalar(cell: Cell) -> str | int | float | None:
     if isinstance(cell, bytes):
         return cell.hex()
     return str(cell) if isinstance(cell, float) and not math.isfinite(cell) else cell
-
-
-def _print(answer: Answer) -> None:
-    table = plain_table(*(escape(plain(name)) for name in answer.columns))
-    for row in answer.rows:
-        table.add_row(*(Text(_shown(cell)) for cell in row))
-    # A value folded into several lines cannot be read or copied, so lines may be as wide as needed.
-    Console(width=WIDEST).print(table)
 
 
 def _shown(cell: Cell) -> str:
