@@ -134,10 +134,16 @@ class _Asked:
         """
         spelt = self.name.replace("_", "-")
         flag = f"--{spelt}/--no-{spelt}" if self._type is bool else f"--{spelt}"
-        option = self.option(self._as.flag or flag, self._help(partly=partly))
+        text, value = self._field.description or "", self._field.default
+        is_required = self._field.is_required()
+        if partly and value is not None and not is_required and "Default:" not in text:
+            # typer does not show the default of an option that may be left out
+            shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+            text += f" Default: {shown}."
+        option = self.option(self._as.flag or flag, text)
         left_out = partly or not self._is_plain
         default = None if left_out else self._field.get_default(call_default_factory=True)
-        if self._field.is_required() and not partly:
+        if is_required and not partly:
             default = inspect.Parameter.empty
         plain = self._type if self._is_plain else str
         kind = plain if default is not None else plain | None
@@ -147,15 +153,6 @@ class _Asked:
             default=default,
             annotation=Annotated[kind, option, self._as],
         )
-
-    def _help(self, *, partly: bool) -> str:
-        """Return the description, followed by the field's default if typer does not show it."""
-        text = self._field.description or ""
-        value = self._field.default
-        if not partly or value is None or self._field.is_required() or "Default:" in text:
-            return text
-        shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-        return f"{text} Default: {shown}."
 
     def read(self, given: Any) -> Any:
         """Return the value that the user gave, parsed."""

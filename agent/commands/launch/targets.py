@@ -43,7 +43,16 @@ def targets(
     """List the target architectures, or show one: shape, parameters and token budget."""
     names = shipped_targets() if target is None else [target]
     shown = [load_target(name) for name in names]
-    fields = [_fields(one) for one in shown]
+    fields = [
+        one.model_dump(mode="json")
+        | {
+            "d_ff": one.d_ff,
+            "total_params": one.total_params,
+            "params_without_embeddings": one.parameter_count.blocks,
+            "tokens": one.tokens,
+        }
+        for one in shown
+    ]
     if as_json:
         typer.echo(json.dumps(fields if target is None else fields[0], indent=2))
         return
@@ -230,14 +239,4 @@ def _report(family: ProxyFamily, text: str) -> dict[str, Any]:
         ],
         "given_up": list(family.given_up()),
         "toml": text,
-    }
-
-
-def _fields(target: TargetArchitecture) -> dict[str, Any]:
-    count = target.parameter_count
-    return target.model_dump(mode="json") | {
-        "d_ff": target.d_ff,
-        "total_params": count.total,
-        "params_without_embeddings": count.blocks,
-        "tokens": target.tokens,
     }

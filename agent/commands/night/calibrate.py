@@ -131,8 +131,13 @@ def report(found: Calibrated) -> Iterator[Text]:
             f"{metric.name:<36} {metric.cost:>5.2f}  {metric.spearman!s:<20} "
             f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
         )
-    for text in (*_left_out(found), *_length(found)):
+    for text in _left_out(found):
         yield Text(text, style="dim")
+    curve = ", ".join(f"{times:g} × {rho}" for times, rho in found.steps_curve)
+    yield Text(f"by length of the short run, over {found.budget}: {curve}", style="dim")
+    if gains := times_to_gain(found.steps_curve):
+        costs = ", ".join(f"{rho:.2f} at {times:.1f} ×" for rho, times in gains)
+        yield Text(f"what each further 0.05 takes, between those: {costs}", style="dim")
     if found.advised is None:
         yield Text(
             "no proxy metric of equal cost ranks surely better than the campaign's own (by an "
@@ -156,12 +161,3 @@ def _left_out(found: Calibrated) -> Iterator[str]:
         )
     if found.long_runs:
         yield f"one long run ranks as the mean of the others does: Spearman {found.long_runs}"
-
-
-def _length(found: Calibrated) -> Iterator[str]:
-    curve = ", ".join(f"{times:g} × {rho}" for times, rho in found.steps_curve)
-    yield f"by length of the short run, over {found.budget}: {curve}"
-    gains = times_to_gain(found.steps_curve)
-    if gains:
-        costs = ", ".join(f"{rho:.2f} at {times:.1f} ×" for rho, times in gains)
-        yield f"what each further 0.05 takes, between those: {costs}"

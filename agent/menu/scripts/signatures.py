@@ -194,12 +194,18 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
     name = parameter.name.replace(".", "_")
     required = default is None or (isinstance(default, ast.Constant) and default.value is ...)
     value, unread = names.default(None if required else default, kind)
+    literals: tuple[Scalar, ...] = ()
+    match annotation:
+        case ast.Subscript(value=outer, slice=inside) if last_name(outer) == "Literal":
+            literals = names.choices(
+                inside if isinstance(inside, ast.Tuple) else ast.Tuple([inside])
+            )
     option = Option(
         name,
         parameter.line,
         value,
         argument=passed(flag, name),
-        choices=typed_choices(_literal_choices(annotation, names), kind),
+        choices=typed_choices(literals, kind),
         low=names.number(said.get("min")),
         high=names.number(said.get("max")),
         doc=parameter.doc or names.text(said.get("help")),
@@ -246,13 +252,6 @@ def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, ast.Call |
         case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
             return left, None
     return annotation, None
-
-
-def _literal_choices(annotation: ast.expr | None, names: Names) -> tuple[Scalar, ...]:
-    match annotation:
-        case ast.Subscript(value=outer, slice=inside) if last_name(outer) == "Literal":
-            return names.choices(inside if isinstance(inside, ast.Tuple) else ast.Tuple([inside]))
-    return ()
 
 
 def _flags(info: ast.Call | None, names: Names, usual: str) -> tuple[str, str]:

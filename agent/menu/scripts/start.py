@@ -189,17 +189,11 @@ def _root_named(script: Script) -> Path | None:
     for levels, place in enumerate([*path.parents][1:MOST_ABOVE], start=2):
         if holds_home(place):
             return None
-        if any(_holds(place, one, path) for one in (words if levels == climbed else named)):
-            return place
+        for one in words if levels == climbed else named:
+            found, own = place / one, path.parent / one
+            if found.exists() and not own.exists() and not path.is_relative_to(found):
+                return place
     return None
-
-
-def _holds(place: Path, name: str, script: Path) -> bool:
-    """Return whether a name is that of a file there, and of none in the script's own folder."""
-    found = place / name
-    return (
-        found.exists() and not (script.parent / name).exists() and not script.is_relative_to(found)
-    )
 
 
 def _trees(script: Script) -> list[ast.Module]:
