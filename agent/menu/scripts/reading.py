@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from agent.menu.scripts.environment import absl_options, environment_options
 from agent.menu.scripts.option import Option, given_by
-from agent.menu.scripts.parser_options import argparse_options, click_options
+from agent.menu.scripts.parser_options import (
+    absl_options,
+    argparse_options,
+    click_options,
+    environment_options,
+)
 from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
 from agent.menu.scripts.unread import unread_libraries, unread_parsers

@@ -10,8 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agent.cli import app
-from agent.commands.entries import ENTRIES, Entry
+from agent.cli import ENTRIES, Entry, app
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=lambda entry: entry.name)

@@ -7,7 +7,7 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from agent.commands.entries import ENTRIES
+from agent.cli import ENTRIES
 from agent.commands.night.loop import PANELS
 from agent.commands.options import takes, takes_some
 from agent.settings.campaign import CampaignSettings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agent.commands.entries import ENTRIES
+from agent.cli import ENTRIES
 from agent.search.campaign import Campaign
 from agent.search.experiment import PlannedRun, fresh_seeds
 from agent.search.trials import TrialRunner
