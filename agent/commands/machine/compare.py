@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 from pydantic import Field, ValidationError
@@ -84,7 +84,14 @@ def compare(
     with writing(path, instead="run it in another folder"):
         replace_file(path, found.model_dump_json(indent=2) + "\n")
     if as_json:
-        typer.echo(json.dumps(_as_json(found, path)))
+        deltas = [
+            {"backend": one.backend, "over": found.base.backend, "quantity": each.name, "pct": pct}
+            for one in found.others
+            for each in QUANTITIES
+            if (pct := each.delta_pct(one, found.base)) is not None
+        ]
+        extra = {"deltas": deltas, "defects": found.defects(), "file": str(path)}
+        typer.echo(json.dumps(found.model_dump(mode="json") | extra))
     else:
         print_comparison(console, found, path)
 
@@ -146,23 +153,6 @@ def _measured(
 
 
 # --- what was found -----------------------------------------------------------------------------
-
-
-def _as_json(found: Comparison, path: Path) -> dict[str, Any]:
-    base = found.base
-    deltas = [
-        {
-            "backend": one.backend,
-            "over": base.backend,
-            "quantity": quantity.name,
-            "pct": pct,
-        }
-        for one in found.others
-        for quantity in QUANTITIES
-        if (pct := quantity.delta_pct(one, base)) is not None
-    ]
-    extra = {"deltas": deltas, "defects": found.defects(), "file": str(path)}
-    return found.model_dump(mode="json") | extra
 
 
 def print_comparison(console: Console, found: Comparison, path: Path) -> None:
