@@ -170,7 +170,16 @@ def read_code_reply(raw: str) -> CodeReply:
 
 def _changes(changes: Any) -> dict[str, Scalar]:
     if isinstance(changes, list):
-        changes = object_without_repeats(_said_once([_pair(item) for item in changes]))
+        pairs = []
+        for item in changes:
+            is_pair = isinstance(item, dict) and item.keys() == {"knob", "value"}
+            if not is_pair or not isinstance(item["knob"], str):
+                raise ReplyError(
+                    f"changes lists {json_text(item)}; give each change as "
+                    '{"knob": "lr", "value": 0.002} and nothing else'
+                )
+            pairs.append((item["knob"], item["value"]))
+        changes = object_without_repeats(_said_once(pairs))
     if not isinstance(changes, dict):
         raise ReplyError(
             f"changes is {json_text(changes)}; make it a list like "
@@ -195,17 +204,6 @@ def _said_once(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
         said = value if isinstance(value, bool | int | float | str) else place
         kept.setdefault((name, type(value), said), (name, value))
     return list(kept.values())
-
-
-def _pair(item: Any) -> tuple[str, Any]:
-    if isinstance(item, dict) and item.keys() == {"knob", "value"}:
-        name = item["knob"]
-        if isinstance(name, str):
-            return name, item["value"]
-    raise ReplyError(
-        f"changes lists {json_text(item)}; give each change as "
-        '{"knob": "lr", "value": 0.002} and nothing else'
-    )
 
 
 def _reason(reason: Any) -> str:

@@ -87,16 +87,28 @@ def mcp(
 def server_of(view: CampaignView) -> MCPServer:
     """Return the server of one campaign."""
     from mcp.server import MCPServer  # noqa: PLC0415 (optional, and slow to load)
+    from mcp.server.mcpserver import Context  # noqa: PLC0415
     from mcp.types import ToolAnnotations  # noqa: PLC0415
 
     server = MCPServer("autoresearch", instructions=INSTRUCTIONS, log_level="WARNING")
     tools = _Tools(view)
+
+    def propose(changes: dict[str, Scalar], reason: str, ctx: Context) -> dict[str, Any]:
+        """Queue changes of the best config's knobs for the loop, which trains and judges them.
+
+        Give a reason of at most 500 characters. The row names your client as the author.
+        """
+        client = ctx.request_context.session.client_params
+        author = client.client_info.name if client else "an MCP client"
+        return view.propose(changes, reason, author[:100] or None).fields
+
+    propose.__annotations__["ctx"] = Context
     reading = ToolAnnotations(read_only_hint=True)
     writing = ToolAnnotations(read_only_hint=False)
     offered: dict[Callable[..., Any], ToolAnnotations] = {
         **dict.fromkeys((tools.status, tools.top, tools.explain, tools.menu), reading),
         **dict.fromkeys((tools.check, tools.queue, tools.sql, tools.report), reading),
-        **dict.fromkeys((_proposing(view), tools.withdraw), writing),
+        **dict.fromkeys((propose, tools.withdraw), writing),
     }
     for tool, hints in offered.items():
         server.tool(annotations=hints)(_in_one_sentence(tool))
@@ -181,22 +193,6 @@ class _Tools:
         from agent.commands.record.report import summary  # noqa: PLC0415 (slow to load)
 
         return summary(self._view.findings())
-
-
-def _proposing(view: CampaignView) -> Callable[..., dict[str, Any]]:
-    from mcp.server.mcpserver import Context  # noqa: PLC0415
-
-    def propose(changes: dict[str, Scalar], reason: str, ctx: Context) -> dict[str, Any]:
-        """Queue changes of the best config's knobs for the loop, which trains and judges them.
-
-        Give a reason of at most 500 characters. The row names your client as the author.
-        """
-        client = ctx.request_context.session.client_params
-        author = client.client_info.name if client else "an MCP client"
-        return view.propose(changes, reason, author[:100] or None).fields
-
-    propose.__annotations__["ctx"] = Context
-    return propose
 
 
 def _in_one_sentence(tool: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

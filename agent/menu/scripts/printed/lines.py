@@ -157,7 +157,10 @@ def _score(
     held_out = list(re.finditer(rf"(?i){_HELD_OUT}", label))
     more = _MORE_IS_BETTER.search(figure[1]) is not None
     begins = [one.start() for one in (*held_out[-1:], figure) if one.string is label]
-    begin = min(begins) if held_out else _last_clause(label)
+    # The words that belong to the value alone begin after the last mark or bracket.
+    marks = list(re.finditer(r"[,;|()\[\]\t>=-]+\s*(?=\w)", label))
+    clause = marks[-1].end() if marks else len(label) - len(label.lstrip())
+    begin = min(begins) if held_out else clause
     best = _BEST_BEFORE.search(label, 0, begin)
     is_best = best is not None or bool(_BEST_SAID.search(label[:begin] + hole.expression))
     is_best = is_best or _BEST_SAID.match(opening.strip(" *=>#-[")) is not None
@@ -220,13 +223,6 @@ def _name(label: str) -> str:
     """Return ``val loss`` for ``val loss: ``."""
     words = re.sub(r"[^\w%]+", " ", label).strip()
     return re.sub(" (is|was)$", "", words.lower())[:40]
-
-
-def _last_clause(label: str) -> int:
-    """Return the start of the words that belong to the value alone: after the last mark or
-    bracket."""
-    marks = list(re.finditer(r"[,;|()\[\]\t>=-]+\s*(?=\w)", label))
-    return marks[-1].end() if marks else len(label) - len(label.lstrip())
 
 
 def _literal(text: str) -> str:
