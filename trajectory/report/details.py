@@ -15,7 +15,7 @@ from typing import TypedDict
 from autoresearch.values import Scalar
 from autoresearch.words import CODE, duration_text
 from trainer.spec import BPB, Measure, TrialFailed, code_diffs
-from trajectory.proposals import Attempt, ProposerRecord
+from trajectory.proposals import Attempt
 from trajectory.report.wording import shown, value_text
 from trajectory.rows import IterationRow, TrialRecord
 
@@ -126,13 +126,21 @@ def details_of(
     """
     proposer, verdict = row.proposer, row.verdict
     refused = f"refused by the rail {verdict.rail or '(none named)'}: {verdict.why}"
+    notes = [f"took {duration_text(proposer.latency_s)}"]
+    if proposer.fallback:
+        notes.append(f"stood in: {proposer.fallback}")
+    if proposer.overrode:
+        suggested = ", ".join(f"{name}={cell(value)}" for name, value in proposer.overrode.items())
+        notes.append(f"the sampler had suggested {suggested}")
+    if proposer.prompt_sha256:
+        notes.append(f"prompt sha256 {proposer.prompt_sha256[:12]}")
     return Details(
         at=shown(row.at),
         reason=shown(row.proposal.reason) if row.proposal else "",
         verdict="allowed by every rail" if verdict.allowed else shown(refused),
         decision=shown(row.decision.explanation),
         proposer=shown(f"{proposer.name} {proposer.model or ''}".strip()),
-        notes=tuple(shown(note) for note in _notes(proposer)),
+        notes=tuple(map(shown, notes)),
         changes=changes(row, reference),
         trials=tuple(_trial(trial, measure) for trial in row.trials),
         replies=tuple(_reply(attempt) for attempt in proposer.attempts),
@@ -160,18 +168,6 @@ def changes(row: IterationRow, before: Mapping[str, Scalar]) -> tuple[Change, ..
 def cell(value: Scalar | None) -> str:
     """Return a config's value as text, or a dash for None."""
     return "–" if value is None else value_text(value)
-
-
-def _notes(proposer: ProposerRecord) -> list[str]:
-    notes = [f"took {duration_text(proposer.latency_s)}"]
-    if proposer.fallback:
-        notes.append(f"stood in: {proposer.fallback}")
-    if proposer.overrode:
-        suggested = ", ".join(f"{name}={cell(value)}" for name, value in proposer.overrode.items())
-        notes.append(f"the sampler had suggested {suggested}")
-    if proposer.prompt_sha256:
-        notes.append(f"prompt sha256 {proposer.prompt_sha256[:12]}")
-    return notes
 
 
 def _trial(trial: TrialRecord, measure: Measure) -> TrialLine:

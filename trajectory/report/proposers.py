@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trajectory.report.findings import Findings
-from trajectory.report.reading.ledger import Ledger, Workload
+from trajectory.report.reading.ledger import Workload
 from trajectory.report.wording import label
 from trajectory.statistics.intervals import Estimate, of_share
 from trajectory.track_record import TrackRecord, credit_text
@@ -65,38 +65,37 @@ class Proposers:
     @classmethod
     def of(cls, found: Findings) -> Proposers | None:
         """Return them; None if there are none, as in an imported campaign."""
-        kinds = _kinds(found.ours.ledger) if found.ours else ()
-        if not kinds or found.ours is None:
+        if found.ours is None:
             return None
-        return cls(kinds, credit_text(found.ours.ledger.evidence.tally.credits))
+        ledger = found.ours.ledger
+        tally = ledger.evidence.tally
+        keeps = sum(iteration.outcome == "keep" for iteration in ledger.iterations)
+        kinds = []
+        for kind, work in ledger.workloads.items():
+            iterations = [iteration for iteration in ledger.iterations if iteration.kind == kind]
+            record = tally.track_records[kind]
+            share = of_share(len(iterations), len(ledger.iterations))
+            if share is None:
+                continue
+            kinds.append(
+                Kind(
+                    kind=label(kind, 20),
+                    models=tuple(label(model, 60) for model in sorted(work.models)),
+                    record=record,
+                    share=share,
+                    hit_rate=of_share(record.kept, len(iterations)),
+                    share_of_keeps=of_share(record.kept, keeps),
+                    measured=sum(iteration.mean is not None for iteration in iterations),
+                    refused=sum(iteration.outcome == "refused" for iteration in iterations),
+                    work=work,
+                )
+            )
+        if not kinds:
+            return None
+        kinds.sort(key=lambda one: -one.share.value)
+        return cls(tuple(kinds), credit_text(tally.credits))
 
     @property
     def asked(self) -> list[Kind]:
         """Kinds with replies of a language model."""
         return [one for one in self.kinds if one.record.replies]
-
-
-def _kinds(ledger: Ledger) -> tuple[Kind, ...]:
-    records = ledger.evidence.tally.track_records
-    keeps = sum(iteration.outcome == "keep" for iteration in ledger.iterations)
-    found = []
-    for kind, work in ledger.workloads.items():
-        iterations = [iteration for iteration in ledger.iterations if iteration.kind == kind]
-        kept = records[kind].kept
-        share = of_share(len(iterations), len(ledger.iterations))
-        if share is None:
-            continue
-        found.append(
-            Kind(
-                kind=label(kind, 20),
-                models=tuple(label(model, 60) for model in sorted(work.models)),
-                record=records[kind],
-                share=share,
-                hit_rate=of_share(kept, len(iterations)),
-                share_of_keeps=of_share(kept, keeps),
-                measured=sum(iteration.mean is not None for iteration in iterations),
-                refused=sum(iteration.outcome == "refused" for iteration in iterations),
-                work=work,
-            )
-        )
-    return tuple(sorted(found, key=lambda one: -one.share.value))

@@ -92,7 +92,17 @@ def render(
     """
     proposers = Proposers.of(found)
     spoken_of = {figure.section for figure in figures} | ({WHO} if proposers else set())
-    css, script = _style_sheet(), (TEMPLATES / "report.js").read_text("utf-8")
+    light, dark = svg.variables("light"), svg.variables("dark")
+    css = (
+        f":root{{{light}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+        f"{svg.rules()}\n{(TEMPLATES / 'report.css').read_text('utf-8')}"
+    )
+    script = (TEMPLATES / "report.js").read_text("utf-8")
+    policy = (
+        f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(script)}'; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
     return (
         _environment(wording.Scores(found.about.scoring))
         .get_template("report.html.j2")
@@ -103,7 +113,7 @@ def render(
             figures={figure.name: figure for figure in figures},
             proposers=proposers,
             drawings={drawing.name: Markup(drawing.inline) for drawing in drawings},
-            policy=_policy(css, script),
+            policy=policy,
             css=Markup(css),
             script=Markup(script),
             table=columns(found.iterations, found.noise, found.about.scoring),
@@ -141,23 +151,6 @@ def _environment(scores: wording.Scores) -> jinja2.Environment:
     }
     environment.globals |= {"span": wording.span, "scores": scores.span}
     return environment
-
-
-def _style_sheet() -> str:
-    """Return the figures' colors in both color schemes, their classes, and the page's own rules."""
-    light, dark = svg.variables("light"), svg.variables("dark")
-    return (
-        f":root{{{light}}}\n"
-        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
-        f"{svg.rules()}\n{(TEMPLATES / 'report.css').read_text('utf-8')}"
-    )
-
-
-def _policy(css: str, script: str) -> str:
-    return (
-        f"default-src 'none'; style-src '{_source(css)}'; script-src '{_source(script)}'; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
-    )
 
 
 def _source(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures.figure import COVERED, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.reading.knobs import ReportedKnob
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 
@@ -76,7 +74,23 @@ class Coverage(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> Coverage:
-        return cls(tuple(_covered(found, knob) for knob in found.knobs), len(found.samples))
+        knobs = []
+        for knob in found.knobs:
+            cells = knob.domain.cells
+            counts = Counter(found.places[knob.name])
+            setting = [one for one in found.iterations if knob.name in one.changed]
+            deltas = [iteration.delta for iteration in setting if iteration.delta is not None]
+            knobs.append(
+                KnobCoverage(
+                    name=knob.name,
+                    labels=tuple(map(cell_text, cells)),
+                    configs=tuple(counts[place] for place in range(len(cells))),
+                    proposals=len(setting),
+                    kept=sum(iteration.outcome == "keep" for iteration in setting),
+                    delta=of_mean(deltas) if deltas else None,
+                )
+            )
+        return cls(tuple(knobs), len(found.samples))
 
     @property
     def shows(self) -> bool:
@@ -93,7 +107,12 @@ class Coverage(Figure):
     def draw(self) -> Picture:
         columns = min(CELLS, max(len(knob.labels) for knob in self.knobs))
         most = max(max(knob.configs) for knob in self.knobs) or 1
-        lines = [line for knob in self.knobs for line in _lines(knob)]
+        lines = []
+        for knob in self.knobs:
+            name = f"{cut(knob.name, NAME_CHARACTERS)}  {knob.touched}/{len(knob.labels)}"
+            knob_cells = list(zip(knob.labels, knob.configs, strict=True))
+            for start in range(0, len(knob_cells), CELLS):
+                lines.append(("" if start else name, knob_cells[start : start + CELLS]))
         figure = sheet(0.40 * len(lines) + 0.3)
         axes = figure.subplots()
         for row, (_, cells) in enumerate(lines):
@@ -107,30 +126,6 @@ class Coverage(Figure):
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         return Picture(self.name, self.alt, figure)
-
-
-def _covered(found: Findings, knob: ReportedKnob) -> KnobCoverage:
-    cells = knob.domain.cells
-    counts = Counter(found.places[knob.name])
-    setting = [iteration for iteration in found.iterations if knob.name in iteration.changed]
-    deltas = [iteration.delta for iteration in setting if iteration.delta is not None]
-    return KnobCoverage(
-        name=knob.name,
-        labels=tuple(map(cell_text, cells)),
-        configs=tuple(counts[place] for place in range(len(cells))),
-        proposals=len(setting),
-        kept=sum(iteration.outcome == "keep" for iteration in setting),
-        delta=of_mean(deltas) if deltas else None,
-    )
-
-
-def _lines(knob: KnobCoverage) -> Iterator[tuple[str, Sequence[tuple[str, int]]]]:
-    """Yield the lines of one knob: its name, which only the first line has, and its cells' texts
-    and counts."""
-    cells = list(zip(knob.labels, knob.configs, strict=True))
-    for start in range(0, len(cells), CELLS):
-        name = f"{cut(knob.name, NAME_CHARACTERS)}  {knob.touched}/{len(knob.labels)}"
-        yield "" if start else name, cells[start : start + CELLS]
 
 
 def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, room: int) -> None:

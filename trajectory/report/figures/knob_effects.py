@@ -13,7 +13,6 @@ from trajectory.report.canvas import (
     INK,
     KEEP,
     MUTED,
-    Ink,
     Picture,
     bare,
     sheet,
@@ -170,7 +169,11 @@ def _panel(
 ) -> None:
     axes.set_title(cut(effect.name, NAME_CHARACTERS), pad=3)
     _intervals(axes, effect.values, limits, beyond)
-    axes.set_yticks(range(len(effect.values)), [_label(value) for value in effect.values])
+    labels = [
+        cut(value.label, MOST_CHARACTERS) + (" ·" if value.is_default else "")
+        for value in effect.values
+    ]
+    axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(slots - 0.4, -0.6)
     axes.set_xlim(*limits)
     axes.tick_params(axis="both", labelsize=7.5)
@@ -185,7 +188,8 @@ def _intervals(
     scale."""
     low, high = limits
     scores = [(row, value.score) for row, value in enumerate(values) if value.score]
-    colours = [_ink(value).light for value in values if value.score]
+    inks = [KEEP if v.is_incumbent else INK if v.is_default else DISCARD for v in values if v.score]
+    colours = [ink.light for ink in inks]
     barred = [place for place, (_, score) in enumerate(scores) if score.lo is not None]
     axes.hlines(
         [scores[place][0] for place in barred],
@@ -216,15 +220,6 @@ def _intervals(
             fontsize=7,
             color=MUTED.light,
         )
-
-
-def _ink(value: ValueEffect) -> Ink:
-    return KEEP if value.is_incumbent else INK if value.is_default else DISCARD
-
-
-def _label(value: ValueEffect) -> str:
-    text = cut(value.label, MOST_CHARACTERS)
-    return f"{text} ·" if value.is_default else text
 
 
 def _limits(effects: Sequence[KnobEffect], reference: float | None) -> tuple[float, float]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trajectory.report.canvas import BASE, SERIES, Picture, draw_loss, finish_losses, sheet
 from trajectory.report.figures.figure import LEARNING, Figure
-from trajectory.report.findings import Findings, Ours
+from trajectory.report.findings import Findings
 from trajectory.report.reading.iterations import LearningCurve, curve_of
 
 CURVES = 5
@@ -47,9 +46,14 @@ class LearningCurves(Figure):
         evidence = found.ours.ledger.evidence
         entry = evidence.configs.get(evidence.baseline_hash or "")
         baseline = curve_of(entry, found.ours.read) if entry else None
-        best = tuple(_best(found.ours))
+        others = [one for one in found.ours.best if one.config_hash != evidence.baseline_hash]
+        best = []
+        for ranked in others[:CURVES]:
+            curve = curve_of(evidence.configs[ranked.config_hash], found.ours.read)
+            if curve is not None:
+                best.append((f"iteration {ranked.iter}", curve))
         of_command = found.ours.ledger.campaign.script is not None
-        return cls(best, baseline, of_command) if best or baseline else None
+        return cls(tuple(best), baseline, of_command) if best or baseline else None
 
     @property
     def alt(self) -> str:
@@ -66,12 +70,3 @@ class LearningCurves(Figure):
         curves = drawn + ([self.baseline] if self.baseline else [])
         finish_losses(axes, curves, None if self.of_command else "nats per token")
         return Picture(self.name, self.alt, figure)
-
-
-def _best(ours: Ours) -> Iterator[tuple[str, LearningCurve]]:
-    evidence = ours.ledger.evidence
-    others = [entry for entry in ours.best if entry.config_hash != evidence.baseline_hash]
-    for entry in others[:CURVES]:
-        curve = curve_of(evidence.configs[entry.config_hash], ours.read)
-        if curve is not None:
-            yield f"iteration {entry.iter}", curve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -31,7 +30,7 @@ from trajectory.report.canvas import (
     show_scores,
 )
 from trajectory.report.figures.figure import LONG, Figure
-from trajectory.report.findings import Findings, Ours
+from trajectory.report.findings import Findings
 from trajectory.report.reading.iterations import CurveReader, LearningCurve, merged
 from trajectory.rows import Finalist, StressRow, StressVerdict
 
@@ -94,8 +93,18 @@ class LongRunCurves(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> LongRunCurves | None:
-        runs = tuple(_runs(found.ours)) if found.ours else ()
-        return cls(runs) if runs else None
+        if found.ours is None:
+            return None
+        ledger, read = found.ours.ledger, found.ours.read
+        newest_first = ledger.stress[::-1]
+        runs: list[LongRun] = []
+        for steps in sorted({row.steps for row in newest_first}, reverse=True):
+            group = gather(newest_first, steps)
+            noise = LongNoise.of(group.values())
+            baseline = group.get(ledger.evidence.baseline_hash or "")
+            same = [long_run(own, standing(own, noise, baseline), read) for own in group.values()]
+            runs += sorted(same, key=lambda run: run.first.rank)
+        return cls(tuple(runs)) if runs else None
 
     @property
     def shows(self) -> bool:
@@ -123,16 +132,6 @@ class LongRunCurves(Figure):
                 survivors += 1
         finish_losses(axes, [curve for _, curve in drawn])
         return Picture(self.name, self.alt, figure)
-
-
-def _runs(ours: Ours) -> Iterator[LongRun]:
-    newest_first = ours.ledger.stress[::-1]
-    for steps in sorted({row.steps for row in newest_first}, reverse=True):
-        group = gather(newest_first, steps)
-        noise = LongNoise.of(group.values())
-        baseline = group.get(ours.ledger.evidence.baseline_hash or "")
-        runs = (long_run(own, standing(own, noise, baseline), ours.read) for own in group.values())
-        yield from sorted(runs, key=lambda run: run.first.rank)
 
 
 def long_run(own: LongRuns, standing: Finalist | None, read: CurveReader) -> LongRun:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,7 @@ from trajectory.report.figures.progress_points import (
     draw_unmeasured,
 )
 from trajectory.report.findings import Findings
-from trajectory.report.reading.iterations import Iteration
-from trajectory.statistics.intervals import Estimate, RunNoise, of_runs
+from trajectory.statistics.intervals import Estimate, of_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,9 +73,20 @@ class Progress(Figure):
     @classmethod
     def of(cls, found: Findings) -> Progress:
         noise = found.noise
+        points = []
+        for one in found.iterations:
+            score = None if one.mean is None else of_runs(one.mean, one.runs, noise)
+            points.append(Point(one.iter, one.outcome, score))
+        last = max((iteration.iter for iteration in found.iterations), default=0)
+        ends = [reign.iter for reign in found.reigns[1:]] + [last]
+        steps = []
+        for reign, end in zip(found.reigns, ends, strict=False):
+            believed = found.believed.get(reign.config_hash)
+            if believed is not None:
+                steps.append(Step(reign.iter, max(reign.iter, end), reign.config_hash, believed))
         return cls(
-            points=tuple(_point(iteration, noise) for iteration in found.iterations),
-            steps=tuple(_held(found)),
+            points=tuple(points),
+            steps=tuple(steps),
             baseline=found.baseline,
             sigma=noise.sigma if noise else None,
             measure=found.about.measure,
@@ -148,7 +157,17 @@ class Progress(Figure):
         axes.set_ylim(low, high)
         _baseline(axes, self.baseline)
         titles = draw_scores(axes, self.points, self.scoring)
-        _steps(axes, self)
+        if self.steps:
+            edges = [float(step.first) for step in self.steps] + [float(self.steps[-1].last)]
+            axes.stairs(
+                [step.believed for step in self.steps],
+                edges,
+                baseline=None,
+                color=INK.light,
+                linewidth=1.6,
+                zorder=5,
+                label="incumbent, estimate now",
+            )
         show_scores(axes.yaxis, self.scoring)
         draw_off_scale(axes, self.points, high, self.scoring)
         draw_unmeasured(axes, self.points)
@@ -177,20 +196,6 @@ def _bar(estimate: Estimate) -> tuple[float, float]:
     return estimate.value, 0.0 if estimate.hi is None else estimate.hi - estimate.value
 
 
-def _point(iteration: Iteration, noise: RunNoise | None) -> Point:
-    score = None if iteration.mean is None else of_runs(iteration.mean, iteration.runs, noise)
-    return Point(iteration.iter, iteration.outcome, score)
-
-
-def _held(found: Findings) -> Iterable[Step]:
-    last = max((iteration.iter for iteration in found.iterations), default=0)
-    ends = [reign.iter for reign in found.reigns[1:]] + [last]
-    for reign, end in zip(found.reigns, ends, strict=False):
-        believed = found.believed.get(reign.config_hash)
-        if believed is not None:
-            yield Step(reign.iter, max(reign.iter, end), reign.config_hash, believed)
-
-
 def _baseline(axes: Axes, baseline: Estimate | None) -> None:
     if baseline is None:
         return
@@ -206,19 +211,3 @@ def _baseline(axes: Axes, baseline: Estimate | None) -> None:
             linewidth=0,
             label="95 % interval of a mean",
         )
-
-
-def _steps(axes: Axes, progress: Progress) -> None:
-    if not progress.steps:
-        return
-    edges = [float(step.first) for step in progress.steps] + [float(progress.steps[-1].last)]
-    values = [step.believed for step in progress.steps]
-    axes.stairs(
-        values,
-        edges,
-        baseline=None,
-        color=INK.light,
-        linewidth=1.6,
-        zorder=5,
-        label="incumbent, estimate now",
-    )

@@ -45,7 +45,14 @@ def draw_scores(axes: Axes, all_points: Sequence[Point], scoring: Measure) -> di
         keep = outcome == "keep"
         colour = OUTCOME_INK[outcome].light
         if few or keep:
-            _bars(axes, points, colour, 0.9 if keep else 0.55)
+            ends = [
+                [(p.iter, p.score.lo), (p.iter, p.score.hi)]
+                for p in points
+                if p.score and p.score.lo is not None
+            ]
+            if ends:
+                bars = np.array(ends, dtype=float)
+                _strokes(axes, bars, colour, 0.9, 0.9 if keep else 0.55)
         name = f"{'kept' if keep else 'discarded'} ({len(points):,})"
         if few or (keep and len(points) <= MAX_LINKED):
             titles |= _linked(axes, points, colour, name, scoring, keep=keep)
@@ -67,25 +74,13 @@ def _linked(
         label=name,
     )
     dots.set_urls([f"#i{p.iter}" for p in points])
-    return {f"#i{p.iter}": _title(p, scoring) for p in points}
-
-
-def _title(point: Point, scoring: Measure) -> str:
-    assert point.score is not None
-    score = point.score
-    half = "" if score.hi is None else f" ± {scoring.size(score.hi - score.value)}"
-    value = scoring.text(score.value)
-    return f"iteration {point.iter}, {point.outcome}: {value}{half} (n={score.n})"
-
-
-def _bars(axes: Axes, points: Sequence[Point], colour: str, alpha: float) -> None:
-    ends = [
-        [(p.iter, p.score.lo), (p.iter, p.score.hi)]
-        for p in points
-        if p.score and p.score.lo is not None
-    ]
-    if ends:
-        _strokes(axes, np.array(ends, dtype=float), colour, 0.9, alpha)
+    titles = {}
+    for p in points:
+        if p.score:
+            half = "" if p.score.hi is None else f" ± {scoring.size(p.score.hi - p.score.value)}"
+            value = f"{scoring.text(p.score.value)}{half} (n={p.score.n})"
+            titles[f"#i{p.iter}"] = f"iteration {p.iter}, {p.outcome}: {value}"
+    return titles
 
 
 def _cloud(axes: Axes, points: Sequence[Point], colour: str, name: str) -> None:

@@ -180,15 +180,15 @@ class TimeAndEnergy(Figure):
 
 def _bars(iterations: Sequence[Iteration]) -> list[Bar]:
     size = -(-len(iterations) // MAX_BARS) or 1
-    return [_bar(iterations[i : i + size]) for i in range(0, len(iterations), size)]
-
-
-def _bar(iterations: Sequence[Iteration]) -> Bar:
-    spent = Spent()
-    for iteration in iterations:
-        spent.add(iteration.spent, weight=1 / len(iterations))
-    metered = [iteration.energy_wh for iteration in iterations if iteration.energy_wh is not None]
-    return Bar(iterations[0].iter, iterations[-1].iter, spent, fmean(metered) if metered else None)
+    bars = []
+    for start in range(0, len(iterations), size):
+        group = iterations[start : start + size]
+        spent = Spent()
+        for iteration in group:
+            spent.add(iteration.spent, weight=1 / len(group))
+        metered = [one.energy_wh for one in group if one.energy_wh is not None]
+        bars.append(Bar(group[0].iter, group[-1].iter, spent, fmean(metered) if metered else None))
+    return bars
 
 
 def _seconds(began: str, ended: str) -> float:

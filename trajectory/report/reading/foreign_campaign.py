@@ -6,7 +6,7 @@ config, if any config was run twice. The file has no learning curves and almost 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from autoresearch.domains.base import Domain
 from autoresearch.domains.choices import Choices, Ladder
@@ -45,15 +45,25 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
             book.add(_details(run, standings))
     about = _about(campaign)
     best = tuple(_best(standing, standings) for standing in ranked[:BEST])
+    headline = NOTHING_YET
+    if best and baseline is None:
+        headline = "Nothing to compare with: the source names no baseline"
+    elif best:
+        first = best[0]
+        headline = finding(about.scoring, None, first.delta, first.delta_lo, first.delta_hi)
+    reigns = [Reign(0, baseline.key)] if baseline else []
+    for run in runs:
+        if run.action == "keep" and run.config_key:
+            reigns.append(Reign(run.iter, run.config_key))
     return Findings(
         about=about,
-        finding=_finding(about, best, baseline),
+        finding=headline,
         iterations=tuple(iterations),
         noise=noise,
         shrunk=population is not None,
         baseline=baseline_estimate(baseline, noise, population) if baseline else None,
         best=best,
-        reigns=tuple(_reigns(runs, standings)),
+        reigns=tuple(reigns),
         believed={one.entry.key: one.objective for one in ranked},
         knobs=tuple(_knobs(runs, standings)),
         samples=tuple(
@@ -63,15 +73,6 @@ def read_foreign_campaign(campaign: ImportedCampaign) -> Findings:
         stops=_stops(runs),
         details=book.chunks,
     )
-
-
-def _finding(about: About, best: tuple[Best, ...], baseline: ForeignConfig | None) -> str:
-    if not best:
-        return NOTHING_YET
-    if baseline is None:
-        return "Nothing to compare with: the source names no baseline"
-    first = best[0]
-    return finding(about.scoring, None, first.delta, first.delta_lo, first.delta_hi)
 
 
 def _is_calibration(run: ForeignRun) -> bool:
@@ -153,14 +154,6 @@ def _best(standing: Standing[ForeignConfig], standings: Standings) -> Best:
         is_baseline=entry.is_baseline,
         train_s=None,
     )
-
-
-def _reigns(runs: Iterable[ForeignRun], standings: Standings) -> Iterator[Reign]:
-    if standings.baseline:
-        yield Reign(0, standings.baseline.key)
-    for run in runs:
-        if run.action == "keep" and run.config_key:
-            yield Reign(run.iter, run.config_key)
 
 
 def _knobs(runs: Sequence[ForeignRun], standings: Standings) -> list[ReportedKnob]:

@@ -85,7 +85,10 @@ class Ledger(CampaignState):
         if isinstance(row, IterationRow):
             self._iteration(row)
         elif isinstance(row, BaselineRow):
-            self._baseline(row)
+            self.calibration.add_trial(row.trial)
+            energy_wh = getattr(row.trial.result, "energy_wh", None)
+            if energy_wh is not None:
+                self.calibration_wh = (self.calibration_wh or 0.0) + energy_wh
         elif isinstance(row, StressRow):
             self.stress.append(row)
         elif isinstance(row, FinalistsRow):
@@ -105,23 +108,29 @@ class Ledger(CampaignState):
             self._reference = self.evidence.configs[self.reigns[-1].config_hash].config.said
         return active_s
 
-    def _baseline(self, row: BaselineRow) -> None:
-        self.calibration.add_trial(row.trial)
-        energy_wh = getattr(row.trial.result, "energy_wh", None)
-        if energy_wh is not None:
-            self.calibration_wh = (self.calibration_wh or 0.0) + energy_wh
-
     def _iteration(self, row: IterationRow) -> None:
         known = self.evidence.configs.get(row.config_hash or "")
         self.repeats += bool(row.trials and known)
         self._work(row)
         decision = row.decision
-        spent = _spent(row)
+        outcome: Outcome = "failed" if row.trials else "refused"
+        if decision.action == "keep":
+            outcome = "keep"
+        elif decision.estimate_objective is not None:
+            outcome = "discard"
+        spent, proposing = Spent(), row.proposer.latency_s
+        for trial in row.trials:
+            spent.add_trial(trial)
+        if row.lanes is None:  # with lanes, wall time includes waiting for one
+            rest = max(0.0, row.wall_s - spent.total)
+            proposing = min(proposing, rest)  # a model may have answered during the trial before
+            spent.other += rest - proposing
+        spent.proposing = proposing
         self.iterations.append(
             Iteration(
                 iter=row.iter,
                 kind=row.proposer.kind,
-                outcome=_outcome(row),
+                outcome=outcome,
                 config_hash=row.config_hash,
                 changed=row.proposal.changes if row.proposal else {},
                 described="",
@@ -173,23 +182,3 @@ def read_ledger(journal: Path, also: Callable[[Row], None] | None = None) -> Led
     if ledger is None:
         raise JournalError(f"{journal} holds no row yet; start it with: autoresearch loop")
     return ledger
-
-
-def _outcome(row: IterationRow) -> Outcome:
-    if row.decision.action == "keep":
-        return "keep"
-    if row.decision.estimate_objective is not None:
-        return "discard"
-    return "failed" if row.trials else "refused"
-
-
-def _spent(row: IterationRow) -> Spent:
-    spent, proposing = Spent(), row.proposer.latency_s
-    for trial in row.trials:
-        spent.add_trial(trial)
-    if row.lanes is None:  # with lanes, wall time includes waiting for one
-        rest = max(0.0, row.wall_s - spent.total)
-        proposing = min(proposing, rest)  # a model may have answered during the trial before
-        spent.other += rest - proposing
-    spent.proposing = proposing
-    return spent

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from trainer.spec import AnyConfig, CorpusInfo, FailureStatus
+from trainer.spec import AnyConfig, FailureStatus
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding, latest_of
 from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
@@ -13,7 +13,7 @@ from trajectory.report.reading.iterations import CurveReader
 from trajectory.report.reading.knobs import ReportedKnob, knob_values, samples
 from trajectory.report.reading.ledger import Ledger, read_ledger
 from trajectory.rows import CampaignRow, Row
-from trajectory.spending import LaneUse, SearchBill
+from trajectory.spending import SearchBill
 from trajectory.statistics.standings import baseline_estimate
 
 BEST = 10
@@ -45,12 +45,16 @@ def read_campaign(
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     found = ledger.confirmed[::-1]
     fresh = latest_of(found)
-    held = posteriors.of_configs([incumbent.config_hash] if incumbent else [])
+    held = next(iter(posteriors.of_configs([incumbent.config_hash] if incumbent else [])), None)
+    headline = NOTHING_YET
+    if held is not None:
+        gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
+        headline = finding(ledger.campaign.measured_in, fresh.get(held.config_hash), *gain)
     kept = (one.config_hash for one in ledger.iterations if one.outcome == "keep")
     chosen = {*(reign.config_hash for reign in ledger.reigns), *filter(None, kept)}
     return Findings(
         about=_about(ledger, journal.absolute().parent.name),
-        finding=_finding(ledger, held[0], fresh) if held else NOTHING_YET,
+        finding=headline,
         iterations=tuple(ledger.iterations),
         noise=noise,
         shrunk=population is not None,
@@ -68,15 +72,23 @@ def read_campaign(
     )
 
 
-def _finding(ledger: Ledger, held: Ranked, fresh: Mapping[str, ConfirmedConfig]) -> str:
-    """Return what the campaign found, given its incumbent."""
-    confirmed = fresh.get(held.config_hash)
-    gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
-    return finding(ledger.campaign.measured_in, confirmed, *gain)
-
-
 def _about(ledger: Ledger, name: str) -> About:
-    row = ledger.campaign
+    row, use = ledger.campaign, ledger.lane_use
+    facts = _facts(row)
+    if use.share is not None:
+        each = ", ".join(f"{lane} {share:.0%}" for lane, share in use.of_lanes())
+        by_lane = f" (lane by lane: {each})" if each else ""
+        said = f"up to {use.lanes} trials at once, {use.share:.0%} of the lanes' time{by_lane}"
+        facts.append(("lanes", said))
+    caution = ""
+    if row.script is not None:
+        who, whose = "the campaign's command", "that script"
+        if row.script.check:
+            who, whose = "the menu's check", "that check"
+        caution = (
+            f"The score is what {who} printed, in {row.measured_in.unit}. This page does not know "
+            f"how {whose} measured it."
+        )
     return About(
         title=name or row.menu_name,
         campaign_id=row.id,
@@ -84,36 +96,45 @@ def _about(ledger: Ledger, name: str) -> About:
         source="trajectory.jsonl and the trials' curves",
         measure=row.measured_in.name,
         scoring=row.measured_in,
-        facts=(*_facts(row), *_lane_facts(ledger.lane_use)),
-        caution=_caution(row),
+        facts=tuple(facts),
+        caution=caution,
         pauses=ledger.pauses,
         interruptions=ledger.interruptions,
     )
 
 
-def _caution(row: CampaignRow) -> str:
-    """Return a warning about scores that a command reported; empty for the built-in trainer."""
-    if row.script is None:
-        return ""
-    who, whose = "the campaign's command", "that script"
-    if row.script.check:
-        who, whose = "the menu's check", "that check"
-    return (
-        f"The score is what {who} printed, in {row.measured_in.unit}. This page does not know how "
-        f"{whose} measured it."
-    )
-
-
-def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
+def _facts(row: CampaignRow) -> list[tuple[str, str]]:
+    corpus, script, measure = row.corpus, row.script, row.measured_in
+    facts: list[tuple[str, str]] = []
+    if corpus is not None:
+        trained = f"{corpus.name}, {corpus.train_tokens:,} training tokens"
+        facts += [
+            ("corpus", f"{trained}, sha256 {corpus.sha256[:12]}"),
+            (
+                "held out",
+                f"{corpus.heldout_bytes:,} bytes in {corpus.heldout_tokens:,} tokens, the same "
+                "for every config",
+            ),
+            ("tokenizer", f"{corpus.tokenizer}, vocabulary {corpus.vocab_size:,}"),
+        ]
+    if script is not None:
+        code = f"{script.directory}, {script.files:,} files of code, sha256 {script.sha256[:12]}"
+        scorer = "check" if script.check else "command"
+        facts.append(("command", " ".join(script.command)))
+        if script.check:
+            facts.append(("check", " ".join(script.check)))
+        facts += [
+            ("script", code),
+            ("score", f"{measure.unit}, {measure.better}, as the {scorer} says it"),
+        ]
     horizon = (
         f", the prefix of a schedule of {row.horizon_steps:,} steps" if row.horizon_steps else ""
     )
     cooled = f", the last {row.cooldown_steps} cooling down" if row.cooldown_steps else ""
     scored = f", scored with {row.average} of its weights" if row.average else ""
-    backend = f"{row.backend} on {row.device}" if row.script is None else f"on {row.device}"
-    return (
-        *_text_facts(row.corpus),
-        *_script_facts(row),
+    backend = f"{row.backend} on {row.device}" if script is None else f"on {row.device}"
+    return [
+        *facts,
         ("a trial", f"{row.budget}{horizon}{cooled}{scored}"),
         ("backend", backend),
         (
@@ -125,52 +146,7 @@ def _facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
         ("hardware", _listed(row.hardware)),
         ("versions", _listed(row.versions)),
         ("menu", f"{row.menu_name}, sha256 {row.menu_sha256[:12]}"),
-    )
-
-
-def _lane_facts(use: LaneUse) -> tuple[tuple[str, str], ...]:
-    if use.share is None:
-        return ()
-    each = ", ".join(f"{lane} {share:.0%}" for lane, share in use.of_lanes())
-    by_lane = f" (lane by lane: {each})" if each else ""
-    said = f"up to {use.lanes} trials at once, {use.share:.0%} of the lanes' time{by_lane}"
-    return (("lanes", said),)
-
-
-def _script_facts(row: CampaignRow) -> tuple[tuple[str, str], ...]:
-    script, measure = row.script, row.measured_in
-    if script is None:
-        return ()
-    return (
-        ("command", " ".join(script.command)),
-        *([("check", " ".join(script.check))] if script.check else []),
-        (
-            "script",
-            f"{script.directory}, {script.files:,} files of code, sha256 {script.sha256[:12]}",
-        ),
-        (
-            "score",
-            f"{measure.unit}, {measure.better}, as the {'check' if script.check else 'command'} "
-            "says it",
-        ),
-    )
-
-
-def _text_facts(corpus: CorpusInfo | None) -> tuple[tuple[str, str], ...]:
-    if corpus is None:
-        return ()
-    return (
-        (
-            "corpus",
-            f"{corpus.name}, {corpus.train_tokens:,} training tokens, sha256 {corpus.sha256[:12]}",
-        ),
-        (
-            "held out",
-            f"{corpus.heldout_bytes:,} bytes in {corpus.heldout_tokens:,} tokens, the same "
-            "for every config",
-        ),
-        ("tokenizer", f"{corpus.tokenizer}, vocabulary {corpus.vocab_size:,}"),
-    )
+    ]
 
 
 def _listed(values: Mapping[str, str]) -> str:
