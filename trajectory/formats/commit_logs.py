@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.foreign import ForeignRun, refuse_more_is_better
@@ -48,7 +48,8 @@ def read_tsv(source: Source, metric: str | None = None) -> ForeignFile:
     """Read every line after the header, which may name more or fewer columns, in any order.
 
     :param metric: the column of the score; None: the first of :data:`SCORES`.
-    :raises FormatError: if no column is known to be a score of which the lower is the better.
+    :raises FormatError: if no column is known to be a score of which the lower is the better, or
+        each run that was kept for its score has a higher one than the last.
     """
     file = ForeignFile(format=TSV_FORMAT, measure=SCORES[0])
     header: list[str] | None = None
@@ -67,7 +68,13 @@ def read_tsv(source: Source, metric: str | None = None) -> ForeignFile:
             continue
         read = partial(_tsv_run, line, header, column, file)
         file.take(line, read)
-    _refuse_growing(file, source)
+    kept = [run.score for run in file.runs if run.score is not None and run.action == "keep"]
+    grows = [later > before for before, later in pairwise(kept) if later != before]
+    if len(grows) >= LEAST_GROWING and all(grows):
+        raise FormatError(
+            f"the {file.measure} of {source.path} grows with every run that was kept, so that "
+            "higher seems better; import takes scores of which the lower is the better"
+        )
     return file
 
 
@@ -85,20 +92,6 @@ def _score_in(header: list[str], source: Source, metric: str | None) -> str:
         )
     refuse_more_is_better(source.path, found)
     return found
-
-
-def _refuse_growing(file: ForeignFile, source: Source) -> None:
-    """Refuse a score whose loop kept what was higher.
-
-    :raises FormatError: if each run that was kept for its score has a higher one than the last.
-    """
-    kept = [run.score for run in file.runs if run.score is not None and run.action == "keep"]
-    grows = [later > before for before, later in pairwise(kept) if later != before]
-    if len(grows) >= LEAST_GROWING and all(grows):
-        raise FormatError(
-            f"the {file.measure} of {source.path} grows with every run that was kept, so that "
-            "higher seems better; import takes scores of which the lower is the better"
-        )
 
 
 def _tsv_run(line: Line, names: list[str], column: str, file: ForeignFile) -> ForeignRun:
@@ -210,7 +203,20 @@ def read_pi(source: Source) -> ForeignFile:
             return None  # such as what a hook did
         if current != asked:
             raise ValueError(f"it measures {current}, and the file's first runs {asked}"[:200])
-        return _pi_run(line, found, file)
+        metric, metrics, at = found.get("metric"), found.get("metrics"), found.get("timestamp")
+        is_number = isinstance(metric, int | float) and not isinstance(metric, bool)
+        return scored_run(
+            file,
+            {name: str(found.get(name) or "") for name in ("commit", "status", "description")},
+            {
+                "line": line.number,
+                "iter": len(file.runs) + 1,
+                "at": None if at is None else str(at),
+                "metrics": metrics if isinstance(metrics, dict) else {},
+            },
+            score=float(metric) if is_number else None,  # type: ignore[arg-type]
+            said=f"its metric is {metric!r:.60}, not a number",
+        )
 
     for line in source.lines():
         file.take(line, lambda line=line: run(line))  # type: ignore[misc]
@@ -220,20 +226,3 @@ def read_pi(source: Source) -> ForeignFile:
                 "takes scores of which the lower is the better"
             )
     return file
-
-
-def _pi_run(line: Line, found: dict[str, Any], file: ForeignFile) -> ForeignRun:
-    metric, metrics, at = found.get("metric"), found.get("metrics"), found.get("timestamp")
-    is_number = isinstance(metric, int | float) and not isinstance(metric, bool)
-    return scored_run(
-        file,
-        {name: str(found.get(name) or "") for name in ("commit", "status", "description")},
-        {
-            "line": line.number,
-            "iter": len(file.runs) + 1,
-            "at": None if at is None else str(at),
-            "metrics": metrics if isinstance(metrics, dict) else {},
-        },
-        score=float(metric) if is_number else None,  # type: ignore[arg-type]
-        said=f"its metric is {metric!r:.60}, not a number",
-    )

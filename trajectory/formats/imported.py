@@ -136,7 +136,10 @@ def recognised_format(source: Source) -> FormatName | Reader:
     if reader is not None:
         return reader
     lines = list(islice(source.lines(), _LOOKED_AT))
-    kind = _kind(lines[0]) if lines else None
+    try:
+        kind = lines[0].json_object().get("kind") if lines else None
+    except ValueError:
+        kind = None
     if kind == "campaign":
         return "journal"
     if kind == "imported":
@@ -155,13 +158,6 @@ def recognised_format(source: Source) -> FormatName | Reader:
         f"({', '.join(commit_logs.COLUMNS)}); if its beginning is damaged, remove "
         "the damaged lines"
     )
-
-
-def _kind(line: Line) -> object:
-    try:
-        return line.json_object().get("kind")
-    except ValueError:
-        return None
 
 
 def provenance_of(source: Source, found: ForeignFile) -> Provenance:

@@ -203,7 +203,12 @@ def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> Pr
         else:
             found = read_foreign(source, recognised, wanted)
             if not found.runs:
-                raise FormatError(_nothing_in(source, found))
+                skipped = found.skipped
+                first = f"; line {skipped[0].line}: {skipped[0].why}" if skipped else ""
+                raise FormatError(
+                    f"{source.path} has no line that a {found.format} trajectory would have"
+                    f"{first}; choose another file"
+                )
             provenance = provenance_of(source, found)
             _write_lines(folder / IMPORTED_FILE, [provenance, *found.runs])
         if wanted.metric and wanted.metric[:60] != provenance.measure:
@@ -222,14 +227,6 @@ def imported_count(directory: Path) -> tuple[int, str]:
         return journal.read_bytes().count(b"\n"), "row"
     # The first line is the provenance.
     return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
-
-
-def _nothing_in(source: Source, found: ForeignFile) -> str:
-    first = f"; line {found.skipped[0].line}: {found.skipped[0].why}" if found.skipped else ""
-    return (
-        f"{source.path} has no line that a {found.format} trajectory would have{first}; choose "
-        "another file"
-    )
 
 
 def _write_lines(path: Path, lines: Sequence[ForeignLine]) -> None:

@@ -226,32 +226,23 @@ def _new_experiment(client: Any, where: str, name: str) -> Iterator[str]:
 
 
 def _write_run(client: Any, experiment_id: str, run: _Run) -> None:
+    from mlflow.entities import Metric, Param  # noqa: PLC0415 (an extra, slow to load)
+
     tags = {key: value[:TAG_CHARACTERS] for key, value in run.tags.items()}
     start_ms = None if run.began_s is None else _ms(run.began_s)
     created = client.create_run(experiment_id, start_ms, tags, run.name)
     run_id = str(created.info.run_id)
-    _log(client, run_id, run.params, run.metrics)
-    end_ms = None if run.ended_s is None else _ms(run.ended_s)
-    client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", end_ms)
-
-
-def _log(
-    client: Any,
-    run_id: str,
-    params: Mapping[str, Any],
-    metrics: Sequence[tuple[str, float, int, int]],
-) -> None:
-    from mlflow.entities import Metric, Param  # noqa: PLC0415 (an extra, slow to load)
-
-    named = [Param(name, str(value)) for name, value in params.items()]
-    batches = max(-(-len(named) // PARAM_BATCH), -(-len(metrics) // BATCH))
+    params = [Param(name, str(value)) for name, value in run.params.items()]
+    batches = max(-(-len(params) // PARAM_BATCH), -(-len(run.metrics) // BATCH))
     for number in range(batches):
-        some = metrics[number * BATCH : (number + 1) * BATCH]
+        some = run.metrics[number * BATCH : (number + 1) * BATCH]
         client.log_batch(
             run_id,
             metrics=[Metric(*metric) for metric in some],
-            params=named[number * PARAM_BATCH : (number + 1) * PARAM_BATCH],
+            params=params[number * PARAM_BATCH : (number + 1) * PARAM_BATCH],
         )
+    end_ms = None if run.ended_s is None else _ms(run.ended_s)
+    client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", end_ms)
 
 
 def _ms(seconds: float) -> int:

@@ -25,15 +25,12 @@ _ABOUT_THE_RUN = ("nim_latency_s", "iter_wall_s")
 
 def recognises(lines: list[Line]) -> bool:
     """Return whether a file that begins with these lines has this format."""
-    return any(_belongs(line) for line in lines)
-
-
-def _belongs(line: Line) -> bool:
-    try:
-        found = line.json_object()
-    except ValueError:
-        return False
-    return found.keys() >= _HEADER or found.keys() >= {"iter", "stage"}
+    for line in lines:
+        with suppress(ValueError):
+            names = line.json_object().keys()
+            if names >= _HEADER or names >= {"iter", "stage"}:
+                return True
+    return False
 
 
 def read(source: Source) -> ForeignFile:
@@ -60,27 +57,26 @@ class _Reader:
         found = line.json_object()
         if found.get("stage") == "loop_complete":
             return None  # a summary of the other lines
-        run = self._baseline(line, found) if found.keys() >= _HEADER else _iteration(line, found)
+        if found.keys() >= _HEADER:
+            header = _Header.model_validate({"accept_delta_frac": found.get("accept_delta_frac")})
+            run = ForeignRun.model_validate(
+                {
+                    "line": line.number,
+                    "iter": 0,
+                    "values": found["baseline_cfg"],
+                    "is_baseline": True,
+                    "status": "measured",
+                    "score": found["baseline_val_bpb"],
+                }
+            )
+            if 0 not in self._lines:  # otherwise this line repeats iteration 0 and is skipped
+                self.file.accept_delta_frac = header.accept_delta_frac
+        else:
+            run = _iteration(line, found)
         if run.status != "paused":
             before = self._lines.setdefault(run.iter, line.number)
             if before != line.number:
                 raise ValueError(f"iteration {run.iter} is in line {before} already")
-        return run
-
-    def _baseline(self, line: Line, found: dict[str, Any]) -> ForeignRun:
-        header = _Header.model_validate({"accept_delta_frac": found.get("accept_delta_frac")})
-        run = ForeignRun.model_validate(
-            {
-                "line": line.number,
-                "iter": 0,
-                "values": found["baseline_cfg"],
-                "is_baseline": True,
-                "status": "measured",
-                "score": found["baseline_val_bpb"],
-            }
-        )
-        if 0 not in self._lines:  # otherwise this line repeats iteration 0 and is skipped
-            self.file.accept_delta_frac = header.accept_delta_frac
         return run
 
 
@@ -99,7 +95,19 @@ def _iteration(line: Line, found: dict[str, Any]) -> ForeignRun:
     stage = found.get("stage")
     if not isinstance(stage, str) or stage not in _STATUS:
         raise ValueError(f"its stage is {stage!r:.60}, which is not one of {', '.join(_STATUS)}")
-    fields = _common(line, found) | {"status": _STATUS[stage]}
+    metrics = {} if found.get("eval_metrics") is None else found["eval_metrics"]
+    if not isinstance(metrics, dict):
+        raise ValueError(f"its eval_metrics are {metrics!r:.60}, not a JSON object")  # noqa: TRY004
+    about = {name: found[name] for name in _ABOUT_THE_RUN if name in found}
+    fields: dict[str, Any] = {
+        "line": line.number,
+        "iter": found.get("iter"),
+        "at": found.get("ts"),
+        "values": found.get("candidate_cfg"),
+        # Its val_bpb is already the score, and is not in bits per byte.
+        "metrics": {name: value for name, value in metrics.items() if name != _SCORE} | about,
+        "status": _STATUS[stage],
+    }
     why = found.get("reason")
     if stage == "evaluated":
         action = _DECISIONS.get(str(found.get("decision")))
@@ -131,21 +139,6 @@ class _Asked(Frozen):
     knob: str
     new_value: bool | int | float | str
     reason: str = ""
-
-
-def _common(line: Line, found: dict[str, Any]) -> dict[str, Any]:
-    metrics = {} if found.get("eval_metrics") is None else found["eval_metrics"]
-    if not isinstance(metrics, dict):
-        raise ValueError(f"its eval_metrics are {metrics!r:.60}, not a JSON object")  # noqa: TRY004
-    about = {name: found[name] for name in _ABOUT_THE_RUN if name in found}
-    return {
-        "line": line.number,
-        "iter": found.get("iter"),
-        "at": found.get("ts"),
-        "values": found.get("candidate_cfg"),
-        # Its val_bpb is already the score, and is not in bits per byte.
-        "metrics": {name: value for name, value in metrics.items() if name != _SCORE} | about,
-    }
 
 
 def _asked(found: dict[str, Any]) -> dict[str, Any]:

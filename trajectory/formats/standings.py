@@ -228,7 +228,17 @@ class Retold(Frozen):
                 f"({found.repeats / found.proposals:.0%}) had been made before; "
                 f"{found.distinct} different"
             )
-            yield f"knobs     {self._knobs()}"
+            of = len(self.touched) + len(self.untouched)
+            what = "knobs were" if self.knobs_known else "values that the baseline names were"
+            said = [f"{plain(name)} {times}" for name, times in list(self.touched.items())[:_SHOWN]]
+            never = ", ".join(plain(name) for name in self.untouched[:_SHOWN])
+            more = len(self.untouched) - _SHOWN
+            rest = f" and {more} more" if more > 0 else ""
+            ending = f"; never {never}{rest}" if never else ""
+            yield (
+                f"knobs     {len(self.touched)} of {of} {what} ever changed: {', '.join(said)}"
+                f"{ending}"
+            )
         if self.total_s is None:
             yield "time      unknown: the file has no durations"
         else:
@@ -236,16 +246,6 @@ class Retold(Frozen):
                 f"{_SECONDS[name]} {seconds:.1f} s" for name, seconds in self.mean_s.items()
             )
             yield f"time      {duration_text(self.total_s)} in all; on average {parts}"
-
-    def _knobs(self) -> str:
-        of = len(self.touched) + len(self.untouched)
-        what = "knobs were" if self.knobs_known else "values that the baseline names were"
-        said = [f"{plain(name)} {times}" for name, times in list(self.touched.items())[:_SHOWN]]
-        never = [plain(name) for name in self.untouched[:_SHOWN]]
-        more = f" and {len(self.untouched) - _SHOWN} more" if len(self.untouched) > _SHOWN else ""
-        return f"{len(self.touched)} of {of} {what} ever changed: {', '.join(said)}" + (
-            f"; never {', '.join(never)}{more}" if never else ""
-        )
 
 
 def _seconds(run: ForeignRun, name: str) -> float | None:

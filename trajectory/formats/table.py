@@ -130,16 +130,13 @@ def trials_table(rows: Iterable[Row]) -> Table:
 
 def _kinds_of(config: AnyConfig | None) -> dict[str, Kind]:
     """Return the fields of a campaign's configs, with their types."""
-    if not isinstance(config, CommandConfig):
-        return {name: _kind_of_field(name) for name in Config.model_fields}
-    kinds: dict[type, Kind] = {bool: "bool", int: "int", float: "float"}
-    return {name: kinds.get(type(value), "text") for name, value in config.values.items()}
-
-
-def _kind_of_field(name: str) -> Kind:
-    kinds: dict[object, Kind] = {float: "float", int: "int", bool: "bool"}
-    parts = _parts(Config.model_fields[name].annotation)
-    return next((kinds[part] for part in parts if part in kinds), "text")
+    kinds: dict[object, Kind] = {bool: "bool", int: "int", float: "float"}
+    if isinstance(config, CommandConfig):
+        return {name: kinds.get(type(value), "text") for name, value in config.values.items()}
+    return {
+        name: next((kinds[part] for part in _parts(field.annotation) if part in kinds), "text")
+        for name, field in Config.model_fields.items()
+    }
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -234,31 +231,26 @@ def runs_table(runs: Sequence[ForeignRun], measure: Measure) -> Table:
     score = Column(
         measure, "float", f"{_UNIT.get(measure, 'lower is better')}, as the source measured it"
     )
-    return Table(
-        (*_RUN, score, *values.values(), *metrics.values()),
-        (_run_cells(run, values, metrics) for run in runs),
+    lines = (
+        (
+            run.line,
+            run.iter,
+            run.at,
+            run.name,
+            run.is_baseline,
+            None if run.changes is None else json.dumps(run.changes),
+            run.reason or None,
+            run.status,
+            run.action,
+            run.rail,
+            run.why or None,
+            run.score,
+            *(_as(column, (run.values or {}).get(name)) for name, column in values.items()),
+            *(_as(column, run.metrics.get(name)) for name, column in metrics.items()),
+        )
+        for run in runs
     )
-
-
-def _run_cells(
-    run: ForeignRun, values: dict[str, Column], metrics: dict[str, Column]
-) -> Sequence[Cell]:
-    return (
-        run.line,
-        run.iter,
-        run.at,
-        run.name,
-        run.is_baseline,
-        None if run.changes is None else json.dumps(run.changes),
-        run.reason or None,
-        run.status,
-        run.action,
-        run.rail,
-        run.why or None,
-        run.score,
-        *(_as(column, (run.values or {}).get(name)) for name, column in values.items()),
-        *(_as(column, run.metrics.get(name)) for name, column in metrics.items()),
-    )
+    return Table((*_RUN, score, *values.values(), *metrics.values()), lines)
 
 
 def _columns_of(prefix: str, dicts: Sequence[dict[str, Plain]]) -> dict[str, Column]:

@@ -11,7 +11,7 @@ In Parquet, each column's description is metadata of its field.
 import csv
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from autoresearch.errors import FormatError
 from trajectory.formats.table import Cell, Table
@@ -71,20 +71,16 @@ def write_parquet(table: Table, path: Path) -> int:
     written = 0
     with pq.ParquetWriter(path, schema) as writer:
         while batch := list(islice(lines, BATCH)):
-            writer.write_batch(_batch(pa, schema, batch))
+            columns = zip(*batch, strict=True)
+            try:
+                arrays = [
+                    pa.array(list(column), type=field.type)
+                    for column, field in zip(columns, schema, strict=True)
+                ]
+            except (OverflowError, pa.ArrowInvalid) as error:
+                raise FormatError(
+                    f"a number is too large for Parquet's 64 bits ({error}); export to csv or jsonl"
+                ) from error
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
             written += len(batch)
     return written
-
-
-def _batch(pa: Any, schema: Any, lines: list[Any]) -> Any:
-    columns = zip(*lines, strict=True)
-    try:
-        arrays = [
-            pa.array(list(column), type=field.type)
-            for column, field in zip(columns, schema, strict=True)
-        ]
-    except (OverflowError, pa.ArrowInvalid) as error:
-        raise FormatError(
-            f"a number is too large for Parquet's 64 bits ({error}); export to csv or jsonl"
-        ) from error
-    return pa.record_batch(arrays, schema=schema)

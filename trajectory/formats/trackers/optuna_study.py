@@ -10,7 +10,7 @@ from typing import Any, Final
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Line, Source
 from trajectory.formats.trackers.recorded import Recorded, Wanted, chosen, finite, foreign_file
-from trajectory.formats.trackers.stores import Database, opened
+from trajectory.formats.trackers.stores import opened
 
 FORMAT: Final = "optuna"
 TABLES = {"studies", "study_directions", "trials", "trial_params", "trial_values"}
@@ -43,26 +43,23 @@ def read_database(source: Source, wanted: Wanted) -> ForeignFile:
             "SELECT direction FROM study_directions WHERE study_id = ?", study
         )
         _refuse_unless_one([direction == "MINIMIZE" for (direction,) in directions], source)
-        return foreign_file(FORMAT, source, _trials(database, study), Wanted(MEASURE))
-
-
-def _trials(database: Database, study: int) -> list[Recorded]:
-    runs: dict[int, Recorded] = {}
-    order = "FROM trials WHERE study_id = ? ORDER BY number"
-    for key, number, state, at in database.rows(
-        f"SELECT trial_id, number, state, datetime_start {order}", study
-    ):
-        runs[key] = _trial(number, _STATES.get(state), at)
-    of_study = "WHERE trial_id IN (SELECT trial_id FROM trials WHERE study_id = ?)"
-    for key, name, value, text in database.rows(
-        "SELECT trial_id, param_name, param_value, distribution_json FROM trial_params "
-        f"{of_study} ORDER BY param_id",
-        study,
-    ):
-        runs[key].params[str(name)] = _external(value, text)
-    for key, value in database.rows(f"SELECT trial_id, value FROM trial_values {of_study}", study):
-        _score(runs[key], value)
-    return list(runs.values())
+        runs: dict[int, Recorded] = {}
+        order = "FROM trials WHERE study_id = ? ORDER BY number"
+        for key, number, state, at in database.rows(
+            f"SELECT trial_id, number, state, datetime_start {order}", study
+        ):
+            runs[key] = _trial(number, _STATES.get(state), at)
+        of_study = "WHERE trial_id IN (SELECT trial_id FROM trials WHERE study_id = ?)"
+        for key, name, value, text in database.rows(
+            "SELECT trial_id, param_name, param_value, distribution_json FROM trial_params "
+            f"{of_study} ORDER BY param_id",
+            study,
+        ):
+            runs[key].params[str(name)] = _external(value, text)
+        values = database.rows(f"SELECT trial_id, value FROM trial_values {of_study}", study)
+        for key, value in values:
+            _score(runs[key], value)
+        return foreign_file(FORMAT, source, list(runs.values()), Wanted(MEASURE))
 
 
 def read_journal(source: Source, wanted: Wanted) -> ForeignFile:

@@ -6,7 +6,6 @@ run's, which counts as part of the run. A run without it is identified by its fo
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +30,13 @@ def read(folder: Folder, wanted: Wanted) -> ForeignFile:
 
     :raises FormatError: if TensorBoard is not installed.
     """
-    load = _loader()
+    try:
+        from tensorboard.backend.event_processing import event_file_loader  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise FormatError(
+            "TensorBoard is not installed; run: pip install 'autoresearch[tensorboard]'"
+        ) from error
+    logging.getLogger("tensorboard").setLevel(logging.CRITICAL)
     runs: dict[Path, Recorded] = {}
     own: dict[Path, Recorded] = {}
     for path in (path for path in folder.files if "tfevents" in path.name):
@@ -40,7 +45,7 @@ def read(folder: Folder, wanted: Wanted) -> ForeignFile:
         with tempfile.NamedTemporaryFile() as file, suppress(Exception):
             file.write(folder.files[path])
             file.flush()
-            for event in load(file.name):
+            for event in event_file_loader.EventFileLoader(file.name).Load():
                 _add(run, event)
     for place, run in own.items():
         above = own.get(place.parent) if place.parts else None
@@ -51,21 +56,6 @@ def read(folder: Folder, wanted: Wanted) -> ForeignFile:
             runs[place] = run
     ordered = sorted(runs.values(), key=lambda run: run.at or "")
     return foreign_file(FORMAT, folder, ordered, wanted)
-
-
-def _loader() -> Callable[[str], Iterator[Any]]:
-    """Return what yields the events of a file, up to the first damaged one.
-
-    :raises FormatError: if TensorBoard is not installed.
-    """
-    try:
-        from tensorboard.backend.event_processing import event_file_loader  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise FormatError(
-            "TensorBoard is not installed; run: pip install 'autoresearch[tensorboard]'"
-        ) from error
-    logging.getLogger("tensorboard").setLevel(logging.CRITICAL)
-    return lambda name: event_file_loader.EventFileLoader(name).Load()
 
 
 def _add(run: Recorded, event: Any) -> None:
