@@ -126,7 +126,13 @@ def write(connection: sa.Connection, position: Position, records: Sequence[Recor
     """
     campaign_id = position.campaign_id
     if not position.lines:
-        campaign_id = _first_campaign_id(records[0])
+        first = records[0].row
+        if not isinstance(first, CampaignRow):
+            raise JournalError(
+                f"the journal's first row is of kind {first.kind!r}, not a campaign row; "
+                "restore the file from a copy"
+            )
+        campaign_id = first.id
         forget(connection, campaign_id)
     touched = {name: None for record in records for name in _configs_of(record.row)}
     known = read_configs(connection, campaign_id, touched) if touched else {}
@@ -134,7 +140,13 @@ def write(connection: sa.Connection, position: Position, records: Sequence[Recor
     for record in records:
         evidence.add(record.row)
 
-    _write_rows(connection, campaign_id, records)
+    _insert(connection, rows, [_row_values(campaign_id, record) for record in records])
+    trial_values = [
+        _trial_values(campaign_id, record.line, number, trial)
+        for record in records
+        for number, trial in enumerate(trials_of(record.row))
+    ]
+    _insert(connection, trials, trial_values)
     new = [entry for name, entry in evidence.configs.items() if name not in known]
     placed = [Placed(position.configs + i, entry) for i, entry in enumerate(new)]
     _insert(connection, configs, [_config_values(campaign_id, entry) for entry in placed])
@@ -170,15 +182,6 @@ def forget(connection: sa.Connection, campaign_id: str) -> None:
         connection.execute(table.delete().where(table.c.campaign_id == campaign_id))
 
 
-def _first_campaign_id(record: Record) -> str:
-    if not isinstance(record.row, CampaignRow):
-        raise JournalError(
-            f"the journal's first row is of kind {record.row.kind!r}, not a campaign row; "
-            "restore the file from a copy"
-        )
-    return record.row.id
-
-
 def _configs_of(row: Row) -> list[str]:
     """Return the configs whose evidence the row may change."""
     if not isinstance(row, IterationRow | BaselineRow):
@@ -187,19 +190,6 @@ def _configs_of(row: Row) -> list[str]:
     if row.config_hash is not None:
         named.append(row.config_hash)
     return named
-
-
-def _write_rows(connection: sa.Connection, campaign_id: str, records: Sequence[Record]) -> None:
-    _insert(connection, rows, [_row_values(campaign_id, record) for record in records])
-    _insert(
-        connection,
-        trials,
-        [
-            _trial_values(campaign_id, record.line, number, trial)
-            for record in records
-            for number, trial in enumerate(trials_of(record.row))
-        ],
-    )
 
 
 def _row_values(campaign_id: str, record: Record) -> dict[str, Any]:

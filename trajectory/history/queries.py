@@ -106,7 +106,22 @@ def top(connection: sa.Connection, position: Position, k: int) -> list[Ranked]:
     """Return the ``k`` best configs like :func:`trajectory.ranking.top`, reading only a few
     configs."""
     noise = ranking.Noise.of(position.tally)
-    population = _population(connection, position, noise) if noise else None
+    population = None
+    if noise:
+        texts = connection.execute(
+            sa.select(configs.c.evidence)
+            .where(
+                configs.c.campaign_id == position.campaign_id,
+                configs.c.contends,
+                configs.c.position.in_(
+                    range(0, position.configs, ranking.stride(position.configs))
+                ),
+                configs.c.config_hash != (position.tally.baseline_hash or ""),
+            )
+            .order_by(configs.c.position)
+        )
+        sample = _CONFIGS.validate_json(f"[{','.join(texts.scalars())}]")
+        population = Population.fit(sample, noise.sigma)
     baseline_hash = position.tally.baseline_hash
     wanted = _best_of_each_kind(connection, position, k)
     if baseline_hash is not None:
@@ -132,23 +147,6 @@ def unranked(connection: sa.Connection, position: Position) -> Unranked:
     )
     counts = {bool(on_a_seed): count for on_a_seed, count in found}
     return Unranked(counts.get(True, 0), counts.get(False, 0))
-
-
-def _population(
-    connection: sa.Connection, position: Position, noise: ranking.Noise
-) -> Population | None:
-    texts = connection.execute(
-        sa.select(configs.c.evidence)
-        .where(
-            configs.c.campaign_id == position.campaign_id,
-            configs.c.contends,
-            configs.c.position.in_(range(0, position.configs, ranking.stride(position.configs))),
-            configs.c.config_hash != (position.tally.baseline_hash or ""),
-        )
-        .order_by(configs.c.position)
-    )
-    sample = _CONFIGS.validate_json(f"[{','.join(texts.scalars())}]")
-    return Population.fit(sample, noise.sigma)
 
 
 def _best_of_each_kind(connection: sa.Connection, position: Position, k: int) -> set[str]:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -122,10 +123,14 @@ def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
         return _sqlite(lambda: sqlite3.connect(MEMORY, check_same_thread=False), StaticPool)
     path = sqlite_path(where)
     if path is not None:
-        opener = _reader(path) if readonly else _writer(path)
+        opener = partial(_open_readonly if readonly else _open_writable, path)
         return _sqlite(opener, QueuePool, immediate=not readonly)
     try:
-        engine = _server(str(where))
+        engine = sa.create_engine(str(where), pool_pre_ping=True)
+        if engine.dialect.driver == "psycopg":
+            from trajectory.history.servers import impatient  # noqa: PLC0415 (an optional extra)
+
+            engine = impatient(engine)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         # The error may show part of the password as the port.
         why = "its port is not a number" if isinstance(error, ValueError) else error
@@ -187,15 +192,6 @@ def translated(where: str | Path) -> Iterator[None]:
         ) from error
 
 
-def _server(url: str) -> sa.Engine:
-    engine = sa.create_engine(url, pool_pre_ping=True)
-    if engine.dialect.driver != "psycopg":
-        return engine
-    from trajectory.history.servers import impatient  # noqa: PLC0415 (an extra of the package)
-
-    return impatient(engine)
-
-
 def _sqlite(
     opener: Callable[[], sqlite3.Connection],
     pool: type[QueuePool] | type[StaticPool],
@@ -216,38 +212,31 @@ def _sqlite(
     return engine
 
 
-def _writer(path: Path) -> Callable[[], sqlite3.Connection]:
-    def opener() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
-        connection.execute("PRAGMA page_size=8192")  # for a new file: fits a config's row
-        connection.execute("PRAGMA journal_mode=WAL")
-        # Safe in WAL; rows lost in a power failure are restored from the journal.
-        connection.execute("PRAGMA synchronous=NORMAL")
-        return connection
-
-    return opener
+def _open_writable(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+    connection.execute("PRAGMA page_size=8192")  # for a new file: fits a config's row
+    connection.execute("PRAGMA journal_mode=WAL")
+    # Safe in WAL; rows lost in a power failure are restored from the journal.
+    connection.execute("PRAGMA synchronous=NORMAL")
+    return connection
 
 
-def _reader(path: Path) -> Callable[[], sqlite3.Connection]:
-    """Return an opener of read-only connections.
+def _open_readonly(path: Path) -> sqlite3.Connection:
+    """Open a file for reading.
 
     In a directory that is not writable, WAL's shared memory cannot be created. Then the file is
     opened as immutable if it has no log beside it.
     """
-
-    def opener() -> sqlite3.Connection:
-        try:
-            return _open_uri(path, "mode=ro")
-        except sqlite3.OperationalError as error:
-            unwritable = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
-            log = path.with_name(path.name + "-wal")
-            if error.sqlite_errorcode & 0xFF not in unwritable or (
-                log.exists() and log.stat().st_size > 0
-            ):
-                raise
-            return _open_uri(path, "mode=ro&immutable=1")
-
-    return opener
+    try:
+        return _open_uri(path, "mode=ro")
+    except sqlite3.OperationalError as error:
+        unwritable = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+        log = path.with_name(path.name + "-wal")
+        if error.sqlite_errorcode & 0xFF not in unwritable or (
+            log.exists() and log.stat().st_size > 0
+        ):
+            raise
+        return _open_uri(path, "mode=ro&immutable=1")
 
 
 def _open_uri(path: Path, options: str) -> sqlite3.Connection:
