@@ -49,20 +49,17 @@ class Access:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.accepts(token.strip()):
             return True
-        return self._is_session(cookies.get(COOKIE, ""))
-
-    def new_session(self) -> str:
-        """Return a session cookie for a client that has shown the token."""
-        expires = str(int(time.time()) + SESSION_S)
-        return f"{expires}.{self._signature(expires)}"
-
-    def _is_session(self, cookie: str) -> bool:
-        expires, _, signature = cookie.partition(".")
+        expires, _, signature = cookies.get(COOKIE, "").partition(".")
         if not (expires.isascii() and expires.isdigit() and len(expires) < 20):
             return False
         if not hmac.compare_digest(signature.encode(), self._signature(expires).encode()):
             return False
         return int(expires) > time.time()
+
+    def new_session(self) -> str:
+        """Return a session cookie for a client that has shown the token."""
+        expires = str(int(time.time()) + SESSION_S)
+        return f"{expires}.{self._signature(expires)}"
 
     def _signature(self, expires: str) -> str:
         key = hashlib.sha256(b"autoresearch session\0" + (self._token or "").encode()).digest()
@@ -112,7 +109,11 @@ class PatientProtocol(H11Protocol):
         self._seen: Any = None
         self._wait()
         if len(self.connections) > self.most:
-            self._make_room()
+            held = [one for one in self.connections if isinstance(one, PatientProtocol)]
+            waiting = [one for one in held if one.waits and one is not self]
+            leaving = min(waiting, key=lambda one: one._since_s) if waiting else self
+            self.connections.discard(leaving)  # connection_lost is called a moment later
+            leaving.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the connection's timer."""
@@ -135,10 +136,3 @@ class PatientProtocol(H11Protocol):
         if self.cycle is not self._seen:
             self._seen, self._since_s = self.cycle, time.monotonic()
         self._wait()
-
-    def _make_room(self) -> None:
-        held = [one for one in self.connections if isinstance(one, PatientProtocol)]
-        waiting = [one for one in held if one.waits and one is not self]
-        leaving = min(waiting, key=lambda one: one._since_s) if waiting else self
-        self.connections.discard(leaving)  # connection_lost is called a moment later
-        leaving.transport.abort()

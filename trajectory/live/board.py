@@ -116,7 +116,11 @@ class Board:
         known = {watched.follower.directory for watched in campaigns.values()}
         for directory in found:
             if directory not in known:
-                name = _free_name(readable(directory.name) or "campaign", campaigns)
+                name = stem = readable(directory.name) or "campaign"
+                number = 1
+                while name in campaigns:
+                    number += 1
+                    name = f"{stem}-{number}"
                 campaigns[name] = Watched(name, directory)
         self.campaigns = campaigns
 
@@ -196,12 +200,3 @@ def _holds_campaign(directory: Path) -> bool:
         return (directory / JOURNAL_FILE).is_file()
     except OSError:  # no permission
         return False
-
-
-def _free_name(name: str, taken: Iterable[str]) -> str:
-    taken = set(taken)
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free

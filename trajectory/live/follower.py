@@ -9,6 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -114,7 +115,11 @@ class Follower:
         self._identity = identity
         self._trials.poll()
         self.until = read_until(self.directory) or self.until
-        self._activity_s = self._last_change(stat.st_mtime)
+        changes = [stat.st_mtime, self._trials.changed_s]
+        for name in (IN_FLIGHT_DIR, TELEMETRY_FILE):
+            with suppress(OSError):
+                changes.append((self.directory / name).stat().st_mtime)
+        self._activity_s = max(changes)
         return list(self._read_on(journal))
 
     def _read_on(self, journal: Path) -> Iterator[Brief]:
@@ -279,12 +284,3 @@ class Follower:
         if self.briefs and not in_flight and (reached or still):
             return "done"
         return "silent" if still else "running"
-
-    def _last_change(self, journal_s: float) -> float:
-        changes = [journal_s, self._trials.changed_s]
-        for name in (IN_FLIGHT_DIR, TELEMETRY_FILE):
-            try:
-                changes.append((self.directory / name).stat().st_mtime)
-            except OSError:
-                continue
-        return max(changes)

@@ -2,6 +2,7 @@
 
 import csv
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from autoresearch.values import Frozen
@@ -54,24 +55,18 @@ class DeviceTail:
         whole = new[: new.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
         for cells in csv.reader(whole.decode("utf-8", "replace").splitlines()):
-            sample = _sample(dict(zip(self._columns, cells, strict=False)))
-            if sample is not None:
+            row = dict(zip(self._columns, cells, strict=False))
+            # A line may be partial, such as the first of the tail.
+            with suppress(KeyError, ValueError):
+                sample = DeviceSample(
+                    at=row["at"],
+                    gpu_util_pct=_number(row["gpu_util_pct"]),
+                    power_w=_number(row["power_w"]),
+                    temperature_c=_number(row["temperature_c"]),
+                    mem_used_gib=_number(row["mem_used_gib"]),
+                    throttle_reasons=row["throttle_reasons"],
+                )
                 self.samples.append(sample)
-
-
-def _sample(row: dict[str, str]) -> DeviceSample | None:
-    """Return a row's sample; None for a partial line, such as the first of the tail."""
-    try:
-        return DeviceSample(
-            at=row["at"],
-            gpu_util_pct=_number(row["gpu_util_pct"]),
-            power_w=_number(row["power_w"]),
-            temperature_c=_number(row["temperature_c"]),
-            mem_used_gib=_number(row["mem_used_gib"]),
-            throttle_reasons=row["throttle_reasons"],
-        )
-    except (KeyError, ValueError):
-        return None
 
 
 def _number(cell: str) -> float | None:

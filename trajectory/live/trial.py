@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -116,6 +117,10 @@ class _Followed:
         except (OSError, ValidationError):
             return None  # incomplete, or from another version
         self._read_curve(self._directory / CURVE_FILE)
+        lane = None
+        with suppress(OSError):
+            name, _ = _read_plain(self._directory / LANE_FILE, 0, MAX_LANE_BYTES)
+            lane = name.decode("utf-8", "replace")
         spec = self._spec
         return RunningTrial(
             trial_id=self._directory.name,
@@ -123,15 +128,8 @@ class _Followed:
             seed=spec.seed,
             steps=spec.steps,
             points=tuple(self._curve.points()),
-            lane=self._lane(),
+            lane=lane,
         )
-
-    def _lane(self) -> str | None:
-        try:
-            name, _ = _read_plain(self._directory / LANE_FILE, 0, MAX_LANE_BYTES)
-        except OSError:
-            return None
-        return name.decode("utf-8", "replace")
 
     def _read_curve(self, curve: Path) -> None:
         try:
