@@ -124,10 +124,12 @@ def _gain(
     of_seeds = variance(by_seed) / seeds
     dof_of_text = 1 / _power(shares, 2) - 1
     has_spread = dof_of_text >= FEWEST_DOF_OF_TEXT
-    of_text = _of_text(by_part, shares, delta) if has_spread else 0.0
     terms: tuple[tuple[float, float], ...] = ((of_seeds, seeds - 1),)
     if has_spread:
-        terms += ((of_text, dof_of_text),)
+        squares = ((w * (one - delta)) ** 2 for w, one in zip(shares, by_part, strict=True))
+        second = _power(shares, 2)
+        scale = second / (second - 2 * _power(shares, 3) + second**2)
+        terms += ((scale * math.fsum(squares), dof_of_text),)
     spread = Posterior(delta, terms)
     half = spread.half_interval(level)
     wide = spread.half_interval(1 - (1 - level) / finalists)
@@ -142,12 +144,6 @@ def _gain(
         seeds=seeds,
         dof=_degrees(terms),
     )
-
-
-def _of_text(by_part: Sequence[float], shares: Sequence[float], delta: float) -> float:
-    squares = ((w * (one - delta)) ** 2 for w, one in zip(shares, by_part, strict=True))
-    second = _power(shares, 2)
-    return second / (second - 2 * _power(shares, 3) + second**2) * math.fsum(squares)
 
 
 def _power(shares: Sequence[float], exponent: int) -> float:

@@ -84,7 +84,12 @@ class Journal(Closing):
         line = dump_row(row).encode() + b"\n"
         try:
             self._undo_failed_append()
-            self._expect_no_other_writer()
+            size = os.fstat(self._descriptor).st_size
+            if size != self.end:
+                raise JournalError(
+                    f"{self.path} has {size} bytes where this process left {self.end}: something "
+                    "else writes it; stop that and resume the campaign"
+                )
             self._failed = True
             write_all(self._descriptor, line)
             os.fsync(self._descriptor)
@@ -107,19 +112,13 @@ class Journal(Closing):
             os.ftruncate(self._descriptor, self.end)
             self._failed = False
 
-    def _expect_no_other_writer(self) -> None:
-        size = os.fstat(self._descriptor).st_size
-        if size != self.end:
-            raise JournalError(
-                f"{self.path} has {size} bytes where this process left {self.end}: something else "
-                "writes it; stop that and resume the campaign"
-            )
-
     def _repair_end(self) -> int:
         """Make the file end with a complete line and return its size.
 
         It removes empty lines at the end, which an editor may leave, together with a torn line.
         Otherwise an appended row would follow a damaged line.
+
+        :raises JournalError: if more than one line is torn.
         """
         size = os.fstat(self._descriptor).st_size
         start, end = self._last_line(size)
@@ -132,7 +131,13 @@ class Journal(Closing):
             return size + 1
         whole = not last or _is_json(last)
         cut = end if whole else start
-        self._expect_row_before(cut)
+        before, before_end = self._last_line(cut)
+        if before_end and not _is_json(read_at(self._descriptor, before, before_end - before)):
+            # A power failure tears one line only.
+            raise JournalError(
+                f"the last lines of {self.path} are not rows; restore the file from a copy, or "
+                "move them out of it by hand"
+            )
         copy = _save_torn(self.path, read_at(self._descriptor, cut, size - cut))
         os.ftruncate(self._descriptor, cut)
         os.fsync(self._descriptor)
@@ -142,18 +147,6 @@ class Journal(Closing):
             f"they were cut away and kept in {copy.name}"
         )
         return cut
-
-    def _expect_row_before(self, end: int) -> None:
-        """Check that a complete row ends at ``end``.
-
-        :raises JournalError: if more than one line is torn, which a power failure cannot explain.
-        """
-        start, end = self._last_line(end)
-        if end and not _is_json(read_at(self._descriptor, start, end - start)):
-            raise JournalError(
-                f"the last lines of {self.path} are not rows; restore the file from a copy, or "
-                "move them out of it by hand"
-            )
 
     def _last_line(self, size: int) -> tuple[int, int]:
         """Return the start and end of the last line that is not empty, or 0 and 0 if there is

@@ -60,12 +60,19 @@ class CampaignLock:
             ) from error
         try:
             _lock(descriptor)
-            _describe(descriptor)
+            holder = Holder(
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                command=redact(" ".join(sys.argv).encode("utf-8", "replace").decode())[:500],
+            )
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
         except OSError as error:
-            holder = _read_holder(descriptor)
+            other = _read_holder(descriptor)
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise CampaignLockedError(_locked(self._directory, holder)) from error
+                raise CampaignLockedError(_locked(self._directory, other)) from error
             raise MachineryError(
                 f"cannot lock {path} ({error.strerror}); "
                 "keep the campaign on a file system that supports flock and has space left"
@@ -120,17 +127,6 @@ def _lock(descriptor: int) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         time.sleep(0.02)
     return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _describe(descriptor: int) -> None:
-    holder = Holder(
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=redact(" ".join(sys.argv).encode("utf-8", "replace").decode())[:500],
-    )
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
 
 
 def _read_holder(descriptor: int) -> Holder | None:

@@ -62,8 +62,13 @@ def add(directory: Path, proposal: Proposal, author: str | None = None) -> Queue
     :raises MachineryError: if the campaign's directory cannot be written.
     """
     number = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
+    if not author:
+        try:
+            author = getpass.getuser()
+        except (KeyError, OSError):  # a container's user may have no name
+            author = f"user {os.getuid()}"
     try:
-        queued = Queued(id=number, author=author or _user(), proposal=proposal)
+        queued = Queued(id=number, author=author, proposal=proposal)
     except ValidationError as error:
         raise CampaignError("the author's name has over 100 characters; shorten it") from error
     folder = directory / QUEUE_DIR
@@ -183,10 +188,3 @@ def _read(file: Path) -> Queued | None:
     except (OSError, ValidationError):
         return None
     return queued if queued.id == file.stem else None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"user {os.getuid()}"

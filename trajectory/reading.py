@@ -148,15 +148,10 @@ class CampaignState:
         elif isinstance(row, ConfirmedRow):
             self.confirmed.append(row.found)
         self.evidence.add(row)
-        self._crown(row)
-        return active_s
-
-    def _crown(self, row: Row) -> None:
-        """Record the incumbent if this row changed it."""
         incumbent = self.evidence.incumbent_hash
-        if not incumbent or (self.reigns and self.reigns[-1].config_hash == incumbent):
-            return
-        number = row.iter if isinstance(row, IterationRow) else 0
-        if self.reigns:  # with lanes, a later incumbent may have a lower iteration
-            number = max(number, self.reigns[-1].iter)
-        self.reigns.append(Reign(number, incumbent))
+        if incumbent and (not self.reigns or self.reigns[-1].config_hash != incumbent):
+            number = row.iter if isinstance(row, IterationRow) else 0
+            if self.reigns:  # with lanes, a later incumbent may have a lower iteration
+                number = max(number, self.reigns[-1].iter)
+            self.reigns.append(Reign(number, incumbent))
+        return active_s

@@ -50,18 +50,14 @@ class BusyTime:
         self._latest_s = ended_s
         span = ended_s - wall_s, ended_s
         if several:
-            return self._cover(*span) - self._counted_twice_s()
+            added_s = self._cover(*span)
+            unplaced, self._unplaced = self._unplaced or [], None
+            twice_s = sum(end - begin - self._cover(begin, end) for begin, end in unplaced)
+            return added_s - twice_s
         if self._unplaced is None:
             return self._cover(*span)
         self._unplaced.append(span)
         return wall_s
-
-    def _counted_twice_s(self) -> float:
-        """Return the seconds counted twice before several places were known."""
-        unplaced, self._unplaced = self._unplaced or [], None
-        return sum(
-            until_s - since_s - self._cover(since_s, until_s) for since_s, until_s in unplaced
-        )
 
     def _cover(self, since_s: float, until_s: float) -> float:
         """Add an interval and return how many of its seconds were not yet covered."""

@@ -98,7 +98,12 @@ def credited(credits: Mapping[str, Credit], row: IterationRow) -> dict[str, Cred
     if failed and any(each.verdict for each in record.attempts):
         credit("pick", UNUSABLE_CREDIT)
     if record.prediction is not None and row.trials:
-        credit(record.arm or SEARCH, _credit(row))
+        predicted, decision, amount = record.prediction, row.decision, -MOST
+        if decision.delta is not None:
+            spread = math.hypot(predicted.slate_sd, decision.stderr or 0.0)
+            better = predicted.slate_delta - decision.delta
+            amount = min(max(better / spread if spread else 0.0, -MOST), MOST)
+        credit(record.arm or SEARCH, amount)
     return dict(sorted(after.items()))
 
 
@@ -114,16 +119,6 @@ def earned(earnings: Mapping[str, Credit], row: IterationRow) -> dict[str, Credi
     kept = row.decision.action == "keep"
     gain = min(max(row.decision.z or 0.0, 0.0), MOST) if kept else 0.0
     return {**earnings, kind: earnings.get(kind, Credit()).after(gain)}
-
-
-def _credit(row: IterationRow) -> float:
-    predicted, decision = row.proposer.prediction, row.decision
-    assert predicted is not None
-    if decision.delta is None:
-        return -MOST
-    spread = math.hypot(predicted.slate_sd, decision.stderr or 0.0)
-    better = predicted.slate_delta - decision.delta
-    return min(max(better / spread if spread else 0.0, -MOST), MOST)
 
 
 class TrackRecord(Frozen):

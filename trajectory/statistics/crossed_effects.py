@@ -250,30 +250,27 @@ def _alternate(runs: Runs, sigma: float, *, seeds_known: bool, steepest: float) 
         seen_C = mean_C - k_C * np.bincount(runs.config, fit.effect[runs.seed]) / n_C
         fit.shape = Shape.fit(seen_C, n_C, fit.run_variance, fit.shape)
         fit.mu, _ = fit.shape.believed(seen_C, n_C)
-        _weigh(fit, runs, n_C, k_C, keep_S, sigma)
-        _slope(fit, runs, n_C, k_C, steepest)
+        # Sums of squares around each config's mean, without seed effects, in units of k.
+        rest_R = runs.score - k_C[runs.config] * fit.effect[runs.seed]
+        own_C = np.bincount(runs.config, rest_R) / n_C
+        squares_C: Floats = np.bincount(runs.config, (rest_R - own_C[runs.config]) ** 2) / k_C**2
+        dof = max(0.0, float((n_C - 1).sum() - (keep_S.sum() - keep_S.mean())))
+        fit.sigma2 = (float(squares_C.sum()) + PRIOR_DOF * sigma**2) / (dof + PRIOR_DOF)
+        fit.dof = dof + PRIOR_DOF
+        if len(keep_S) > 1:
+            fit.phi2 = float((fit.effect**2 + fit.variance).sum()) / (len(keep_S) - 1)
+        _slope(fit, squares_C, n_C, steepest)
         moved = np.abs(np.array([fit.sigma2, fit.phi2]) - before) <= TOLERANCE * before
         if np.all(moved) and np.abs(fit.mu - mu_before).max() <= TOLERANCE * np.sqrt(fit.sigma2):
             break
     return fit
 
 
-def _weigh(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats, keep_S: Floats, sigma: float) -> None:
-    """Update both variances from the residuals around the configs' means and the seed effects."""
-    squares_C = _squares(fit, runs, n_C, k_C)
-    dof = max(0.0, float((n_C - 1).sum() - (keep_S.sum() - keep_S.mean())))
-    fit.sigma2 = (float(squares_C.sum()) + PRIOR_DOF * sigma**2) / (dof + PRIOR_DOF)
-    fit.dof = dof + PRIOR_DOF
-    if len(keep_S) > 1:
-        fit.phi2 = float((fit.effect**2 + fit.variance).sum()) / (len(keep_S) - 1)
-
-
-def _slope(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats, steepest: float) -> None:
+def _slope(fit: Fit, squares_C: Floats, n_C: Floats, steepest: float) -> None:
     """Update the slope by one step of Fisher scoring.
 
     The variances within configs are modeled as gamma variables whose mean depends on the score.
     """
-    squares_C = _squares(fit, runs, n_C, k_C)
     total = float(squares_C.sum())
     if (n_C > 1).sum() < FEWEST_REPLICATED or total == 0:
         return
@@ -287,12 +284,3 @@ def _slope(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats, steepest: float) -> N
     fit.slope = float(
         np.clip(fit.slope + np.clip(step, -SLOPE_STEP, SLOPE_STEP), -steepest, steepest)
     )
-
-
-def _squares(fit: Fit, runs: Runs, n_C: Floats, k_C: Floats) -> Floats:
-    """Return each config's sum of squares around its mean, without seed effects, in units of k:
-    ``[C]``."""
-    rest_R = runs.score - k_C[runs.config] * fit.effect[runs.seed]
-    own_C = np.bincount(runs.config, rest_R) / n_C
-    squares_C: Floats = np.bincount(runs.config, (rest_R - own_C[runs.config]) ** 2) / k_C**2
-    return squares_C

@@ -31,10 +31,12 @@ def student_t(p: float, dof: float) -> float:
     while _upper_tail(high, dof) > 1 - p:
         low, high = high, 2 * high
     t = (low + high) / 2
+    log_scale = math.lgamma((dof + 1) / 2) - math.lgamma(dof / 2) - math.log(math.pi * dof) / 2
     for _ in range(_MAX_STEPS):
         excess = _upper_tail(t, dof) - (1 - p)
         low, high = (t, high) if excess > 0 else (low, t)
-        step = t + excess / _density(t, dof)
+        density = math.exp(log_scale - (dof + 1) / 2 * math.log1p(t * t / dof))
+        step = t + excess / density
         following = step if low < step < high else (low + high) / 2
         if abs(following - t) <= 1e-10 * t:
             return following
@@ -45,11 +47,6 @@ def student_t(p: float, dof: float) -> float:
 def _upper_tail(t: float, dof: float) -> float:
     """Return the probability of more than ``t > 0`` (Abramowitz and Stegun 26.7.1)."""
     return incomplete_beta(dof / 2, 0.5, dof / (dof + t * t), t * t / (dof + t * t)) / 2
-
-
-def _density(t: float, dof: float) -> float:
-    log_scale = math.lgamma((dof + 1) / 2) - math.lgamma(dof / 2) - math.log(math.pi * dof) / 2
-    return math.exp(log_scale - (dof + 1) / 2 * math.log1p(t * t / dof))
 
 
 def incomplete_beta(a: float, b: float, x: float, rest: float) -> float:

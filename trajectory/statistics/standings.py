@@ -82,7 +82,23 @@ def standings(
         if baseline is not None and baseline.n and baseline is not entry:
             versus = difference(entry, baseline, noise, population)
             pairs = len(entry.scores.keys() & baseline.scores.keys())
-        placed.append(_standing(entry, posterior, versus, pairs))
+        lo, hi = interval(posterior) or (None, None)
+        delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
+        surely = interval(versus, STAR_LEVEL) if versus else None
+        placed.append(
+            Standing(
+                entry=entry,
+                objective=posterior.mean,
+                objective_lo=lo,
+                objective_hi=hi,
+                delta_vs_baseline=versus.mean if versus else None,
+                delta_stderr=versus.sd if versus and delta_hi is not None else None,
+                delta_lo=delta_lo,
+                delta_hi=delta_hi,
+                pairs=pairs,
+                beats_baseline=surely is not None and surely[1] < 0,
+            )
+        )
     return placed
 
 
@@ -139,24 +155,6 @@ def interval(posterior: Posterior, level: float = LEVEL) -> tuple[float, float] 
         return None
     half = posterior.half_interval(level)
     return posterior.mean - half, posterior.mean + half
-
-
-def _standing(entry: E, posterior: Posterior, versus: Posterior | None, pairs: int) -> Standing[E]:
-    lo, hi = interval(posterior) or (None, None)
-    delta_lo, delta_hi = (interval(versus) if versus else None) or (None, None)
-    surely = interval(versus, STAR_LEVEL) if versus else None
-    return Standing(
-        entry=entry,
-        objective=posterior.mean,
-        objective_lo=lo,
-        objective_hi=hi,
-        delta_vs_baseline=versus.mean if versus else None,
-        delta_stderr=versus.sd if versus and delta_hi is not None else None,
-        delta_lo=delta_lo,
-        delta_hi=delta_hi,
-        pairs=pairs,
-        beats_baseline=surely is not None and surely[1] < 0,
-    )
 
 
 def baseline_estimate(
