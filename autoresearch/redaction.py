@@ -93,7 +93,14 @@ def _found() -> Iterator[str]:
     for name, value in os.environ.items():
         if _NAMES.search(name) and "://" not in value and not value.startswith(("/", "~")):
             yield value
-    for url in _notified():
+    # The addresses of services may hold a token anywhere.
+    notified = os.environ.get("AUTORESEARCH_NOTIFY_URLS", "").split()
+    for option, following in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
+        if option == "--notify":
+            notified.append(following)
+        elif option.startswith("--notify="):
+            notified.append(option.partition("=")[2])
+    for url in notified:
         address = url.partition("://")[2]
         for part in (address, *re.split(r"[/:@?&=,;]+", address)):
             yield from (part, unquote(part))
@@ -102,36 +109,12 @@ def _found() -> Iterator[str]:
             yield from (found, unquote(found))
 
 
-def _notified() -> Iterator[str]:
-    """Yield the addresses of services, whose tokens may stand anywhere in them."""
-    yield from os.environ.get("AUTORESEARCH_NOTIFY_URLS", "").split()
-    for option, following in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
-        if option == "--notify":
-            yield following
-        elif option.startswith("--notify="):
-            yield option.partition("=")[2]
-
-
 def _spelled(secret: str) -> Iterator[str]:
     """Yield the forms in which a library or a server may print a secret."""
     raw = secret.encode("utf-8", "surrogateescape")
     safe = raw.decode("utf-8", "replace")
     yield from (secret, repr(secret)[1:-1], repr(raw)[2:-1], ascii(secret)[1:-1])
     yield json.dumps(secret)[1:-1].replace("/", "\\/")
-    yield from _in_json(secret)
-    yield from (html.escape(secret), html.escape(secret, quote=False))
-    yield html.escape(secret).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
-    for encoded in (quote(safe), quote(safe, safe=""), quote_plus(safe)):
-        yield encoded
-        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
-    for before in range(3):  # bytes before it in the encoded text, such as a user name
-        text = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
-        whole = text[(0, 2, 3)[before] : len(text) - ((before + len(raw)) % 3 > 0)]
-        yield from (whole, whole.replace("+", "-").replace("/", "_"))
-
-
-def _in_json(secret: str) -> Iterator[str]:
-    """Yield the forms in which JSON encoders write a secret."""
     for escaped in _ESCAPED_IN_JSON:
         for only_ascii in (True, False):
             text = "".join(
@@ -142,6 +125,15 @@ def _in_json(secret: str) -> Iterator[str]:
             )
             yield text
             yield re.sub(r"\\u....", lambda found: f"\\u{found[0][2:].upper()}", text)
+    yield from (html.escape(secret), html.escape(secret, quote=False))
+    yield html.escape(secret).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+    for encoded in (quote(safe), quote(safe, safe=""), quote_plus(safe)):
+        yield encoded
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
+    for before in range(3):  # bytes before it in the encoded text, such as a user name
+        text = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
+        whole = text[(0, 2, 3)[before] : len(text) - ((before + len(raw)) % 3 > 0)]
+        yield from (whole, whole.replace("+", "-").replace("/", "_"))
 
 
 def _without_cut(text: str, form: str) -> str:
