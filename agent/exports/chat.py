@@ -91,20 +91,28 @@ class _Exchange:
         # Every earlier assistant message was refused.
         said = [_weighed(message, 0) for message in self.before]
         own = _weighed(Message("assistant", self.attempt.raw), int(self.accepted))
-        return {
-            "messages": [*said, own],
-            "metadata": {
-                "campaign_id": campaign_id,
-                "iter": self.row.iter,
-                "attempt": self.number + 1,
-                "model": record.model,
-                "allowed": verdict.allowed if verdict is not None else None,
-                "rail": verdict.rail if verdict is not None else None,
-                "why": verdict.why if verdict is not None else "",
-                "used": used,
-                **(_outcome(self.row) if used else {}),
-            },
+        metadata = {
+            "campaign_id": campaign_id,
+            "iter": self.row.iter,
+            "attempt": self.number + 1,
+            "model": record.model,
+            "allowed": verdict.allowed if verdict is not None else None,
+            "rail": verdict.rail if verdict is not None else None,
+            "why": verdict.why if verdict is not None else "",
+            "used": used,
         }
+        if used:
+            decision = self.row.decision
+            metadata |= {
+                "changes": self.row.proposal.changes if self.row.proposal is not None else {},
+                "overrode": record.overrode,
+                "action": decision.action,
+                "estimate_objective": decision.estimate_objective,
+                "delta": decision.delta,
+                "stderr": decision.stderr,
+                "statuses": [trial.result.status for trial in self.row.trials],
+            }
+        return {"messages": [*said, own], "metadata": metadata}
 
 
 def _weighed(message: Message, weight: int) -> dict[str, Any]:
@@ -119,34 +127,14 @@ def _exchanges(
     record = row.proposer
     if not record.attempts:
         return
-    sent = conversations.read(record.prompt_sha256) if record.prompt_sha256 else None
+    sent = (conversations.read(record.prompt_sha256) if record.prompt_sha256 else None) or []
+    first = next((i for i, message in enumerate(sent) if message.role == "user"), len(sent)) + 1
     for number, attempt in enumerate(record.attempts):
         if attempt.error is not None or attempt.truncated or not attempt.raw:
             left_out[NO_REPLY] += 1
             continue
-        before = None if sent is None else _before(sent, number)
-        if before is None:
+        end = first + 2 * number  # each refusal added two messages
+        if end > len(sent):
             left_out[NOT_KEPT] += 1
             continue
-        yield _Exchange(row, number, before)
-
-
-def _before(sent: Sequence[Message], number: int) -> Sequence[Message] | None:
-    """Return the messages before the ``number``-th reply: each refusal added two."""
-    first = next((i for i, message in enumerate(sent) if message.role == "user"), len(sent)) + 1
-    end = first + 2 * number
-    return sent[:end] if end <= len(sent) else None
-
-
-def _outcome(row: IterationRow) -> dict[str, Any]:
-    """Return the result of its proposal, in bits per byte."""
-    decision = row.decision
-    return {
-        "changes": row.proposal.changes if row.proposal is not None else {},
-        "overrode": row.proposer.overrode,
-        "action": decision.action,
-        "estimate_objective": decision.estimate_objective,
-        "delta": decision.delta,
-        "stderr": decision.stderr,
-        "statuses": [trial.result.status for trial in row.trials],
-    }
+        yield _Exchange(row, number, sent[:end])

@@ -21,10 +21,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from agent.exports.base import Exported, Subject, whole_database
 from agent.menu.files import menu_of
 from autoresearch.errors import FormatError
-from trainer.spec import BPB, Direction, Measure
-from trajectory.evidence import ConfigEvidence, Evidence
+from trainer.spec import BPB, Direction
+from trajectory.evidence import Evidence
 from trajectory.formats.imported import ImportedCampaign
-from trajectory.formats.standings import ForeignConfig, Standings
+from trajectory.formats.standings import Standings
 from trajectory.formats.tracked import seconds_of
 from trajectory.history.tables import hidden
 from trajectory.rows import BaselineRow, IterationRow
@@ -54,7 +54,12 @@ def export_optuna(subject: Subject, where: str) -> Exported:
         scale = subject.campaign().measured_in
         name, measure = f"{subject.name} {attributes['campaign_id']}", scale.name
     with whole_database(where) as place, _usable(place):
-        study = _new_study(place, name, measure, scale.direction)
+        url = place if "://" in place else f"sqlite:///{Path(place).absolute()}"
+        direction = _DIRECTIONS[scale.direction]
+        study = optuna.create_study(storage=url, study_name=name, direction=direction)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([measure])
         try:
             for key, value in attributes.items():
                 study.set_user_attr(key, value)
@@ -64,15 +69,6 @@ def export_optuna(subject: Subject, where: str) -> Exported:
             optuna.delete_study(study_name=name, storage=study._storage)
             raise
     return Exported(len(trials), "configs", hidden(where))
-
-
-def _new_study(where: str, name: str, measure: str, direction: Direction) -> optuna.Study:
-    url = where if "://" in where else f"sqlite:///{Path(where).absolute()}"
-    study = optuna.create_study(storage=url, study_name=name, direction=_DIRECTIONS[direction])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names([measure])
-    return study
 
 
 @contextmanager
@@ -114,7 +110,19 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
             measure.score(entry.mean) if entry.scores else None,
             menu.knob_values(entry.config),
             distributions,
-            _attributes(entry, measure),
+            {
+                "config_hash": entry.config_hash,
+                "iter": entry.iter,
+                "action": entry.action,
+                "reason": entry.reason,
+                "n": entry.n,
+                f"{measure.name}_by_seed": {
+                    str(seed): measure.score(objective) for seed, objective in entry.scores.items()
+                },
+                "failures": [failure.status for failure in entry.failures],
+                "train_s": entry.train_s,
+                "params": entry.params,
+            },
             seen.get(entry.config_hash),
         )
         for entry in evidence.configs.values()
@@ -129,22 +137,6 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
         "sigma": evidence.tally.sigma,
     }
     return trials, about
-
-
-def _attributes(entry: ConfigEvidence, measure: Measure) -> dict[str, Any]:
-    return {
-        "config_hash": entry.config_hash,
-        "iter": entry.iter,
-        "action": entry.action,
-        "reason": entry.reason,
-        "n": entry.n,
-        f"{measure.name}_by_seed": {
-            str(seed): measure.score(objective) for seed, objective in entry.scores.items()
-        },
-        "failures": [failure.status for failure in entry.failures],
-        "train_s": entry.train_s,
-        "params": entry.params,
-    }
 
 
 # --- another tool's -----------------------------------------------------------------------------
@@ -164,25 +156,21 @@ def _foreign_trials(campaign: ImportedCampaign) -> tuple[list[FrozenTrial], dict
             config.mean if config.scores else None,
             values,
             {name: CategoricalDistribution(list(domains[name])) for name in values},
-            _foreign_attributes(config),
+            {
+                "config": config.name or config.key,
+                "iter": config.iter,
+                "action": config.action,
+                "reason": config.reason,
+                "n": config.n,
+                "scores": list(config.scores.values()),
+                "failures": config.failures,
+            },
             None,
         )
         for config, values in zip(configs, parameters, strict=True)
     ]
     provenance = campaign.provenance
     return trials, {"source": provenance.source, "format": provenance.format}
-
-
-def _foreign_attributes(config: ForeignConfig) -> dict[str, Any]:
-    return {
-        "config": config.name or config.key,
-        "iter": config.iter,
-        "action": config.action,
-        "reason": config.reason,
-        "n": config.n,
-        "scores": list(config.scores.values()),
-        "failures": config.failures,
-    }
 
 
 # --- both ---------------------------------------------------------------------------------------

@@ -31,6 +31,16 @@ class CampaignFacts:
 
     @classmethod
     def of(cls, directory: Path, row: CampaignRow) -> CampaignFacts:
+        data: dict[str, str] = {}
+        if row.corpus is not None:
+            data = {"corpus": row.corpus.name, "corpus_sha256": row.corpus.sha256}
+        elif row.script is not None:
+            data = {
+                "script": row.script.directory,
+                "script_sha256": row.script.sha256,
+                "unit": row.measured_in.unit,
+                "direction": row.measured_in.direction,
+            }
         return cls(
             directory,
             row.id,
@@ -38,7 +48,7 @@ class CampaignFacts:
                 "campaign_id": row.id,
                 "menu": row.menu_name,
                 "menu_sha256": row.menu_sha256,
-                **_data(row),
+                **data,
                 "budget": str(row.budget),
                 "horizon_steps": row.horizon_steps or "budget",
                 "backend": row.backend,
@@ -47,20 +57,6 @@ class CampaignFacts:
                 "seed": row.seed,
             },
         )
-
-
-def _data(row: CampaignRow) -> dict[str, str]:
-    """Return the name and hash of the training text, or of the script that computes the score."""
-    if row.corpus is not None:
-        return {"corpus": row.corpus.name, "corpus_sha256": row.corpus.sha256}
-    if row.script is None:
-        return {}
-    return {
-        "script": row.script.directory,
-        "script_sha256": row.script.sha256,
-        "unit": row.measured_in.unit,
-        "direction": row.measured_in.direction,
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,35 +68,9 @@ class GitBranch:
 
     def log(self, event: RunEvent) -> None:
         """Commit a kept iteration; see :class:`~agent.loggers.base.RunLogger`."""
-        if isinstance(event, IterationRow) and event.decision.action == "keep":
-            self._commit(event)
-
-    def close(self) -> None:
-        """Do nothing: every commit is complete."""
-
-    def tag(self, found: Confirmed | None) -> str | None:
-        """Tag the commit of the confirmed config, and return a line about it; None if there is
-        nothing to tag. A failure of git is such a line, too: the campaign's results are unaffected.
-        """
-        try:
-            return self._tag(found) if found is not None and found.chosen.stands else None
-        except CampaignError as error:
-            return f"git       the confirmed commit has no tag: {error}"
-
-    def _tag(self, found: Confirmed) -> str | None:
-        asked = f"Config: {found.chosen.config_hash}"
-        if not self._git("for-each-ref", self._ref):
-            return None
-        log = ("log", "-1", "--format=%H", "--fixed-strings", f"--grep={asked}", self._ref)
-        commit = self._git(*log).strip()
-        if not commit:
-            return f"git       the confirmed config has no commit on {self.branch}: it was not kept"
-        tag = f"{self.branch}-confirmed"
-        self._git("update-ref", f"refs/tags/{tag}", commit)
-        return f"git       {commit[:12]} is tagged {tag}"
-
-    def _commit(self, row: IterationRow) -> None:
-        files = self._files(row)
+        if not isinstance(event, IterationRow) or event.decision.action != "keep":
+            return
+        files = self._files(event)
         tip = self._git("for-each-ref", "--format=%(objectname)", self._ref).strip()
         parent = tip or self._git("rev-parse", "HEAD").strip()
         with tempfile.TemporaryDirectory() as folder:
@@ -107,8 +81,32 @@ class GitBranch:
                 mode = self._git("ls-tree", "--full-tree", parent, "--", path)[:6] or "100644"
                 self._git("update-index", "--add", "--cacheinfo", mode, blob, path, index=index)
             tree = self._git("write-tree", index=index).strip()
-        commit = self._git("commit-tree", tree, "-p", parent, text=self._message(row)).strip()
+        commit = self._git("commit-tree", tree, "-p", parent, text=self._message(event)).strip()
         self._git("update-ref", self._ref, commit, tip or "0" * 40)
+
+    def close(self) -> None:
+        """Do nothing: every commit is complete."""
+
+    def tag(self, found: Confirmed | None) -> str | None:
+        """Tag the commit of the confirmed config, and return a line about it; None if there is
+        nothing to tag. A failure of git is such a line, too: the campaign's results are unaffected.
+        """
+        if found is None or not found.chosen.stands:
+            return None
+        asked = f"Config: {found.chosen.config_hash}"
+        log = ("log", "-1", "--format=%H", "--fixed-strings", f"--grep={asked}", self._ref)
+        tag = f"{self.branch}-confirmed"
+        try:
+            if not self._git("for-each-ref", self._ref):
+                return None
+            commit = self._git(*log).strip()
+            if commit:
+                self._git("update-ref", f"refs/tags/{tag}", commit)
+        except CampaignError as error:
+            return f"git       the confirmed commit has no tag: {error}"
+        if not commit:
+            return f"git       the confirmed config has no commit on {self.branch}: it was not kept"
+        return f"git       {commit[:12]} is tagged {tag}"
 
     def _files(self, row: IterationRow) -> dict[str, str]:
         """Return the text of each file of the commit, by its path in the repository."""

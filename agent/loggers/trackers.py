@@ -35,7 +35,15 @@ class MlflowLogger:
         """
         self._where = where
         self._client = mlflow_client(where)
-        self._experiment = self._experiment_id(where, facts)
+        known = self._client.get_experiment_by_name(facts.name)
+        if known is None:
+            # No artifacts are stored, but by default MLflow would create a folder for them here.
+            here = "://" not in where
+            location = (facts.directory / "artifacts").resolve().as_uri() if here else None
+            created = self._client.create_experiment(facts.name, artifact_location=location)
+            self._experiment = str(created)
+        else:
+            self._experiment = str(known.experiment_id)
         self._campaign_run = self._campaign_run_id(facts)
         self._runs: dict[str, str] = {}
         """MLflow run of each running trial."""
@@ -82,15 +90,6 @@ class MlflowLogger:
             self._send(run)
             self._client.set_terminated(run, "KILLED")
         self._client.set_terminated(self._campaign_run, "FINISHED")
-
-    def _experiment_id(self, where: str, facts: CampaignFacts) -> str:
-        known = self._client.get_experiment_by_name(facts.name)
-        if known is not None:
-            return str(known.experiment_id)
-        # Nothing is stored as an artifact, but by default MLflow would create a folder for
-        # artifacts here.
-        location = None if "://" in where else (facts.directory / "artifacts").resolve().as_uri()
-        return str(self._client.create_experiment(facts.name, artifact_location=location))
 
     def _campaign_run_id(self, facts: CampaignFacts) -> str:
         found = self._client.search_runs(
