@@ -22,7 +22,7 @@ from trainer.spec import AnyConfig
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
-from trajectory.statistics.standings import Standing, believed, standings
+from trajectory.statistics.standings import believed, standings
 
 SAMPLE = 512
 """Approximate number of configs that a population is fitted to."""
@@ -177,33 +177,31 @@ def rank(
 ) -> list[Ranked]:
     """Return the ``k`` best of this project's own configs, ranked by :func:`standings`."""
     placed = standings(entries, k, noise=noise, population=population, baseline=baseline)
-    return [_ranked(standing) for standing in placed]
-
-
-def _ranked(standing: Standing[ConfigEvidence]) -> Ranked:
-    entry = standing.entry
-    return Ranked(
-        config_hash=entry.config_hash,
-        config=entry.config,
-        iter=entry.iter,
-        changes=entry.changes,
-        reason=entry.reason,
-        action=entry.action,
-        n=entry.n,
-        seeds=tuple(sorted(entry.scores)),
-        mean_objective=entry.mean,
-        objective=standing.objective,
-        objective_lo=standing.objective_lo,
-        objective_hi=standing.objective_hi,
-        delta_vs_baseline=standing.delta_vs_baseline,
-        delta_stderr=standing.delta_stderr,
-        delta_lo=standing.delta_lo,
-        delta_hi=standing.delta_hi,
-        pairs=standing.pairs,
-        beats_baseline=standing.beats_baseline,
-        train_s=entry.train_s,
-        params=entry.params,
-    )
+    return [
+        Ranked(
+            config_hash=one.entry.config_hash,
+            config=one.entry.config,
+            iter=one.entry.iter,
+            changes=one.entry.changes,
+            reason=one.entry.reason,
+            action=one.entry.action,
+            n=one.entry.n,
+            seeds=tuple(sorted(one.entry.scores)),
+            mean_objective=one.entry.mean,
+            objective=one.objective,
+            objective_lo=one.objective_lo,
+            objective_hi=one.objective_hi,
+            delta_vs_baseline=one.delta_vs_baseline,
+            delta_stderr=one.delta_stderr,
+            delta_lo=one.delta_lo,
+            delta_hi=one.delta_hi,
+            pairs=one.pairs,
+            beats_baseline=one.beats_baseline,
+            train_s=one.entry.train_s,
+            params=one.entry.params,
+        )
+        for one in placed
+    ]
 
 
 @dataclass(frozen=True, slots=True)

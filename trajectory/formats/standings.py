@@ -59,6 +59,7 @@ class Standings:
 
     configs: Mapping[str, ForeignConfig]
     noise: RunNoise | None
+    """Pooled noise; None if no config was run twice, or repeated runs never differ."""
 
     @classmethod
     def of(cls, runs: Iterable[ForeignRun]) -> Self:
@@ -78,7 +79,15 @@ class Standings:
                 config.failures.append(run.why or "failed")
             else:
                 config.scores[run.line] = run.score
-        return cls(configs, _run_noise(configs.values()))
+        replicated = [config for config in configs.values() if config.n > 1]
+        dof = sum(config.n - 1 for config in replicated)
+        squares = math.fsum(
+            (score - mean) ** 2
+            for config in replicated
+            for mean in (config.mean,)
+            for score in config.scores.values()
+        )
+        return cls(configs, RunNoise(math.sqrt(squares / dof), dof) if squares > 0 else None)
 
     @property
     def baseline(self) -> ForeignConfig | None:
@@ -144,19 +153,6 @@ def as_json(standing: Standing[ForeignConfig]) -> dict[str, Any]:
 def _one_line(text: str) -> str:
     words = " ".join(plain(text).split())
     return words if len(words) <= TEXT_CHARACTERS else f"{words[: TEXT_CHARACTERS - 1]}…"
-
-
-def _run_noise(configs: Iterable[ForeignConfig]) -> RunNoise | None:
-    """Return the pooled noise; None if no config was run twice, or repeated runs never differ."""
-    replicated = [config for config in configs if config.n > 1]
-    dof = sum(config.n - 1 for config in replicated)
-    squares = math.fsum(
-        (score - mean) ** 2
-        for config in replicated
-        for mean in (config.mean,)
-        for score in config.scores.values()
-    )
-    return RunNoise(math.sqrt(squares / dof), dof) if squares > 0 else None
 
 
 _SHOWN = 12

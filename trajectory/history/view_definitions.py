@@ -145,7 +145,7 @@ def create_views(connection: sqlite3.Connection, campaign_id: str, what: str) ->
             taken = {column for column, _ in columns}
             columns += ((f"config_{k}" if k in taken else k, path) for k, path in fields.items())
         selected = ", ".join(
-            f"{expression.replace('{sign}', sign)} AS {_identifier(column)}"
+            f"{expression.replace('{sign}', sign)} AS " + _quoted(column, '"')
             for column, expression in columns
         )
         schema = "temp" if what.startswith("TEMP") else "main"
@@ -185,9 +185,5 @@ def _campaign_facts(connection: sqlite3.Connection, campaign_id: str) -> tuple[s
     return ("-1" if direction == "maximise" else "1"), fields
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _quoted(text: str, mark: str = "'") -> str:
+    return mark + text.replace(mark, 2 * mark) + mark

@@ -107,7 +107,15 @@ class Board:
 
     def _find(self) -> None:
         """Add new campaigns, and drop removed ones."""
-        found = dict.fromkeys(self._directories())
+        found: dict[Path, None] = {}
+        for place in self._places:
+            if _holds_campaign(place):
+                found[place] = None
+                continue
+            with suppress(OSError):
+                # A folder that is still being created has a name that begins with a dot.
+                visible = [child for child in place.iterdir() if not child.name.startswith(".")]
+                found |= dict.fromkeys(sorted(filter(_holds_campaign, visible)))
         campaigns = {
             name: watched
             for name, watched in self.campaigns.items()
@@ -123,16 +131,6 @@ class Board:
                     name = f"{stem}-{number}"
                 campaigns[name] = Watched(name, directory)
         self.campaigns = campaigns
-
-    def _directories(self) -> Iterable[Path]:
-        for place in self._places:
-            if _holds_campaign(place):
-                yield place
-                continue
-            with suppress(OSError):
-                # A folder that is still being created has a name that begins with a dot.
-                visible = [child for child in place.iterdir() if not child.name.startswith(".")]
-                yield from sorted(filter(_holds_campaign, visible))
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:

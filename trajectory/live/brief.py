@@ -131,6 +131,16 @@ def incumbent_of(evidence: Evidence) -> Incumbent | None:
 def brief_of(row: IterationRow) -> Brief:
     """Return the summary of a row."""
     decision = row.decision
+    failed: str | None = next(
+        (
+            trial.result.status
+            for trial in row.trials
+            if trial.role == "candidate" and isinstance(trial.result, TrialFailed)
+        ),
+        None,
+    )
+    if not row.verdict.allowed:
+        failed = f"refused: {row.verdict.rail}" if row.verdict.rail else "refused"
     return Brief(
         iter=row.iter,
         at=row.at,
@@ -144,22 +154,11 @@ def brief_of(row: IterationRow) -> Brief:
         stderr=_finite(decision.stderr),
         delta=_finite(decision.delta),
         runs=len(row.trials),
-        failed=_failure(row),
+        failed=failed,
         n=max(1, decision.pairs),
         wall_s=row.wall_s,
         energy_wh=row.energy_wh,
     )
-
-
-def _failure(row: IterationRow) -> str | None:
-    if not row.verdict.allowed:
-        return f"refused: {row.verdict.rail}" if row.verdict.rail else "refused"
-    failed = (
-        trial.result.status
-        for trial in row.trials
-        if trial.role == "candidate" and isinstance(trial.result, TrialFailed)
-    )
-    return next(failed, None)
 
 
 def _finite(number: float | None) -> float | None:

@@ -8,7 +8,6 @@ reader can keep the loop waiting.
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -120,20 +119,19 @@ class Follower:
             with suppress(OSError):
                 changes.append((self.directory / name).stat().st_mtime)
         self._activity_s = max(changes)
-        return list(self._read_on(journal))
-
-    def _read_on(self, journal: Path) -> Iterator[Brief]:
         records = read_records(journal, offset=self._end, line=self.rows)
         # Set this before a damaged line raises, or the board would retry it without a pause.
         self.caught_up = True
+        landed: list[Brief] = []
         for record in islice(records, BATCH_ROWS):
             if not record.raw.endswith(b"\n"):
-                return  # the line is still being written
+                return landed  # the line is still being written
             place = (self._end, record.end - self._end)
             self._end, self.rows = record.end, record.line
             if (brief := self._take(record.row, place)) is not None:
-                yield brief
+                landed.append(brief)
         self.caught_up = next(records, None) is None
+        return landed
 
     def _take(self, row: Row, place: tuple[int, int]) -> Brief | None:
         active_s = self.state.add(row)

@@ -66,7 +66,17 @@ class RunningTrials:
     def poll(self) -> None:
         """Read the running trials again, and skip what cannot be read."""
         try:
-            self._list()
+            listed = self._trials.stat()
+            if listed.st_mtime_ns != self._listed_ns:
+                self._listed_ns = listed.st_mtime_ns
+                names = {entry.name for entry in self._trials.iterdir() if is_trial_id(entry.name)}
+                self._over &= names
+                left = sorted(names - self._over, key=trial_number)
+                known = self._at_work
+                self._at_work = {
+                    name: known.get(name) or _Followed(self._trials / name) for name in left
+                }
+            self.changed_s = max(self.changed_s, listed.st_mtime)
             for trial_id in list(self._at_work):
                 if (self._trials / trial_id / RESULT_FILE).exists():
                     self._is_over(trial_id)
@@ -77,19 +87,6 @@ class RunningTrials:
         self.changed_s = max([self.changed_s, *(one.changed_s for one in self._at_work.values())])
         self.all = tuple(one for one in seen if one is not None)
         self.running = self.all[-1] if self.all else None
-
-    def _list(self) -> None:
-        listed = self._trials.stat()
-        if listed.st_mtime_ns != self._listed_ns:
-            self._listed_ns = listed.st_mtime_ns
-            names = {entry.name for entry in self._trials.iterdir() if is_trial_id(entry.name)}
-            self._over &= names
-            left = sorted(names - self._over, key=trial_number)
-            known = self._at_work
-            self._at_work = {
-                name: known.get(name) or _Followed(self._trials / name) for name in left
-            }
-        self.changed_s = max(self.changed_s, listed.st_mtime)
 
     def _is_over(self, trial_id: str) -> None:
         self._over.add(trial_id)
@@ -116,7 +113,12 @@ class _Followed:
                 self._lines = CurveLines(self._spec.max_step)
         except (OSError, ValidationError):
             return None  # incomplete, or from another version
-        self._read_curve(self._directory / CURVE_FILE)
+        with suppress(OSError):
+            curve = self._directory / CURVE_FILE
+            new, changed_s = _read_plain(curve, self._read_bytes, MAX_CURVE_BYTES)
+            self.changed_s = max(self.changed_s, min(changed_s, time.time()))
+            self._read_bytes += len(new)
+            self._curve.add(self._lines.feed(new))
         lane = None
         with suppress(OSError):
             name, _ = _read_plain(self._directory / LANE_FILE, 0, MAX_LANE_BYTES)
@@ -130,15 +132,6 @@ class _Followed:
             points=tuple(self._curve.points()),
             lane=lane,
         )
-
-    def _read_curve(self, curve: Path) -> None:
-        try:
-            new, changed_s = _read_plain(curve, self._read_bytes, MAX_CURVE_BYTES)
-        except OSError:
-            return
-        self.changed_s = max(self.changed_s, min(changed_s, time.time()))
-        self._read_bytes += len(new)
-        self._curve.add(self._lines.feed(new))
 
 
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> tuple[bytes, float]:
