@@ -14,10 +14,9 @@ from agent.loggers.base import (
 )
 from autoresearch.errors import SettingsError
 from autoresearch.layout import trial_number
-from trainer.spec import TrialSpec
 from trajectory.formats.mlflow_runs import mlflow_client, translated
 from trajectory.formats.tracked import curve_metrics, metrics_of
-from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+from trajectory.rows import BaselineRow, IterationRow, TrialRecord
 
 POINTS = 50
 """Curve points sent per request."""
@@ -44,7 +43,18 @@ class MlflowLogger:
             self._experiment = str(created)
         else:
             self._experiment = str(known.experiment_id)
-        self._campaign_run = self._campaign_run_id(facts)
+        found = self._client.search_runs(
+            [self._experiment], f"tags.`{CAMPAIGN_TAG}` = '{facts.id}'", max_results=1
+        )
+        if found:
+            self._campaign_run = str(found[0].info.run_id)
+            self._client.update_run(self._campaign_run, "RUNNING")
+        else:
+            tags = {CAMPAIGN_TAG: facts.id}
+            run = self._client.create_run(self._experiment, tags=tags, run_name="campaign")
+            self._campaign_run = str(run.info.run_id)
+            for name, value in facts.config.items():
+                self._client.log_param(self._campaign_run, name, value)
         self._runs: dict[str, str] = {}
         """MLflow run of each running trial."""
         self._pending: dict[str, list[Any]] = {}
@@ -60,7 +70,15 @@ class MlflowLogger:
 
     def _log(self, event: RunEvent) -> None:
         if isinstance(event, TrialBegan):
-            self._begin(event.spec, event.role)
+            from mlflow.entities import Param  # noqa: PLC0415 (an extra, slow to load)
+
+            spec, experiment = event.spec, self._experiment
+            tags = {"role": event.role, "config_hash": spec.config.config_hash}
+            created = self._client.create_run(experiment, tags=tags, run_name=spec.trial_id)
+            begun = self._runs[spec.trial_id] = str(created.info.run_id)
+            params = {**spec.config.canonical(), "seed": spec.seed}
+            said = [Param(name, str(value)) for name, value in params.items()]
+            self._client.log_batch(begun, params=said)
         elif isinstance(event, TrialPoint):
             run = self._runs.get(event.trial_id)
             if run is not None:
@@ -90,28 +108,6 @@ class MlflowLogger:
             self._send(run)
             self._client.set_terminated(run, "KILLED")
         self._client.set_terminated(self._campaign_run, "FINISHED")
-
-    def _campaign_run_id(self, facts: CampaignFacts) -> str:
-        found = self._client.search_runs(
-            [self._experiment], f"tags.`{CAMPAIGN_TAG}` = '{facts.id}'", max_results=1
-        )
-        if found:
-            self._client.update_run(found[0].info.run_id, "RUNNING")
-            return str(found[0].info.run_id)
-        tags = {CAMPAIGN_TAG: facts.id}
-        created = self._client.create_run(self._experiment, tags=tags, run_name="campaign")
-        for name, value in facts.config.items():
-            self._client.log_param(created.info.run_id, name, value)
-        return str(created.info.run_id)
-
-    def _begin(self, spec: TrialSpec, role: Role) -> None:
-        from mlflow.entities import Param  # noqa: PLC0415 (an extra, slow to load)
-
-        tags = {"role": role, "config_hash": spec.config.config_hash}
-        created = self._client.create_run(self._experiment, tags=tags, run_name=spec.trial_id)
-        run = self._runs[spec.trial_id] = str(created.info.run_id)
-        params = {**spec.config.canonical(), "seed": spec.seed}
-        self._client.log_batch(run, params=[Param(n, str(value)) for n, value in params.items()])
 
     def _add(self, run: str, metrics: dict[str, float], step: int) -> None:
         from mlflow.entities import Metric  # noqa: PLC0415 (an extra, slow to load)
