@@ -21,8 +21,7 @@ from trajectory.formats.foreign import (
 )
 from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source
 from trajectory.formats.trackers import mlflow_store, optuna_study, tensorboard_events, wandb_csv
-from trajectory.formats.trackers.recorded import Wanted
-from trajectory.formats.trackers.stores import MAGIC, Folder, opened
+from trajectory.formats.trackers.stores import MAGIC, Folder, Wanted, opened
 
 _LOOKED_AT = 5
 Reader = Callable[[Any, Wanted], ForeignFile]

@@ -38,7 +38,7 @@ from trajectory.formats.imported import (
     recognised_format,
 )
 from trajectory.formats.source import MOST_BYTES, ForeignFile, Line, Source
-from trajectory.formats.trackers.recorded import Wanted
+from trajectory.formats.trackers.stores import Wanted
 from trajectory.rows import (
     SCHEMA,
     BaselineRow,

@@ -31,7 +31,7 @@ from trajectory.formats.foreign import Provenance
 from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign, imported_count
 from trajectory.formats.standings import Retold
-from trajectory.formats.trackers.recorded import Wanted
+from trajectory.formats.trackers.stores import Wanted
 from trajectory.history.store import reindex
 
 SHOWN_SKIPPED = 20

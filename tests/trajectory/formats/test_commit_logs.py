@@ -13,7 +13,7 @@ from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
 from trajectory.formats.source import ForeignFile, Source
 from trajectory.formats.standings import Standings
-from trajectory.formats.trackers.recorded import Wanted
+from trajectory.formats.trackers.stores import Wanted
 
 
 def read(tmp_path: Path, text: str | bytes) -> ForeignFile:

@@ -20,7 +20,7 @@ from trajectory.formats.foreign import ForeignRun, more_is_better
 from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign, read_campaign_source
 from trajectory.formats.standings import Standings
-from trajectory.formats.trackers.recorded import Wanted
+from trajectory.formats.trackers.stores import Wanted
 
 KEPT = ROOT / "tests" / "trajectory" / "fixtures" / "trackers"
 """Written by Optuna 3.6.1 and 4.5.0; the installed Optuna writes its own below."""

@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from trajectory.formats.source import ForeignFile, Source
-from trajectory.formats.trackers.recorded import Recorded, Wanted, chosen, finite, foreign_file
-from trajectory.formats.trackers.stores import Folder, opened
+from trajectory.formats.trackers.stores import (
+    Folder,
+    Recorded,
+    Wanted,
+    chosen,
+    finite,
+    foreign_file,
+    opened,
+)
 
 FORMAT: Final = "mlflow"
 TABLES = {"experiments", "runs", "params", "latest_metrics"}

@@ -9,8 +9,14 @@ from typing import Any, Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Line, Source
-from trajectory.formats.trackers.recorded import Recorded, Wanted, chosen, finite, foreign_file
-from trajectory.formats.trackers.stores import opened
+from trajectory.formats.trackers.stores import (
+    Recorded,
+    Wanted,
+    chosen,
+    finite,
+    foreign_file,
+    opened,
+)
 
 FORMAT: Final = "optuna"
 TABLES = {"studies", "study_directions", "trials", "trial_params", "trial_values"}

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile
-from trajectory.formats.trackers.recorded import Recorded, Wanted, finite, foreign_file
-from trajectory.formats.trackers.stores import Folder
+from trajectory.formats.trackers.stores import Folder, Recorded, Wanted, finite, foreign_file
 
 FORMAT: Final = "tensorboard"
 _PLUGIN = "hparams"

@@ -13,7 +13,7 @@ from typing import Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.source import ForeignFile, Line, Source
-from trajectory.formats.trackers.recorded import Recorded, Wanted, finite, foreign_file
+from trajectory.formats.trackers.stores import Recorded, Wanted, finite, foreign_file
 
 FORMAT: Final = "wandb-csv"
 _FACTS = {
