@@ -66,8 +66,7 @@ def read_tsv(source: Source, metric: str | None = None) -> ForeignFile:
                 )
                 header = list(COLUMNS)
             continue
-        read = partial(_tsv_run, line, header, column, file)
-        file.take(line, read)
+        file.take(line, partial(_tsv_run, line, header, column, file))
     kept = [run.score for run in file.runs if run.score is not None and run.action == "keep"]
     grows = [later > before for before, later in pairwise(kept) if later != before]
     if len(grows) >= LEAST_GROWING and all(grows):
@@ -219,7 +218,7 @@ def read_pi(source: Source) -> ForeignFile:
         )
 
     for line in source.lines():
-        file.take(line, lambda line=line: run(line))  # type: ignore[misc]
+        file.take(line, partial(run, line))
         if asked is not None and asked[1] != "lower":
             raise FormatError(
                 f"the metric {asked[0]!r:.60} of {source.path} is better when higher; import "

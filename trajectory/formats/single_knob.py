@@ -9,6 +9,7 @@ The loop's source: github.com/manavsehgal/ai-field-notes, articles/autoresearch-
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -35,31 +36,16 @@ def recognises(lines: list[Line]) -> bool:
 
 def read(source: Source) -> ForeignFile:
     """Read every iteration of a file, and its baseline as iteration 0."""
-    reader = _Reader()
-    for line in source.lines():
-        reader.take(line)
-    return reader.file
+    file = ForeignFile(format=FORMAT, measure="val_bits_per_token")
+    line_of: dict[int, int] = {}  # by iteration
 
-
-class _Reader:
-    """Reads lines and keeps what earlier ones contained."""
-
-    def __init__(self) -> None:
-        self.file = ForeignFile(format=FORMAT, measure="val_bits_per_token")
-        self._lines: dict[int, int] = {}
-        """Iteration to the number of its line."""
-
-    def take(self, line: Line) -> None:
-        """Add one line."""
-        self.file.take(line, lambda: self._run(line))
-
-    def _run(self, line: Line) -> ForeignRun | None:
+    def run(line: Line) -> ForeignRun | None:
         found = line.json_object()
         if found.get("stage") == "loop_complete":
             return None  # a summary of the other lines
         if found.keys() >= _HEADER:
             header = _Header.model_validate({"accept_delta_frac": found.get("accept_delta_frac")})
-            run = ForeignRun.model_validate(
+            taken = ForeignRun.model_validate(
                 {
                     "line": line.number,
                     "iter": 0,
@@ -69,15 +55,19 @@ class _Reader:
                     "score": found["baseline_val_bpb"],
                 }
             )
-            if 0 not in self._lines:  # otherwise this line repeats iteration 0 and is skipped
-                self.file.accept_delta_frac = header.accept_delta_frac
+            if 0 not in line_of:  # otherwise this line repeats iteration 0 and is skipped
+                file.accept_delta_frac = header.accept_delta_frac
         else:
-            run = _iteration(line, found)
-        if run.status != "paused":
-            before = self._lines.setdefault(run.iter, line.number)
+            taken = _iteration(line, found)
+        if taken.status != "paused":
+            before = line_of.setdefault(taken.iter, line.number)
             if before != line.number:
-                raise ValueError(f"iteration {run.iter} is in line {before} already")
-        return run
+                raise ValueError(f"iteration {taken.iter} is in line {before} already")
+        return taken
+
+    for line in source.lines():
+        file.take(line, partial(run, line))
+    return file
 
 
 _STATUS = {

@@ -77,12 +77,24 @@ class Source:
         :raises FormatError: if it cannot be read, or its size or encoding rules out a trajectory.
         """
         try:
-            data = _content(path)
+            # Check before opening, because opening a pipe waits for a writer.
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise FormatError(
+                    f"{path} is not a regular file (a device or a pipe, say); save its output to a "
+                    "file"
+                )
+            with path.open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
         except OSError as error:
             raise FormatError(
                 f"{path} cannot be imported: {error.strerror or error}; give a file that can be "
                 "read, or a campaign's directory"
             ) from error
+        if len(data) > MOST_BYTES:
+            raise FormatError(
+                f"{path} is larger than {MOST_BYTES >> 30} GiB, the largest that is read; choose "
+                "another file"
+            )
         if not data.strip():
             raise FormatError(f"{path} is empty; choose another file")
         if data.startswith(_UTF_16):
@@ -115,27 +127,6 @@ class Source:
                     "of it"
                 )
             yield Line(number, raw)
-
-
-def _content(path: Path) -> bytes:
-    """Return the contents of a file.
-
-    :raises OSError: if it cannot be read.
-    :raises FormatError: if it is too large, or is not a regular file, which may never end.
-    """
-    # Check before opening, because opening a pipe waits for a writer.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise FormatError(
-            f"{path} is not a regular file (a device or a pipe, say); save its output to a file"
-        )
-    with path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise FormatError(
-            f"{path} is larger than {MOST_BYTES >> 30} GiB, the largest that is read; choose "
-            "another file"
-        )
-    return data
 
 
 @dataclass(slots=True)

@@ -99,6 +99,7 @@ _RESULT = (
 )
 
 
+_KINDS: dict[object, Kind] = {bool: "bool", int: "int", float: "float"}
 _SCORE = Column("score", "float", "what the campaign's command printed, in the menu's unit")
 
 
@@ -112,31 +113,23 @@ def trials_table(rows: Iterable[Row]) -> Table:
             break
     first = begun[-1] if begun else None
     config = first.config if isinstance(first, BaselineRow) else None
-    of_command = isinstance(config, CommandConfig)
     menu = next((row.menu_toml for row in begun if isinstance(row, CampaignRow)), "")
-    kinds = {
-        name: kind
-        for name, kind in _kinds_of(config).items()
-        if not name.startswith("code.") or f"[{name}]" in menu
-    }
-    knobs = tuple(
-        Column(f"config.{name}", kind, "of the config that was trained")
-        for name, kind in kinds.items()
-    )
-    results = (_SCORE, *_RESULT) if of_command else _RESULT
-    lines = _trial_lines(chain(begun, rows), results, tuple(kinds))
-    return Table((*_ITERATION, *_TRIAL, *results, *knobs), lines)
-
-
-def _kinds_of(config: AnyConfig | None) -> dict[str, Kind]:
-    """Return the fields of a campaign's configs, with their types."""
-    kinds: dict[object, Kind] = {bool: "bool", int: "int", float: "float"}
+    results: tuple[Column, ...] = _RESULT
+    kinds: dict[str, Kind]
     if isinstance(config, CommandConfig):
-        return {name: kinds.get(type(value), "text") for name, value in config.values.items()}
-    return {
-        name: next((kinds[part] for part in _parts(field.annotation) if part in kinds), "text")
-        for name, field in Config.model_fields.items()
-    }
+        results = (_SCORE, *_RESULT)
+        kinds = {name: _KINDS.get(type(value), "text") for name, value in config.values.items()}
+    else:
+        kinds = {
+            name: next((_KINDS[part] for part in _parts(of.annotation) if part in _KINDS), "text")
+            for name, of in Config.model_fields.items()
+        }
+    fields = [name for name in kinds if not name.startswith("code.") or f"[{name}]" in menu]
+    knobs = tuple(
+        Column(f"config.{name}", kinds[name], "of the config that was trained") for name in fields
+    )
+    lines = _trial_lines(chain(begun, rows), results, fields)
+    return Table((*_ITERATION, *_TRIAL, *results, *knobs), lines)
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -255,23 +248,14 @@ def runs_table(runs: Sequence[ForeignRun], measure: Measure) -> Table:
 
 def _columns_of(prefix: str, dicts: Sequence[dict[str, Plain]]) -> dict[str, Column]:
     names = dict.fromkeys(name for each in dicts for name in each)
-    return {
-        name: Column(
-            f"{prefix}.{name}",
-            _common_kind([each[name] for each in dicts if each.get(name) is not None]),
-            "under the source's own name",
-        )
-        for name in names
-    }
-
-
-def _common_kind(values: Sequence[Any]) -> Kind:
-    kinds = {type(value) for value in values}
-    if kinds == {bool}:
-        return "bool"
-    if kinds == {int}:
-        return "int"
-    return "float" if kinds and kinds <= {int, float} else "text"
+    columns = {}
+    for name in names:
+        types = {type(each[name]) for each in dicts if each.get(name) is not None}
+        kind: Kind = "float" if types and types <= {int, float} else "text"
+        if types in ({bool}, {int}):
+            kind = "bool" if types == {bool} else "int"
+        columns[name] = Column(f"{prefix}.{name}", kind, "under the source's own name")
+    return columns
 
 
 def _as(column: Column, value: Plain) -> Cell:

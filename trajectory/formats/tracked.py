@@ -70,33 +70,29 @@ def tracked_trials(rows: Iterable[Row]) -> Iterator[Tracked]:
         trials = trials_of(row)
         end_s = seconds_of(row.at)
         for index, trial in enumerate(trials):
+            tags = {
+                "kind": row.kind,
+                "role": trial.role,
+                "status": trial.result.status,
+                "config_hash": trial.config_hash,
+            }
+            if isinstance(trial.result, TrialFailed):
+                tags["message"] = trial.result.message
+            if isinstance(row, IterationRow):
+                tags |= {
+                    "iter": str(row.iter),
+                    "proposer": row.proposer.kind,
+                    "action": row.decision.action,
+                    "reason": row.proposal.reason if row.proposal is not None else "",
+                }
             yield Tracked(
                 trial=trial,
                 config=configs.get(trial.config_hash),
-                tags=_tags(row, trial),
+                tags=tags,
                 ended_s=(end_s - sum(later.wall_s for later in trials[index + 1 :]))
                 if trial.at is None
                 else seconds_of(trial.at),
             )
-
-
-def _tags(row: Described, trial: TrialRecord) -> dict[str, str]:
-    tags = {
-        "kind": row.kind,
-        "role": trial.role,
-        "status": trial.result.status,
-        "config_hash": trial.config_hash,
-    }
-    if isinstance(trial.result, TrialFailed):
-        tags["message"] = trial.result.message
-    if isinstance(row, IterationRow):
-        tags |= {
-            "iter": str(row.iter),
-            "proposer": row.proposer.kind,
-            "action": row.decision.action,
-            "reason": row.proposal.reason if row.proposal is not None else "",
-        }
-    return tags
 
 
 def seconds_of(at: str) -> float:
