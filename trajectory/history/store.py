@@ -250,34 +250,32 @@ class History(Questions, Closing):
             self.note = f"the history was built anew, because {note}"
 
     def _repair(self, damage: DamagedIndexError) -> None:
-        """Replace an unusable index by a usable one."""
-        if isinstance(damage, StaleIndexError):
-            self._settle()
-        elif (path := tables.sqlite_path(self._where)) is not None:
-            self._start_afresh(path)
-        else:
-            self._settle(anew=True)
-            self.note = "the history was damaged and was built anew from the journal"
-
-    def _start_afresh(self, path: Path) -> None:
-        """Replace a SQLite file that is not a usable index, and keep one copy of it.
+        """Replace an unusable index by a usable one, and keep one copy of a SQLite file.
 
         The copy protects a file of another kind that the user named by mistake.
         """
-        self._engine.dispose()
-        try:
-            path.replace(path.with_name(f"{path.name}.damaged"))
-            for suffix in ("-wal", "-shm"):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-        except OSError as error:
-            raise MachineryError(
-                f"cannot move the damaged history {path} out of the way ({error.strerror}); "
-                "delete it by hand"
-            ) from error
-        self._position = Position("")
-        self._engine = tables.connect(self._where, readonly=False)
-        self._settle()
-        self.note = f"{path} was damaged or of another layout and was built anew from the journal"
+        if isinstance(damage, StaleIndexError):
+            self._settle()
+        elif (path := tables.sqlite_path(self._where)) is not None:
+            self._engine.dispose()
+            try:
+                path.replace(path.with_name(f"{path.name}.damaged"))
+                for suffix in ("-wal", "-shm"):
+                    path.with_name(path.name + suffix).unlink(missing_ok=True)
+            except OSError as error:
+                raise MachineryError(
+                    f"cannot move the damaged history {path} out of the way ({error.strerror}); "
+                    "delete it by hand"
+                ) from error
+            self._position = Position("")
+            self._engine = tables.connect(self._where, readonly=False)
+            self._settle()
+            self.note = (
+                f"{path} was damaged or of another layout and was built anew from the journal"
+            )
+        else:
+            self._settle(anew=True)
+            self.note = "the history was damaged and was built anew from the journal"
 
     def _index(self, records: Sequence[Record]) -> None:
         """Add rows that follow the indexed ones: all or none."""

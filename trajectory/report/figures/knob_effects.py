@@ -20,7 +20,6 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures.figure import KNOBS, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.reading.knobs import ReportedKnob
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 
@@ -90,8 +89,23 @@ class KnobEffects(Figure):
 
     @classmethod
     def of(cls, found: Findings) -> KnobEffects:
+        effects = []
+        for knob in found.knobs:
+            cells, place_of = knob.domain.cells, knob.domain.place
+            scores: list[list[float]] = [[] for _ in cells]
+            for sample, place in zip(found.samples, found.places[knob.name], strict=True):
+                if sample.mean is not None and place is not None:
+                    scores[place].append(sample.mean)
+            default, best = place_of(knob.default), place_of(found.incumbent.get(knob.name))
+            values = [
+                ValueEffect(
+                    cell_text(cell), of_mean(own) if own else None, at == default, at == best
+                )
+                for at, (cell, own) in enumerate(zip(cells, scores, strict=True))
+            ]
+            effects.append(KnobEffect(knob.name, tuple(values)))
         return cls(
-            effects=tuple(_effect(found, knob) for knob in found.knobs),
+            effects=tuple(effects),
             reference=found.baseline.value if found.baseline else None,
             measure=found.about.measure,
             scoring=found.about.scoring,
@@ -137,20 +151,6 @@ class KnobEffects(Figure):
             f"mean {self.measure} over configs; bars: 95 % intervals", fontsize=9, color=MUTED.light
         )
         return Picture(self.name, self.alt, figure)
-
-
-def _effect(found: Findings, knob: ReportedKnob) -> KnobEffect:
-    cells, place_of = knob.domain.cells, knob.domain.place
-    scores: list[list[float]] = [[] for _ in cells]
-    for sample, place in zip(found.samples, found.places[knob.name], strict=True):
-        if sample.mean is not None and place is not None:
-            scores[place].append(sample.mean)
-    default, best = place_of(knob.default), place_of(found.incumbent.get(knob.name))
-    values = (
-        ValueEffect(cell_text(cell), of_mean(own) if own else None, place == default, place == best)
-        for place, (cell, own) in enumerate(zip(cells, scores, strict=True))
-    )
-    return KnobEffect(knob.name, tuple(values))
 
 
 def _tried(effect: KnobEffect) -> KnobEffect:
