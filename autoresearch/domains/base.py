@@ -144,15 +144,14 @@ class Domain(Frozen, ABC):
 
     def place(self, value: Scalar | None) -> int | None:
         """Return the index of a value's cell; None if the value lies outside the domain."""
-        if value is not None:
-            for place, cell in reversed([*enumerate(self.cells)]):
-                if _is_in(value, cell):
-                    return place
+        if value is None:
+            return None
+        for place, cell in reversed([*enumerate(self.cells)]):
+            if isinstance(cell, Bin):
+                is_in = cell.holds(value)
+            else:
+                # A bool equals 0 or 1 in Python, and must not match those cells.
+                is_in = cell == value and isinstance(cell, bool) == isinstance(value, bool)
+            if is_in:
+                return place
         return None
-
-
-def _is_in(value: Scalar, cell: Scalar | Bin) -> bool:
-    if isinstance(cell, Bin):
-        return cell.holds(value)
-    # A bool equals 0 or 1 in Python, and must not match those cells.
-    return cell == value and isinstance(cell, bool) == isinstance(value, bool)
