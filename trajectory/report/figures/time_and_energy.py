@@ -168,7 +168,16 @@ class TimeAndEnergy(Figure):
         figure = sheet(4.9 if metered else 3.3)
         if metered:
             time, energy = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2, 1]})
-            _draw_energy(energy, self.bars)
+            energy.stairs(
+                [bar.energy_wh or 0.0 for bar in self.bars],
+                _edges(self.bars),
+                fill=True,
+                color=BASE.light,
+                alpha=0.75,
+                linewidth=0,
+            )
+            energy.set_ylabel("Wh an iteration")
+            _tidy(energy)
         else:
             time = energy = figure.subplots()
         _draw_seconds(time, self.bars)
@@ -220,19 +229,6 @@ def _draw_seconds(axes: Axes, bars: Sequence[Bar]) -> None:
         )
         floor = top
     axes.set_ylabel("seconds an iteration")
-    _tidy(axes)
-
-
-def _draw_energy(axes: Axes, bars: Sequence[Bar]) -> None:
-    axes.stairs(
-        [bar.energy_wh or 0.0 for bar in bars],
-        _edges(bars),
-        fill=True,
-        color=BASE.light,
-        alpha=0.75,
-        linewidth=0,
-    )
-    axes.set_ylabel("Wh an iteration")
     _tidy(axes)
 
 
