@@ -8,7 +8,6 @@ from autoresearch.values import Frozen, Scalar
 from autoresearch.words import brief
 from trainer.spec import Direction, Measure, TrialFailed
 from trajectory.confirmed import NOTHING_YET, ConfirmedConfig, finding
-from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Posteriors, Ranked
 from trajectory.reading import CampaignState
 from trajectory.report.canvas import score_limits
@@ -120,14 +119,6 @@ class Status(Frozen):
     """The same share, over the hour before the newest row."""
 
 
-def incumbent_of(evidence: Evidence) -> Incumbent | None:
-    """Return the incumbent; None before anything was measured."""
-    best = evidence.configs.get(evidence.incumbent_hash or "")
-    if best is None or not best.n:
-        return None
-    return Incumbent(iter=best.iter, config_hash=best.config_hash, n=best.n)
-
-
 def brief_of(row: IterationRow) -> Brief:
     """Return the summary of a row."""
     decision = row.decision
@@ -191,7 +182,9 @@ def estimates(
     gain = (best.delta_vs_baseline, best.delta_lo, best.delta_hi) if best else (None,) * 3
     return {
         "finding": finding(measure, fresh, *gain) if best else NOTHING_YET,
-        "incumbent": incumbent_of(evidence),
+        "incumbent": Incumbent(iter=best.iter, config_hash=best.config_hash, n=best.n)
+        if best
+        else None,
         "incumbents": steps,
         "believed_objective": best.objective if best else None,
         "gain": gain[0],

@@ -68,26 +68,6 @@ _RENAMED = {"first_drop": "early_stopping_threshold", "hold_back": "reserve_hold
 """Settings in the first row under their former names."""
 
 
-def upgraded(first_row: dict[str, Any]) -> dict[str, Any]:
-    """Return a first row of any format, with the rules that campaigns of its version followed.
-
-    Every other field of a later format has a default that describes older campaigns. Settings that
-    nothing reads any more are left out, and renamed ones get their present names. Fields of other
-    rows declare their former names themselves, as validation aliases.
-    """
-    first_row = {
-        _RENAMED.get(name, name): value for name, value in first_row.items() if name not in _GONE
-    }
-    if "z_keep" not in first_row or "max_runs" not in first_row:
-        return first_row
-    z_drop = first_row.get("z_drop", _Z_DROP_BEFORE_4)
-    try:
-        threshold = z_drop - first_row["z_keep"] / math.sqrt(first_row["max_runs"])
-    except (TypeError, ValueError, ZeroDivisionError):  # validation will refuse the row
-        return first_row
-    return {"z_drop": z_drop, "early_stopping_threshold": threshold} | first_row
-
-
 Role: TypeAlias = Literal[
     "baseline",
     "candidate",
@@ -210,7 +190,25 @@ class CampaignRow(EvaluationProtocol, _Origin):
     @model_validator(mode="before")
     @classmethod
     def _upgraded(cls, said: Any) -> Any:
-        return upgraded(said) if isinstance(said, dict) else said
+        """Return a first row of any format, with the rules that campaigns of its version followed.
+
+        Every other field of a later format has a default that describes older campaigns. Settings
+        that nothing reads any more are left out, and renamed ones get their present names. Fields
+        of other rows declare their former names themselves, as validation aliases.
+        """
+        if not isinstance(said, dict):
+            return said
+        said = {
+            _RENAMED.get(name, name): value for name, value in said.items() if name not in _GONE
+        }
+        if "z_keep" not in said or "max_runs" not in said:
+            return said
+        z_drop = said.get("z_drop", _Z_DROP_BEFORE_4)
+        try:
+            threshold = z_drop - said["z_keep"] / math.sqrt(said["max_runs"])
+        except (TypeError, ValueError, ZeroDivisionError):  # validation will refuse the row
+            return said
+        return {"z_drop": z_drop, "early_stopping_threshold": threshold} | said
 
     @property
     def text(self) -> CorpusInfo:

@@ -7,7 +7,7 @@ infinitesimal changes of the variances behind them.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from statistics import NormalDist, fmean
 
 AS_GOOD_AS_NORMAL = 1e6
@@ -83,6 +83,7 @@ def _continued_fraction(a: float, b: float, x: float) -> float:
 
 LEVEL = 0.95
 """Confidence level of every interval."""
+_UPPER = (1 + LEVEL) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,7 @@ class RunNoise:
 
     def half_interval(self, n: int = 1) -> float:
         """Return half the 95 % interval of a mean of ``n`` runs: ``t sigma / sqrt(n)``."""
-        return student_t((1 + LEVEL) / 2, self.dof) * self.sigma / math.sqrt(n)
-
-
-_UPPER = (1 + LEVEL) / 2
+        return student_t(_UPPER, self.dof) * self.sigma / math.sqrt(n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +110,6 @@ class Estimate:
     n: int
 
 
-@cache
-def t_quantile(dof: int) -> float:
-    """Return the quantile of Student's t, two-sided at 95 %."""
-    return student_t(_UPPER, dof)
-
-
 def of_mean(values: Sequence[float]) -> Estimate:
     """Return ``mean ± t sd / sqrt(n)`` with the sd of these values; no interval for fewer than
     two."""
@@ -125,7 +117,7 @@ def of_mean(values: Sequence[float]) -> Estimate:
     if n < 2:
         return Estimate(mean, None, None, n)
     squares = math.fsum((value - mean) ** 2 for value in values)
-    half = t_quantile(n - 1) * math.sqrt(squares / (n - 1) / n)
+    half = student_t(_UPPER, n - 1) * math.sqrt(squares / (n - 1) / n)
     return Estimate(mean, mean - half, mean + half, n)
 
 
