@@ -104,30 +104,17 @@ def make_booking(
     :param terms: how the GPUs are rented; None: the default terms, without preemption.
     """
     speed = mfu if isinstance(mfu, Utilisation) else Utilisation(mfu=mfu, source="stated")
-    return Booking(
-        target=target,
-        cluster=cluster,
-        compute=_compute(target, cluster, speed, gpu_hourly_usd),
-        terms=terms or Terms(),
-        measured=measured,
-    )
-
-
-def _compute(
-    target: TargetArchitecture, cluster: Cluster, speed: Utilisation, gpu_hourly_usd: float
-) -> Compute:
-    mfu = speed.mfu
     flops = TrainingFlops.of(target, vocab_size=target.vocab_size, seq_len=target.seq_len)
     peak_tflops = cluster.world_size * cluster.gpu.bf16_tflops
-    tokens_per_s = peak_tflops * 1e12 * mfu / flops.per_token
+    tokens_per_s = peak_tflops * 1e12 * speed.mfu / flops.per_token
     hours = target.tokens / tokens_per_s / 3600
     node_hourly_usd = cluster.world_size * gpu_hourly_usd
-    return Compute(
+    compute = Compute(
         tokens=target.tokens,
         flops_per_token=flops.per_token,
         formula=FORMULA,
         total_flops=flops.per_token * target.tokens,
-        mfu=mfu,
+        mfu=speed.mfu,
         speed=speed,
         peak_tflops=peak_tflops,
         tokens_per_s=tokens_per_s,
@@ -137,6 +124,13 @@ def _compute(
         gpu_hours=hours * cluster.world_size,
         cost_usd=hours * node_hourly_usd,
         day_usd=24 * node_hourly_usd,
+    )
+    return Booking(
+        target=target,
+        cluster=cluster,
+        compute=compute,
+        terms=terms or Terms(),
+        measured=measured,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from funnel.cost.gpus import MACHINES
@@ -83,66 +83,7 @@ def other_layout(recipe: Recipe) -> MemoryUse | None:
 
 def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Sequence[Check]:
     """Return the checks, each of which the script preflight.sh runs and judges."""
-    limits = PreflightLimits.of(recipe, booking)
-    other = other_layout(recipe)
-    layouts = []
-    if other is not None:
-        layouts.append(
-            Check(
-                name="TP and PP at full width",
-                command="./preflight.sh layout",
-                does=f"{SHORT_STEPS} steps in {recipe.layout} and in {other.layout}",
-                passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each "
-                "other",
-            )
-        )
-    return [
-        *_of_the_node(limits, booking.cluster),
-        *([_fabric(limits)] if booking.cluster.nodes > 1 else []),
-        _data(recipe),
-        _fp8(recipe),
-        *layouts,
-        _speed(recipe, booking),
-        _day(booking, forecast),
-    ]
-
-
-def _of_the_node(limits: PreflightLimits, cluster: Cluster) -> tuple[Check, Check]:
-    return (
-        Check(
-            name="Memory topology",
-            command="./preflight.sh topology",
-            does="nvidia-smi topo -m, and the GPUs' memory; on every node",
-            passes=(
-                f"{cluster.gpus} GPUs of at least {limits.memory_mib:,} MiB, every pair NV (NVLink)"
-            ),
-        ),
-        Check(
-            name="Bandwidth",
-            command="./preflight.sh nccl",
-            does="all_reduce_perf of nccl-tests with 4 GiB; on every node",
-            passes=(
-                f"bus bandwidth of at least {limits.nccl_gb_s:,.0f} GB/s, {NCCL_SHARE:.0%} of "
-                "NVLink one way"
-            ),
-        ),
-    )
-
-
-def _fabric(limits: PreflightLimits) -> Check:
-    return Check(
-        name="Fabric between nodes",
-        command="./preflight.sh fabric",
-        does="all-reduces between nodes alone, all adapters at once; on every node, together",
-        passes=(
-            f"bus bandwidth of at least {limits.fabric_gb_s:,.0f} GB/s a GPU, {FABRIC_SHARE:.0%} "
-            "of its adapter"
-        ),
-    )
-
-
-def _data(recipe: Recipe) -> Check:
-    return Check(
+    data = Check(
         name="Data",
         command="./preflight.sh data",
         does="reads every token of DATA_PATH's files; prepare_data.py makes them",
@@ -151,11 +92,63 @@ def _data(recipe: Recipe) -> Check:
             f"{size_text(recipe.schedule.tokens)} without more than four repeats"
         ),
     )
+    return [
+        *_machine_checks(booking.cluster, PreflightLimits.of(recipe, booking)),
+        data,
+        *_launch_checks(recipe, booking, forecast),
+    ]
 
 
-def _speed(recipe: Recipe, booking: Booking) -> Check:
+def _machine_checks(cluster: Cluster, limits: PreflightLimits) -> Iterator[Check]:
+    """Yield the checks of the GPUs and of the connections between them."""
+    yield Check(
+        name="Memory topology",
+        command="./preflight.sh topology",
+        does="nvidia-smi topo -m, and the GPUs' memory; on every node",
+        passes=f"{cluster.gpus} GPUs of at least {limits.memory_mib:,} MiB, every pair NV (NVLink)",
+    )
+    yield Check(
+        name="Bandwidth",
+        command="./preflight.sh nccl",
+        does="all_reduce_perf of nccl-tests with 4 GiB; on every node",
+        passes=(
+            f"bus bandwidth of at least {limits.nccl_gb_s:,.0f} GB/s, {NCCL_SHARE:.0%} of "
+            "NVLink one way"
+        ),
+    )
+    if cluster.nodes > 1:
+        yield Check(
+            name="Fabric between nodes",
+            command="./preflight.sh fabric",
+            does="all-reduces between nodes alone, all adapters at once; on every node, together",
+            passes=(
+                f"bus bandwidth of at least {limits.fabric_gb_s:,.0f} GB/s a GPU, "
+                f"{FABRIC_SHARE:.0%} of its adapter"
+            ),
+        )
+
+
+def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Iterator[Check]:
+    """Yield the checks that run the launch script."""
+    unneeded = "; the recipe is bf16, so this is only for who means to change it to fp8"
+    yield Check(
+        name="FP8 numerics on the target GPU",
+        command="./preflight.sh fp8",
+        does=(
+            f"{SHORT_STEPS} steps of the launch script in bf16 and in fp8, same weights and "
+            f"batches{'' if recipe.precision == 'fp8' else unneeded}"
+        ),
+        passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
+    )
+    if (other := other_layout(recipe)) is not None:
+        yield Check(
+            name="TP and PP at full width",
+            command="./preflight.sh layout",
+            does=f"{SHORT_STEPS} steps in {recipe.layout} and in {other.layout}",
+            passes=f"mean loss of the last 20 steps within {LAYOUT_TOLERANCE:.0%} of each other",
+        )
     planned_s = recipe.schedule.tokens_per_step / booking.compute.tokens_per_s
-    return Check(
+    yield Check(
         name="Speed and memory",
         command="./preflight.sh speed",
         does=(
@@ -167,24 +160,8 @@ def _speed(recipe: Recipe, booking: Booking) -> Check:
             f"{recipe.memory.total_gb:.1f} GB a GPU"
         ),
     )
-
-
-def _fp8(recipe: Recipe) -> Check:
-    unneeded = "; the recipe is bf16, so this is only for who means to change it to fp8"
-    return Check(
-        name="FP8 numerics on the target GPU",
-        command="./preflight.sh fp8",
-        does=(
-            f"{SHORT_STEPS} steps of the launch script in bf16 and in fp8, same weights and "
-            f"batches{'' if recipe.precision == 'fp8' else unneeded}"
-        ),
-        passes=f"mean loss of the last 20 steps within {FP8_TOLERANCE:.0%} of bf16's",
-    )
-
-
-def _day(booking: Booking, forecast: Forecast) -> Check:
     tokens_per_s = booking.compute.tokens_per_s / booking.cluster.world_size
-    return Check(
+    yield Check(
         name="One day of the real run",
         command="./preflight.sh day",
         does=(

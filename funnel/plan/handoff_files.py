@@ -14,7 +14,6 @@ from funnel.forecast.departures import telling_point
 from funnel.forecast.ladder.words import power_lines
 from funnel.forecast.plot import forecast_picture
 from funnel.plan.bundle import json_bytes
-from funnel.plan.case import LaunchCase
 from funnel.plan.checks import (
     FP8_TOLERANCE,
     LAYOUT_TOLERANCE,
@@ -58,7 +57,10 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
     :param out: path of the directory, as the pages show it.
     """
     pages = _Pages(plan, out)
-    curves = plan.case.curves(plan.case.candidates[0])
+    case = plan.case
+    curves = case.curves(case.candidates[0])
+    shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
+    long_runs = LongRunCurves(tuple(long_run(runs, None, case.curve) for runs in shown))
     files = {
         "README.md": pages.render("README.md.j2", plan.winner),
         PLAN_FILE: json_bytes(plan_json(plan)),
@@ -68,7 +70,7 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         "run.sh": pages.render("run.sh.j2", plan.winner),
         **{name: (_FILES / "scripts" / name).read_bytes() for name in SCRIPTS},
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
-        **image_files(_long_runs(plan.case).draw),
+        **image_files(long_runs.draw),
         **image_files(lambda: forecast_picture(plan.forecast, curves)),
     }
     if plan.winner.projection.source.code:
@@ -202,9 +204,3 @@ class _Pages:
             "words": flag_words(recipe.flags),
         }
         return template.render(self._values | own).encode()
-
-
-def _long_runs(case: LaunchCase) -> LongRunCurves:
-    """Return the report's figure of the candidates' and the baseline's long runs."""
-    shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
-    return LongRunCurves(tuple(long_run(runs, None, case.curve) for runs in shown))

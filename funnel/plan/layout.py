@@ -27,7 +27,6 @@ section 4.2.3 of the paper). The last stage also holds the logits: 8 bytes per t
 entry (bf16, fp32 and a bf16 gradient), divided by TP.
 """
 
-from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from autoresearch.values import Finite, Frozen, Positive, PositiveInt
@@ -165,12 +164,16 @@ def _stage(
     shards = layout.data if layout.distributed_optimizer else 1
     tokens = layout.micro_batch * target.seq_len
     in_flight = min(layout.pipeline, layout.accumulation) if first else 1
+    layer_bytes = layer_activation_bytes(target) / layout.tensor
+    token_bytes = layer_bytes * layers * in_flight
+    if layout.recompute == "full":
+        token_bytes = 2 * target.d_model / layout.tensor * layers * in_flight + layer_bytes
     return MemoryUse(
         layout=layout,
         weights_gb=(WEIGHT_BYTES * params + FP8_BYTES * fp8 * matrices) / GB,
         gradients_gb=GRADIENT_BYTES * params / GB,
         optimizer_gb=OPTIMIZER_BYTES * params / shards / GB,
-        activations_gb=tokens * _activation_bytes(target, layout, layers, in_flight) / GB,
+        activations_gb=tokens * token_bytes / GB,
         logits_gb=(
             tokens * LOGIT_BYTES * padded_vocab(target, layout) / layout.tensor / GB if last else 0
         ),
@@ -200,16 +203,6 @@ def _table_params(target: TargetArchitecture, layout: Layout, *, first: bool, la
     return tables * table + positions
 
 
-def _activation_bytes(
-    target: TargetArchitecture, layout: Layout, layers: int, in_flight: int
-) -> float:
-    """Return the bytes of activations for each token of a micro-batch."""
-    layer = layer_activation_bytes(target) / layout.tensor
-    if layout.recompute == "full":
-        return 2 * target.d_model / layout.tensor * layers * in_flight + layer
-    return layer * layers * in_flight
-
-
 def layer_activation_bytes(target: TargetArchitecture) -> int:
     """Return the bytes that one layer keeps for the backward pass of one token, with TP 1."""
     kv = target.n_kv_head * target.head_dim
@@ -229,19 +222,8 @@ def layouts(
     :param batch: wanted sequences per step; a layout takes the nearest multiple of its DP.
     :param measured: ratio of measured to computed memory.
     """
-    return [
-        _roomiest(target, cluster, batch, tensor, pipeline, recompute, fp8=fp8, measured=measured)
-        for recompute in ("selective", "full")
-        for tensor, pipeline in _splits(target, cluster)
-    ]
-
-
-def _splits(target: TargetArchitecture, cluster: Cluster) -> Iterator[tuple[int, int]]:
-    """Return pairs of TP and PP by their product; for equal products the larger TP comes first.
-
-    Tensor parallelism stays within a node.
-    """
-    pairs = [
+    # Tensor parallelism stays within a node.
+    splits = [
         (tensor, pipeline)
         for tensor in range(1, min(MAX_TENSOR_PARALLEL, cluster.gpus) + 1)
         for pipeline in range(1, min(target.n_layer, cluster.world_size) + 1)
@@ -252,7 +234,13 @@ def _splits(target: TargetArchitecture, cluster: Cluster) -> Iterator[tuple[int,
         and target.n_layer % pipeline == 0
         and cluster.world_size % (tensor * pipeline) == 0
     ]
-    return iter(sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1])))
+    # Of equal products, the larger TP comes first.
+    splits.sort(key=lambda pair: (pair[0] * pair[1], pair[1]))
+    return [
+        _roomiest(target, cluster, batch, tensor, pipeline, recompute, fp8=fp8, measured=measured)
+        for recompute in ("selective", "full")
+        for tensor, pipeline in splits
+    ]
 
 
 def _roomiest(

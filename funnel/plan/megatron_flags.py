@@ -95,14 +95,28 @@ def megatron_flags(
     :raises TargetError: if Megatron-LM has no flags for the recipe.
     """
     _refuse_without_flag(projection)
+    # Both trainers divide matrices that write to the residual stream by sqrt(2 × layers).
+    init = _flags(
+        init_method_std=INIT_STD * projection.source.init_scale,
+        embedding_init_method_std=table_std(projection.source),
+    )
+    # Under the maximal-update rule Megatron-LM itself scales rates, epsilons, initial weights and
+    # logits from the proxy's width to the target's (get_mup_config_overrides in
+    # megatron/core/optimizer). Since the proxy's head_dim is given, it scales attention scores of
+    # that head_dim as usual.
+    width = _flags(
+        use_mup=True,
+        mup_base_hidden_size=projection.base_width,
+        mup_base_head_dim=projection.source.d_model // projection.source.n_head,
+    )
     sizes = _flags(micro_batch_size=layout.micro_batch, global_batch_size=layout.global_batch)
     logging = _flags(
         log_interval=1, log_throughput=True, eval_interval=EVAL_STEPS, eval_iters=EVAL_BATCHES
     )
     return (
         FlagGroup(name="MODEL", flags=_model(projection)),
-        FlagGroup(name="INIT", flags=_init(projection)),
-        *([_width(projection)] if projection.lr_rule == "mup" else []),
+        FlagGroup(name="INIT", flags=init),
+        *([FlagGroup(name="WIDTH", flags=width)] if projection.lr_rule == "mup" else []),
         FlagGroup(name="OPTIMIZER", flags=_optimizer(projection, schedule)),
         FlagGroup(name="BATCH", flags=sizes),
         FlagGroup(name="PARALLEL", flags=_parallel(layout)),
@@ -181,36 +195,10 @@ def _model(projection: Projection) -> tuple[Flag, ...]:
     )
 
 
-def _init(projection: Projection) -> tuple[Flag, ...]:
-    """Return the flags of the proxy's initialization.
-
-    Both trainers divide matrices that write to the residual stream by sqrt(2 × layers).
-    """
-    return _flags(
-        init_method_std=INIT_STD * projection.source.init_scale,
-        embedding_init_method_std=table_std(projection.source),
-    )
-
-
 def table_std(config: Config) -> float:
     """Return the initial standard deviation of the trainer's tables and head."""
     bound = MAX_TIED_LOGIT_STD if config.tie_embeddings else MAX_LOGIT_STD
     return min(INIT_STD, bound / math.sqrt(config.mup_base_width or config.d_model))
-
-
-def _width(projection: Projection) -> FlagGroup:
-    """Return the flags of the maximal-update rule.
-
-    Megatron-LM then scales rates, epsilons, initial weights and logits from the proxy's width to
-    the target's itself (get_mup_config_overrides in megatron/core/optimizer). Since the proxy's
-    head_dim is given, it scales attention scores of that head_dim as usual.
-    """
-    flags = _flags(
-        use_mup=True,
-        mup_base_hidden_size=projection.base_width,
-        mup_base_head_dim=projection.source.d_model // projection.source.n_head,
-    )
-    return FlagGroup(name="WIDTH", flags=flags)
 
 
 def _optimizer(projection: Projection, schedule: Schedule) -> tuple[Flag, ...]:

@@ -51,10 +51,39 @@ def plan_phases(winner: Recipe, booking: Booking) -> Iterator[PhasePlan]:
 
     :raises HandoffError: if a phase fits no layout, or not the layout that it asks for.
     """
-    rates = list(pairwise([1.0, *hand_overs(winner, booking.target.phases)]))
+    phases, cluster, fp8 = booking.target.phases, booking.cluster, winner.precision == "fp8"
+    peak = winner.projection.base_lr
+    rates = [peak * share for share in (1.0, *hand_overs(winner, phases))]
     before: PhasePlan | None = None
-    for place, (phase, (start, end)) in enumerate(zip(booking.target.phases, rates, strict=True)):
-        before = _plan(winner, booking, phase, place, start, end, before)
+    for place, (phase, (start, end)) in enumerate(zip(phases, pairwise(rates), strict=True)):
+        target = _target_of(booking.target, phase, before)
+        memory, uses = _laid_out(winner, booking, phase, target)
+        speed: float | Utilisation = booking.compute.mfu
+        if booking.compute.speed.source != "stated":
+            speed = utilisation(target, memory.layout, cluster, fp8=fp8, measured=booking.measured)
+        own = make_booking(
+            target,
+            cluster,
+            mfu=speed,
+            gpu_hourly_usd=booking.compute.gpu_hourly_usd,
+            terms=booking.terms,
+            measured=booking.measured,
+        )
+        passed = math.fsum(earlier.share for earlier in phases[:place])
+        source = _decayed(winner, phase, before, passed)
+        recipe = _recipe(winner, own, phase, place, memory, uses, before, source)
+        groups = _with_rates(recipe.groups, start, end)
+        before = PhasePlan(
+            name=phase.name,
+            seq_len=target.seq_len,
+            recipe=recipe.model_copy(update={"groups": groups}),
+            speed=own.compute.speed,
+            lr_start=start,
+            lr_end=end,
+            hours=own.compute.hours,
+            cost_usd=own.compute.cost_usd,
+            change=_change(before.recipe.memory, memory) if before else "",
+        )
         yield before
 
 
@@ -96,50 +125,6 @@ def _decayed(winner: Recipe, phase: Phase, before: PhasePlan | None, passed: flo
             return source.model_copy(update={"decay_share": falling})
         return source.model_copy(update={"schedule": "linear"})
     return source if before is None else source.model_copy(update={"schedule": "linear"})
-
-
-def _plan(
-    winner: Recipe,
-    booking: Booking,
-    phase: Phase,
-    place: int,
-    start: float,
-    end: float,
-    before: PhasePlan | None,
-) -> PhasePlan:
-    target = _target_of(booking.target, phase, before)
-    fp8 = winner.precision == "fp8"
-    memory, uses = _laid_out(winner, booking, phase, target)
-    speed: float | Utilisation = booking.compute.mfu
-    if booking.compute.speed.source != "stated":
-        speed = utilisation(
-            target, memory.layout, booking.cluster, fp8=fp8, measured=booking.measured
-        )
-    own = make_booking(
-        target,
-        booking.cluster,
-        mfu=speed,
-        gpu_hourly_usd=booking.compute.gpu_hourly_usd,
-        terms=booking.terms,
-        measured=booking.measured,
-    )
-    peak = winner.projection.base_lr
-    passed = math.fsum(earlier.share for earlier in booking.target.phases[:place])
-    source = _decayed(winner, phase, before, passed)
-    recipe = _recipe(winner, own, phase, place, memory, uses, before, source)
-    groups = _with_rates(recipe.groups, peak * start, peak * end)
-    recipe = recipe.model_copy(update={"groups": groups})
-    return PhasePlan(
-        name=phase.name,
-        seq_len=target.seq_len,
-        recipe=recipe,
-        speed=own.compute.speed,
-        lr_start=peak * start,
-        lr_end=peak * end,
-        hours=own.compute.hours,
-        cost_usd=own.compute.cost_usd,
-        change=_change(before.recipe.memory, memory) if before else "",
-    )
 
 
 def _target_of(

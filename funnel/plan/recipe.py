@@ -133,17 +133,42 @@ def make_recipes(
     for place, candidate in enumerate(candidates):
         role: RecipeRole = ("winner", "runner-up")[place] if place < 2 else "restart"
         name = {"winner": "recipe", "runner-up": "recipe-runner-up"}.get(role)
+        projection, uses, memory = carried_recipe(
+            candidate, booking.target, booking.cluster, carrying, booking.measured
+        )
+        # The batch before the layout rounds it.
+        wanted = carry(candidate, booking.target, carrying).config.batch_size
+        schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
+        precision = launch_precision(projection)
         recipes.append(
-            _recipe(
-                name or f"recipe-restart-{place - 1}",
-                role,
-                f"finalist {place + 1} of {len(candidates)} by its long runs",
-                candidate,
-                booking,
-                carrying,
+            Recipe(
+                name=name or f"recipe-restart-{place - 1}",
+                role=role,
+                why=f"finalist {place + 1} of {len(candidates)} by its long runs",
+                proxy_hash=candidate.config_hash,
+                proxy_bpb=candidate.standing.objective,
+                proxy_runs=candidate.standing.runs,
+                projection=projection,
+                memory=memory,
+                layouts=tuple(uses),
+                precision=precision,
+                precision_flags=precision_flags(precision),
+                **scheduled(booking, projection, memory.layout, schedule),
             )
         )
-    return (*recipes, _halved(recipes[0]))
+    gentler = recipes[0].projection.slowed(RESTART_LR)
+    halved = {
+        "name": "recipe-restart-half-lr",
+        "role": "restart",
+        "why": "the winner with half its learning rate, to continue with from the last "
+        "checkpoint before a spike that does not recover; not stress-tested",
+        "proxy_hash": gentler.source.config_hash,
+        "proxy_bpb": None,
+        "proxy_runs": 0,
+        "projection": gentler,
+        "lr_factor": RESTART_LR,
+    }
+    return (*recipes, recipes[0].model_copy(update=halved))
 
 
 def carry(
@@ -163,54 +188,6 @@ def carry(
         rules=carrying.rules,
         batch_size=batch_size or carrying.batch,
         support=carrying.support,
-    )
-
-
-def _halved(winner: Recipe) -> Recipe:
-    gentler = winner.projection.slowed(RESTART_LR)
-    return winner.model_copy(
-        update={
-            "name": "recipe-restart-half-lr",
-            "role": "restart",
-            "why": "the winner with half its learning rate, to continue with from the last "
-            "checkpoint before a spike that does not recover; not stress-tested",
-            "proxy_hash": gentler.source.config_hash,
-            "proxy_bpb": None,
-            "proxy_runs": 0,
-            "projection": gentler,
-            "lr_factor": RESTART_LR,
-        }
-    )
-
-
-def _recipe(
-    name: str,
-    role: RecipeRole,
-    why: str,
-    candidate: Candidate,
-    booking: Booking,
-    carrying: Carrying,
-) -> Recipe:
-    projection, uses, memory = carried_recipe(
-        candidate, booking.target, booking.cluster, carrying, booking.measured
-    )
-    # The batch before the layout rounds it.
-    wanted = carry(candidate, booking.target, carrying).config.batch_size
-    schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
-    precision = launch_precision(projection)
-    return Recipe(
-        name=name,
-        role=role,
-        why=why,
-        proxy_hash=candidate.config_hash,
-        proxy_bpb=candidate.standing.objective,
-        proxy_runs=candidate.standing.runs,
-        projection=projection,
-        memory=memory,
-        layouts=tuple(uses),
-        precision=precision,
-        precision_flags=precision_flags(precision),
-        **scheduled(booking, projection, memory.layout, schedule),
     )
 
 

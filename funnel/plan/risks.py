@@ -13,7 +13,6 @@ from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table
 from funnel.plan.projection import CODE_FILE, Projection
 from funnel.plan.recipe import Recipe, batch_words, departures_from
 from funnel.target.shape import size_text
-from trajectory.rows import Finalist
 
 USUAL_WARMUP = 0.01
 """Largest usual warm-up, as a share of the schedule.
@@ -37,7 +36,18 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
         yield words
     yield from _carried_over(projection)
     yield from _long_warmup(case, winner, booking)
-    yield from _head_start(projection)
+    # Megatron-LM sets a separate deviation for an untied head only under mup.
+    if projection.lr_rule != "mup" and not projection.target.tie_embeddings:
+        source = projection.source
+        # The first loss exceeds that of uniform probabilities by half the variance of the logits.
+        blocks = INIT_STD * source.init_scale
+        excess = projection.target.d_model * blocks**2 / 2
+        proxys_excess = source.d_model * table_std(source) ** 2 / 2
+        yield (
+            f"Megatron-LM starts the head with the blocks' standard deviation, {blocks:.6g}: the "
+            f"first loss is about {excess:.2g} nats above that of equal chances, where the "
+            f"proxy's was {proxys_excess:.2g}"
+        )
     if winner.precision == "bf16" and projection.source.precision == "fp32":
         yield "the proxies trained in fp32 and the run is planned in bf16"
     if booking.target.norm == "layernorm":
@@ -89,43 +99,7 @@ def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
             f"a utilisation of {speed.mfu:.0%} is {speed.words()}: hours and cost go with its "
             "inverse; preflight.sh speed measures it, and handoff --measured takes it"
         )
-    yield from _pauses(winner)
-    yield (
-        "the data are not looked at here: where DATA_PATH has fewer than "
-        f"{size_text(winner.schedule.tokens)} tokens Megatron-LM repeats them, and only its log "
-        "says so (total number of epochs); preflight.sh data counts them"
-    )
-    known = (
-        "computed, not measured" if winner.memory.measured == 1 else "scaled by what was measured"
-    )
-    yield (
-        f"memory is {known}, and {1 - USABLE:.0%} of the GPU is kept free for what the formula "
-        "leaves out"
-    )
-
-
-def _head_start(projection: Projection) -> Iterator[str]:
-    """Yield the risk from the initial deviation of an untied head.
-
-    Megatron-LM sets a separate deviation for the head only under ``mup``.
-    """
-    if projection.lr_rule == "mup" or projection.target.tie_embeddings:
-        return
-    source = projection.source
-    # The first loss exceeds that of uniform probabilities by half the variance of the logits.
-    blocks = INIT_STD * source.init_scale
-    excess = projection.target.d_model * blocks**2 / 2
-    proxys = source.d_model * table_std(source) ** 2 / 2
-    yield (
-        f"Megatron-LM starts the head with the blocks' standard deviation, {blocks:.6g}: the first "
-        f"loss is about {excess:.2g} nats above that of equal chances, where the proxy's was "
-        f"{proxys:.2g}"
-    )
-
-
-def _pauses(winner: Recipe) -> Iterator[str]:
-    """Yield the GPUs' time outside training, which the utilization omits."""
-    # A forward pass alone is a third of a training step.
+    # Utilization omits the GPUs' time outside training. A forward pass alone is a third of a step.
     evaluation = EVAL_BATCHES / EVAL_STEPS / 3
     checkpoints, run = winner.checkpoints, winner.operations
     waiting = run.pause_sync_s / (3600 * checkpoints.every_hours)
@@ -140,6 +114,18 @@ def _pauses(winner: Recipe) -> Iterator[str]:
             "spot GPUs: how often they are taken back is assumed, and how long they stay away is "
             "not in hours or cost"
         )
+    yield (
+        "the data are not looked at here: where DATA_PATH has fewer than "
+        f"{size_text(winner.schedule.tokens)} tokens Megatron-LM repeats them, and only its log "
+        "says so (total number of epochs); preflight.sh data counts them"
+    )
+    known = (
+        "computed, not measured" if winner.memory.measured == 1 else "scaled by what was measured"
+    )
+    yield (
+        f"memory is {known}, and {1 - USABLE:.0%} of the GPU is kept free for what the formula "
+        "leaves out"
+    )
 
 
 def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
@@ -167,21 +153,14 @@ def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator
     )
 
 
-def _lead(best: Finalist, second: Finalist) -> float:
-    """Return how far the winner leads the runner-up, in bits per byte.
-
-    If possible, the lead compares each finalist's difference from the baseline on shared seeds.
-    Finalists of several sessions may have run on different seeds.
-    """
-    if best.delta_vs_baseline is None or second.delta_vs_baseline is None:
-        return second.objective - best.objective
-    return second.delta_vs_baseline - best.delta_vs_baseline
-
-
 def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[str]:
     if len(case.candidates) > 1:
         best, second = (candidate.standing for candidate in case.candidates[:2])
-        gap = _lead(best, second)
+        gap = second.objective - best.objective
+        if best.delta_vs_baseline is not None and second.delta_vs_baseline is not None:
+            # Finalists of several sessions may have run on different seeds. Differences from the
+            # baseline are on shared ones.
+            gap = second.delta_vs_baseline - best.delta_vs_baseline
         if best.stderr is None or second.stderr is None:
             yield f"the winner leads the runner-up by {gap:.4f} bits per byte, noise unknown"
         elif gap < 2 * (best.stderr**2 + second.stderr**2) ** 0.5:

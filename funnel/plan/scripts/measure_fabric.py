@@ -55,7 +55,19 @@ def main(arguments: list[str] | None = None) -> int:
     dist.destroy_process_group()
     bus_gb_s = 2 * (nodes - 1) / nodes * asked.megabytes * 1e6 / slowest_s / 1e9
     if rank == 0:
-        _say(asked, nodes, each, bus_gb_s)
+        verdict = "passed" if bus_gb_s >= asked.least else "FAILED"
+        sys.stdout.write(
+            f"{verdict}: {bus_gb_s:.3g} GB/s of bus bandwidth a GPU between {nodes} nodes of "
+            f"{each}, wanted {asked.least:g}\n"
+        )
+        if asked.output:
+            seen = {
+                "fabric_gb_s": bus_gb_s,
+                "nodes": nodes,
+                "gpus": each,
+                "megabytes": asked.megabytes,
+            }
+            asked.output.write_text(json.dumps(seen, indent=2) + "\n")
     return 1 if bus_gb_s < asked.least else 0
 
 
@@ -83,17 +95,6 @@ def _slowest(ring: dist.ProcessGroup, device: torch.device, megabytes: int, n: i
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-def _say(asked: argparse.Namespace, nodes: int, each: int, bus_gb_s: float) -> None:
-    verdict = "passed" if bus_gb_s >= asked.least else "FAILED"
-    sys.stdout.write(
-        f"{verdict}: {bus_gb_s:.3g} GB/s of bus bandwidth a GPU between {nodes} nodes of {each}, "
-        f"wanted {asked.least:g}\n"
-    )
-    if asked.output:
-        seen = {"fabric_gb_s": bus_gb_s, "nodes": nodes, "gpus": each, "megabytes": asked.megabytes}
-        asked.output.write_text(json.dumps(seen, indent=2) + "\n")
 
 
 if __name__ == "__main__":

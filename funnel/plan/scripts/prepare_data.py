@@ -48,17 +48,6 @@ class Refused(Exception):
 
 def main(arguments: list[str] | None = None) -> int:
     """Prepare the files, or check existing ones; return 1 if something is wrong, else 0."""
-    asked = _parser().parse_args(arguments)
-    try:
-        summary = check(Path(asked.check), asked.vocab_size) if asked.check else prepare(asked)
-        judge(summary, asked.need_tokens)
-    except (Refused, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("texts", nargs="*", type=Path, help="JSON lines, Parquet or plain text.")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, or a directory with it.")
@@ -68,7 +57,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--need-tokens", type=float, default=0.0, help="Tokens that the run reads.")
     parser.add_argument("--text-key", default="text", help="The field or column with the text.")
     parser.add_argument("--end", help="The end-of-document token. Default: the usual ones.")
-    return parser
+    asked = parser.parse_args(arguments)
+    try:
+        summary = check(Path(asked.check), asked.vocab_size) if asked.check else prepare(asked)
+        judge(summary, asked.need_tokens)
+    except (Refused, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
 
 
 def prepare(asked: argparse.Namespace) -> dict[str, Any]:
@@ -78,7 +74,10 @@ def prepare(asked: argparse.Namespace) -> dict[str, Any]:
     """
     if not (asked.texts and asked.tokenizer and asked.output):
         raise Refused("give the texts, a --tokenizer and an --output; or a prefix to --check")
-    tokenizer, digest = _tokenizer(asked.tokenizer)
+    from tokenizers import Tokenizer  # noqa: PLC0415 (--check needs none)
+
+    file = asked.tokenizer / "tokenizer.json" if asked.tokenizer.is_dir() else asked.tokenizer
+    tokenizer = Tokenizer.from_file(str(file))
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     if size > asked.vocab_size:
         raise Refused(
@@ -107,7 +106,7 @@ def prepare(asked: argparse.Namespace) -> dict[str, Any]:
         "tokens": int(np.asarray(lengths, dtype=np.int64).sum()),
         "text_bytes": text_bytes,
         "end_token": end,
-        "tokenizer_sha256": digest,
+        "tokenizer_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
     }
     unfinished["json"].write_text(json.dumps(notes, indent=2) + "\n")
     for suffix, path in unfinished.items():
@@ -205,13 +204,6 @@ def judge(summary: dict[str, Any], need_tokens: float) -> None:
 MOST_EPOCHS = 4
 """Number of epochs up to which repeated data are nearly as good as new data (Muennighoff et al.,
 arXiv 2305.16264)."""
-
-
-def _tokenizer(path: Path) -> tuple[Any, str]:
-    from tokenizers import Tokenizer  # noqa: PLC0415 (--check needs none)
-
-    file = path / "tokenizer.json" if path.is_dir() else path
-    return Tokenizer.from_file(str(file)), hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _end_token(tokenizer: Any, name: str | None) -> int:
