@@ -155,7 +155,16 @@ def make_forecast(band: LawBand, both: PlannedRuns, no_ladder: str = NO_LADDER) 
     first, last = _span(band.fall, both)
     tokens_N = np.geomspace(first, last, POINTS).round()
     size_factor = min(1.0, (both.target_params / both.proxy_params) ** -SIZE_EXPONENT)
-    low_N, middle_N, high_N = _edges(band, both, tokens_N, size_factor)
+    steps_N = tokens_N / both.tokens_per_step
+    most = max(both.tokens_per_step, both.proxy_tokens_per_step)
+    least = min(both.tokens_per_step, both.proxy_tokens_per_step)
+    # Edges and middle in nats per token of the proxy's tokenizer.
+    fast = band.quantiles(steps_N * most)
+    slow = band.quantiles(_progress(steps_N, both.warmup_steps) * least)
+    low_N = fast[0] * size_factor
+    middle_N = np.sqrt(fast[1] * size_factor * slow[1])
+    # The loss of a sound run does not rise, so an earlier bound also holds later.
+    high_N = np.minimum.accumulate(slow[2])
     return Forecast(
         **both.model_dump(include=set(BothRuns.model_fields)),
         fall=band.fall,
@@ -191,20 +200,6 @@ def _span(fall: LossLaw, both: PlannedRuns) -> tuple[int, int]:
             "token_budget"
         )
     return first, last
-
-
-def _edges(
-    band: LawBand, both: PlannedRuns, tokens_N: Array, size_factor: float
-) -> tuple[Array, Array, Array]:
-    """Return low edge, middle and high edge in nats per token of the proxy's tokenizer."""
-    steps_N = tokens_N / both.tokens_per_step
-    most = max(both.tokens_per_step, both.proxy_tokens_per_step)
-    least = min(both.tokens_per_step, both.proxy_tokens_per_step)
-    fast = band.quantiles(steps_N * most)
-    slow = band.quantiles(_progress(steps_N, both.warmup_steps) * least)
-    middle_N = np.sqrt(fast[1] * size_factor * slow[1])
-    # The loss of a sound run does not rise, so an earlier bound also holds later.
-    return fast[0] * size_factor, middle_N, np.minimum.accumulate(slow[2])
 
 
 def _progress(steps_N: Array, warmup: int) -> Array:

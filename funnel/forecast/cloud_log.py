@@ -108,8 +108,21 @@ class _Reader:
             except (ValueError, OverflowError):
                 self._bad.append(number)
                 continue
-            if point is not None:
-                self._add(point, number, _epoch(values))
+            if point is None:
+                continue
+            epoch, points = _epoch(values), self._points
+            if points and points[-1].tokens >= point.tokens and epoch > self._epoch >= 0:
+                raise HandoffError(
+                    f"line {number} of {self._path} is of a later epoch and an earlier step: its "
+                    "steps begin anew with each epoch; give a log whose steps go on, or that has "
+                    "tokens"
+                )
+            self._epoch = epoch
+            while points and points[-1].tokens >= point.tokens:
+                points.pop()
+                self._repeated += 1
+            if point.tokens > 0:
+                points.append(point)
 
     def log(self) -> CloudLog:
         if self._bad:
@@ -155,19 +168,6 @@ class _Reader:
             tokens = step * self._count.per_step
         self._unit = "bits_per_byte" if unit == "bits_per_byte" else "nats_per_token"
         return CloudPoint(step, tokens, loss)
-
-    def _add(self, point: CloudPoint, number: int, epoch: float) -> None:
-        if self._points and self._points[-1].tokens >= point.tokens and epoch > self._epoch >= 0:
-            raise HandoffError(
-                f"line {number} of {self._path} is of a later epoch and an earlier step: its steps "
-                "begin anew with each epoch; give a log whose steps go on, or that has tokens"
-            )
-        self._epoch = epoch
-        while self._points and self._points[-1].tokens >= point.tokens:
-            self._points.pop()
-            self._repeated += 1
-        if point.tokens > 0:
-            self._points.append(point)
 
 
 def _epoch(values: Mapping[str, object]) -> float:

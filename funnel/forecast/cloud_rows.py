@@ -75,8 +75,16 @@ def log_rows(text: str) -> Iterable[Row]:
     first = next(filter(str.strip, [*lines, unfinished]), "").lstrip()
     if re.match(r"\{(?!')|\[\s*(\{|$)", first):
         return _json_rows(lines, unfinished)
-    printed = _dictionary_rows(lines) or _printed_rows(lines) or _step_train_rows(lines)
-    return printed or _csv_rows(lines, unfinished, first)
+    return (
+        _dictionary_rows(lines)
+        or _printed_rows(lines)
+        or [
+            (number, {"step": found[1], "loss": found[2]})
+            for number, line in enumerate(lines, start=1)
+            if (found := _STEP_TRAIN.fullmatch(line))
+        ]
+        or _csv_rows(lines, unfinished, first)
+    )
 
 
 def _json_rows(lines: Sequence[str], unfinished: str) -> Iterator[Row]:
@@ -140,11 +148,6 @@ def _printed_rows(lines: Sequence[str]) -> list[Row]:
         is_average = not is_bare and _HELD_OUT.search(line) is not None
         (averages if is_average else rows).append((number, values))
     return rows or averages
-
-
-def _step_train_rows(lines: Sequence[str]) -> list[Row]:
-    found = ((number, _STEP_TRAIN.fullmatch(line)) for number, line in enumerate(lines, start=1))
-    return [(number, {"step": one[1], "loss": one[2]}) for number, one in found if one]
 
 
 def _records(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:

@@ -28,7 +28,7 @@ import numpy as np
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
 from funnel.forecast.band import Forecast, ForecastPoint
 from funnel.forecast.cloud_log import CloudPoint
-from funnel.forecast.ladder.basis import EARLY, LadderBasis
+from funnel.forecast.ladder.basis import EARLY
 
 TOLERANCE = 0.05
 """Relative distance beyond an edge at which a window departs."""
@@ -199,12 +199,9 @@ def telling_point(forecast: Forecast) -> ForecastPoint | None:
     ladder confirms once the last of the faults that must be caught early is caught. It never
     confirms if the forecast is worthless.
     """
-    if forecast.ladder is not None:
-        return _by_ladder(forecast, forecast.ladder)
-    return next((point for point in forecast.points if tells(point, forecast)), None)
-
-
-def _by_ladder(forecast: Forecast, basis: LadderBasis) -> ForecastPoint | None:
+    basis, points = forecast.ladder, forecast.points
+    if basis is None:
+        return next((point for point in points if tells(point, forecast)), None)
     if not basis.is_usable:
         return None
     early = [
@@ -212,5 +209,4 @@ def _by_ladder(forecast: Forecast, basis: LadderBasis) -> ForecastPoint | None:
         for catch in basis.caught
         if catch.is_needed and catch.from_tokens <= EARLY * basis.total_tokens
     ]
-    points = forecast.points
     return next((point for point in points if point.tokens >= max(early)), points[-1])

@@ -14,7 +14,7 @@ from trainer.spec import CurvePoint
 from trajectory.report.canvas import BASE, DISCARD, FAILED, KEEP, Picture, sheet
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 def forecast_picture(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> Picture:
@@ -26,16 +26,6 @@ def forecast_picture(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]])
         lambda tokens, _: size_text(round(tokens)) if tokens >= 1 else ""
     )
     axes.xaxis.set_minor_formatter(lambda _tokens, _: "")
-    _draw_proxy(axes, forecast, curves)
-    _draw_band(axes, forecast)
-    axes.set_xlabel("training tokens")
-    axes.set_ylabel("training loss, bits per byte")
-    axes.legend(loc="best")
-    return Picture("forecast", "The forecast of the large run's training loss.", figure)
-
-
-def _draw_proxy(axes: Axes, forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> None:
-    fall = forecast.fall
     to_bpb = 1 / (math.log(2) * (forecast.proxy_text.bytes_per_token or 1.0))
     for number, curve in enumerate(curves):
         axes.plot(
@@ -45,15 +35,11 @@ def _draw_proxy(axes: Axes, forecast: Forecast, curves: Sequence[Sequence[CurveP
             linewidth=0.5,
             label="proxy's long runs" if number == 0 else None,
         )
-    if fall is None:
-        return
-    seen = np.geomspace(fall.from_tokens, fall.to_tokens, 100)
-    law = fall.floor + fall.amplitude * (seen / fall.scale) ** -fall.exponent
-    label = "law, where it was fitted"
-    axes.plot(seen, law * to_bpb, color=KEEP.light, linewidth=1.8, label=label)
-
-
-def _draw_band(axes: Axes, forecast: Forecast) -> None:
+    if (fall := forecast.fall) is not None:
+        seen = np.geomspace(fall.from_tokens, fall.to_tokens, 100)
+        law = fall.floor + fall.amplitude * (seen / fall.scale) ** -fall.exponent
+        label = "law, where it was fitted"
+        axes.plot(seen, law * to_bpb, color=KEEP.light, linewidth=1.8, label=label)
     points = forecast.points
     tokens = [point.tokens for point in points]
     low, high = [point.low_bpb for point in points], [point.high_bpb for point in points]
@@ -64,3 +50,7 @@ def _draw_band(axes: Axes, forecast: Forecast) -> None:
     axes.plot(tokens, middle, color=BASE.light, linestyle="--", linewidth=1, label="its middle")
     if tokens[0] <= forecast.first_day_tokens <= tokens[-1]:
         axes.axvline(forecast.first_day_tokens, color=FAILED.light, linestyle=":", label="24 h")
+    axes.set_xlabel("training tokens")
+    axes.set_ylabel("training loss, bits per byte")
+    axes.legend(loc="best")
+    return Picture("forecast", "The forecast of the large run's training loss.", figure)

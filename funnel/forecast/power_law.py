@@ -82,7 +82,12 @@ def _best_of(
     below_RK = floor_RK < 0
     amplitude_RK = np.where(below_RK, mean_xy_RK / square_x_GK, amplitude_RK)
     floor_RK = np.where(below_RK, 0.0, floor_RK)
-    best_R = _weighted_squares(loss_RN, x_GKN, w_N, floor_RK, amplitude_RK).argmin(axis=1)
+    squares_RK = np.empty_like(floor_RK)
+    for row, loss_N in enumerate(loss_RN):
+        x_KN = x_GKN[row if len(x_GKN) > 1 else 0]
+        fitted_KN = floor_RK[row][:, None] + amplitude_RK[row][:, None] * x_KN
+        squares_RK[row] = ((loss_N - fitted_KN) ** 2) @ w_N
+    best_R = squares_RK.argmin(axis=1)
     row_R = np.arange(len(loss_RN))
     return PowerLaws(
         floors=floor_RK[row_R, best_R],
@@ -90,14 +95,3 @@ def _best_of(
         exponents=np.broadcast_to(exponents_GK, floor_RK.shape)[row_R, best_R],
         scale=scale,
     )
-
-
-def _weighted_squares(
-    loss_RN: Array, x_GKN: Array, w_N: Array, floor_RK: Array, amplitude_RK: Array
-) -> Array:
-    squares_RK = np.empty_like(floor_RK)
-    for row, loss_N in enumerate(loss_RN):
-        x_KN = x_GKN[row if len(x_GKN) > 1 else 0]
-        fitted_KN = floor_RK[row][:, None] + amplitude_RK[row][:, None] * x_KN
-        squares_RK[row] = ((loss_N - fitted_KN) ** 2) @ w_N
-    return squares_RK

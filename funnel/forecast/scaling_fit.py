@@ -42,7 +42,18 @@ def fit_scaling_law(
 
     :raises HandoffError: if there are too few runs, or all are of about the same size.
     """
-    _check(runs)
+    sizes = {(run.params, run.tokens) for run in runs}
+    if len(sizes) < FEWEST_RUNS:
+        raise HandoffError(
+            f"a scaling law needs finished runs of {FEWEST_RUNS} sizes or lengths, and there are "
+            f"{len(sizes)}; train more rungs with: autoresearch ladder --rungs 5"
+        )
+    span = max(run.compute for run in runs) / min(run.compute for run in runs)
+    if span < FEWEST_SPAN:
+        raise HandoffError(
+            f"the finished runs span a factor of {span:.3g} in compute, and a scaling law needs "
+            f"{FEWEST_SPAN:.0f}; train larger rungs with: autoresearch ladder --hours"
+        )
     generator = np.random.default_rng(seed)
     return _fitted(runs, _drift_per_doubling(runs, generator), generator, replicates)
 
@@ -70,21 +81,6 @@ def _fitted(
         largest_compute=max(run.compute for run in runs),
         backtests=backtests,
     )
-
-
-def _check(runs: Sequence[FinishedRun]) -> None:
-    sizes = {(run.params, run.tokens) for run in runs}
-    if len(sizes) < FEWEST_RUNS:
-        raise HandoffError(
-            f"a scaling law needs finished runs of {FEWEST_RUNS} sizes or lengths, and there are "
-            f"{len(sizes)}; train more rungs with: autoresearch ladder --rungs 5"
-        )
-    span = max(run.compute for run in runs) / min(run.compute for run in runs)
-    if span < FEWEST_SPAN:
-        raise HandoffError(
-            f"the finished runs span a factor of {span:.3g} in compute, and a scaling law needs "
-            f"{FEWEST_SPAN:.0f}; train larger rungs with: autoresearch ladder --hours"
-        )
 
 
 class _Fit:

@@ -56,9 +56,24 @@ def verdict_sentence(
             f"{first.step:,} ({size_text(first.tokens)} tokens), and {LASTING * LEAST_POINTS} are "
             f"needed; the log reaches {size_text(reached.tokens)} tokens"
         )
-    if not tells(windows[-1], forecast):
-        return _nothing_shown(windows[-1], forecast)
-    return _within(windows)
+    last = windows[-1]
+    if not tells(last, forecast):
+        return _nothing_shown(last, forecast)
+    worst = max(windows, key=lambda window: abs(window.beyond))
+    off = last.bpb / last.middle_bpb - 1
+    return (
+        f"within {TOLERANCE:.0%} of the forecast up to step {last.step:,} "
+        f"({size_text(last.tokens)} tokens): now {last.bpb:.4f} bits per byte, band "
+        f"{last.low_bpb:.4f} to {last.high_bpb:.4f}, {abs(off):.1%} "
+        f"{'above' if off > 0 else 'below'} its middle"
+        + (f"; farthest outside {worst.beyond:+.1%} at step {worst.step:,}" if worst.beyond else "")
+        + (
+            f"; the band is wide, its high edge {last.high_bpb / last.low_bpb:.3g} times its low "
+            "one, so that this says little"
+            if last.high_bpb > WIDE_BAND * last.low_bpb
+            else ""
+        )
+    )
 
 
 def _nothing_shown(last: Window, forecast: Forecast) -> str:
@@ -77,25 +92,6 @@ def _nothing_shown(last: Window, forecast: Forecast) -> str:
     return (
         f"too early to tell: {what}; from step {telling.step:,} ({size_text(telling.tokens)} "
         "tokens) on the band excludes it"
-    )
-
-
-def _within(windows: Sequence[Window]) -> str:
-    last = windows[-1]
-    worst = max(windows, key=lambda window: abs(window.beyond))
-    off = last.bpb / last.middle_bpb - 1
-    return (
-        f"within {TOLERANCE:.0%} of the forecast up to step {last.step:,} "
-        f"({size_text(last.tokens)} tokens): now {last.bpb:.4f} bits per byte, band "
-        f"{last.low_bpb:.4f} to {last.high_bpb:.4f}, {abs(off):.1%} "
-        f"{'above' if off > 0 else 'below'} its middle"
-        + (f"; farthest outside {worst.beyond:+.1%} at step {worst.step:,}" if worst.beyond else "")
-        + (
-            f"; the band is wide, its high edge {last.high_bpb / last.low_bpb:.3g} times its low "
-            "one, so that this says little"
-            if last.high_bpb > WIDE_BAND * last.low_bpb
-            else ""
-        )
     )
 
 

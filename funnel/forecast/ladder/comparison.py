@@ -18,7 +18,7 @@ from funnel.forecast.cloud_log import CloudPoint
 from funnel.forecast.departures import LEAST_POINTS, Departure, Side, Window, window_of
 from funnel.forecast.ladder.basis import EARLY, Catch, LadderBasis, catches, listed_faults
 from funnel.forecast.ladder.sound_runs import median_error, noise_of
-from funnel.forecast.ladder.watch import LASTING, SPIKE, Alarm, Analyses, Watch
+from funnel.forecast.ladder.watch import LASTING, SPIKE, Analyses, Watch
 from funnel.forecast.power_law import Array
 
 FINE, COARSE = 0.005, 0.01
@@ -96,7 +96,20 @@ class LadderComparison:
     def departure(self) -> Departure | None:
         """The first alarm, as a departure; None if there is none."""
         alarm = None if self._watch is None else self._watch.first_alarm(self._levels)
-        return None if alarm is None else self._departure(alarm)
+        if alarm is None:
+            return None
+        windows: Sequence[Window] = self.windows
+        since = windows[alarm.since]
+        level_W = self._levels[alarm.since : alarm.analysis + 1]
+        worst = float(level_W[np.argmax(np.abs(level_W))])
+        is_high = float(self._levels[alarm.analysis]) >= 0
+        return Departure(
+            side=_SIDES[alarm.kind][0 if is_high else 1],
+            step=since.step,
+            tokens=since.tokens,
+            worst=float(np.expm1(worst)),
+            seen_at_step=windows[alarm.analysis].step,
+        )
 
     @cached_property
     def caught(self) -> tuple[Catch, ...]:
@@ -155,17 +168,3 @@ class LadderComparison:
             total_tokens=float(self.basis.total_tokens),
         )
         return Watch(self.basis.sound, analyses, self.forecast.log_middle)
-
-    def _departure(self, alarm: Alarm) -> Departure:
-        windows: Sequence[Window] = self.windows
-        since = windows[alarm.since]
-        level_W = self._levels[alarm.since : alarm.analysis + 1]
-        worst = float(level_W[np.argmax(np.abs(level_W))])
-        is_high = float(self._levels[alarm.analysis]) >= 0
-        return Departure(
-            side=_SIDES[alarm.kind][0 if is_high else 1],
-            step=since.step,
-            tokens=since.tokens,
-            worst=float(np.expm1(worst)),
-            seen_at_step=windows[alarm.analysis].step,
-        )

@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
@@ -191,20 +190,18 @@ class BinnedCurve:
                 f"and a curve needs {FEWEST_BINS}; train longer rungs with: autoresearch ladder"
             )
         step = np.array([p.step for p in points], dtype=np.float64)
-        parts = _parts(step)
+        first_step, last_step = step[0] * (1 - 1e-9), step[-1] * (1 + 1e-9)
+        ends = np.concatenate(
+            [
+                np.geomspace(first_step, last_step, BINS // 2 + 1),
+                np.linspace(first_step, last_step, BINS // 2 + 1),
+            ]
+        )
+        place = np.digitize(step, np.unique(ends))
+        parts = [place == number for number in np.unique(place)]  # no bin is empty
         loss = np.log([p.loss for p in points])
         return cls(
             share=np.array([step[part].mean() for part in parts]) / run.schedule.steps,
             log_loss=np.array([loss[part].mean() for part in parts]),
-            weight=np.array([float(len(part)) for part in parts]),
+            weight=np.array([float(part.sum()) for part in parts]),
         )
-
-
-def _parts(step: Array) -> list[NDArray[np.intp]]:
-    """Return the indices of each bin's points; no bin is empty."""
-    first, last = step[0] * (1 - 1e-9), step[-1] * (1 + 1e-9)
-    ends = np.concatenate(
-        [np.geomspace(first, last, BINS // 2 + 1), np.linspace(first, last, BINS // 2 + 1)]
-    )
-    place = np.digitize(step, np.unique(ends))
-    return [np.flatnonzero(place == number) for number in np.unique(place)]
