@@ -56,11 +56,10 @@ class Phase(Frozen):
 
 def phases_problem(phases: Sequence[Phase], *, seq_len: int, positions: str) -> str | None:
     """Return the first problem of the phases and its fix, in words; None if there is none."""
-    found = (*_of_all(phases), *_of_each(phases, seq_len, positions))
-    return found[0] if found else None
+    return next(_phases_problems(phases, seq_len, positions), None)
 
 
-def _of_all(phases: Sequence[Phase]) -> Iterator[str]:
+def _phases_problems(phases: Sequence[Phase], seq_len: int, positions: str) -> Iterator[str]:
     names = [phase.name for phase in phases]
     for name in names:
         if names.count(name) > 1:
@@ -71,9 +70,6 @@ def _of_all(phases: Sequence[Phase]) -> Iterator[str]:
     rates = [phase.rate for phase in phases if phase.rate is not None]
     if rates != sorted(rates, reverse=True):
         yield f"the phases' rates rise ({', '.join(f'{rate:g}' for rate in rates)}); correct them"
-
-
-def _of_each(phases: Sequence[Phase], seq_len: int, positions: str) -> Iterator[str]:
     for phase in phases:
         weights = math.fsum(phase.mix.values())
         if phase.mix and abs(weights - 1) > SUM_TOLERANCE:

@@ -47,7 +47,10 @@ def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
     :raises ValueError: if the table is not valid; the message is a clause with the key and the fix.
     """
     table = {key: value for key, value in document.items() if key not in MONEY_KEYS}
-    flops = _flops(document)
+    flops: float | None = None
+    if any(key in document for key in MONEY_KEYS):
+        usd, hourly, tflops = (_number(document, key) for key in MONEY_KEYS)
+        flops = usd / hourly * 3600 * tflops * 1e12
     if flops is not None and "token_budget" in table:
         raise ValueError("budget_usd and token_budget are both there; remove one of the two")
     ratios = [key for key in RATIO_KEYS if key in table]
@@ -64,15 +67,6 @@ def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
     _number(table, "vocab_size"), _number(table, "seq_len")
     rest = {key: value for key, value in table.items() if key not in RATIO_KEYS}
     return _sized(rest, wanted, flops, build)
-
-
-def _flops(document: dict[str, Any]) -> float | None:
-    """Return the FLOPs that the money buys; None if the file gives no money."""
-    given = [key for key in MONEY_KEYS if key in document]
-    if not given:
-        return None
-    usd, hourly, tflops = (_number(document, key) for key in MONEY_KEYS)
-    return usd / hourly * 3600 * tflops * 1e12
 
 
 def _number(table: dict[str, Any], key: str) -> float:

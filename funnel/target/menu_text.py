@@ -22,7 +22,7 @@ from autoresearch.errors import SpecError
 from autoresearch.options import toml_values
 from autoresearch.values import Scalar
 from funnel.target.architecture import TargetArchitecture
-from funnel.target.proxies import Proxy, ProxyFamily, Scale
+from funnel.target.proxies import ProxyFamily, Scale
 from funnel.target.shape import Shape, size_text
 from trainer.spec import Config, gpt
 
@@ -66,7 +66,15 @@ def menu_text(family: ProxyFamily) -> str:
             ),
         )
     else:
-        constants |= _sizes(family)
+        proxy = family.default
+        constants |= {
+            "d_model": proxy.d_model,
+            "n_layer": proxy.n_layer,
+            "n_head": proxy.n_head,
+            "d_ff": proxy.d_ff,
+        }
+        if family.shape.group > 1:
+            constants["n_kv_head"] = proxy.kv_heads
     name = f"{family.target.name}-{'tiny' if family.scale.is_cpu else 'proxy'}"
     blocks = [
         [f"name = {json.dumps(name)}", f"doc = {text_lines(_doc(family))}"],
@@ -133,17 +141,6 @@ def _times(ratio: Fraction) -> str:
     """
     by = f" * {ratio.numerator}" if ratio.numerator != 1 else ""
     return f"d_model{by}{f' / {ratio.denominator}' if ratio.denominator != 1 else ''}"
-
-
-def _sizes(family: ProxyFamily) -> dict[str, Scalar]:
-    proxy: Proxy = family.default
-    sizes: dict[str, Scalar] = {
-        "d_model": proxy.d_model,
-        "n_layer": proxy.n_layer,
-        "n_head": proxy.n_head,
-        "d_ff": proxy.d_ff,
-    }
-    return sizes | ({"n_kv_head": proxy.kv_heads} if family.shape.group > 1 else {})
 
 
 def _constraints(base: ProxyMenu, family: ProxyFamily) -> Iterator[Constraint]:

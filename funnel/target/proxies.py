@@ -196,13 +196,26 @@ class _Search:
             raise TargetError(self._why_no_size())
         kept = [proxy for proxy in sized if abs(self._depth_error(proxy)) <= DEPTH_TOLERANCE]
         if not kept:
-            raise TargetError(self._why_no_depth(sized))
+            target = wanted.target
+            best = min(sized, key=lambda proxy: abs(self._depth_error(proxy)))
+            layers = float(best.d_model * wanted.shape.depth_ratio)
+            raise TargetError(
+                f"no proxy of {_range_text(scale)} parameters keeps the depth of {target.name}, "
+                f"n_layer {target.n_layer} for d_model {target.d_model}, within "
+                f"{DEPTH_TOLERANCE:.0%}: the nearest, d_model {best.d_model}, would need "
+                f"{layers:.2f} layers; use another target"
+            )
         ceiling = scale.max_above_asked * wanted.asked_params
         near = [proxy for proxy in kept if wanted.params(proxy) <= ceiling] or kept[:1]
         found = replace(wanted, proxies=tuple(near))
         off = found.params(found.default) / found.asked_params
         if not scale.is_cpu and not 1 / NEAR_ASKED <= off <= NEAR_ASKED:
-            raise TargetError(self._why_not_near(kept))
+            nearest = replace(wanted, proxies=tuple(kept)).default
+            raise TargetError(
+                f"no proxy of about {size_text(wanted.asked_params)} parameters keeps the shape of "
+                f"{wanted.target.name}: those that do are {', '.join(self._size_texts(kept))}; ask "
+                f"for --params {size_text(wanted.params(nearest))} or choose another --tokenizer"
+            )
         return found
 
     def with_smaller_heads(self) -> ProxyFamily:
@@ -269,26 +282,6 @@ class _Search:
             f"no proxy of {_range_text(scale)} parameters keeps the shape of "
             f"{target.name}: {' and '.join(parts)} are kept only by widths that are multiples "
             f"of {unit} ({sizes}); use {smaller_heads}another --tokenizer or target"
-        )
-
-    def _why_no_depth(self, sized: Sequence[Proxy]) -> str:
-        target = self.wanted.target
-        best = min(sized, key=lambda proxy: abs(self._depth_error(proxy)))
-        layers = float(best.d_model * self.wanted.shape.depth_ratio)
-        return (
-            f"no proxy of {_range_text(self.wanted.scale)} parameters keeps the depth of "
-            f"{target.name}, n_layer {target.n_layer} for d_model {target.d_model}, within "
-            f"{DEPTH_TOLERANCE:.0%}: the nearest, d_model {best.d_model}, would need {layers:.2f} "
-            "layers; use another target"
-        )
-
-    def _why_not_near(self, kept: Sequence[Proxy]) -> str:
-        nearest = replace(self.wanted, proxies=tuple(kept)).default
-        return (
-            f"no proxy of about {size_text(self.wanted.asked_params)} parameters keeps the shape "
-            f"of {self.wanted.target.name}: those that do are {', '.join(self._size_texts(kept))}; "
-            f"ask for --params {size_text(self.wanted.params(nearest))} or choose another "
-            "--tokenizer"
         )
 
     def _size_texts(self, proxies: Sequence[Proxy]) -> list[str]:

@@ -58,7 +58,14 @@ SCHEDULE = Knob(
 def ratio_menu_text(family: RatioFamily) -> str:
     """Return the menu as TOML."""
     base = load_menu(family.base.scale.menu)
-    knobs = [*_ratio_knobs(family), SCHEDULE]
+    knobs: list[Knob] = []
+    for free in family.free:
+        domain, default, reads = _turned(family, free)
+        ratio = RATIOS[free]
+        knobs.append(
+            Knob(name=ratio.knob, domain=domain, default=default, reads=reads, doc=ratio.doc)
+        )
+    knobs.append(SCHEDULE)
     most = gpt(base.baseline).tokens_per_step // _seq_len(family)
     for knob in base.knobs.values():
         if knob.name == "batch_size":
@@ -109,13 +116,6 @@ def _seq_len(family: RatioFamily) -> int:
 
 
 # --- knobs --------------------------------------------------------------------------------------
-
-
-def _ratio_knobs(family: RatioFamily) -> Iterator[Knob]:
-    for name in family.free:
-        domain, default, reads = _turned(family, name)
-        ratio = RATIOS[name]
-        yield Knob(name=ratio.knob, domain=domain, default=default, reads=reads, doc=ratio.doc)
 
 
 def _turned(family: RatioFamily, name: RatioName) -> tuple[Domain, Scalar, str | None]:
