@@ -15,7 +15,7 @@ from funnel.ladder.prediction import make_prediction, read_prediction
 from funnel.ladder.report import amount, plan_lines, prediction_lines, shape_text
 from funnel.ladder.result import LadderResult, ladder_result
 from funnel.stress.long_runs import verdict_on, whole_schedule
-from trainer.spec import Budget, TrialSpec, gpt
+from trainer.spec import Budget, gpt
 from trajectory.ladder_plan import LadderPlanRow, LadderRun
 from trajectory.rows import LadderRow, Row, TrialRecord
 
@@ -45,6 +45,7 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
         return super().run()
 
     def runs(self) -> Iterator[PlannedRun[LadderRun] | None]:
+        baseline = gpt(self.campaign.menu.baseline)
         for run in self.plan.runs:
             rate = "" if run.lr_factor == 1 else f", {run.lr_factor:.3g} × the rules' rate"
             label = (
@@ -56,7 +57,14 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
             ):
                 yield None  # all of them are needed for the prediction
             for seed in run.seeds:
-                yield PlannedRun(self._spec(run, seed), label, run, run.steps)
+                short = self.campaign.trial_spec(run.config, seed)
+                steps = short.budget.steps(baseline.tokens_per_step)
+                short_s = short.budget.amount if steps is None else self.pace.run_s(baseline, steps)
+                # The time limit is the short runs', times how much longer this run should take.
+                spec = whole_schedule(
+                    short, Budget(unit="steps", amount=run.steps), run.expected_s / short_s
+                )
+                yield PlannedRun(spec, label, run, run.steps)
 
     def variant_of(self, row: LadderRow) -> int:
         return row.steps
@@ -123,14 +131,3 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
 
     def _is_largest(self, run: LadderRun) -> bool:
         return run.rung == self.plan.largest
-
-    def _spec(self, run: LadderRun, seed: int) -> TrialSpec:
-        """Return a spec of the whole schedule, with every step in the curve. Its time limit is the
-        short runs' limit, multiplied by how much longer this run should take."""
-        short = self.campaign.trial_spec(run.config, seed)
-        baseline = gpt(self.campaign.menu.baseline)
-        steps = short.budget.steps(baseline.tokens_per_step)
-        short_s = short.budget.amount if steps is None else self.pace.run_s(baseline, steps)
-        return whole_schedule(
-            short, Budget(unit="steps", amount=run.steps), run.expected_s / short_s
-        )

@@ -133,7 +133,17 @@ class Planner:
         :raises CampaignError: if the time is too short for the smallest ladder.
         :raises TargetError: if no shape of a recipe's kind has such a size.
         """
-        runs = self._runs(self._smooth(self._sizes(self._largest())))
+        # Small shapes are coarse, and a shape that was rounded far is a worse recipe, so nearby
+        # sizes are used at which both recipes come nearest to their own ratios. The largest does
+        # not grow, because it determines the time.
+        *smaller, largest = self._sizes(self._largest())
+        below = [step for step in NEAR_SIZES if step <= 1]
+        runs = self._runs(
+            [
+                *(self._nearest(size, NEAR_SIZES) for size in smaller),
+                self._nearest(largest, below),
+            ]
+        )
         return LadderPlanRow(
             at=at,
             asked=self.asked,
@@ -195,19 +205,6 @@ class Planner:
     def _sizes(self, largest: float) -> list[float]:
         rungs = self.asked.rungs
         return [largest * SPAN ** ((rung - rungs) / (rungs - 1)) for rung in range(1, rungs + 1)]
-
-    def _smooth(self, sizes: Sequence[float]) -> list[float]:
-        """Return nearby sizes at which both recipes come nearest to their own ratios.
-
-        Small shapes are coarse, and a shape that was rounded far is a worse recipe. The largest
-        size does not grow, because it determines the time.
-        """
-        *smaller, largest = sizes
-        below = [step for step in NEAR_SIZES if step <= 1]
-        return [
-            *(self._nearest(size, NEAR_SIZES) for size in smaller),
-            self._nearest(largest, below),
-        ]
 
     def _nearest(self, size: float, steps: Sequence[float]) -> float:
         found: list[tuple[float, float]] = []

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from funnel.forecast.power_law import Array
 from funnel.forecast.scaling_law import ScalingFit
-from funnel.ladder.lead import Lead
 from funnel.ladder.points import LadderPoint, of_recipe
 from funnel.ladder.result import LadderResult
 from trajectory.ladder_plan import Recipe
@@ -30,8 +28,8 @@ def ladder_picture(result: LadderResult) -> Picture:
     losses, lead = figure.subplots(1, 2, sharex=True)
     fits: dict[Recipe, ScalingFit | None] = {"winner": result.winner, "baseline": result.baseline}
     for recipe, fit in fits.items():
-        if points := of_recipe(result.points, recipe):
-            _losses(losses, result, recipe, fit, points)
+        if own := of_recipe(result.points, recipe):
+            _losses(losses, result, recipe, fit, own)
     losses.set_title("loss, and each ladder's law")
     losses.set_ylabel("val_bpb")
     losses.legend()
@@ -39,7 +37,12 @@ def ladder_picture(result: LadderResult) -> Picture:
     lead.set_ylabel("baseline less winner, bpb")
     lead.axhline(0.0, color=MUTED.light, linewidth=0.8)
     if result.lead is not None:
-        _lead(lead, result.lead)
+        points = sorted(result.lead.points, key=lambda point: point.flops)
+        at, sizes = [point.flops for point in points], [12 * point.seeds for point in points]
+        lead.scatter(at, [point.lead_bpb for point in points], s=sizes, color=KEEP.light)
+        low, middle, high = np.array([result.lead.at(compute) for compute in at]).T
+        lead.plot(at, middle, color=KEEP.light, linewidth=1)
+        lead.fill_between(at, low, high, color=KEEP.light, alpha=0.12, linewidth=0)
     flops = [point.flops for point in result.points]
     is_narrow = bool(flops) and max(flops) < 100 * min(flops)
     losses.set_xscale("log")  # the other axis is shared
@@ -61,7 +64,13 @@ def _losses(
     flops, scores = [point.flops for point in ends], [point.val_bpb for point in ends]
     axes.scatter(flops, scores, s=14, color=_INK[recipe].light, label=recipe)
     if fit is not None:
-        _law(axes, _INK[recipe], fit, ends[0], ends[-1])
+        first, last, ink = ends[0], ends[-1], _INK[recipe].light
+        flops_P = np.geomspace(first.flops, last.flops, LAW_POINTS)
+        params_P = np.geomspace(first.params, last.params, LAW_POINTS)
+        tokens_P = np.geomspace(first.tokens, last.tokens, LAW_POINTS)
+        low_P, middle_P, high_P = fit.predict(params_P, tokens_P)
+        axes.plot(flops_P, middle_P, color=ink, linewidth=1)
+        axes.fill_between(flops_P, low_P, high_P, color=ink, alpha=0.12, linewidth=0)
     for outcome in result.predicted.outcomes if result.predicted else ():
         if outcome.recipe == recipe:
             axes.errorbar(
@@ -74,26 +83,3 @@ def _losses(
                 marker="_",
                 label="predicted" if recipe == "winner" else None,
             )
-
-
-def _law(axes: Axes, ink: Ink, fit: ScalingFit, first: LadderPoint, last: LadderPoint) -> None:
-    """Draw the law along the line from the smallest to the largest point."""
-
-    def along(low: float, high: float) -> Array:
-        return np.geomspace(low, high, LAW_POINTS)
-
-    flops_P = along(first.flops, last.flops)
-    low_P, middle_P, high_P = fit.predict(
-        along(first.params, last.params), along(first.tokens, last.tokens)
-    )
-    axes.plot(flops_P, middle_P, color=ink.light, linewidth=1)
-    axes.fill_between(flops_P, low_P, high_P, color=ink.light, alpha=0.12, linewidth=0)
-
-
-def _lead(axes: Axes, lead: Lead) -> None:
-    points = sorted(lead.points, key=lambda point: point.flops)
-    flops, sizes = [point.flops for point in points], [12 * point.seeds for point in points]
-    axes.scatter(flops, [point.lead_bpb for point in points], s=sizes, color=KEEP.light)
-    low, middle, high = np.array([lead.at(compute) for compute in flops]).T
-    axes.plot(flops, middle, color=KEEP.light, linewidth=1)
-    axes.fill_between(flops, low, high, color=KEEP.light, alpha=0.12, linewidth=0)

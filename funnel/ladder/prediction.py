@@ -12,7 +12,6 @@ import numpy as np
 
 from autoresearch.errors import JournalError
 from autoresearch.values import Finite, Frozen, Positive, PositiveInt
-from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.points import LadderLog, LadderPoint, key_of, law_of, of_recipe, points_of
 from trainer.spec import gpt
 from trajectory.ladder_plan import (
@@ -77,7 +76,17 @@ def make_prediction(
         law = law_of(of_recipe(points, run.recipe), seed)
         if isinstance(law, str):
             return f"the {run.recipe}'s largest rung cannot be predicted: {law}"
-        predicted.append(_predicted(run, law))
+        low, middle, high = (float(np.asarray(end)) for end in law.predict(run.params, run.tokens))
+        predicted.append(
+            PredictedLoss(
+                recipe=run.recipe,
+                params=run.params,
+                tokens=run.tokens,
+                low=low,
+                middle=middle,
+                high=high,
+            )
+        )
     row = LadderPredictionRow(
         at=at,
         plan_sha256=plan.sha256,
@@ -118,18 +127,6 @@ def read_prediction(
         for predicted in row.predicted
     )
     return PredictedRung(sha256=row.sha256, at=row.at, outcomes=tuple(outcomes))
-
-
-def _predicted(run: LadderRun, law: ScalingFit) -> PredictedLoss:
-    low, middle, high = (float(np.asarray(end)) for end in law.predict(run.params, run.tokens))
-    return PredictedLoss(
-        recipe=run.recipe,
-        params=run.params,
-        tokens=run.tokens,
-        low=low,
-        middle=middle,
-        high=high,
-    )
 
 
 def _problems(

@@ -74,7 +74,15 @@ def lines(result: LadderResult) -> Iterator[Text]:
     if result.lead is not None:
         yield from map(Text, lead_lines(result.lead))
     yield from _prediction_lines(result)
-    yield from _rate_lines(result)
+    for optimum in result.rates:
+        best = "beyond what was tried" if optimum.factor is None else f"{optimum.factor:.2f}"
+        yield Text(
+            f"rates     rung {optimum.rung}: the best is {best} × the rules' ({optimum.low:.2f} to "
+            f"{optimum.high:.2f}), tried {', '.join(f'{f:.3g}' for f in optimum.tried)}"
+        )
+    support = result.support.choose(RULES.rates)
+    if len(result.support.best_rates) > 1:
+        yield Text(f"          {support.words}")
 
 
 def lead_lines(lead: Lead) -> Iterator[str]:
@@ -106,7 +114,7 @@ def lead_lines(lead: Lead) -> Iterator[str]:
 
 def result_json(result: LadderResult) -> dict[str, Any]:
     """Return the JSON fields."""
-    plan = result.plan
+    plan, lead = result.plan, result.lead
     return {
         "plan_sha256": plan.sha256,
         "asked": plan.asked.model_dump(mode="json"),
@@ -124,7 +132,15 @@ def result_json(result: LadderResult) -> dict[str, Any]:
         ],
         "laws": {"winner": _law_json(result.winner), "baseline": _law_json(result.baseline)},
         "no_law": result.no_law,
-        "lead": _lead_json(result.lead),
+        "lead": None
+        if lead is None
+        else lead.model_dump(mode="json")
+        | {
+            "trend": lead.trend,
+            "stands": lead.stands,
+            "visible_bpb": lead.visible_bpb,
+            "visible_share": lead.visible_share,
+        },
         "predicted": None
         if result.predicted is None
         else {
@@ -200,18 +216,6 @@ def _prediction_lines(result: LadderResult) -> Iterator[Text]:
     yield Text(f"          SHA-256 {result.predicted.sha256} of {result.predicted.at}")
 
 
-def _rate_lines(result: LadderResult) -> Iterator[Text]:
-    for optimum in result.rates:
-        best = "beyond what was tried" if optimum.factor is None else f"{optimum.factor:.2f}"
-        yield Text(
-            f"rates     rung {optimum.rung}: the best is {best} × the rules' ({optimum.low:.2f} to "
-            f"{optimum.high:.2f}), tried {', '.join(f'{f:.3g}' for f in optimum.tried)}"
-        )
-    support = result.support.choose(RULES.rates)
-    if len(result.support.best_rates) > 1:
-        yield Text(f"          {support.words}")
-
-
 def _law_json(fit: ScalingFit | None) -> dict[str, Any] | None:
     if fit is None:
         return None
@@ -221,17 +225,6 @@ def _law_json(fit: ScalingFit | None) -> dict[str, Any] | None:
         "scatter": fit.scatter,
         "drift_per_doubling": fit.drift_per_doubling,
         "runs": fit.runs,
-    }
-
-
-def _lead_json(lead: Lead | None) -> dict[str, Any] | None:
-    if lead is None:
-        return None
-    return lead.model_dump(mode="json") | {
-        "trend": lead.trend,
-        "stands": lead.stands,
-        "visible_bpb": lead.visible_bpb,
-        "visible_share": lead.visible_share,
     }
 
 

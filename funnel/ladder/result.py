@@ -1,6 +1,6 @@
 """Read the result of a campaign's ladder from its journal."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
@@ -50,9 +50,7 @@ class LadderResult(Frozen):
     @property
     def support(self) -> LadderSupport:
         """The best rates as input for the transfer rules: those within the searched range."""
-        return LadderSupport(best_rates=tuple(self._best_rates()))
-
-    def _best_rates(self) -> Iterator[BestRate]:
+        best_rates = []
         for optimum in self.rates:
             if optimum.factor is None or not optimum.is_bounded:
                 continue
@@ -65,15 +63,18 @@ class LadderResult(Frozen):
             )
             config = point.config
             width = config.mup_base_width or config.d_model
-            yield BestRate(
-                d_model=config.d_model,
-                n_layer=config.n_layer,
-                params=point.params,
-                tokens=point.tokens,
-                tokens_per_step=config.tokens_per_step,
-                lr=config.lr * width / config.d_model * optimum.factor,
-                log_sd=optimum.log_sd,
+            best_rates.append(
+                BestRate(
+                    d_model=config.d_model,
+                    n_layer=config.n_layer,
+                    params=point.params,
+                    tokens=point.tokens,
+                    tokens_per_step=config.tokens_per_step,
+                    lr=config.lr * width / config.d_model * optimum.factor,
+                    log_sd=optimum.log_sd,
+                )
             )
+        return LadderSupport(best_rates=tuple(best_rates))
 
 
 def read_ladder(directory: Path) -> LadderResult | None:
