@@ -62,13 +62,25 @@ class AttributionPlan:
         :param budget: the campaign's budget, which some constraints of the menu use.
         :raises CampaignError: if the winner is the baseline.
         """
-        changes = tuple(_changes(menu, winner, budget))
+        changes: list[TakenBack] = []
+        theirs, own = menu.knob_values(menu.baseline), menu.knob_values(winner)
+        for knob, value in own.items():
+            if value == theirs[knob]:
+                continue
+            config, why_not = None, ""
+            try:
+                config = menu.apply(winner, {knob: theirs[knob]})
+                why_not = menu.why_broken(config, budget) or ""
+            except SpecError as error:
+                why_not = str(error)
+            taken_back = None if why_not else config
+            changes.append(TakenBack(knob, theirs[knob], value, taken_back, why_not))
         if not changes:
             raise CampaignError(
                 "the best config is the baseline itself, so there is no change whose worth could "
                 "be measured; run autoresearch loop first"
             )
-        return cls(winner, menu.baseline, changes, steps, tuple(seeds))
+        return cls(winner, menu.baseline, tuple(changes), steps, tuple(seeds))
 
     @property
     def configs(self) -> tuple[AnyConfig, ...]:
@@ -81,20 +93,6 @@ class AttributionPlan:
         if config in (self.winner, self.baseline):
             return None
         return next(change.knob for change in self.changes if change.config == config)
-
-
-def _changes(menu: ProxyMenu, winner: AnyConfig, budget: Budget) -> Iterator[TakenBack]:
-    theirs, own = menu.knob_values(menu.baseline), menu.knob_values(winner)
-    for knob, value in own.items():
-        if value == theirs[knob]:
-            continue
-        config, why_not = None, ""
-        try:
-            config = menu.apply(winner, {knob: theirs[knob]})
-            why_not = menu.why_broken(config, budget) or ""
-        except SpecError as error:
-            why_not = str(error)
-        yield TakenBack(knob, theirs[knob], value, None if why_not else config, why_not)
 
 
 class ChangeWorth(Frozen):

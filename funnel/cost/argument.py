@@ -7,7 +7,6 @@ more than ``S / (p × F)`` of the chance.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from agent.settings.environment import GPUS_PER_NODE, Rates
 from funnel.cost.bill import SUPPOSED_RUN, Bill, CloudRun
@@ -32,10 +31,22 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
     )
     keys = ("h100_single_proxy", "h100_8gpu_node_proxy", "h100_8gpu_node_target_scale")
     search = tuple(_paid(rates, usage.seconds, usage.kwh, keys, "usd"))
+    final, cost = bill.run.usd, bill.search.usd
+    sensitivity = tuple(
+        Figure(
+            f"wrong_pick_rate_{rate:g}",
+            f"{rate:.0%}",
+            rate * final - cost,
+            f"{rate:g} × ${final:,.2f} − S",
+        )
+        for rate in SENSITIVITY
+    )
+    derived = ("spark_amortized", "spark_electricity", "spark_total", "cloud_8xh100")
+    hourly = {f"{name}_hourly": round(getattr(rates, f"{name}_hourly"), 4) for name in derived}
     return View(
         inputs={
             "source": usage.source,
-            "rates": _rates_json(rates, usage),
+            "rates": rates.model_dump() | {"iter_seconds": seconds, "campaign_iters": n} | hourly,
             "usage": usage.model_dump() | {"iter_s": seconds},
             "bill": bill.as_json(),
         },
@@ -44,7 +55,7 @@ def argument_view(rates: Rates, usage: Usage, bill: Bill) -> View:
             Section(f"campaign_{n}_iters_usd", f"the search, {n} iterations", search),
             Section("final_pretrain_usd", "the final run", tuple(_final(bill.run))),
             Section("expected_value_argument", "what the search is worth", _worth(rates, bill)),
-            Section("sensitivity_usd", "savings, had p been", tuple(_sensitivity(bill))),
+            Section("sensitivity_usd", "savings, had p been", sensitivity),
             Section("ratios", "cloud against desk", tuple(_ratios(iteration))),
         ),
         assumptions=tuple(_assumptions(rates, usage, bill)),
@@ -156,13 +167,6 @@ def _break_even(rates: Rates, bill: Bill) -> tuple[Figure, ...]:
     )
 
 
-def _sensitivity(bill: Bill) -> Iterator[Figure]:
-    final, search = bill.run.usd, bill.search.usd
-    for rate in SENSITIVITY:
-        formula = f"{rate:g} × ${final:,.2f} − S"
-        yield Figure(f"wrong_pick_rate_{rate:g}", f"{rate:.0%}", rate * final - search, formula)
-
-
 def _ratios(iteration: tuple[Figure, ...]) -> Iterator[Figure]:
     desk, use, h100, node, at_target, _ = (figure.value or 0.0 for figure in iteration)
     for key, label, cloud, owned in (
@@ -176,15 +180,6 @@ def _ratios(iteration: tuple[Figure, ...]) -> Iterator[Figure]:
         ),
     ):
         yield Figure(key, label, ratio(cloud, owned), "of one iteration", "ratio")
-
-
-def _rates_json(rates: Rates, usage: Usage) -> dict[str, Any]:
-    """Return the rates as JSON fields, with a campaign's own iterations and the derived hourly
-    costs."""
-    derived = ("spark_amortized", "spark_electricity", "spark_total", "cloud_8xh100")
-    hourly = {f"{name}_hourly": round(getattr(rates, f"{name}_hourly"), 4) for name in derived}
-    own = {"iter_seconds": usage.iter_s, "campaign_iters": usage.iterations}
-    return rates.model_dump() | own | hourly
 
 
 def _assumptions(rates: Rates, usage: Usage, bill: Bill) -> Iterator[str]:

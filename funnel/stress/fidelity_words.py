@@ -21,7 +21,17 @@ def fidelity_lines(test: RankingTest) -> Iterator[str]:
             f"ranking   short runs against {test.steps} steps, n = {found.n} configs spread over "
             f"it: Spearman {_interval(found.spearman)}, Kendall {_interval(found.kendall)}"
         )
-        yield f"          {_sentence(test)}"
+        right = found.concordance
+        said = (
+            f"of two configs the night ranks, the better one is the better at {test.steps} steps "
+            f"{right.value:.0%} of the time ({right.lo:.0%} to {right.hi:.0%}); a coin gives 50%"
+        )
+        rest = (
+            ": so few configs cannot tell this ranking from chance"
+            if found.kendall.lo <= 0
+            else ". Among the best few, who differ by less than the noise, it is less"
+        )
+        yield f"          {said}{rest}"
     if test.nonfinite:
         yield (
             f"          {test.nonfinite} of them became non-finite in the long run and rank last"
@@ -47,19 +57,6 @@ def fidelity_json(test: RankingTest | None) -> dict[str, Any] | None:
         "kendall": found.kendall.model_dump() if found else None,
         "concordance": found.concordance.model_dump() if found else None,
     }
-
-
-def _sentence(test: RankingTest) -> str:
-    found = test.fidelity
-    assert found is not None
-    right = found.concordance
-    said = (
-        f"of two configs the night ranks, the better one is the better at {test.steps} steps "
-        f"{right.value:.0%} of the time ({right.lo:.0%} to {right.hi:.0%}); a coin gives 50%"
-    )
-    if found.kendall.lo <= 0:
-        return f"{said}: so few configs cannot tell this ranking from chance"
-    return f"{said}. Among the best few, who differ by less than the noise, it is less"
 
 
 def _interval(correlation: Correlation) -> str:

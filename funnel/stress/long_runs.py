@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from agent.menu.trainer_table import TrainerTable
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError
@@ -73,7 +72,12 @@ class LongRunSpec:
         :raises CampaignError: if the campaign's command is not given its number of steps.
         """
         trainer = self.campaign.menu.trainer
-        if trainer is not None and not self._reads_steps(trainer):
+        # A script may ignore values in a file or in variables, so the menu must declare that it
+        # reads them, by a budget in steps.
+        declared = self.campaign.menu.campaign.budget.unit == "steps"
+        if trainer is not None and not (
+            "steps" in trainer.asked or (trainer.tells("steps") and declared)
+        ):
             raise CampaignError(
                 f"the command of {self.campaign.directory} does not take a number of steps, so it "
                 "cannot train for longer; begin a campaign whose command has {steps}, or "
@@ -83,16 +87,6 @@ class LongRunSpec:
             tokens = self.steps * gpt(self.campaign.menu.baseline).tokens_per_step
             return Budget(unit="tokens", amount=tokens)
         return Budget(unit="steps", amount=self.steps)
-
-    def _reads_steps(self, trainer: TrainerTable) -> bool:
-        """Return whether a command trains for the number of steps in its budget.
-
-        A script may ignore values in a file or in variables. In that case the menu must declare it,
-        by a budget in steps.
-        """
-        if "steps" in trainer.asked:
-            return True
-        return trainer.tells("steps") and self.campaign.menu.campaign.budget.unit == "steps"
 
     def steps_of(self, config: AnyConfig) -> int:
         """Return the steps of this config's long run."""

@@ -70,16 +70,28 @@ class StressReport:
             f"{'against the baseline':<22}",
             style="bold",
         )
+        measure, baseline = self._measure, self.work.campaign.menu.baseline
         for line in self.table:
-            yield from self._config_lines(line)
+            verdict, found = line.runs.verdict, line.standing
+            at = "" if verdict.step is None else f" at step {verdict.step}"
+            yield Text.assemble(
+                f"{line.config.rank:>4}  {line.config.purpose:<9} ",
+                (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
+                f" {len(line.runs.scores):>2} "
+                f"{measure.text(found.objective) if found else '':>8}   "
+                f"{_versus(found, measure):<22}",
+            )
+            changes = changes_text(difference(line.config.config, baseline))
+            yield Text(f"      {changes or 'the baseline itself'}", style="cyan")
         yield Text(self._legend(), style="dim")
         configs = {line.config.config_hash: line.config for line in self.table}
-        measure = self._measure
-        best = ", ".join(
-            f"{self._name(configs[found.config_hash])} ({_mean(found, measure)} {measure.short})"
-            for found in self.finalists.finalists
-        )
-        yield Text(f"finalists {best or 'none: no config stood its long runs'}")
+        best = []
+        for finalist in self.finalists.finalists:
+            config = configs[finalist.config_hash]
+            name = f"rank {config.rank}{', the baseline' if config.config == baseline else ''}"
+            error = "" if finalist.stderr is None else f" ± {measure.size(finalist.stderr)}"
+            best.append(f"{name} ({measure.text(finalist.objective)}{error} {measure.short})")
+        yield Text(f"finalists {', '.join(best) or 'none: no config stood its long runs'}")
         if self.ranking is not None:
             yield from map(Text, fidelity_lines(self.ranking))
 
@@ -91,48 +103,31 @@ class StressReport:
             "seeds": list(self.work.plan.seeds),
             "sigma_run_bpb": self.noise.sigma_run,
             "sigma_run_dof": self.noise.dof,
-            "configs": [self._config_json(line) for line in self.table],
+            "configs": [
+                {
+                    "config_hash": line.config.config_hash,
+                    "rank": line.config.rank,
+                    "purpose": line.config.purpose,
+                    "in_spread": line.config.in_spread,
+                    "config": line.config.config.canonical(),
+                    "verdict": line.runs.verdict.model_dump(mode="json"),
+                    "standing": line.standing.model_dump(mode="json") if line.standing else None,
+                    "runs": [
+                        {
+                            "seed": row.trial.seed,
+                            "trial_id": row.trial.trial_id,
+                            "status": row.trial.result.status,
+                            "objective": row.trial.objective,
+                            "verdict": row.verdict.model_dump(mode="json"),
+                        }
+                        for row in line.runs.rows
+                    ],
+                }
+                for line in self.table
+            ],
             "finalists": [entry.model_dump(mode="json") for entry in self.finalists.finalists],
             "ranking": fidelity_json(self.ranking),
         }
-
-    def _config_lines(self, line: _Line) -> Iterator[Text]:
-        verdict, found = line.runs.verdict, line.standing
-        at = "" if verdict.step is None else f" at step {verdict.step}"
-        yield Text.assemble(
-            f"{line.config.rank:>4}  {line.config.purpose:<9} ",
-            (f"{verdict.outcome + at:<22}", OUTCOME_STYLE[verdict.outcome]),
-            f" {len(line.runs.scores):>2} "
-            f"{self._measure.text(found.objective) if found else '':>8}   "
-            f"{_versus(found, self._measure):<22}",
-        )
-        changes = changes_text(difference(line.config.config, self.work.campaign.menu.baseline))
-        yield Text(f"      {changes or 'the baseline itself'}", style="cyan")
-
-    def _config_json(self, line: _Line) -> dict[str, Any]:
-        return {
-            "config_hash": line.config.config_hash,
-            "rank": line.config.rank,
-            "purpose": line.config.purpose,
-            "in_spread": line.config.in_spread,
-            "config": line.config.config.canonical(),
-            "verdict": line.runs.verdict.model_dump(mode="json"),
-            "standing": line.standing.model_dump(mode="json") if line.standing else None,
-            "runs": [
-                {
-                    "seed": row.trial.seed,
-                    "trial_id": row.trial.trial_id,
-                    "status": row.trial.result.status,
-                    "objective": row.trial.objective,
-                    "verdict": row.verdict.model_dump(mode="json"),
-                }
-                for row in line.runs.rows
-            ],
-        }
-
-    def _name(self, config: StressConfig) -> str:
-        is_baseline = config.config == self.work.campaign.menu.baseline
-        return f"rank {config.rank}{', the baseline' if is_baseline else ''}"
 
     def _legend(self) -> str:
         measure, plan = self._measure, self.work.plan
@@ -146,11 +141,6 @@ class StressReport:
             return f"{text}; one seed each, so how noisy a run is remains unknown (--seeds 2)"
         sd = f"{self._measure.size(self.noise.sigma_run)} ({self.noise.dof} degrees of freedom)"
         return f"{text}; one run has sd {sd}"
-
-
-def _mean(found: Finalist, measure: Measure) -> str:
-    error = "" if found.stderr is None else f" ± {measure.size(found.stderr)}"
-    return f"{measure.text(found.objective)}{error}"
 
 
 def _versus(found: Finalist | None, measure: Measure) -> str:

@@ -12,8 +12,8 @@ hides in a few points. This detector uses all earlier points to predict how fast
 still fall.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -67,7 +67,11 @@ def find_stall(curve: Curve) -> Stall | None:
             curve.loss[curve.begins :],
         )
     )
-    sound = min(_fit(loss, fallen, annealed)[0] for fallen in _sound_shapes(progress))
+    # The remaining fall of a sound run follows a power law, or approaches a limit exponentially, as
+    # for small models on small texts.
+    powers = (progress**-b for b in EXPONENTS)
+    exponentials = (np.exp(-rate * progress) for rate in RATES)
+    sound = min(_fit(loss, fallen, annealed)[0] for fallen in chain(powers, exponentials))
     # Points that share noise carry less information than their number suggests.
     variance = max(2 / np.pi * curve.wide * curve.wide_se**2 / joined, 1e-12)
     best: Stall | None = None
@@ -88,13 +92,6 @@ def find_stall(curve: Curve) -> Stall | None:
         if worth_a_word and stall.seen < STILL_FALLING * stall.due:
             best = stall
     return best
-
-
-def _sound_shapes(progress: Floats) -> Iterator[Floats]:
-    """Yield shapes of the remaining fall of a sound run. It follows a power law, or approaches a
-    limit exponentially, as for small models on small texts."""
-    yield from (progress**-b for b in EXPONENTS)
-    yield from (np.exp(-rate * progress) for rate in RATES)
 
 
 def _progress(curve: Curve) -> tuple[Floats, Floats]:

@@ -185,11 +185,27 @@ def reasons(leap: Leap, rules: RuleChoice, config: Config, *, asked: int | None)
         else f"{leap.warmup_fraction:.3%} of the schedule: {leap.source.lr_warmup} of "
         f"{leap.horizon_steps} steps, {config.lr_warmup} of {leap.steps:,}"
     )
+    tokens = leap.tokens / leap.source_tokens
+    batch = leap.tokens_per_step / leap.source.tokens_per_step
+    factors = [
+        f"width {scalar_text(leap.width(rules.width))} ({rules.width}: {leap.source.d_model} to "
+        f"{leap.shape.d_model})",
+        f"depth {scalar_text(leap.depth(rules.depth, rules.width))} ({rules.depth}: "
+        f"{leap.source.n_layer} to {leap.shape.n_layer} layers)",
+        f"length and batch {scalar_text(leap.everywhere(rules.horizon))} ({rules.horizon}: "
+        f"{tokens:.3g} times the tokens; square root of {batch:.3g} times the batch)",
+    ]
+    rest = (
+        "; tables, head and norms have all but the width's part, and the logits are multiplied by "
+        f"{leap.base_width} / {leap.shape.d_model}"
+        if rules.width == "mup"
+        else "; for everything"
+    )
     return {
         **dict.fromkeys(Config.model_fields, "the target's architecture"),
         **dict.fromkeys(config.code, "as it is: the function"),
         **KEPT,
-        "lr": _lr(leap, rules),
+        "lr": f"lr × {' × '.join(factors)} for the matrices in the blocks{rest}",
         "lr_warmup": warmup,
         "weight_decay": _decay(leap, rules, config),
         "batch_size": _batch(leap, rules, asked),
@@ -202,27 +218,6 @@ def _parametrised(rules: RuleChoice, what: str) -> str:
     if rules.in_config:
         return f"the {what} from which the trainer carries lr itself"
     return f"not in the config: what is made of {what} is in its lr"
-
-
-def _lr(leap: Leap, rules: RuleChoice) -> str:
-    tokens = leap.tokens / leap.source_tokens
-    batch = leap.tokens_per_step / leap.source.tokens_per_step
-    parts = [
-        f"width {scalar_text(leap.width(rules.width))} ({rules.width}: {leap.source.d_model} to "
-        f"{leap.shape.d_model})",
-        f"depth {scalar_text(leap.depth(rules.depth, rules.width))} ({rules.depth}: "
-        f"{leap.source.n_layer} to "
-        f"{leap.shape.n_layer} layers)",
-        f"length and batch {scalar_text(leap.everywhere(rules.horizon))} ({rules.horizon}: "
-        f"{tokens:.3g} times the tokens; square root of {batch:.3g} times the batch)",
-    ]
-    rest = (
-        "; tables, head and norms have all but the width's part, and the logits are multiplied by "
-        f"{leap.base_width} / {leap.shape.d_model}"
-        if rules.width == "mup"
-        else "; for everything"
-    )
-    return "lr × " + " × ".join(parts) + " for the matrices in the blocks" + rest
 
 
 def _decay(leap: Leap, rules: RuleChoice, config: Config) -> str:
