@@ -142,7 +142,19 @@ def assess(
     :param measure: unit and direction of the scores in the explanation.
     :param certain: whether every run of a config is the same, so that one pair decides.
     """
-    seen = _compared(candidate, reference, noise, reference_hash, measure)
+    seeds = sorted(candidate.keys() & reference.keys())
+    differences = [candidate[seed] - reference[seed] for seed in seeds]
+    delta = fmean(differences)
+    seen = Comparison(
+        reference_hash=reference_hash,
+        reference_objective=fmean(reference[seed] for seed in seeds),
+        estimate_objective=fmean(candidate[seed] for seed in seeds),
+        delta=delta,
+        pairs=len(seeds),
+        pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
+        sigma_d=noise.sigma_d,
+        measure=measure,
+    )
     if certain:
         better = seen.delta < 0
         why = "better" if better else "not better"
@@ -156,28 +168,6 @@ def assess(
     if last or _is_futile(seen, rules):
         return seen.decision("discard", rules, _why_discarded(seen, rules))
     return Undecided(reference_hash, rules, seen)
-
-
-def _compared(
-    candidate: Mapping[int, float],
-    reference: Mapping[int, float],
-    noise: Noise,
-    reference_hash: str,
-    measure: Measure,
-) -> Comparison:
-    seeds = sorted(candidate.keys() & reference.keys())
-    differences = [candidate[seed] - reference[seed] for seed in seeds]
-    delta = fmean(differences)
-    return Comparison(
-        reference_hash=reference_hash,
-        reference_objective=fmean(reference[seed] for seed in seeds),
-        estimate_objective=fmean(candidate[seed] for seed in seeds),
-        delta=delta,
-        pairs=len(seeds),
-        pairs_ss=math.fsum((d - delta) ** 2 for d in differences) if len(seeds) > 1 else 0.0,
-        sigma_d=noise.sigma_d,
-        measure=measure,
-    )
 
 
 def _is_futile(seen: Comparison, rules: Rules) -> bool:

@@ -140,17 +140,15 @@ def read_rates(overrides: Mapping[str, str] | None = None) -> Rates:
     try:
         read = _RatesEnvironment.model_validate(chosen)
     except ValidationError as error:
-        raise SettingsError(_unusable_rate(error)) from error
+        problem = error.errors(include_url=False)[0]
+        variable = str(problem["loc"][0]).upper()
+        if variable == "KWH_USD":
+            variable = KWH_NAMES
+        said = problem["msg"].removeprefix("Input should be ").split(",")[0]
+        raise SettingsError(
+            f"{variable} is {str(problem['input'])!r:.60}, and should be {said}"
+        ) from error
     return Rates(**read.model_dump())
-
-
-def _unusable_rate(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    name = str(problem["loc"][0]).upper()
-    if name == "KWH_USD":
-        name = KWH_NAMES
-    said = problem["msg"].removeprefix("Input should be ").split(",")[0]
-    return f"{name} is {str(problem['input'])!r:.60}, and should be {said}"
 
 
 def _sendable(secret: SecretStr, info: ValidationInfo) -> SecretStr:
