@@ -178,6 +178,12 @@ class Campaign(Closing):
         if self.menu.trainer is not None and self.menu.trainer.file_gib is not None:
             file_bytes = int(self.menu.trainer.file_gib * 2**30)
             limits = limits.model_copy(update={"file_bytes": file_bytes})
+        # Compiled code is cached. A command always gets the cache, because its script may compile.
+        cache = None
+        if self.command is not None or makes_code(
+            settings.backend, settings.device, compile=settings.compile
+        ):
+            cache = str((self.directory / COMPILED_DIR).absolute())
         return TrialSpec(
             trial_id="",
             config=config,
@@ -190,7 +196,7 @@ class Campaign(Closing):
             threads=settings.threads,
             compile=settings.compile,
             cudnn_attention=settings.cudnn_attention,
-            compile_cache=self._compile_cache,
+            compile_cache=cache,
             train_tokens=self._train_tokens,
             limits=limits,
             command=self.command,
@@ -206,17 +212,6 @@ class Campaign(Closing):
             return schedule
         cooldown = min(schedule.cooldown_steps, steps)
         return schedule.model_copy(update={"cooldown_steps": cooldown})
-
-    @property
-    def _compile_cache(self) -> str | None:
-        """Directory where trials cache compiled code; None if they compile nothing. Commands always
-        get one, because their scripts may compile."""
-        settings = self.settings
-        if self.command is None and not makes_code(
-            settings.backend, settings.device, compile=settings.compile
-        ):
-            return None
-        return str((self.directory / COMPILED_DIR).absolute())
 
     def refuse_another_script(self, now: ScriptInfo, row: CampaignRow | None = None) -> None:
         """Refuse to mix scores of two scripts: a command's script is part of the evaluation

@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.menu.files import ProxyMenu, load_menu, menu_of
-from agent.menu.trainer_table import TrainerTable
 from agent.settings.campaign import CampaignSettings, Sources
 from autoresearch.errors import CampaignError, SettingsError
 from autoresearch.files import read_given, replace_file, writing_to
@@ -27,7 +26,15 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
     :raises SettingsError: naming the setting that is invalid.
     """
     if menu.trainer is not None:
-        _refuse_unsupported(chosen, menu.trainer)
+        flags = built_in_flags(CampaignSettings)
+        asked = [flag for name, flag in flags.items() if chosen.get(name)]
+        if chosen.get("horizon_steps") and not menu.trainer.tells("horizon"):
+            asked.append("--set horizon_steps")
+        if asked:
+            raise SettingsError(
+                f"the menu's command brings its own text, model and schedule, so that {asked[0]} "
+                "has no effect; leave it out, or put it into the command"
+            )
     defaults = {
         name if name in CampaignSettings.model_fields else f"trial_{name}": value
         for name, value in menu.campaign
@@ -41,20 +48,6 @@ def new_settings(menu: ProxyMenu, menu_source: str, chosen: Mapping[str, Any]) -
             f"which are {counted(steps, 'step')} of the baseline; make it shorter"
         )
     return settings
-
-
-def _refuse_unsupported(chosen: Mapping[str, Any], trainer: TrainerTable) -> None:
-    """
-    :raises SettingsError: if the options include some that only the built-in trainer has.
-    """
-    asked = [flag for name, flag in built_in_flags(CampaignSettings).items() if chosen.get(name)]
-    if chosen.get("horizon_steps") and not trainer.tells("horizon"):
-        asked.append("--set horizon_steps")
-    if asked:
-        raise SettingsError(
-            f"the menu's command brings its own text, model and schedule, so that {asked[0]} has "
-            "no effect; leave it out, or put it into the command"
-        )
 
 
 def set_settings(pairs: Iterable[str]) -> dict[str, Any]:

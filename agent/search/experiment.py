@@ -185,7 +185,14 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         self.scribe.report_unfinished(self.runner.orphaned)
         with self.runner.undisturbed(), closing(self.runner.run_all(self._specs())) as trials:
             for trial in trials:
-                self._write(trial)
+                run, began_s = self.in_flight.popleft(), self._began_s.popleft()
+                unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1
+                row = self.row(run, trial, None if unmetered else self.meter.energy_wh(began_s))
+                self.record(row)
+                self.rows.pop(run.key, None)
+                self.rows = {run.key: row, **self.rows}
+                self.again.discard(run.key)
+                self.watcher.run_ended(run, row)
         self.scribe.interrupted(
             self.runner.orphaned.give_up(lambda spec: _measured_by(spec) in self._asked),
             "finished before the campaign last stopped, and the experiment ended without it: it "
@@ -258,16 +265,6 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
 
     def _is_missing(self, run: PlannedRun[Tag]) -> bool:
         return self.known(run) is None and self.is_wanted(run)
-
-    def _write(self, trial: TrialRecord) -> None:
-        run, began_s = self.in_flight.popleft(), self._began_s.popleft()
-        unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1
-        row = self.row(run, trial, None if unmetered else self.meter.energy_wh(began_s))
-        self.record(row)
-        self.rows.pop(run.key, None)
-        self.rows = {run.key: row, **self.rows}
-        self.again.discard(run.key)
-        self.watcher.run_ended(run, row)
 
 
 def fresh_seeds(campaign: Campaign, experiment: Block, count: int) -> tuple[int, ...]:

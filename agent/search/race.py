@@ -153,14 +153,16 @@ class Race:
             # as in a race that goes on against another reference
             if len(scores) < self.rules.max_runs and is_next_known:
                 continue  # an interim analysis before that pair would ignore a known result
+            noise = self.noise()
             assessment = assess(
                 scores,
                 common,
-                self.noise(),
+                noise,
                 self.rules,
                 reference_hash=reference_hash,
                 measure=self.measure,
-                certain=self._is_certain,
+                # A second pair of a deterministic command would repeat the first.
+                certain=noise.sigma == 0 and not isinstance(self.candidate, Config),
             )
             self.on_assessment(assessment)
             if isinstance(assessment, Decision):
@@ -179,11 +181,6 @@ class Race:
 
     def _has_failed(self, seed: int) -> bool:
         return seed in self.evidence.configs[self.reference.config_hash].failed_seeds
-
-    @property
-    def _is_certain(self) -> bool:
-        """Whether a second pair would repeat the first, as for a deterministic command."""
-        return self.noise().sigma == 0 and not isinstance(self.candidate, Config)
 
     @property
     def _seeds(self) -> range:

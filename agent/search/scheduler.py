@@ -131,7 +131,20 @@ class Scheduler:
             return
         self._has_speculated = True
         with self.outlasting():
-            self._begin_speculative(places)
+            # First the next trial of each race, then those after it.
+            ahead = ([(one, wanted) for wanted in one.then] for one in self.iterations)
+            for iteration, wanted in filter(None, chain.from_iterable(zip_longest(*ahead))):
+                if wanted.key in self._trials:
+                    continue
+                try:
+                    trial = self._started(wanted)
+                except Interrupted:
+                    return  # a stop was asked for: nothing starts
+                started = InFlightTrial(wanted.key, trial, speculative_for=iteration)
+                self._trials[wanted.key] = started
+                places -= 1
+                if places == 0:
+                    return
 
     def finished(self, *, more_comes: bool, meanwhile: Callable[[], None]) -> list[Iteration]:
         """Wait for the next event and return the iterations that are over, often none.
@@ -158,8 +171,18 @@ class Scheduler:
             self.runner.wait(self._running)
             done = [trial for trial in self._running if trial.done()]
         for trial in done:
+            # If the machinery failed, the trial is forgotten.
             with self.outlasting():
-                self._end(trial)
+                self._has_speculated = False
+                if trial in self._leaving:
+                    self._leaving.discard(trial)
+                    self.runner.given_up(trial)
+                    continue
+                each = next(each for each in self._trials.values() if each.trial is trial)
+                del self._trials[each.key]
+                each.record = record = self.runner.ended(trial)
+                self._trials[each.key] = each
+                self._measured.extend((iteration, record) for iteration in each.wanted_by)
         return self._advance_measured()
 
     def own_trials(self, outcome: Outcome) -> tuple[TrialRecord, ...]:
@@ -248,40 +271,9 @@ class Scheduler:
             for other in self.speculative[::-1][: max(0, surplus)]:
                 self._discard(other)
 
-    def _begin_speculative(self, places: int) -> None:
-        """Start as many trials: first the next one of each race, then those after it."""
-        by_depth = zip_longest(*([(one, wanted) for wanted in one.then] for one in self.iterations))
-        for iteration, wanted in filter(None, chain.from_iterable(by_depth)):
-            if wanted.key in self._trials:
-                continue
-            try:
-                trial = self._started(wanted)
-            except Interrupted:
-                return  # a stop was asked for: nothing starts
-            self._trials[wanted.key] = InFlightTrial(wanted.key, trial, speculative_for=iteration)
-            places -= 1
-            if places == 0:
-                return
-
     def _started(self, wanted: Wanted) -> Trial:
         spec = self.runner.spec(wanted.config, wanted.seed, wanted.prune)
         return self.runner.begin(spec, wanted.role)
-
-    def _end(self, trial: Trial) -> None:
-        """Take the result of a trial that has ended.
-
-        :raises AutoresearchError: if the machinery failed; the trial is then forgotten.
-        """
-        self._has_speculated = False
-        if trial in self._leaving:
-            self._leaving.discard(trial)
-            self.runner.given_up(trial)
-            return
-        each = next(each for each in self._trials.values() if each.trial is trial)
-        del self._trials[each.key]
-        each.record = record = self.runner.ended(trial)
-        self._trials[each.key] = each
-        self._measured.extend((iteration, record) for iteration in each.wanted_by)
 
     def _discard(self, each: InFlightTrial) -> None:
         """Cancel or forget a speculative trial."""

@@ -111,7 +111,11 @@ class TrialRunner:
                     record = self.ended(running.popleft())
                 yield record
         finally:
-            self._let_end(running)
+            # Once they have ended, their results are on disk for reuse.
+            while not all(trial.done() for trial in running):
+                self.wait([trial for trial in running if not trial.done()])
+            for trial in running:
+                trial.is_void()  # taking the result validates it, and discards a void one
 
     def _fill(self, running: deque[Trial], left: Iterator[tuple[TrialSpec, Role] | None]) -> None:
         """Start trials until every lane is busy; finished trials that wait for their turn hold no
@@ -209,13 +213,6 @@ class TrialRunner:
             self._watcher.trial_placed(trial.spec.trial_id, place)
         for point in trial.points():
             self._watcher.trial_point(trial.spec.trial_id, point)
-
-    def _let_end(self, trials: Collection[Trial]) -> None:
-        """Wait until trials have ended: their results are then on disk for reuse."""
-        while not all(trial.done() for trial in trials):
-            self.wait([trial for trial in trials if not trial.done()])
-        for trial in trials:
-            trial.is_void()  # taking the result validates it, and discards a void one
 
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """Return a trial's learning curve; empty if it left no readable one."""

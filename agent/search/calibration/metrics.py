@@ -8,7 +8,7 @@ from statistics import fmean
 
 from agent.search.calibration.plan import QUARTERS, CalibrationPlan, Kind, Planned
 from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialResult
-from trajectory.calibrated import Calibrated, Correlation
+from trajectory.calibrated import Calibrated
 from trajectory.calibration import (
     FEWEST,
     Scored,
@@ -80,13 +80,17 @@ class ConfigRuns:
 
     def _metrics(self) -> Iterator[tuple[str, float, float]]:
         steps, base = self._steps, self.plan.campaign.menu.baseline
+        settings = self.plan.campaign.settings
         scoring, whole = self._scoring_s, self._seconds(self._steps)
-        yield self._own_name, self.own_score, whole
+        own = f"{self.plan.budget_steps(base)} steps of {self.plan.horizon(base)}"
+        own += f", cooldown {settings.cooldown_steps}" if settings.cooldown_steps else ""
+        own += f", {settings.average}" if settings.average else ""
+        yield own, self.own_score, whole
         labels = [str(average) for average in self.plan.averages(base)]
         for place, label in enumerate(labels):
-            if label != str(self.plan.campaign.settings.average):
+            if label != str(settings.average):
                 yield f"weights {label}", self._at(len(QUARTERS) + 1 + place), whole
-        if self.plan.campaign.settings.average is not None:
+        if settings.average is not None:
             yield "weights as they are", self._at(len(QUARTERS)), whole
         for planned, one in self.results.items():
             if planned.metric:
@@ -105,13 +109,6 @@ class ConfigRuns:
             if times > 1:
                 name = f"{round(times * self.plan.budget_steps(base))} steps"
                 yield name, score, self._seconds(round(times * steps))
-
-    @property
-    def _own_name(self) -> str:
-        settings, base = self.plan.campaign.settings, self.plan.campaign.menu.baseline
-        name = f"{self.plan.budget_steps(base)} steps of {self.plan.horizon(base)}"
-        cooled = f", cooldown {settings.cooldown_steps}" if settings.cooldown_steps else ""
-        return f"{name}{cooled}{f', {settings.average}' if settings.average else ''}"
 
     def features(self) -> list[float]:
         """Return all scores of the own run, its checkpoint evaluations included, as inputs of a
@@ -199,6 +196,17 @@ def conclude(plan: CalibrationPlan, runs: Sequence[ConfigRuns]) -> Calibrated | 
     features = [list(column) for column in zip(*(one.features() for one in known), strict=True)]
     cost = fmean(one.features_s() for one in known) / own_s
     scored[FITTED] = Scored(fitted(features, long), cost)
+    longer = [one.longer() for one in known]
+    steps_curve = []
+    for times in longer[0]:
+        found = correlation_of([one[times] for one in longer], long)
+        if found is not None:
+            steps_curve.append((times, found))
+    # How well one long run agrees with the mean of the others; None for one seed.
+    long_runs = None
+    by_seed = [one.long_scores() for one in known]
+    if len(by_seed[0]) >= 2:
+        long_runs = correlation_of([one[0] for one in by_seed], [fmean(one[1:]) for one in by_seed])
     settings = plan.campaign.settings
     return Calibrated(
         budget=settings.budget,
@@ -209,27 +217,9 @@ def conclude(plan: CalibrationPlan, runs: Sequence[ConfigRuns]) -> Calibrated | 
         left_out=len(runs) - len(known),
         best_n=len(best_of(long)),
         proxy_metrics=compared(scored, long),
-        steps_curve=tuple(_steps_curve(known, long)),
-        long_runs=_long_runs(known),
+        steps_curve=tuple(steps_curve),
+        long_runs=long_runs,
     )
-
-
-def _steps_curve(
-    known: Sequence[ConfigRuns], long: Sequence[float]
-) -> Iterator[tuple[float, Correlation]]:
-    scores = [one.longer() for one in known]
-    for times in scores[0]:
-        found = correlation_of([one[times] for one in scores], long)
-        if found is not None:
-            yield times, found
-
-
-def _long_runs(known: Sequence[ConfigRuns]) -> Correlation | None:
-    """Return how well one long run agrees with the mean of the others; None for one seed."""
-    scores = [one.long_scores() for one in known]
-    if len(scores[0]) < 2:
-        return None
-    return correlation_of([first for first, *_ in scores], [fmean(rest) for _, *rest in scores])
 
 
 def _score(result: TrialOk | TrialFailed) -> float:

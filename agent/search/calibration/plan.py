@@ -144,19 +144,12 @@ class CalibrationPlan:
                 continue
             if menu.broken_constraint(config, self.campaign.settings.budget) is not None:
                 continue
-            if self._fits(config):
+            if self.memory is None or self.memory.predict_gib(gpt(config)) <= self.memory.limit_gib:
                 return config
         raise CampaignError(
             f"none of {MAX_DRAWS} draws was a config both allowed and new after {number}: the menu "
             f"seems exhausted; ask for --configs {number}, or widen its knobs"
         )
-
-    def _fits(self, config: AnyConfig) -> bool:
-        """Return whether the config's own run fits into the device's memory, as far as that is
-        known."""
-        if self.memory is None:
-            return True
-        return self.memory.predict_gib(gpt(config)) <= self.memory.limit_gib
 
     # --- runs ---------------------------------------------------------------------------------
 

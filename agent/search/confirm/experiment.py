@@ -10,7 +10,7 @@ from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import Experiment, PlannedRun, fresh_seeds
 from autoresearch.errors import CampaignError
 from autoresearch.words import counted, timestamp
-from trainer.spec import AnyConfig, TrialFailed, TrialOk, TrialSpec, difference
+from trainer.spec import TrialFailed, TrialOk, difference
 from trajectory import ranking
 from trajectory.confirmation import FEWEST_SEEDS, FreshRuns, gains
 from trajectory.confirmed import Confirmed, ConfirmedConfig, ConfirmText, FreshGain
@@ -87,25 +87,22 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
 
     def runs(self) -> Iterator[PlannedRun[Candidate]]:
         """Yield all configs on one seed before the next seed."""
+        texts = self.texts
         for seed in self.plan.seeds:
             for one in (self.plan.baseline, *self.plan.finalists):
-                yield PlannedRun(self._spec(one.ranked.config, seed), str(one), one)
+                short = self.campaign.trial_spec(one.ranked.config, seed)
+                more: dict[str, object] = {"train_tokens": texts.train_tokens}
+                if texts.scored:  # scoring them extends the time limit
+                    scored = sum(text.tokens for text in texts.scored)
+                    longer = 1 + scored / self.campaign.corpus.info.heldout_tokens
+                    wall_s = short.limits.wall_s * longer
+                    limits = short.limits.model_copy(update={"wall_s": wall_s})
+                    more |= {"texts": texts.scored, "limits": limits}
+                yield PlannedRun(short.model_copy(update=more), str(one), one)
 
     def expected_s(self, run: PlannedRun[Candidate]) -> float:
         known = self.campaign.history.measurements(run.tag.ranked.config_hash)
         return known[0].wall_s if known else 0.0
-
-    def _spec(self, config: AnyConfig, seed: int) -> TrialSpec:
-        """Return the loop's own spec, with the fresh texts to score and a time limit extended for
-        them."""
-        short, texts = self.campaign.trial_spec(config, seed), self.texts
-        more: dict[str, object] = {"train_tokens": texts.train_tokens}
-        if texts.scored:
-            scored = sum(text.tokens for text in texts.scored)
-            longer = 1 + scored / self.campaign.corpus.info.heldout_tokens
-            limits = short.limits.model_copy(update={"wall_s": short.limits.wall_s * longer})
-            more |= {"texts": texts.scored, "limits": limits}
-        return short.model_copy(update=more)
 
     # --- its rows --------------------------------------------------------------------------------
 

@@ -30,13 +30,33 @@ class FreshTexts:
 
         :param given: sources, in the form of :mod:`trainer.corpus.sources`.
         :raises CorpusError: if one cannot be used.
+        :raises CampaignError: if a text is given to a command, which scores its own, or if all runs
+            of a command's config are the same.
         """
         if campaign.command is not None:
-            return cls._of_command(campaign, given)
+            if campaign.evidence.tally.runs_are_the_same:
+                raise CampaignError(
+                    f"{SAME_RUNS}, so a fresh run would repeat the old one and confirm nothing; "
+                    "begin a campaign whose script is seeded by its {seed}"
+                )
+            if given:
+                raise CampaignError(
+                    f"the command of {campaign.directory} scores its own text, and {given[0]} "
+                    "cannot be given to it; leave --heldout out"
+                )
+            line = (
+                "the command scores its own text, so what is confirmed is about fresh seeds alone"
+            )
+            return cls(scored=(), train_tokens=None, lines=(line,))
         own = holdout_split(campaign.corpus)
         others = [given_text(source, campaign.corpus) for source in given]
         if own is not None:
-            first = _said_of_own(own, holdout=campaign.settings.reserve_holdout)
+            size = sum(part.bytes for part in own.parts)
+            also = ", as all of this campaign did" if campaign.settings.reserve_holdout else ""
+            first = (
+                f"{own.name}: the last {counted(own.documents, 'document')} of the train split, "
+                f"{size:,} bytes; these runs train without them{also}"
+            )
         else:
             first = TOO_SMALL if others else f"{TOO_SMALL}{SEEDS_ALONE}"
         directory = campaign.directory / TEXTS_DIR
@@ -47,41 +67,12 @@ class FreshTexts:
             lines=(first, *map(_said_of_other, others)),
         )
 
-    @classmethod
-    def _of_command(cls, campaign: Campaign, given: Sequence[str]) -> Self:
-        """Return no further texts, since the command scores its own.
-
-        :raises CampaignError: if another text was requested, or if all runs of a config are the
-            same.
-        """
-        if campaign.evidence.tally.runs_are_the_same:
-            raise CampaignError(
-                f"{SAME_RUNS}, so a fresh run would repeat the old one and confirm nothing; begin "
-                "a campaign whose script is seeded by its {seed}"
-            )
-        if given:
-            raise CampaignError(
-                f"the command of {campaign.directory} scores its own text, and {given[0]} cannot "
-                "be given to it; leave --heldout out"
-            )
-        line = "the command scores its own text, so what is confirmed is about fresh seeds alone"
-        return cls(scored=(), train_tokens=None, lines=(line,))
-
 
 TOO_SMALL = "a tenth of the corpus has too few whole documents at its end to set any text aside"
 SEEDS_ALONE = (
     ", so what is confirmed is about fresh seeds alone, on the text that the search scored too; "
     "choose another with --heldout FILE"
 )
-
-
-def _said_of_own(text: FreshText, *, holdout: bool) -> str:
-    size = sum(part.bytes for part in text.parts)
-    also = ", as all of this campaign did" if holdout else ""
-    return (
-        f"{text.name}: the last {counted(text.documents, 'document')} of the train split, "
-        f"{size:,} bytes; these runs train without them{also}"
-    )
 
 
 def _said_of_other(text: FreshText) -> str:
