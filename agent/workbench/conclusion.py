@@ -11,7 +11,6 @@ from pydantic import Field
 from rich.text import Text
 
 from agent.loggers.git_branch import GitBranch
-from agent.search.campaign import Campaign
 from agent.search.confirm.experiment import Confirmation, ConfirmPlan
 from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import RetryFailed
@@ -25,7 +24,7 @@ from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import changes_text, counted
 from trainer.spec import BPB, Measure
 from trainer.telemetry import TelemetrySummary
-from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, finding
+from trajectory.confirmed import NOTHING_YET, Confirmed, finding
 from trajectory.evidence import Evidence
 from trajectory.ranking import Noise, Ranked, ranked_config
 from trajectory.rows import ConfirmedRow
@@ -40,20 +39,30 @@ def conclude(
     if branch is not None and (line := branch.tag(confirmation.found)) is not None:
         session.say(line)
     usage = session.sampler.summary(read_environment().usd_per_kwh)
+    campaign, evidence = session.campaign, session.campaign.evidence
     if as_json:
-        summary = _summary(session.campaign, usage) | {"ended": reached}
+        records, credits = evidence.tally.track_records, evidence.tally.credits
+        summary = {
+            "campaign": str(campaign.directory),
+            "iterations": evidence.tally.iterations,
+            "configs": len(evidence.configs),
+            **believed_scores(evidence, campaign.menu.measure),
+            "proposers": {kind: one.model_dump(mode="json") for kind, one in records.items()},
+            "credits": {arm: credit.model_dump(mode="json") for arm, credit in credits.items()},
+            "telemetry": usage.model_dump(mode="json") if usage.samples else None,
+            "ended": reached,
+        }
         typer.echo(json.dumps(summary | confirmation.as_json()))
     else:
         _print(session, usage, reached, confirmation.found)
     confirmation.say_trouble(session)
     if confirmation.found is not None:
         return confirmation.found.headline
-    evidence = session.campaign.evidence
     best = ranked_config(evidence, evidence.incumbent_hash)
     if best is None:
         return NOTHING_YET
     gain = best.delta_vs_baseline, best.delta_lo, best.delta_hi
-    return finding(session.campaign.menu.measure, None, *gain)
+    return finding(campaign.menu.measure, None, *gain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +76,16 @@ class _Confirmation:
 
     @classmethod
     def of(cls, session: Session) -> Self:
+        evidence = session.campaign.evidence
+        if evidence.incumbent_hash == evidence.baseline_hash:
+            return cls()
+        if session.own is not None and evidence.tally.runs_are_the_same:
+            return cls()  # fresh runs add nothing, as the baseline's note already says
         try:
-            return cls(_confirmed(session))
+            usual = ConfirmAsked()
+            latest = next(iter(session.campaign.history.newest(ConfirmedRow, 1)), None)
+            seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
+            return cls(confirm(session, usual.model_copy(update={"seeds": seeds})))
         except Interrupted as interrupted:
             return cls(trouble="it was stopped", stopped=interrupted)
         except AutoresearchError as error:
@@ -90,41 +107,6 @@ class _Confirmation:
             )
         if self.stopped is not None:
             raise self.stopped
-
-
-def _confirmed(session: Session) -> Confirmed | None:
-    """Confirm the incumbent on fresh runs.
-
-    Return None if the baseline is still the incumbent, or if all runs of a command's config are the
-    same, so that fresh runs add nothing.
-    """
-    evidence = session.campaign.evidence
-    if evidence.incumbent_hash == evidence.baseline_hash:
-        return None
-    if session.own is not None and evidence.tally.runs_are_the_same:
-        return None  # the baseline's note already says so
-    usual = ConfirmAsked()
-    latest = next(iter(session.campaign.history.newest(ConfirmedRow, 1)), None)
-    seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
-    return confirm(session, usual.model_copy(update={"seeds": seeds}))
-
-
-def _summary(campaign: Campaign, usage: TelemetrySummary) -> dict[str, Any]:
-    evidence = campaign.evidence
-    return {
-        "campaign": str(campaign.directory),
-        "iterations": evidence.tally.iterations,
-        "configs": len(evidence.configs),
-        **believed_scores(evidence, campaign.menu.measure),
-        "proposers": {
-            kind: record.model_dump(mode="json")
-            for kind, record in evidence.tally.track_records.items()
-        },
-        "credits": {
-            arm: credit.model_dump(mode="json") for arm, credit in evidence.tally.credits.items()
-        },
-        "telemetry": usage.model_dump(mode="json") if usage.samples else None,
-    }
 
 
 def believed_scores(evidence: Evidence, measure: Measure) -> dict[str, Any]:
@@ -208,39 +190,34 @@ def confirm(session: Session, asked: ConfirmAsked, heldout: Sequence[str] = ()) 
 def report(found: Confirmed) -> Iterator[Text]:
     """Yield the result for a terminal, the headline first."""
     yield Text(found.headline, style="bold")
-    gain = found.chosen.headline
-    unit = (gain.measured_in if gain else BPB).short
+    headline = found.chosen.headline
+    unit = (headline.measured_in if headline else BPB).short
     yield Text(f"differences to the baseline in {unit}, with 95 % intervals, {found.basis}", "dim")
     for config in found.configs:
+        yield Text.assemble(
+            f"{config.rank:>3}  iteration {config.iter}  ", (changes_text(config.changes), "cyan")
+        )
+        if config.claimed is not None:
+            measure = config.gains[0].measured_in if config.gains else BPB
+            span = ""
+            if config.claimed_lo is not None and config.claimed_hi is not None:
+                span = f" ({measure.signed_span(config.claimed_lo, config.claimed_hi)})"
+            claimed = measure.signed(config.claimed)
+            yield Text(f"       {'claimed by the search':<34} {claimed}{span}")
+        if config.trouble:
+            yield Text(f"       not confirmed: {config.trouble}", style="red")
         reported = config if config is found.chosen else config.among_others()
-        alone = len(found.configs) == 1
-        yield from _config_lines(config, alone=alone, stands=reported.stands)
+        for gain in config.gains:
+            is_headline = gain is config.headline
+            where = f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text}"
+            wide = f"; of all {gain.wide_span}" if is_headline and len(found.configs) > 1 else ""
+            yield Text(
+                f"       {where:<34} {gain}{wide}",
+                style=("green" if reported.stands else "yellow") if is_headline else "",
+            )
     if len(found.configs) > 1:
         yield Text(
             f"the plain interval is for iteration {found.chosen.iter}, which the search chose; who "
             f"picks among the {len(found.configs)} by these runs chooses again, and has the wider",
             style="dim",
-        )
-
-
-def _config_lines(config: ConfirmedConfig, *, alone: bool, stands: bool) -> Iterator[Text]:
-    yield Text.assemble(
-        f"{config.rank:>3}  iteration {config.iter}  ", (changes_text(config.changes), "cyan")
-    )
-    if config.claimed is not None:
-        measure = config.gains[0].measured_in if config.gains else BPB
-        span = ""
-        if config.claimed_lo is not None and config.claimed_hi is not None:
-            span = f" ({measure.signed_span(config.claimed_lo, config.claimed_hi)})"
-        claimed = measure.signed(config.claimed)
-        yield Text(f"       {'claimed by the search':<34} {claimed}{span}")
-    if config.trouble:
-        yield Text(f"       not confirmed: {config.trouble}", style="red")
-    for gain in config.gains:
-        is_headline = gain is config.headline
-        where = f"fresh seeds, {'text ' if gain.is_on_fresh_text else ''}{gain.text}"
-        wide = "" if alone or not is_headline else f"; of all {gain.wide_span}"
-        yield Text(
-            f"       {where:<34} {gain}{wide}",
-            style=("green" if stands else "yellow") if is_headline else "",
         )

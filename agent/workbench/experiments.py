@@ -114,9 +114,6 @@ class ExperimentDisplay(ExperimentWatcher):
     def run_ended(self, run: PlannedRun[Any], row: RowOfOneRun) -> None:
         took = duration_text(row.trial.wall_s)
         head = self._runs.pop(run.key).head
-        self._print(Text.assemble(f"{head}: ", self._ended(row), f"  [{took}]"))
-
-    def _ended(self, row: RowOfOneRun) -> Text:
         result, judged = row.trial.result, isinstance(row, StressRow | LadderRow)
         if isinstance(result, TrialFailed) and judged:
             score = Text("no score")
@@ -126,13 +123,13 @@ class ExperimentDisplay(ExperimentWatcher):
             texts = result.texts if isinstance(result, TrialOk) else ()
             others = "".join(f", {text.val_bpb:.4f}" for text in texts)
             score = Text(f"{self._measure.text(result.objective)}{others} {self._measure.short}")
-        if not isinstance(row, StressRow | LadderRow):
-            return score
-        verdict = row.verdict
-        at = "" if verdict.step is None else f" at step {verdict.step}"
-        why = "" if verdict.outcome == "survives" else f"; {verdict.explanation}"
-        outcome = (f"{verdict.outcome}{at}", OUTCOME_STYLE[verdict.outcome])
-        return Text.assemble(outcome, f"{why}  ", score)
+        if isinstance(row, StressRow | LadderRow):
+            verdict = row.verdict
+            at = "" if verdict.step is None else f" at step {verdict.step}"
+            why = "" if verdict.outcome == "survives" else f"; {verdict.explanation}"
+            outcome = (f"{verdict.outcome}{at}", OUTCOME_STYLE[verdict.outcome])
+            score = Text.assemble(outcome, f"{why}  ", score)
+        self._print(Text.assemble(f"{head}: ", score, f"  [{took}]"))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)

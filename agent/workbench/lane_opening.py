@@ -201,7 +201,20 @@ def _best_lanes(
         )
     if len(usable_cores()) == 1:
         return 1
-    spec = _spec(settings, menu, corpus)
+    spec = TrialSpec(
+        trial_id="",
+        config=menu.baseline,
+        seed=settings.seed,
+        corpus_dir=str(corpus.directory),
+        corpus_sha256=corpus.info.sha256,
+        budget=Budget(amount=FIRST_STEPS),  # still to be chosen
+        horizon_steps=None,
+        backend=settings.backend,
+        device=settings.device,
+        threads=settings.threads,
+        scored_apart=bool(menu.code_knobs),
+        limits=Limits(wall_s=settings.trial_wall_s, memory_gib=settings.trial_memory_gib),
+    )
     found = _measured(spec, allow_unsandboxed=settings.allow_unsandboxed)
     best = 1
     for lanes, steps_per_s in found.items():
@@ -248,21 +261,3 @@ def _step_s(executor: Executor, spec: TrialSpec, folder: Path, trials: int) -> l
             )
         found.append(max(1e-6, result.train_s / result.steps))
     return found
-
-
-def _spec(settings: CampaignSettings, menu: ProxyMenu, corpus: Corpus) -> TrialSpec:
-    """Return the spec of a trial of the baseline, its budget still to be chosen."""
-    return TrialSpec(
-        trial_id="",
-        config=menu.baseline,
-        seed=settings.seed,
-        corpus_dir=str(corpus.directory),
-        corpus_sha256=corpus.info.sha256,
-        budget=Budget(amount=FIRST_STEPS),
-        horizon_steps=None,
-        backend=settings.backend,
-        device=settings.device,
-        threads=settings.threads,
-        scored_apart=bool(menu.code_knobs),
-        limits=Limits(wall_s=settings.trial_wall_s, memory_gib=settings.trial_memory_gib),
-    )

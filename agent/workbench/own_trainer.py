@@ -152,7 +152,8 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
                 f"there is no {script} in {directory}; correct the command, or directory"
             )
     is_edited = table.set_by == "edit" or table.slots
-    if is_edited and table.script is not None and not _is_below(table.script):
+    own_path = Path(table.script or "")
+    if is_edited and (own_path.is_absolute() or ".." in own_path.parts):
         raise SpecError(
             f"the script {table.script} is not below its directory, where an edited copy takes its "
             "place; make a folder above it the directory"
@@ -186,10 +187,6 @@ def command_of(table: TrainerTable, directory: Path) -> Command:
     )
 
 
-def _is_below(script: str) -> bool:
-    return not Path(script).is_absolute() and ".." not in Path(script).parts
-
-
 def _check_of(table: CheckTable, directory: Path) -> Check:
     """
     :raises SpecError: if its program does not exist.
@@ -214,25 +211,20 @@ def _refuse_unforkable(table: TrainerTable, program: Path) -> None:
             f"command names {program}; write {{python}}, or remove main and preload"
         )
     for name in table.preload:
-        if not _can_be_imported(name):
+        # As in the fork server: in a fresh Python, outside the sandbox.
+        imported = subprocess.run(
+            [sys.executable, "-c", f"import {name}"],
+            env=allowed_environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if imported.returncode != 0:
             raise SpecError(
                 f"preload names {name}, which {sys.executable} cannot import; install it there, "
                 "or remove it"
             )
-
-
-def _can_be_imported(name: str) -> bool:
-    """Return whether a module imports as in the fork server: in a fresh Python, outside the
-    sandbox."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import {name}"],
-        env=allowed_environment(),
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode == 0
 
 
 def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:

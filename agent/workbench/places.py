@@ -63,18 +63,14 @@ def existing_campaign(campaign: Path | None) -> Path:
             "--prior can read it; choose one of this tool's campaigns with --campaign"
         )
     if not (directory / JOURNAL_FILE).is_file():
+        beside = sorted(str(path.parent) for path in directory.parent.glob(f"*/{JOURNAL_FILE}"))
+        more = ", …" if len(beside) > NAMED else ""
+        named = f" (there is {', '.join(beside[:NAMED])}{more})" if beside else ""
         raise CampaignError(
             f"{directory} holds no campaign (no {JOURNAL_FILE}); choose one with --campaign"
-            f"{_those_beside(directory)}, or start one with: autoresearch loop"
+            f"{named}, or start one with: autoresearch loop"
         )
     return directory
-
-
-def _those_beside(directory: Path) -> str:
-    """Return a few of the campaigns beside the directory that was looked for."""
-    found = sorted(str(path.parent) for path in directory.parent.glob(f"*/{JOURNAL_FILE}"))
-    more = ", …" if len(found) > NAMED else ""
-    return f" (there is {', '.join(found[:NAMED])}{more})" if found else ""
 
 
 def foreign_campaign(directory: Path) -> ImportedCampaign | None:

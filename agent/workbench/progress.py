@@ -48,9 +48,15 @@ class Pace:
         if self._slow < IN_A_ROW or self._reported:
             return None
         self._reported = True
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        why = (
+            f"more processes are runnable than this machine has cores (load {load:.1f} on {cores})"
+            if load > cores
+            else f"the machine is not busy now (load {load:.1f} on {cores} cores)"
+        )
         return (
             f"trials take {times:.1f} times as long as before ({result.step_ms:,.0f} ms a step, "
-            f"{usual_ms:,.0f} before): {_why()}. Stop other programs, or run with "
+            f"{usual_ms:,.0f} before): {why}. Stop other programs, or run with "
             "--threads 1, since the threads of a trial wait for each other; scores are unaffected"
         )
 
@@ -65,15 +71,6 @@ class Pace:
         if same is None and other is not None and result.step_ms > OTHER_CONFIG * other * work:
             return result.step_ms / (other * work), other * work
         return None, result.step_ms
-
-
-def _why() -> str:
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load > cores:
-        return (
-            f"more processes are runnable than this machine has cores (load {load:.1f} on {cores})"
-        )
-    return f"the machine is not busy now (load {load:.1f} on {cores} cores)"
 
 
 PACE_ITERATIONS = 30
@@ -126,14 +123,11 @@ class Progress:
         evidence = self.campaign.evidence
         measured = (evidence.incumbent_hash, evidence.tally.iterations, evidence.tally.within_dof)
         if measured != self._measured:
-            self._measured, self._best = measured, _best(evidence, self.measure) + self._confirmed()
+            confirmed = latest_of([row.found for row in self.campaign.history.newest(ConfirmedRow)])
+            said = confirmed.get(evidence.incumbent_hash or "")
+            stands = f"; confirmed {said.headline}" if said is not None and said.stands else ""
+            self._measured, self._best = measured, _best(evidence, self.measure) + stands
         return self._best
-
-    def _confirmed(self) -> str:
-        """Return the confirmation of the incumbent by an earlier session, if there is one."""
-        found = [row.found for row in self.campaign.history.newest(ConfirmedRow)]
-        said = latest_of(found).get(self.campaign.evidence.incumbent_hash or "")
-        return f"; confirmed {said.headline}" if said is not None and said.stands else ""
 
 
 def _best(evidence: Evidence, measure: Measure) -> str:

@@ -48,8 +48,11 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     :param menu: menu of a campaign to start, whose command is checked if it has one.
     """
     # First: without complete confinement of trials, the checks below must not run before this one.
-    for check in (_sandbox, _python, _torch, _device):
-        yield check()
+    yield _sandbox()
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Check("python", "good", f"{python} at {sys.executable}")
+    yield _torch()
+    yield _device()
     yield from _engines()
     yield _journal_disk(directory)
     yield _corpus() if menu is None or not _trains_with_command(menu) else OWN_TEXT
@@ -90,11 +93,6 @@ def own_trainer(source: str, directory: Path) -> Check:
     )
 
 
-def _python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
-    return Check("python", "good", f"{found} at {sys.executable}")
-
-
 def _torch() -> Check:
     try:
         import torch  # noqa: PLC0415 (whether it imports is what is checked)
@@ -119,7 +117,12 @@ def _device() -> Check:
         from trainer.training.cuda_probe import probe_cuda  # noqa: PLC0415 (torch)
     except (ImportError, OSError):
         return Check("device", "bad", "unknown without torch")
-    bf16 = "with" if _cpu_has_bf16() else "without"
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        flags = ""
+    has_bf16 = any(flag in flags for flag in ("amx_bf16", "avx512_bf16", " bf16"))
+    bf16 = "with" if has_bf16 else "without"
     on_cpu = f"trials run on the CPU, {bf16} bf16 matrix instructions"
     if not cuda_driver.is_installed():
         return Check("device", "good", f"no GPU; {on_cpu}")
@@ -129,14 +132,6 @@ def _device() -> Check:
     if probe.is_absent:
         return Check("device", "note", f"{probe.said}; without it {on_cpu}")
     return Check("device", "bad", probe.said)
-
-
-def _cpu_has_bf16() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text("utf-8")
-    except OSError:
-        return False
-    return any(flag in flags for flag in ("amx_bf16", "avx512_bf16", " bf16"))
 
 
 def _engines() -> Iterator[Check]:

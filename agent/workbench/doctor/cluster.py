@@ -97,7 +97,14 @@ def examine_node(node: Node, device: str, asked_s: float, took_s: float) -> Iter
     :param asked_s: when all nodes were asked, by this machine's clock; the node read its own clock
         within ``took_s`` of then.
     """
-    faults = list(_faults(node, device)) + list(_clock(node, asked_s, took_s))
+    faults = list(_faults(node, device))
+    early_s, late_s = asked_s - node.facts.clock_s, node.facts.clock_s - (asked_s + took_s)
+    off_s = max(early_s, late_s)
+    if off_s > CLOCK_S:
+        side = "behind" if early_s > late_s else "ahead"
+        faults.append(
+            Check(node.name, "note", f"its clock is {off_s:.0f} s {side}; set both by NTP")
+        )
     state_of = {check.state for check in faults}
     if "bad" not in state_of:
         facts = node.facts
@@ -142,16 +149,4 @@ def _faults(node: Node, device: str) -> Iterator[Check]:
             "note",
             "Ray's memory monitor may end a lane when memory runs short, though trials are limited"
             " by their own supervisor; start Ray there with RAY_memory_monitor_refresh_ms=0",
-        )
-
-
-def _clock(node: Node, asked_s: float, took_s: float) -> Iterator[Check]:
-    early_s, late_s = asked_s - node.facts.clock_s, node.facts.clock_s - (asked_s + took_s)
-    off_s = max(early_s, late_s)
-    if off_s > CLOCK_S:
-        yield Check(
-            node.name,
-            "note",
-            f"its clock is {off_s:.0f} s {'behind' if early_s > late_s else 'ahead'}; set both by"
-            " NTP",
         )
