@@ -13,11 +13,10 @@ library has nothing new.
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from random import Random
 from typing import TypeAlias
 
 from pydantic import TypeAdapter
@@ -69,21 +68,19 @@ class LibraryProposer:
         :raises ProposerError: if no idea is left, and the other proposer has none.
         """
         began = time.monotonic()
-        draws = self._draws(rng_for(LIBRARY, memory), memory)
-        draw = first_allowed(self.rails, memory, draws, len(ideas()))
-        if draw is None:
-            return self.then.propose(memory)
-        record = ProposerRecord(kind=LIBRARY, latency_s=time.monotonic() - began)
-        return Offer(draw.raw, record)
-
-    def _draws(self, rng: Random, memory: Memory) -> Iterator[Draw]:
+        rng = rng_for(LIBRARY, memory)
         known = memory.menu.code_knobs if memory.menu.trainer is None else {}
         found = [idea for idea in ideas() if slot_of(idea.slot).key in known]
         times = Counter(
             entry.config.value(key) for entry in memory.evidence.configs.values() for key in known
         )
-        for idea in sorted(found, key=lambda one: (times[_normal(one)], rng.random())):
-            yield Draw(changes_for(idea, memory), str(idea))
+        found.sort(key=lambda one: (times[_normal(one)], rng.random()))
+        draws = (Draw(changes_for(idea, memory), str(idea)) for idea in found)
+        draw = first_allowed(self.rails, memory, draws, len(ideas()))
+        if draw is None:
+            return self.then.propose(memory)
+        record = ProposerRecord(kind=LIBRARY, latency_s=time.monotonic() - began)
+        return Offer(draw.raw, record)
 
 
 def changes_for(idea: Idea, memory: Memory) -> dict[str, Scalar]:

@@ -50,24 +50,17 @@ def contrast(
         return None
     common = sorted(entry.scores.keys() & other.scores.keys())
     if common:
-        delta = fmean(entry.scores[seed] - other.scores[seed] for seed in common)
-        return Contrast(delta, _paired_stderr(entry, other, common, noise), len(common))
+        differences = [entry.scores[seed] - other.scores[seed] for seed in common]
+        delta, pairs = fmean(differences), len(common)
+        stderr = None
+        if noise is not None:
+            squares = math.fsum((each - delta) ** 2 for each in differences)
+            # The variance of unpaired runs weighs as RACE_PRIOR_DOF degrees of freedom.
+            spread = (RACE_PRIOR_DOF * 2 * noise.sigma**2 + squares) / (RACE_PRIOR_DOF + pairs - 1)
+            stderr = math.sqrt(spread / pairs)
+        return Contrast(delta, stderr, pairs)
     stderr = noise.sigma * math.sqrt(1 / entry.n + 1 / other.n) if noise else None
     return Contrast(entry.mean - other.mean, stderr, 0)
-
-
-def _paired_stderr(
-    entry: ConfigEvidence, other: ConfigEvidence, common: Sequence[int], noise: Noise | None
-) -> float | None:
-    """Return the standard error of paired differences; the variance of unpaired runs weighs as
-    RACE_PRIOR_DOF degrees of freedom."""
-    if noise is None:
-        return None
-    differences = [entry.scores[seed] - other.scores[seed] for seed in common]
-    mean, pairs = fmean(differences), len(differences)
-    squares = math.fsum((each - mean) ** 2 for each in differences)
-    spread = (RACE_PRIOR_DOF * 2 * noise.sigma**2 + squares) / (RACE_PRIOR_DOF + pairs - 1)
-    return math.sqrt(spread / pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +87,12 @@ def effects(
     for (name, _), group in alike.items():
         if len(group) < 2:
             continue
-        for before, after, measured in _steps(menu, name, group, noise):
+        anchor = max(group, key=lambda entry: entry.n)
+        for entry in group:
+            measured = None if entry is anchor else contrast(entry, anchor, noise)
+            if measured is None or not measured.pairs:
+                continue
+            before, after = (menu.knob_value(e.config, name) for e in (anchor, entry))
             known = seen[name]
             if (after, before) in known:
                 flipped = Contrast(-measured.delta, measured.stderr, measured.pairs)
@@ -109,20 +107,6 @@ def effects(
         for name in names
         if name in seen
     }
-
-
-def _steps(
-    menu: ProxyMenu, name: str, group: Sequence[ConfigEvidence], noise: Noise | None
-) -> Iterable[tuple[Scalar, Scalar, Contrast]]:
-    """Yield each of a group against the most measured one."""
-    anchor = max(group, key=lambda entry: entry.n)
-    for entry in group:
-        if entry is anchor:
-            continue
-        measured = contrast(entry, anchor, noise)
-        if measured is not None and measured.pairs:
-            before, after = (menu.knob_value(e.config, name) for e in (anchor, entry))
-            yield before, after, measured
 
 
 def _pooled(contrasts: Sequence[Contrast]) -> Contrast:

@@ -100,7 +100,9 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
     :raises FormatError: if one is not a trajectory.
     :raises CampaignError: if one is the campaign itself, or a duplicate.
     """
-    own_id = _campaign_id(own)
+    journal = own / JOURNAL_FILE
+    first = next(read_rows(journal), None) if journal.is_file() else None
+    own_id = first.id if isinstance(first, CampaignRow) else None
     sources: dict[str, CampaignSource] = {}
     for path in paths:
         source = read_campaign_source(path)
@@ -116,13 +118,6 @@ def read_priors(paths: Iterable[Path], menu: ProxyMenu, own: Path) -> tuple[Prio
             )
         sources[source.identity] = source
     return tuple(_prior(source, menu) for source in sources.values())
-
-
-def _campaign_id(directory: Path) -> str | None:
-    """Return the id of the campaign in a directory, or None."""
-    journal = directory / JOURNAL_FILE
-    first = next(read_rows(journal), None) if journal.is_file() else None
-    return first.id if isinstance(first, CampaignRow) else None
 
 
 def note_on(priors: Sequence[Prior], before: str | None) -> str | None:

@@ -33,8 +33,7 @@ from agent.proposers.base import Memory, Offer
 from agent.proposers.draws import Draw, Edit, Edits, gate, offered
 from agent.proposers.surrogate.observed import Observed, is_sound, prior_points
 from agent.proposers.surrogate.promise import Promise
-from agent.proposers.surrogate.space import Floats, Values, anywhere, near
-from autoresearch.values import Scalar
+from agent.proposers.surrogate.space import Floats, anywhere, near
 
 DRAWN, CROSSED = 300, 100
 ORIGINS = 3
@@ -97,12 +96,12 @@ def drawn(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
 def crossed(rng: Random, edits: Edits, promise: Promise) -> list[Edit]:
     """Take each knob from one or the other of two good configs."""
     parents = [promise.now, *promise.elites]
-    return _sized(edits, [_cross(rng, edits, parents) for _ in range(CROSSED)])
-
-
-def _cross(rng: Random, edits: Edits, parents: list[Values]) -> Edit:
-    both = rng.choice(parents), rng.choice(parents)
-    return edits.against({name: rng.choice(both)[name] for name in edits.now})
+    crossings = []
+    for _ in range(CROSSED):
+        both = rng.choice(parents), rng.choice(parents)
+        values = {name: rng.choice(both)[name] for name in edits.now}
+        crossings.append(edits.against(values))
+    return _sized(edits, crossings)
 
 
 def _varied(rng: Random, edits: Edits, edit: Edit) -> Edit:
@@ -111,15 +110,12 @@ def _varied(rng: Random, edits: Edits, edit: Edit) -> Edit:
     there = {**edits.now, **edit}
     names = [name for name in (there if len(edit) < edits.most else edit) if name in edits.domains]
     for name in rng.sample(names, min(rng.choice(MOVED), len(names))):
-        there[name] = _moved(rng, edits, name, there[name])
+        domain = edits.domains[name]
+        if rng.random() < SMALL:
+            there[name] = near(domain, there[name], rng.choice(REACHES), rng)
+        else:
+            there[name] = anywhere(domain, rng)
     return edits.against(there)
-
-
-def _moved(rng: Random, edits: Edits, name: str, value: Scalar) -> Scalar:
-    domain = edits.domains[name]
-    if rng.random() < SMALL:
-        return near(domain, value, rng.choice(REACHES), rng)
-    return anywhere(domain, rng)
 
 
 def _sized(edits: Edits, found: list[Edit]) -> list[Edit]:

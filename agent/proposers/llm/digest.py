@@ -62,15 +62,27 @@ class Digest:
         # three others.
         nearer_first = sorted(rest, key=lines.is_far)
         recent = list(islice(entries.values(), max(0, len(entries) - SCANNED), None))
-        sections = {
+        baseline = memory.menu.knob_values(memory.menu.baseline)
+        untouched = [
+            name
+            for name, value in baseline.items()
+            if all(memory.menu.knob_value(entry.config, name) == value for entry in recent)
+        ]
+        findings = (
+            [_finding(number, finding) for finding in prior.findings]
+            for number, prior in enumerate(memory.priors, start=1)
+        )
+        # the best of each prior in rotation, so that a short prompt covers all of them
+        priors = chain.from_iterable(zip_longest(*findings))
+        sections: dict[str, Iterable[str]] = {
             "best": map(lines.best, best),
             # reasons that models and people gave, the latest first, with what became of them
             "outcomes": islice(lines.outcomes(reversed(others)), OUTCOMES),
             "failures": map(lines.failed, failures),
             "beliefs": beliefs,  # a surrogate's predictions for each knob
             "effects": _effects(memory, recent, lines.noise),
-            "untouched": _untouched(memory, recent),
-            "priors": _priors(memory),  # findings of earlier campaigns
+            "untouched": [", ".join(untouched)] if untouched else [],
+            "priors": filter(None, priors),  # findings of earlier campaigns
             "history": map(lines.of_either, nearer_first),
         }
         all_lines = {name: tuple(section) for name, section in sections.items()}
@@ -146,27 +158,7 @@ def _order(value: Scalar) -> tuple[float, str]:
     return (0.0, value) if isinstance(value, str) else (float(value), "")
 
 
-def _untouched(memory: Memory, entries: Sequence[ConfigEvidence]) -> Iterator[str]:
-    baseline = memory.menu.knob_values(memory.menu.baseline)
-    names = [
-        name
-        for name, value in baseline.items()
-        if all(memory.menu.knob_value(entry.config, name) == value for entry in entries)
-    ]
-    if names:
-        yield ", ".join(names)
-
-
 # --- what earlier campaigns found ----------------------------------------------------------------
-
-
-def _priors(memory: Memory) -> Iterator[str]:
-    """Yield the best of each prior in rotation, so that a short prompt covers all of them."""
-    findings = [
-        [_finding(number, finding) for finding in prior.findings]
-        for number, prior in enumerate(memory.priors, start=1)
-    ]
-    yield from filter(None, chain.from_iterable(zip_longest(*findings)))
 
 
 def _finding(number: int, finding: Finding) -> str:

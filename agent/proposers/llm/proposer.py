@@ -183,8 +183,31 @@ class LlmProposer:
     def _attempt(self, task: _Task | _Writing) -> Offer:
         prompt = task.prompt(self._prompter, self._context())
         messages = list(prompt.messages)
+        began = time.monotonic()
+        attempts: list[Attempt] = []
         try:
-            return self._converse(task, prompt, messages)
+            while len(attempts) <= REPAIRS:
+                reply = self._ask(messages, task.schema, prompt, attempts)
+                attempt, answer, why = self._judged(reply, task)
+                attempts.append(attempt)
+                if answer.proposal is not None:
+                    record = ProposerRecord(
+                        kind=MODEL,
+                        model=self._endpoint.model,
+                        prompt_sha256=prompt.sha256,
+                        attempts=tuple(attempts),
+                        latency_s=time.monotonic() - began,
+                        **task.record(answer),
+                    )
+                    return Offer(answer.raw, record)
+                messages += task.repair(self._prompter, why, attempt.raw)
+            raise self._error(
+                ProposerError,
+                f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, "
+                f"the last because {_why(attempts[-1])}; it is asked again at its next iteration",
+                prompt,
+                attempts,
+            )
         finally:
             if self._conversations is not None:
                 self._conversations.keep(prompt.messages, messages)
@@ -200,33 +223,6 @@ class LlmProposer:
         except EndpointError as error:
             failed = Attempt(raw="", error=str(error), latency_s=time.monotonic() - began)
             raise ProposerError(str(error), (failed,), model=self._endpoint.known_model) from error
-
-    def _converse(self, task: _Task | _Writing, prompt: Prompt, messages: list[Message]) -> Offer:
-        """Ask until the rails pass a reply, appending the exchange to ``messages``."""
-        began = time.monotonic()
-        attempts: list[Attempt] = []
-        while len(attempts) <= REPAIRS:
-            reply = self._ask(messages, task.schema, prompt, attempts)
-            attempt, answer, why = self._judged(reply, task)
-            attempts.append(attempt)
-            if answer.proposal is not None:
-                record = ProposerRecord(
-                    kind=MODEL,
-                    model=self._endpoint.model,
-                    prompt_sha256=prompt.sha256,
-                    attempts=tuple(attempts),
-                    latency_s=time.monotonic() - began,
-                    **task.record(answer),
-                )
-                return Offer(answer.raw, record)
-            messages += task.repair(self._prompter, why, attempt.raw)
-        raise self._error(
-            ProposerError,
-            f"none of {len(attempts)} replies of {self._endpoint.model} was a usable proposal, the "
-            f"last because {_why(attempts[-1])}; it is asked again at its next iteration",
-            prompt,
-            attempts,
-        )
 
     def _ask(
         self,

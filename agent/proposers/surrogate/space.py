@@ -68,13 +68,10 @@ def near(domain: Domain, value: Scalar, reach: float, rng: Random) -> Scalar:
     if not is_ordered(domain):
         return anywhere(domain, rng)
     moved = (share(domain, value) + rng.gauss(0, max(reach, _grain(domain)))) % 2
-    return domain.normal(domain.rounded(_at(domain, min(moved if moved < 1 else 2 - moved, LAST))))
-
-
-def _at(domain: Domain, place: float) -> Scalar:
+    place = min(moved if moved < 1 else 2 - moved, LAST)
     if isinstance(domain, Ladder):
-        return sorted(domain.choices)[int(place * len(domain.choices))]
-    return domain.at(place)
+        return domain.normal(sorted(domain.choices)[int(place * len(domain.choices))])
+    return domain.normal(domain.rounded(domain.at(place)))
 
 
 def _grain(domain: Domain) -> float:
