@@ -34,7 +34,20 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
         f"campaign  {campaign.directory} · menu {campaign.menu.name} · {settings.budget} a trial"
     )
     if session.own is None:
-        _greet_built_in(session, target_tokens)
+        info = campaign.corpus.info
+        params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
+        phases = tuple(phases_of(campaign.menu, settings, target_tokens))
+        epochs = (f"{one.name} {epochs_text(one.tokens / info.train_tokens)}" for one in phases)
+        session.say(
+            f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
+            f"on, {info.heldout_bytes:,} bytes held out"
+        )
+        session.say(
+            f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
+            f"vocabulary of {info.vocab_size:,}"
+        )
+        session.say(f"epochs    {'; '.join(epochs)}")
+        print_lines(session.console, warnings(phases, info), "yellow")
     else:
         print_lines(session.console, session.own.lines())
     session.say(f"sandbox   {session.executor.describe()}")
@@ -53,24 +66,6 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
     print_lines(session.console, (f"memory    {memory}", f"telemetry {telemetry}", *more))
     notices = (campaign.note, campaign.journal.repaired, campaign.history.note)
     print_lines(session.console, filter(None, notices), "yellow")
-
-
-def _greet_built_in(session: Session, target_tokens: int | None) -> None:
-    """Print the built-in trainer's corpus and its size."""
-    campaign, info = session.campaign, session.campaign.corpus.info
-    params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
-    phases = tuple(phases_of(campaign.menu, campaign.settings, target_tokens))
-    epochs = (f"{one.name} {epochs_text(one.tokens / info.train_tokens)}" for one in phases)
-    session.say(
-        f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train on, "
-        f"{info.heldout_bytes:,} bytes held out"
-    )
-    session.say(
-        f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
-        f"vocabulary of {info.vocab_size:,}"
-    )
-    session.say(f"epochs    {'; '.join(epochs)}")
-    print_lines(session.console, warnings(phases, info), "yellow")
 
 
 def _lanes(campaign: Campaign, executor: Executor) -> str:

@@ -160,7 +160,11 @@ def make_forecast(band: LawBand, both: PlannedRuns, no_ladder: str = NO_LADDER) 
     least = min(both.tokens_per_step, both.proxy_tokens_per_step)
     # Edges and middle in nats per token of the proxy's tokenizer.
     fast = band.quantiles(steps_N * most)
-    slow = band.quantiles(_progress(steps_N, both.warmup_steps) * least)
+    # Steps at the full learning rate that have the same sum of learning rates.
+    warmup, full_N = both.warmup_steps, steps_N
+    if warmup:
+        full_N = np.where(steps_N < warmup, steps_N**2 / (2 * warmup), steps_N - warmup / 2)
+    slow = band.quantiles(full_N * least)
     low_N = fast[0] * size_factor
     middle_N = np.sqrt(fast[1] * size_factor * slow[1])
     # The loss of a sound run does not rise, so an earlier bound also holds later.
@@ -200,11 +204,3 @@ def _span(fall: LossLaw, both: PlannedRuns) -> tuple[int, int]:
             "token_budget"
         )
     return first, last
-
-
-def _progress(steps_N: Array, warmup: int) -> Array:
-    """Return the steps at the full learning rate that have the same sum of learning rates."""
-    if warmup == 0:
-        return steps_N
-    progress_N: Array = np.where(steps_N < warmup, steps_N**2 / (2 * warmup), steps_N - warmup / 2)
-    return progress_N

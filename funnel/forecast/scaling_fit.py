@@ -102,7 +102,17 @@ class _Fit:
             problem = self._problem(np.tile(self.y_M, (len(best_S5), 1)))
             best_S5, value_S = robust_fit.minimise(best_S5, problem)
             best_S5 = best_S5[np.argsort(value_S)][:_STARTS]
-            self._measure_scatter(best_S5[0], problem)
+            fitted_RM, _ = robust_fit.log_loss(best_S5[:1], self.n_M, self.d_M)
+            residual_M = self.y_M - fitted_RM[0]
+            # Huber's proposal 2: residuals are clipped where the loss becomes linear.
+            most = robust_fit.HUBER_K * self.scatter
+            pulling_M = np.clip(residual_M, -most, most)
+            free = len(self.y_M) - robust_fit.effective_parameters(best_S5[0], problem)
+            self.freedom = PRIOR_SCATTER_RUNS + max(free, 0.0)
+            prior = PRIOR_SCATTER_RUNS * PRIOR_SCATTER**2
+            pulled = prior + float((pulling_M**2).sum()) / robust_fit.HUBER_SQUARE
+            self.scatter = max(math.sqrt(pulled / self.freedom), LEAST_SCATTER)
+            self.spread = math.sqrt((prior + float((residual_M**2).sum())) / self.freedom)
         self.theta_5: Array = best_S5[0]
 
     def _problem(self, y_RM: Array, prior_R5: Array | None = None) -> Problem:
@@ -114,19 +124,6 @@ class _Fit:
             np.full(rows, self.scatter),
             np.tile(self._prior_5, (rows, 1)) if prior_R5 is None else prior_R5,
         )
-
-    def _measure_scatter(self, theta_5: Array, problem: Problem) -> None:
-        fitted_RM, _ = robust_fit.log_loss(theta_5[None], self.n_M, self.d_M)
-        residual_M = self.y_M - fitted_RM[0]
-        # Huber's proposal 2: residuals are clipped where the loss becomes linear.
-        most = robust_fit.HUBER_K * self.scatter
-        pulling_M = np.clip(residual_M, -most, most)
-        free = max(len(self.y_M) - robust_fit.effective_parameters(theta_5, problem), 0.0)
-        self.freedom = PRIOR_SCATTER_RUNS + free
-        prior = PRIOR_SCATTER_RUNS * PRIOR_SCATTER**2
-        pulled = prior + float((pulling_M**2).sum()) / robust_fit.HUBER_SQUARE
-        self.scatter = max(math.sqrt(pulled / self.freedom), LEAST_SCATTER)
-        self.spread = math.sqrt((prior + float((residual_M**2).sum())) / self.freedom)
 
     def resampled(self, count: int, generator: np.random.Generator) -> Array:
         """Return the parameters of laws fitted to resampled losses, ``(count, 5)``."""

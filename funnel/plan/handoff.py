@@ -180,33 +180,9 @@ def _forecast(
     ladder: LadderResult | None,
 ) -> Forecast:
     """Return the forecast from the ladder's rungs, or from the proxy's long runs if no law fits."""
-    candidate = case.candidates[0]
-    both = _both_runs(case, winner, booking, wishes)
-    why = no_ladder_words(case.directory) if ladder is None else NO_CURVES
-    rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
-    if rungs:
-        schedule = schedule_of(
-            candidate.config, winner.schedule.steps, winner.schedule.warmup_steps
-        )
-        other = tuple(departures_from(RULES, winner))
-        try:
-            return make_ladder_forecast(
-                rungs, both, schedule, seed=case.row.seed, other_rules=other
-            )
-        except HandoffError as error:
-            why = f"the ladder gives no law ({error})"
-    band = fit_loss_law(
-        case.curves(candidate),
-        warmup=candidate.config.lr_warmup,
-        run_sd=case.run_sd,
-        seed=case.row.seed,
-    )
-    return make_forecast(band, both, why)
-
-
-def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishes) -> PlannedRuns:
     proxy, target, corpus = case.candidates[0].config, booking.target, case.row.text
-    return PlannedRuns(
+    steps = winner.schedule
+    both = PlannedRuns(
         target=target.name,
         corpus=corpus.name,
         proxy_text=Text(
@@ -222,12 +198,26 @@ def _both_runs(case: LaunchCase, winner: Recipe, booking: Booking, wishes: Wishe
         proxy_params=ParameterCount.of(proxy, corpus.vocab_size).blocks,
         target_params=target.parameter_count.blocks,
         proxy_tokens_per_step=proxy.tokens_per_step,
-        tokens_per_step=winner.schedule.tokens_per_step,
+        tokens_per_step=steps.tokens_per_step,
         seq_len=target.seq_len,
-        warmup_steps=winner.schedule.warmup_steps,
+        warmup_steps=steps.warmup_steps,
         first_day_tokens=max(1, round(booking.compute.tokens_per_s * DAY_S)),
-        total_tokens=winner.schedule.tokens,
+        total_tokens=steps.tokens,
     )
+    why = no_ladder_words(case.directory) if ladder is None else NO_CURVES
+    rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
+    if rungs:
+        schedule = schedule_of(proxy, steps.steps, steps.warmup_steps)
+        other = tuple(departures_from(RULES, winner))
+        try:
+            return make_ladder_forecast(
+                rungs, both, schedule, seed=case.row.seed, other_rules=other
+            )
+        except HandoffError as error:
+            why = f"the ladder gives no law ({error})"
+    curves = case.curves(case.candidates[0])
+    band = fit_loss_law(curves, warmup=proxy.lr_warmup, run_sd=case.run_sd, seed=case.row.seed)
+    return make_forecast(band, both, why)
 
 
 def _money(

@@ -56,7 +56,17 @@ def plan_phases(winner: Recipe, booking: Booking) -> Iterator[PhasePlan]:
     rates = [peak * share for share in (1.0, *hand_overs(winner, phases))]
     before: PhasePlan | None = None
     for place, (phase, (start, end)) in enumerate(zip(phases, pairwise(rates), strict=True)):
-        target = _target_of(booking.target, phase, before)
+        target = booking.target
+        # A phase without its own rotary base keeps that of the previous phase.
+        rope_base = before.recipe.projection.target.rope_base if before else target.rope_base
+        target = target.model_copy(
+            update={
+                "seq_len": phase.seq_len or target.seq_len,
+                "rope_base": phase.rope_base or rope_base,
+                "token_budget": max(1, round(phase.share * target.tokens)),
+                "phases": (),
+            }
+        )
         memory, uses = _laid_out(winner, booking, phase, target)
         speed: float | Utilisation = booking.compute.mfu
         if booking.compute.speed.source != "stated":
@@ -125,24 +135,6 @@ def _decayed(winner: Recipe, phase: Phase, before: PhasePlan | None, passed: flo
             return source.model_copy(update={"decay_share": falling})
         return source.model_copy(update={"schedule": "linear"})
     return source if before is None else source.model_copy(update={"schedule": "linear"})
-
-
-def _target_of(
-    target: TargetArchitecture, phase: Phase, before: PhasePlan | None
-) -> TargetArchitecture:
-    """Return the target as the phase trains it.
-
-    A phase without its own rotary base keeps that of the previous phase.
-    """
-    rope_base = before.recipe.projection.target.rope_base if before else target.rope_base
-    return target.model_copy(
-        update={
-            "seq_len": phase.seq_len or target.seq_len,
-            "rope_base": phase.rope_base or rope_base,
-            "token_budget": max(1, round(phase.share * target.tokens)),
-            "phases": (),
-        }
-    )
 
 
 def _laid_out(

@@ -83,7 +83,19 @@ class StressReport:
             )
             changes = changes_text(difference(line.config.config, baseline))
             yield Text(f"      {changes or 'the baseline itself'}", style="cyan")
-        yield Text(self._legend(), style="dim")
+        plan, noise = self.work.plan, self.noise
+        legend = (
+            f"{measure.name} after {plan.steps} steps, {measure.better}, on seeds that no short "
+            "run used, ± one standard error; the verdict is the worst of n runs"
+        )
+        if plan.narrows:
+            legend += f"; seed {plan.seeds[0]} chose who got the others, and flatters them a little"
+        if noise.sigma_run is None:
+            legend += "; one seed each, so how noisy a run is remains unknown (--seeds 2)"
+        else:
+            sd = f"{measure.size(noise.sigma_run)} ({noise.dof} degrees of freedom)"
+            legend += f"; one run has sd {sd}"
+        yield Text(legend, style="dim")
         configs = {line.config.config_hash: line.config for line in self.table}
         best = []
         for finalist in self.finalists.finalists:
@@ -128,19 +140,6 @@ class StressReport:
             "finalists": [entry.model_dump(mode="json") for entry in self.finalists.finalists],
             "ranking": fidelity_json(self.ranking),
         }
-
-    def _legend(self) -> str:
-        measure, plan = self._measure, self.work.plan
-        text = (
-            f"{measure.name} after {plan.steps} steps, {measure.better}, on seeds that no short "
-            "run used, ± one standard error; the verdict is the worst of n runs"
-        )
-        if plan.narrows:
-            text += f"; seed {plan.seeds[0]} chose who got the others, and flatters them a little"
-        if self.noise.sigma_run is None:
-            return f"{text}; one seed each, so how noisy a run is remains unknown (--seeds 2)"
-        sd = f"{self._measure.size(self.noise.sigma_run)} ({self.noise.dof} degrees of freedom)"
-        return f"{text}; one run has sd {sd}"
 
 
 def _versus(found: Finalist | None, measure: Measure) -> str:

@@ -59,10 +59,15 @@ def find_stall(curve: Curve) -> Stall | None:
     if count < 2 * curve.wide:
         return None
     joined = -(-count // MOST_POINTS)
+    rate = curve.rate / max(float(curve.rate.max()), 1e-30)
+    sums = np.cumsum(rate * np.diff(curve.step, prepend=0))
+    # Progress is the summed learning rates, 1 at the end; annealed is how far the rate is below its
+    # peak, 0 to 1.
     progress, annealed, step, loss = (
         _means(series, joined)
         for series in (
-            *_progress(curve),
+            (sums / sums[-1])[curve.begins :],
+            (np.maximum.accumulate(rate) - rate)[curve.begins :],
             curve.step[curve.begins :].astype(np.float64),
             curve.loss[curve.begins :],
         )
@@ -92,15 +97,6 @@ def find_stall(curve: Curve) -> Stall | None:
         if worth_a_word and stall.seen < STILL_FALLING * stall.due:
             best = stall
     return best
-
-
-def _progress(curve: Curve) -> tuple[Floats, Floats]:
-    """Return the summed learning rates, 1 at the end, and how far the rate is below its peak, 0 to
-    1."""
-    rate = curve.rate / max(float(curve.rate.max()), 1e-30)
-    sums = np.cumsum(rate * np.diff(curve.step, prepend=0))
-    after_peak = np.maximum.accumulate(rate)
-    return (sums / sums[-1])[curve.begins :], (after_peak - rate)[curve.begins :]
 
 
 def _means(series: Floats, joined: int) -> Floats:

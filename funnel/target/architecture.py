@@ -54,12 +54,8 @@ class Phase(Frozen):
     """Base of rotary positions; None: that of the previous phase."""
 
 
-def phases_problem(phases: Sequence[Phase], *, seq_len: int, positions: str) -> str | None:
-    """Return the first problem of the phases and its fix, in words; None if there is none."""
-    return next(_phases_problems(phases, seq_len, positions), None)
-
-
-def _phases_problems(phases: Sequence[Phase], seq_len: int, positions: str) -> Iterator[str]:
+def phases_problems(phases: Sequence[Phase], *, seq_len: int, positions: str) -> Iterator[str]:
+    """Yield each problem of the phases and its fix, in words."""
     names = [phase.name for phase in phases]
     for name in names:
         if names.count(name) > 1:
@@ -142,10 +138,8 @@ class TargetArchitecture(Frozen):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        problem = self._shape_problem() or self._count_problem()
-        if problem := problem or phases_problem(
-            self.phases, seq_len=self.seq_len, positions=self.positions
-        ):
+        of_phases = phases_problems(self.phases, seq_len=self.seq_len, positions=self.positions)
+        if problem := self._shape_problem() or self._count_problem() or next(of_phases, None):
             raise ValueError(problem)
         return self
 

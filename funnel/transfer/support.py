@@ -107,17 +107,24 @@ class LadderSupport(Frozen):
         gain = misfits[in_force] - misfits[best]
         decisive = gain > DECISIVE
         taken = best if decisive else in_force
-        free = len(self.best_rates) - 1
         if self.asked:
             unasked = self.within(()).choose(in_force)
             if unasked.rules != taken:
                 words = f"as was asked, though {unasked.words}"
                 return Verdict(rules=taken, decisive=decisive, words=words)
-        return Verdict(
-            rules=taken,
-            decisive=decisive,
-            words=_words(taken, best, gain, misfits[taken] / free, decisive),
-        )
+        if decisive:
+            words = f"the ladder supports {taken} (chi-squared lower by {gain:.1f})"
+        elif taken == best:
+            words = f"the ladder supports {taken}"
+        else:
+            words = (
+                f"the ladder cannot tell {taken} from {best} "
+                f"(chi-squared {gain:.1f} apart, {DECISIVE:.0f} asked)"
+            )
+        misfit = misfits[taken] / (len(self.best_rates) - 1)
+        if misfit > FITS:
+            words += f"; no rule fits it well (chi-squared {misfit:.1f} a degree)"
+        return Verdict(rules=taken, decisive=decisive, words=words)
 
     def _candidates(self, in_force: RateRules) -> Iterator[RateRules]:
         """Yield the rules in force, then all combinations that the ladder may choose instead."""
@@ -150,17 +157,3 @@ class LadderSupport(Frozen):
             * horizon_factor(rules.horizon, tokens_ratio=rate.tokens / first.tokens)
             * batch_factor(rate.tokens_per_step, first.tokens_per_step)
         )
-
-
-def _words(taken: RateRules, best: RateRules, gain: float, misfit: float, decisive: bool) -> str:
-    if decisive:
-        said = f"the ladder supports {taken} (chi-squared lower by {gain:.1f})"
-    elif taken == best:
-        said = f"the ladder supports {taken}"
-    else:
-        said = (
-            f"the ladder cannot tell {taken} from {best} "
-            f"(chi-squared {gain:.1f} apart, {DECISIVE:.0f} asked)"
-        )
-    poor = "" if misfit <= FITS else f"; no rule fits it well (chi-squared {misfit:.1f} a degree)"
-    return said + poor

@@ -1,7 +1,7 @@
 """Score each proxy metric on a config's runs, with the seconds it takes."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
@@ -64,7 +64,40 @@ class ConfigRuns:
     def metrics(self) -> dict[str, Measured]:
         """Return the config's measurement by each proxy metric of these runs, the campaign's own
         first."""
-        return {name: Measured(score, seconds) for name, score, seconds in self._metrics()}
+        steps, base = self._steps, self.plan.campaign.menu.baseline
+        settings = self.plan.campaign.settings
+        scoring, whole = self._scoring_s, self._seconds(self._steps)
+        own = f"{self.plan.budget_steps(base)} steps of {self.plan.horizon(base)}"
+        own += f", cooldown {settings.cooldown_steps}" if settings.cooldown_steps else ""
+        own += f", {settings.average}" if settings.average else ""
+        found = {own: Measured(self.own_score, whole)}
+        labels = [str(average) for average in self.plan.averages(base)]
+        for place, label in enumerate(labels):
+            if label != str(settings.average):
+                score = self._at(len(QUARTERS) + 1 + place)
+                found[f"weights {label}"] = Measured(score, whole)
+        if settings.average is not None:
+            found["weights as they are"] = Measured(self._at(len(QUARTERS)), whole)
+        for planned, one in self.results.items():
+            if planned.metric:
+                found[planned.metric] = Measured(_score(one), whole)
+        (half,) = self._of("half")
+        both = fmean([self._at(QUARTERS.index(2)), _score(half)])
+        halves = ceil(self.plan.budget_steps(base) / 2)
+        found[f"two seeds of {halves} steps"] = Measured(both, 2 * self._seconds(ceil(steps / 2)))
+        if text := self._with_text():
+            name, score, seconds = text
+            found[name] = Measured(score, seconds)
+        steps_of = [ceil(steps * quarter / 4) for quarter in QUARTERS]
+        points = [(step, self._at(place)) for place, step in enumerate([*steps_of, steps])]
+        curve = extrapolated(points, self.plan.long_of(self.config))
+        seconds = whole + len(QUARTERS) * scoring
+        found["quarters of the curve, extrapolated"] = Measured(curve, seconds)
+        for times, score in self.longer().items():
+            if times > 1:
+                name = f"{round(times * self.plan.budget_steps(base))} steps"
+                found[name] = Measured(score, self._seconds(round(times * steps)))
+        return found
 
     def longer(self) -> dict[float, float]:
         """Return the scores by training length, as a multiple of the budget. The schedule is the
@@ -77,38 +110,6 @@ class ConfigRuns:
             # The last length is the run's score, the others are checkpoint evaluations.
             found |= {float(times): _at(one, at) for at, times in enumerate(self.plan.longer)}
         return found
-
-    def _metrics(self) -> Iterator[tuple[str, float, float]]:
-        steps, base = self._steps, self.plan.campaign.menu.baseline
-        settings = self.plan.campaign.settings
-        scoring, whole = self._scoring_s, self._seconds(self._steps)
-        own = f"{self.plan.budget_steps(base)} steps of {self.plan.horizon(base)}"
-        own += f", cooldown {settings.cooldown_steps}" if settings.cooldown_steps else ""
-        own += f", {settings.average}" if settings.average else ""
-        yield own, self.own_score, whole
-        labels = [str(average) for average in self.plan.averages(base)]
-        for place, label in enumerate(labels):
-            if label != str(settings.average):
-                yield f"weights {label}", self._at(len(QUARTERS) + 1 + place), whole
-        if settings.average is not None:
-            yield "weights as they are", self._at(len(QUARTERS)), whole
-        for planned, one in self.results.items():
-            if planned.metric:
-                yield planned.metric, _score(one), whole
-        (half,) = self._of("half")
-        both = fmean([self._at(QUARTERS.index(2)), _score(half)])
-        halves = ceil(self.plan.budget_steps(base) / 2)
-        yield f"two seeds of {halves} steps", both, 2 * self._seconds(ceil(steps / 2))
-        if text := self._with_text():
-            yield text
-        steps_of = [ceil(steps * quarter / 4) for quarter in QUARTERS]
-        points = [(step, self._at(place)) for place, step in enumerate([*steps_of, steps])]
-        curve = extrapolated(points, self.plan.long_of(self.config))
-        yield "quarters of the curve, extrapolated", curve, whole + len(QUARTERS) * scoring
-        for times, score in self.longer().items():
-            if times > 1:
-                name = f"{round(times * self.plan.budget_steps(base))} steps"
-                yield name, score, self._seconds(round(times * steps))
 
     def features(self) -> list[float]:
         """Return all scores of the own run, its checkpoint evaluations included, as inputs of a

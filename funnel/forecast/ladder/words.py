@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from funnel.forecast.both_runs import BothRuns, PlannedRuns
-from funnel.forecast.ladder.basis import POWER, Catch, LadderBasis
+from funnel.forecast.ladder.basis import POWER, LadderBasis
 from funnel.forecast.ladder.rung_runs import RungRun
 from funnel.forecast.scaling_fit import fit_with_more
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit
@@ -72,8 +72,16 @@ def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
         )
         return
     for catch in basis.caught:
+        when = "not caught"
+        if catch.by_tokens is not None:
+            step = round(catch.by_tokens / both.tokens_per_step)
+            hour = HOURS_A_DAY * catch.by_tokens / both.first_day_tokens
+            when = f"by step {step:,} (hour {hour:,.3g})"
+            if "stopped" in catch.words:
+                after = (catch.by_tokens - catch.from_tokens) / basis.total_tokens
+                when += f", within {max(after, 0.001):.1%} of the steps"
         that = "that " if catch.words[0].isalpha() else ""
-        yield f"a run {that}{catch.words}: {_when(catch, basis, both)}"
+        yield f"a run {that}{catch.words}: {when}"
     yield (
         f"each with {POWER:.0%} of such runs caught, by simulation with the rungs' own noise; "
         "verify exits 0 only where a run 5 % too high and one that stopped learning would have "
@@ -109,16 +117,6 @@ def narrowing(
 def _half_width(fit: ScalingFit, params: float, tokens: float) -> float:
     low, middle, high = fit.predict(params, tokens)
     return float(np.max((high - low) / (2 * middle)))
-
-
-def _when(catch: Catch, basis: LadderBasis, both: BothRuns) -> str:
-    if catch.by_tokens is None:
-        return "not caught"
-    step = round(catch.by_tokens / both.tokens_per_step)
-    hour = HOURS_A_DAY * catch.by_tokens / both.first_day_tokens
-    after = (catch.by_tokens - catch.from_tokens) / basis.total_tokens
-    late = f", within {max(after, 0.001):.1%} of the steps" if "stopped" in catch.words else ""
-    return f"by step {step:,} (hour {hour:,.3g}){late}"
 
 
 def _and(parts: Sequence[str]) -> str:
