@@ -10,8 +10,7 @@ from rich.text import Text
 
 from agent.judge import Assessment
 from agent.search.trial import Watcher
-from agent.workbench.lane_board import LaneBoard
-from agent.workbench.progress import Progress
+from agent.workbench.progress import LaneBoard, Progress
 from autoresearch.words import changes_text, duration_text
 from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord

@@ -20,7 +20,7 @@ from funnel.ladder.points import (
 )
 from funnel.ladder.prediction import PredictedRung, read_prediction
 from funnel.ladder.rates import RateOptimum, rate_optima
-from funnel.transfer.support import BestRate, LadderSupport
+from funnel.transfer.rules import BestRate, LadderSupport
 from trainer.spec import Config
 from trajectory.journal import read_rows
 from trajectory.ladder_plan import LadderPlanRow

@@ -33,8 +33,7 @@ from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
 from funnel.transfer.rates import BatchRule, HorizonRule, WidthRule
-from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
-from funnel.transfer.support import RateRule
+from funnel.transfer.rules import DEFAULT_RULES, RateRule, RuleChoice
 
 NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"
 

@@ -9,8 +9,7 @@ from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import Shape
 from funnel.transfer.carry import Carried, carry
 from funnel.transfer.rates import WidthRule
-from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
-from funnel.transfer.support import LadderSupport
+from funnel.transfer.rules import DEFAULT_RULES, LadderSupport, RuleChoice
 from trainer.code import slot_of
 from trainer.spec import Config
 

@@ -36,8 +36,7 @@ from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
 from funnel.target.architecture import TargetArchitecture
 from funnel.transfer.leap import NEAR
 from funnel.transfer.rates import tokens_a_step
-from funnel.transfer.rules import DEFAULT_RULES, RuleChoice
-from funnel.transfer.support import LadderSupport
+from funnel.transfer.rules import DEFAULT_RULES, LadderSupport, RuleChoice
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart", "phase"]
 RESTART_LR = 0.5

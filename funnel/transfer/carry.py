@@ -26,8 +26,14 @@ from funnel.transfer.rates import (
     step_law_lr,
     tokens_a_step,
 )
-from funnel.transfer.rules import DECAY_RULES, DEFAULT_RULES, WARMUP_RULES, RuleChoice
-from funnel.transfer.support import LadderSupport, Verdict
+from funnel.transfer.rules import (
+    DECAY_RULES,
+    DEFAULT_RULES,
+    WARMUP_RULES,
+    LadderSupport,
+    RuleChoice,
+    Verdict,
+)
 from trainer.code import SLOTS
 from trainer.spec import Config
 

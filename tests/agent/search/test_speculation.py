@@ -13,7 +13,7 @@ from agent.search.iterations import Iteration
 from agent.search.scheduler import Scheduler
 from agent.search.scribe import Afterwards
 from agent.search.stopping import Goal
-from agent.workbench.lane_board import LaneBoard
+from agent.workbench.progress import LaneBoard
 from tests.agent.search.test_several_lanes import Killed, check_campaign_complete
 from tests.support import nights
 from tests.support.nights import work, written

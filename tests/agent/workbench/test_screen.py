@@ -12,8 +12,7 @@ from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.conclusion import believed_scores
 from agent.workbench.greeting import Phase, crowding, epochs_text, phases_of, warnings
-from agent.workbench.lane_board import LaneBoard
-from agent.workbench.progress import Pace, Progress
+from agent.workbench.progress import LaneBoard, Pace, Progress
 from tests.support.campaigns import Toy
 from tests.support.configs import config
 from tests.support.places import ROOT

@@ -11,8 +11,15 @@ from autoresearch.errors import TargetError
 from funnel.target.architecture import load_target
 from funnel.transfer.carry import Carried, carry
 from funnel.transfer.rates import BatchRule, DepthRule, HorizonRule, WidthRule, tokens_a_step
-from funnel.transfer.rules import DEFAULT_RULES, DecayRule, RuleChoice, best_timescale, timescale
-from funnel.transfer.support import BestRate, LadderSupport
+from funnel.transfer.rules import (
+    DEFAULT_RULES,
+    BestRate,
+    DecayRule,
+    LadderSupport,
+    RuleChoice,
+    best_timescale,
+    timescale,
+)
 from tests.support.configs import config
 from tests.support.published_runs import RUNS, STEP_LAW_GRID, Cell, PublishedRun
 from trainer.spec import Config

@@ -22,8 +22,15 @@ from funnel.transfer.rates import (
     tokens_a_step,
     width_factor,
 )
-from funnel.transfer.rules import best_timescale, carried_timescale, timescale, warmup_steps
-from funnel.transfer.support import BestRate, LadderSupport, RateRules
+from funnel.transfer.rules import (
+    BestRate,
+    LadderSupport,
+    RateRules,
+    best_timescale,
+    carried_timescale,
+    timescale,
+    warmup_steps,
+)
 from tests.support.published_runs import STEP_LAW_GRID
 
 
