@@ -132,8 +132,8 @@ class Scheduler:
         self._has_speculated = True
         with self.outlasting():
             # First the next trial of each race, then those after it.
-            ahead = ([(one, wanted) for wanted in one.then] for one in self.iterations)
-            for iteration, wanted in filter(None, chain.from_iterable(zip_longest(*ahead))):
+            wanted_next = ([(one, wanted) for wanted in one.then] for one in self.iterations)
+            for iteration, wanted in filter(None, chain.from_iterable(zip_longest(*wanted_next))):
                 if wanted.key in self._trials:
                     continue
                 try:
