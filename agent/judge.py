@@ -166,7 +166,12 @@ def assess(
         why = f"better by {seen.z:.1f} standard errors (the bar is {rules.z_keep:g})"
         return seen.decision("keep", rules, why)
     if last or _is_futile(seen, rules):
-        return seen.decision("discard", rules, _why_discarded(seen, rules))
+        why = "too small a gain for the rest of the race to prove"
+        if seen.delta >= 0:
+            why = "not better"
+        elif last:
+            why = f"better by {seen.z:.1f} standard errors, short of the bar of {rules.z_keep:g}"
+        return seen.decision("discard", rules, why)
     return Undecided(reference_hash, rules, seen)
 
 
@@ -176,14 +181,6 @@ def _is_futile(seen: Comparison, rules: Rules) -> bool:
         return seen.delta > rules.early_stopping_threshold * seen.sigma_d
     hoped = -seen.delta + rules.z_drop * seen.stderr
     return hoped < rules.z_keep * seen.sigma_d / math.sqrt(rules.max_runs)
-
-
-def _why_discarded(seen: Comparison, rules: Rules) -> str:
-    if seen.delta >= 0:
-        return "not better"
-    if seen.pairs >= rules.max_runs:
-        return f"better by {seen.z:.1f} standard errors, short of the bar of {rules.z_keep:g}"
-    return "too small a gain for the rest of the race to prove"
 
 
 def no_effect(

@@ -73,7 +73,20 @@ def lines(result: LadderResult) -> Iterator[Text]:
         yield Text(f"law       none: {result.no_law}")
     if result.lead is not None:
         yield from map(Text, lead_lines(result.lead))
-    yield from _prediction_lines(result)
+    if result.predicted is None and not result.missing:
+        yield Text("predicted nothing: the largest rung was trained without a prediction")
+    for outcome in result.predicted.outcomes if result.predicted else ():
+        seen = "not trained yet, or without a measurement"
+        if outcome.error is not None:
+            place = "inside" if outcome.within else "OUTSIDE"
+            seen = f"seen {outcome.seen_bpb:.4f}: error {outcome.error:+.2%}, {place} the interval"
+        yield Text(
+            f"predicted {outcome.recipe} {outcome.middle:.4f} bpb ({outcome.low:.4f} to "
+            f"{outcome.high:.4f}), {seen}",
+            style="yellow" if outcome.within is False else "",
+        )
+    if result.predicted is not None:
+        yield Text(f"          SHA-256 {result.predicted.sha256} of {result.predicted.at}")
     for optimum in result.rates:
         best = "beyond what was tried" if optimum.factor is None else f"{optimum.factor:.2f}"
         yield Text(
@@ -196,24 +209,6 @@ def _law_line(name: str, fit: ScalingFit) -> Text:
         f"{ends.beta_low:.2f} to {ends.beta_high:.2f} (correlation {ends.correlation:+.2f}); a run "
         f"scatters {fit.scatter:.2%} about it"
     )
-
-
-def _prediction_lines(result: LadderResult) -> Iterator[Text]:
-    if result.predicted is None:
-        if not result.missing:
-            yield Text("predicted nothing: the largest rung was trained without a prediction")
-        return
-    for outcome in result.predicted.outcomes:
-        seen = "not trained yet, or without a measurement"
-        if outcome.error is not None:
-            place = "inside" if outcome.within else "OUTSIDE"
-            seen = f"seen {outcome.seen_bpb:.4f}: error {outcome.error:+.2%}, {place} the interval"
-        yield Text(
-            f"predicted {outcome.recipe} {outcome.middle:.4f} bpb ({outcome.low:.4f} to "
-            f"{outcome.high:.4f}), {seen}",
-            style="yellow" if outcome.within is False else "",
-        )
-    yield Text(f"          SHA-256 {result.predicted.sha256} of {result.predicted.at}")
 
 
 def _law_json(fit: ScalingFit | None) -> dict[str, Any] | None:

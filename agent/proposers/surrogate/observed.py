@@ -116,7 +116,12 @@ class Scores:
         }
         seen = [(memory.menu.knob_values(entry.config), entry) for entry in observed]
         inside = [(values, entry) for values, entry in seen if space.contains(values)]
-        scores = [_without(effects, entry) for _, entry in inside]
+        # Means without the seeds' effects on the reference.
+        scores = [
+            math.fsum(score - effects.get(seed, 0.0) for seed, score in entry.scores.items())
+            / entry.n
+            for _, entry in inside
+        ]
         score_N = np.array([*scores, *(score for _, score in priors)])
         runs_N = np.array([entry.n for _, entry in inside] + [PRIOR_RUNS] * len(priors))
         all_values = tuple(values for values, _ in (*inside, *priors))
@@ -141,12 +146,6 @@ def shared(tally: Tally) -> float:
     if noise is None or not noise.sigma:
         return 0.0
     return min(max(1 - noise.sigma_d**2 / (2 * noise.sigma**2), 0.0), 1.0)
-
-
-def _without(effects: dict[int, float], entry: ConfigEvidence) -> float:
-    """Return a config's mean without its seeds' effects on the reference."""
-    rest = (score - effects.get(seed, 0.0) for seed, score in entry.scores.items())
-    return math.fsum(rest) / entry.n
 
 
 PRIOR_WORTH = 5
