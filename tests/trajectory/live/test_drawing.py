@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 from autoresearch.errors import MachineryError
 from tests.support.waiting import wait_for_all_gone
 from tests.trajectory.live.server import append, last_iteration, serving, simulated, write_campaign
-from trajectory.live import drawing
-from trajectory.live.drawing import Drawer
+from trajectory.live import board
+from trajectory.live.board import Drawer
 
 COUNTS = """
 import pathlib, sys
@@ -80,9 +80,9 @@ def test_a_drawing_ends_with_its_call_or_its_time(
         return process
 
     # What ends it is the call: the drawing's time, and the process's own, are beyond this test's.
-    monkeypatch.setattr(drawing, "DRAWING_S", 50_000.0)
+    monkeypatch.setattr(board, "DRAWING_S", 50_000.0)
     wait_for_all_gone([asyncio.run(cancel())])
-    monkeypatch.setattr(drawing, "DRAWING_S", 0.0)
+    monkeypatch.setattr(board, "DRAWING_S", 0.0)
     with pytest.raises(MachineryError):
         asyncio.run(drawer(NEVER_ENDS).page(tmp_path, 7))
     assert list(temporary.iterdir()) == []
