@@ -18,8 +18,9 @@ from trajectory.live.follower import Follower
 from trajectory.live.telemetry import DeviceTail
 from trajectory.queue import waiting_in
 
-DRAWING_S = 120.0
-"""Timeout of a drawing in seconds."""
+DRAWING_S = 600.0
+"""Timeout of a drawing in seconds: one of 30 s takes ten times as long beside busy trials, since the
+page yields to them."""
 
 
 class Drawer:

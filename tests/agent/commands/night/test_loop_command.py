@@ -126,7 +126,7 @@ def test_a_pause_file_pauses_and_its_removal_resumes(toy: SimulatedToy) -> None:
 def test_lanes_are_kept_and_what_auto_found_is_not_measured_again(toy: SimulatedToy) -> None:
     assert toy.loop(4, "--lanes=2").returncode == 0
     places = [trial["place"] for row in toy.iterations() for trial in row["trials"]]
-    assert {place["lane"] for place in places} == {"0", "1"}
+    assert {place["lane"] for place in places} <= {"0", "1"}  # the faster one may take all
     assert {row["lanes"] for row in toy.iterations()} == {2}
     assert tomllib.loads((toy.campaign / "campaign.toml").read_text())["lanes"] == 2
 
