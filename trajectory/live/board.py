@@ -19,8 +19,7 @@ from trajectory.live.telemetry import DeviceTail
 from trajectory.queue import waiting_in
 
 DRAWING_S = 600.0
-"""Timeout of a drawing in seconds: one of 30 s takes ten times as long beside busy trials, since the
-page yields to them."""
+"""Timeout of a drawing in seconds. The page yields to trials, beside which 30 s become minutes."""
 
 
 class Drawer:

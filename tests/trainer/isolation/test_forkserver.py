@@ -140,6 +140,7 @@ def test_a_server_that_died_between_trials_is_replaced(tmp_path: Path) -> None:
     assert not alive(second)
 
 
+@pytest.mark.slow
 def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
     """Whatever stopped the server, the wall clock limit holds and the trial's processes end."""
     for wall_s in (1, 8, 64):  # a busy machine takes longer to start all four

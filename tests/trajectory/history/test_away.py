@@ -160,6 +160,7 @@ def test_tables_that_hold_nonsense_are_filled_anew(
     assert writer.history.evidence().tally == known
 
 
+@pytest.mark.slow
 def test_a_server_that_stands_still_counts_as_away(
     server: Server, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def test_a_named_model_is_no_proof_that_anybody_is_there() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
-    check = asked_of(f"http://127.0.0.1:{port}/v1", llm_model="mine")
+    check = asked_of(f"http://127.0.0.1:{port}/v1", llm_model="mine", llm_timeout_s=1)
     assert check.state == "note"
 
 
