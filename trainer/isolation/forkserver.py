@@ -113,8 +113,12 @@ class ForkServer:
 
     def _start(self, start: Start) -> None:
         """Fork the trial's process."""
-        if self._settings.warm:
-            self._prepare(start.imports)
+        new = [name for name in start.imports if name not in self._prepared]
+        if self._settings.warm and new:
+            # Do once what this trial and similar ones would each do at their start.
+            self._prepared.update(new)
+            _preload(new)
+            _freeze_heap()
         ear, server = DriverEar(), os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -134,14 +138,6 @@ class ForkServer:
         self._trial, self._ear = pid, ear
         self._channel.send(Started(pid=pid))
         self._selector.register(ear, selectors.EVENT_READ, self._hear_trial)
-
-    def _prepare(self, imports: tuple[str, ...]) -> None:
-        """Do once what these trials would each do at their start."""
-        new = [name for name in imports if name not in self._prepared]
-        if new:
-            self._prepared.update(new)
-            _preload(new)
-            _freeze_heap()
 
     def _close_inherited(self) -> None:
         """Close, in the child, everything that belongs to the server."""

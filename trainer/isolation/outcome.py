@@ -196,9 +196,12 @@ def contradiction(spec: TrialSpec, result: Measured | TrialFailed) -> str:
     """Return why this cannot be the result of that spec; empty if it can."""
     if isinstance(result, TrialFailed):
         return ""
-    if isinstance(result, CommandOk) or spec.command is not None:
-        return _of_another_trainer(spec, result)
-    return _of_another_run(spec, result)
+    if isinstance(result, TrialOk) and spec.command is None:
+        return _of_another_run(spec, result)
+    if spec.command is None or not isinstance(result, CommandOk):
+        return "scored by another trainer than was asked for"
+    wanted = spec.command.measure.direction
+    return "" if result.direction == wanted else f"to {result.direction}, not to {wanted}"
 
 
 def _of_another_run(spec: TrialSpec, result: TrialOk) -> str:
@@ -211,21 +214,10 @@ def _of_another_run(spec: TrialSpec, result: TrialOk) -> str:
         return f"{result.steps} steps, not the {steps} of the budget"
     if result.tokens != result.steps * config.tokens_per_step:
         return f"{result.tokens} tokens in {result.steps} steps of {config.tokens_per_step}"
-    return _of_other_scores(spec, result)
-
-
-def _of_other_scores(spec: TrialSpec, result: TrialOk) -> str:
-    if len(result.checkpoints_bpb) != len(spec.checkpoints):
-        scored, asked = len(result.checkpoints_bpb), len(spec.checkpoints)
+    scored, asked = len(result.checkpoints_bpb), len(spec.checkpoints)
+    if scored != asked:
         return f"{scored} evaluations, not the {asked} it was asked for"
     return _of_other_texts(spec.texts, result.texts)
-
-
-def _of_another_trainer(spec: TrialSpec, result: Measured) -> str:
-    if spec.command is None or not isinstance(result, CommandOk):
-        return "scored by another trainer than was asked for"
-    wanted = spec.command.measure.direction
-    return "" if result.direction == wanted else f"to {result.direction}, not to {wanted}"
 
 
 def _of_other_texts(asked: Sequence[ScoredText], scored: Sequence[TextScore]) -> str:

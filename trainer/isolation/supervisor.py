@@ -121,7 +121,18 @@ class Supervised:
         :raises AutoresearchError: if the trial's end says nothing about its config.
         """
         try:
-            self._result = judge(self._spec, self._files, self._ending())
+            ended, stopped = self._ended, self._stopped
+            assert ended is not None, "the trial has ended"
+            self._files.settle()
+            self._files.log.compact()
+            self._tell_points()
+            if stopped is None and self._group is not None:
+                stopped = self._stopped_by_kernel(self._group, ended)
+            struck = ended.signal == signal.SIGKILL and oom_kills() != self._oom_kills_before
+            ending = Ending(
+                ended, stopped, self._peak_bytes, struck, driver=self._driver, said=self._said
+            )
+            self._result = judge(self._spec, self._files, ending)
         finally:
             self._close()
         return self._result
@@ -162,18 +173,6 @@ class Supervised:
         except BaseException:  # of this code or the system's: leave nothing behind
             self._server.close()
             raise
-
-    def _ending(self) -> Ending:
-        """Return all that is known about its end, after :meth:`run`."""
-        ended, stopped = self._ended, self._stopped
-        assert ended is not None, "the trial has ended"
-        self._files.settle()
-        self._files.log.compact()
-        self._tell_points()
-        if stopped is None and self._group is not None:
-            stopped = self._stopped_by_kernel(self._group, ended)
-        struck = ended.signal == signal.SIGKILL and oom_kills() != self._oom_kills_before
-        return Ending(ended, stopped, self._peak_bytes, struck, self._driver, self._said)
 
     def _hear(self, timeout_s: float) -> bool:
         """Process the server's next message, and return whether nothing of the trial runs any more.

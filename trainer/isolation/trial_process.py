@@ -183,14 +183,10 @@ def run_trial(trial: Trial) -> int:
     command = trial.spec.command
     if command is not None and command.checking is not None:
         return _train_and_check(trial, command.checking)
-    if trial.spec.scored_apart:
-        return _train_and_score(trial)
-    trial.confine()
-    return trial.measure()
-
-
-def _train_and_score(trial: Trial) -> int:
-    """Train the GPT without access to the held-out text, and score it in this process."""
+    if not trial.spec.scored_apart:
+        trial.confine()
+        return trial.measure()
+    # Train the GPT without access to the held-out text, and score it in this process.
     trainer = _fork_trainer(trial.line)
     trial.confine(heldout=bool(trainer))
     if not trainer:

@@ -51,7 +51,10 @@ class ProcessUsage:
     def of(cls, pid: int) -> ProcessUsage | None:
         """Measure a process; None if it has gone."""
         if sys.platform != "linux":
-            return cls._by_psutil(pid)
+            with contextlib.suppress(psutil.Error):  # ended meanwhile, or a zombie
+                process = psutil.Process(pid)
+                return cls(pid, pid, process.memory_info().rss, 0, process.num_threads())
+            return None
         own = _status(pid)
         if own is None:
             return None
@@ -62,14 +65,6 @@ class ProcessUsage:
                 held_bytes = sum(of_thread.get(name, 0) for name in _COUNTED) * 1024
                 return cls(pid, thread, held_bytes, of_thread.get(b"VmPTE:", 0) * 1024, threads)
         return cls(pid, pid, 0, 0, threads)
-
-    @classmethod
-    def _by_psutil(cls, pid: int) -> ProcessUsage | None:
-        try:
-            process = psutil.Process(pid)
-            return cls(pid, pid, process.memory_info().rss, 0, process.num_threads())
-        except psutil.Error:  # ended meanwhile, or a zombie
-            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +132,12 @@ def unmapped_bytes(pids: tuple[int, ...]) -> int:
     sockets = {
         target for pid in pids for _, target in _open_files(pid) if target.startswith("socket:")
     }
-    return sum(_memfds(pids).values()) + len(sockets) * _socket_bytes()
+    try:
+        buffer_bytes = int(_SOCKET_BUFFER.read_text())
+    except (OSError, ValueError):
+        buffer_bytes = _SOCKET_BUFFER_BYTES
+    # The kernel doubles what a process asks for.
+    return sum(_memfds(pids).values()) + len(sockets) * 2 * buffer_bytes
 
 
 def mapped_memfd_bytes(processes: Iterable[ProcessUsage]) -> int:
@@ -183,14 +183,6 @@ def _memfd_mappings(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
                 )
             elif file is not None and fields[0] == b"Pss:":
                 yield file, int(fields[1]) * 1024
-
-
-def _socket_bytes() -> int:
-    """Return the most bytes of a socket's buffers; the kernel doubles what a process asks for."""
-    try:
-        return 2 * int(_SOCKET_BUFFER.read_text())
-    except (OSError, ValueError):
-        return 2 * _SOCKET_BUFFER_BYTES
 
 
 def _open_files(pid: int) -> Iterator[tuple[str, str]]:

@@ -97,7 +97,7 @@ def assemble(rules: Iterable[Rule], architecture: Architecture) -> list[Instruct
     return [*program, (RETURN, 0, 0, ALLOW)]
 
 
-_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+NUMBERS: dict[str, tuple[int | None, int | None]] = {
     # name: on x86_64, on AArch64; None if the processor lacks the older form
     "accept": (43, 202),
     "accept4": (288, 242),
@@ -208,7 +208,7 @@ class Architecture:
 
     def number(self, call: str) -> int | None:
         """Return the number of a system call in this table; None if the processor lacks it."""
-        return _NUMBERS[call][self.column]
+        return NUMBERS[call][self.column]
 
 
 ARCHITECTURES = {
@@ -216,5 +216,3 @@ ARCHITECTURES = {
     "aarch64": Architecture("aarch64", 0xC00000B7, 1),
 }
 """Supported processors by name."""
-
-NAMES = frozenset(_NUMBERS)

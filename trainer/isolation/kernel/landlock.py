@@ -89,8 +89,12 @@ class SystemPaths:
         :param library_path: LD_LIBRARY_PATH.
         :param root: where the GPU driver's files are searched.
         """
+        code = (package_root() / name for name in ("autoresearch", "trainer"))
+        prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+        parts = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
+        python = (Path(prefix, name) for prefix in prefixes for name in parts)
         return cls(
-            programs=_outermost(_program_paths()),
+            programs=_outermost((*code, *map(Path, _SYSTEM), *python)),
             imports=_outermost(_import_paths(library_path.split(":"))),
             others=tuple(path for path in map(Path, _READABLE) if path.exists()),
             driver=DriverPaths(root),
@@ -218,13 +222,6 @@ def _beside(trial_dir: Path, readable: Path) -> Path:
             " put the campaign elsewhere"
         )
     return readable
-
-
-def _program_paths() -> Iterator[Path]:
-    yield from (package_root() / name for name in ("autoresearch", "trainer"))
-    yield from map(Path, _SYSTEM)
-    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
-        yield from (Path(prefix, name) for name in ("bin", "lib", "lib64", "include", "pyvenv.cfg"))
 
 
 def _import_paths(libraries: list[str]) -> Iterator[Path]:

@@ -264,20 +264,17 @@ def limit_resources(spec: TrialSpec, user_tasks: int) -> None:
         resource.RLIMIT_CORE: 1,
     }
     if sys.platform == "linux" and limits.memory_gib is not None and spec.device == "cpu":
-        wanted[resource.RLIMIT_DATA] = _most_data_bytes(limits.memory_gib)
+        # Far above the limit on held memory: this only stops growth of private memory, touched or
+        # not, that is too fast for the supervisor's polling.
+        pages = int(Path("/proc/self/statm").read_bytes().split()[5])
+        stacks = _STACK_BYTES * (os.cpu_count() or 1)
+        mapped = pages * resource.getpagesize()
+        most = mapped + int(2 * limits.memory_gib * (1 << 30)) + _SPARE_DATA_BYTES + stacks
+        wanted[resource.RLIMIT_DATA] = most
     for kind, value in wanted.items():
         _, hard = resource.getrlimit(kind)
         capped = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (capped, capped))
-
-
-def _most_data_bytes(memory_gib: float) -> int:
-    """Return the private memory that a trial may map, touched or not. It is far above the limit on
-    held memory, and only stops growth that is too fast for the supervisor's polling."""
-    pages = int(Path("/proc/self/statm").read_bytes().split()[5])
-    stacks = _STACK_BYTES * (os.cpu_count() or 1)
-    mapped = pages * resource.getpagesize()
-    return mapped + int(2 * memory_gib * (1 << 30)) + _SPARE_DATA_BYTES + stacks
 
 
 def tasks_of_this_user() -> int:

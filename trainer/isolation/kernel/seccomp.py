@@ -77,19 +77,13 @@ _FLAG_SPEC_ALLOW = 4  # keep speculation: the mitigation costs the trial and pro
 
 def rules(device: str) -> Iterator[Rule]:
     """Yield what a trial on ``device`` may not do, frequent calls first."""
-    if not device.startswith("cuda"):
+    on_gpu = device.startswith("cuda")
+    if not on_gpu:
         shared = Condition(3, _SHARED_ANONYMOUS, mask=_SHARED_ANONYMOUS, differs=True)
         yield Rule("mmap", errno.EPERM, unless=(shared,))
         yield Rule("memfd_create", errno.EPERM)
     yield from (Rule(call, errno.EPERM) for call in _REFUSED)
-    yield from _rules_about_sockets(device)
-    yield from _rules_about_processes()
-    yield Rule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
-    yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
-
-
-def _rules_about_sockets(device: str) -> Iterator[Rule]:
-    on_gpu = device.startswith("cuda")
+    # sockets
     yield Rule("connect", errno.ECONNREFUSED)
     named = () if on_gpu else ("bind", "listen", "accept", "accept4")
     yield from (Rule(call, errno.EACCES) for call in (*named, "sendmsg", "sendmmsg"))
@@ -98,9 +92,7 @@ def _rules_about_sockets(device: str) -> Iterator[Rule]:
     local = (Condition(0, int(socket.AF_UNIX)),) if on_gpu else ()
     yield Rule("socket", errno.EACCES, unless=local)
     yield Rule("socketpair", errno.EACCES, unless=local)
-
-
-def _rules_about_processes() -> Iterator[Rule]:
+    # other processes
     oneself = (Condition(0, 0),)
     calls = "prlimit64 sched_setaffinity sched_setattr sched_setparam sched_setscheduler".split()
     yield from (Rule(call, errno.EPERM, unless=oneself) for call in calls)
@@ -108,6 +100,9 @@ def _rules_about_processes() -> Iterator[Rule]:
         yield Rule(call, errno.EPERM, unless=(Condition(0, kind), Condition(1, 0)))
     yield Rule("clone", errno.EPERM, unless=(Condition(0, 0, mask=_NEW_NAMESPACES),))
     yield Rule("clone3", errno.ENOSYS)
+    # pipes and files
+    yield Rule("fcntl", errno.EPERM, unless=(Condition(1, _SET_PIPE_SIZE, differs=True),))
+    yield Rule("fallocate", errno.EOPNOTSUPP, unless=(Condition(1, 0),))
 
 
 class _Instruction(ctypes.Structure):

@@ -14,7 +14,7 @@ from trainer.isolation.kernel.bpf import (
     ARCHITECTURES,
     ERRNO,
     KILL,
-    NAMES,
+    NUMBERS,
     Architecture,
     Condition,
     Rule,
@@ -90,7 +90,7 @@ def test_arguments_decide(machine: Architecture) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_has_no_rule_is_allowed_and_every_other_table_kills(machine: Architecture) -> None:
     program = assemble(rules("cpu"), machine)
-    named = {machine.number(name) for name in NAMES}
+    named = {machine.number(name) for name in NUMBERS}
 
     def returned(number: int, audit: int = machine.audit) -> int:
         return bpf_machine.run(program, audit=audit, number=number, arguments=[1] * 6)
@@ -104,7 +104,7 @@ def test_what_has_no_rule_is_allowed_and_every_other_table_kills(machine: Archit
 
 
 def test_every_number_of_the_table_is_ruled_on() -> None:
-    assert {rule.call for rule in rules("cpu")} == NAMES - {"seccomp"}
+    assert {rule.call for rule in rules("cpu")} == NUMBERS.keys() - {"seccomp"}
 
 
 @given(
@@ -155,9 +155,9 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: Architecture) -> 
     if not header.exists():
         pytest.skip(f"{header} is not installed")
     theirs = {name: int(number) for name, number in _DEFINE.findall(header.read_text())}
-    ours = {name: machine.number(name) for name in NAMES & theirs.keys()}
+    ours = {name: machine.number(name) for name in NUMBERS.keys() & theirs.keys()}
     assert len(ours) > 80
     assert ours == {name: theirs[name] for name in ours}
     if machine.name == "x86_64":  # the generic header keeps numbers that no 64-bit machine has
-        missing = NAMES - theirs.keys()
+        missing = NUMBERS.keys() - theirs.keys()
         assert all((machine.number(name) or 451) > 450 for name in missing), "newer than it"
