@@ -148,21 +148,17 @@ class _Run:
 
     def _start(self, filling: Filled, output: int) -> Program | Forked:
         command = self._command
-        env = self._environment(filling)
+        env = as_it_is() | _DEFAULTS | filling.env
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (_STARTUP, env.get("PYTHONPATH"))))
+        if self._spec.threads is not None:
+            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+                env.setdefault(name, str(self._spec.threads))
         if command.main is None:
             return Program(filling.argv, env, self._work, output)
         script = self._work / filling.argv[1]
         if command.edited is None:  # like a program's, a script's folder is its real location
             script = script.resolve()
         return Forked(script, command.main, filling.argv[1:], env, self._work, output)
-
-    def _environment(self, filling: Filled) -> dict[str, str]:
-        env = as_it_is() | _DEFAULTS | filling.env
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (_STARTUP, env.get("PYTHONPATH"))))
-        if self._spec.threads is not None:
-            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-                env.setdefault(name, str(self._spec.threads))
-        return env
 
     def _take(self, line: str, curve: TextIO, began: float) -> None:
         found = self._printed.take(line)
@@ -192,18 +188,6 @@ class _Run:
         hint = ", perhaps by the out-of-memory killer" if code == -9 else ""
         return self.failed("crash" if code > 0 else "killed", f"{how}{hint}", lines=True)
 
-    def _without_score(self, score: float | None) -> TrialFailed:
-        if score is not None:
-            unit = self._command.measure.unit
-            return self.failed("nonfinite", f"the score was {score} {unit}", lines=True)
-        if self._lost is not None:
-            return self.failed("nonfinite", f"the loss was lost at step {self._lost}", lines=True)
-        rule = self._command.score
-        where = f"{rule.file} has no {rule.key}"
-        if rule.pattern is not None:
-            where = f"no line has {rule.pattern!r}"
-        return self.failed("no_score", f"it ended without a score: {where}", lines=True)
-
     def failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
         """Return the result of a failed trial; ``lines``: with its last output."""
         if lines:
@@ -224,12 +208,19 @@ class _Run:
             by_comma = "print it without commas" if "," in self._printed.cut else ""
             why += by_comma or f"write {_ANY_NUMBER}"
             return self.failed("no_score", why)
-        rule = self._command.score
+        rule, measure = self._command.score, self._command.measure
         found = self._printed.scores if rule.pattern else scores_in(self._work, rule)
         score = taken(found, rule.take)
-        if score is None or not self._command.measure.admits(score):
-            return self._without_score(score)
-        return score
+        if score is not None and measure.admits(score):
+            return score
+        if score is not None:
+            return self.failed("nonfinite", f"the score was {score} {measure.unit}", lines=True)
+        if self._lost is not None:
+            return self.failed("nonfinite", f"the loss was lost at step {self._lost}", lines=True)
+        where = f"{rule.file} has no {rule.key}"
+        if rule.pattern is not None:
+            where = f"no line has {rule.pattern!r}"
+        return self.failed("no_score", f"it ended without a score: {where}", lines=True)
 
 
 def _until_end(descriptor: int, started: Program | Forked) -> Iterator[bytes]:

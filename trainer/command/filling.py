@@ -40,7 +40,19 @@ def filled(
     said = spec.config.said
     code = {name: value for name, value in said.items() if name.startswith(CODE)}
     own = {name: value for name, value in said.items() if name not in code}
-    known: dict[str, Scalar] = {**own, **_built_in(spec, out, threads)}
+    known: dict[str, Scalar] = {
+        **own,
+        "out": str(out),
+        "seed": spec.seed,
+        "threads": threads,
+        "device": spec.device,
+    }
+    if spec.budget.unit != "run":
+        amount = spec.budget.amount
+        known[spec.budget.unit] = int(amount) if amount == int(amount) else amount
+    horizon = spec.horizon_steps or spec.steps
+    if horizon is not None:
+        known["horizon"] = horizon
     values = None
     if command.sent_by in {"json", "toml"}:
         name = f"autoresearch-values.{command.sent_by}"
@@ -58,22 +70,6 @@ def filled(
     edits |= {name: _whole(text, known) for name, text in command.edits}
     words = tuple(word for text in command.argv if (word := _filled(text, known)) or not text)
     return Filled(words, env, edits, values)
-
-
-def _built_in(spec: TrialSpec, out: Path, threads: int) -> dict[str, Scalar]:
-    values: dict[str, Scalar] = {
-        "out": str(out),
-        "seed": spec.seed,
-        "threads": threads,
-        "device": spec.device,
-    }
-    if spec.budget.unit != "run":
-        amount = spec.budget.amount
-        values[spec.budget.unit] = int(amount) if amount == int(amount) else amount
-    horizon = spec.horizon_steps or spec.steps
-    if horizon is not None:
-        values["horizon"] = horizon
-    return values
 
 
 def _filled(text: str, known: Mapping[str, Scalar]) -> str:

@@ -83,7 +83,16 @@ class _Walk:
             if folder != top and any(entry.name in CAMPAIGN_MARKS for entry in entries):
                 self._close(folder)
                 continue
-            self._count(folder, len(entries))
+            self.seen += len(entries)
+            if self.seen > MOST_SEEN:
+                first = Path(folder).relative_to(self.directory).parts[:1]
+                raise SpecError(
+                    f"the script's directory {self.directory} holds more than {MOST_SEEN:,} files"
+                    " and folders, too many to look through for hidden ones before each trial; name"
+                    " what the script reads of them under [trainer] reads"
+                    f' ("{first[0] if first else "data"}", say): that is read whole, hidden files'
+                    " and all"
+                )
             for entry in entries:
                 if entry.path in self.closed or entry.path in self.whole:
                     continue
@@ -99,17 +108,6 @@ class _Walk:
         while above not in self.in_part:  # the directory itself always is
             self.in_part[above] = path
             above = above.rpartition("/")[0]
-
-    def _count(self, folder: str, number: int) -> None:
-        self.seen += number
-        if self.seen > MOST_SEEN:
-            first = Path(folder).relative_to(self.directory).parts[:1]
-            raise SpecError(
-                f"the script's directory {self.directory} holds more than {MOST_SEEN:,} files and "
-                "folders, too many to look through for hidden ones before each trial; name what "
-                f'the script reads of them under [trainer] reads ("{first[0] if first else "data"}"'
-                ", say): that is read whole, hidden files and all"
-            )
 
 
 def open_paths(directory: Path, *, shut: Set[str], whole: Set[str]) -> OpenPaths:

@@ -12,6 +12,7 @@ twin is a score that is not finite.
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from autoresearch.plain_text import plain
 from trainer.spec import Command, Take
@@ -103,9 +104,15 @@ class Number:
     def __init__(self, pattern: str, group: int = 1) -> None:
         self._found = re.compile(pattern)
         self._cleaned = [(one, to) for one, to, said in _CLEANED if not re.search(said, pattern)]
-        self._lost = _twin(pattern, group)
         self._group = group
-        _, end = _group_span(pattern, group) or (0, len(pattern))
+        span = _group_span(pattern, group)
+        self._lost: re.Pattern[str] | None = None
+        """The twin, whose group matches the words for nan and inf."""
+        if span is not None:
+            with suppress(re.error):
+                twin = re.compile(pattern[: span[0]] + _NOT_FINITE + pattern[span[1] :])
+                self._lost = twin if twin.groups >= group else None
+        end = len(pattern) if span is None else span[1]
         self._names_unit = _UNIT.match(pattern, end + 1) is not None
         self.cut = ""
         """First number of which the pattern matched only a part."""
@@ -235,18 +242,6 @@ def taken(scores: list[float], take: Take) -> float | None:
         chosen = min(scores) if take == "lowest" else max(scores)
         return lost[0] if lost else chosen
     return scores[0] if take == "first" else scores[-1]
-
-
-def _twin(pattern: str, group: int) -> re.Pattern[str] | None:
-    """Return the pattern with its ``group``-th group replaced by the words for nan and inf."""
-    span = _group_span(pattern, group)
-    if span is None:
-        return None
-    try:
-        twin = re.compile(pattern[: span[0]] + _NOT_FINITE + pattern[span[1] :])
-    except re.error:
-        return None
-    return twin if twin.groups >= group else None
 
 
 def _group_span(pattern: str, group: int) -> tuple[int, int] | None:

@@ -143,22 +143,16 @@ def environment_of(program: Path) -> tuple[Path, ...]:
     Python's own. Nothing is started: files state the location of a Python's environment."""
     if program.parent == Path(sys.executable).parent:
         return ()
-    python = _python_of(program)
-    if python is None:
-        return (program,)
+    python = program
+    if not _PYTHON.fullmatch(program.name) or _is_script(program):
+        python = program.parent / "python"  # of the same environment
+        if not python.is_file():
+            return (program,)
     paths = {program, *(path for path in _environment(python) if path.exists())}
     resolved = {path.resolve() for path in paths}
     return tuple(
         sorted(path for path in resolved if not (holds_home(path) or credentials_at(path)))
     )
-
-
-def _python_of(program: Path) -> Path | None:
-    """Return the Python of the environment that a program belongs to: itself, or one beside it."""
-    if _PYTHON.fullmatch(program.name) and not _is_script(program):
-        return program
-    beside = program.parent / "python"
-    return beside if beside.is_file() else None
 
 
 def _environment(python: Path) -> Iterator[Path]:

@@ -27,7 +27,10 @@ def scores_in(out: Path, rule: ScoreRule) -> list[float]:
         return []
     if rule.file.endswith((".csv", ".tsv")):
         return list(_column(data.decode("utf-8-sig", "replace"), rule.key))
-    found = (_under(document, rule.key) for document in _documents(data, rule.file))
+    found = []
+    for text in data.splitlines() if rule.file.endswith(".jsonl") else [data]:
+        with suppress(ValueError, RecursionError):
+            found.append(_under(json.loads(text), rule.key))
     return [number for number in found if number is not None]
 
 
@@ -40,13 +43,6 @@ def _column(text: str, key: str) -> Iterator[float]:
         if value:
             number = number_in(value)
             yield math.nan if number is None else number
-
-
-def _documents(data: bytes, name: str) -> Iterator[object]:
-    texts = data.splitlines() if name.endswith(".jsonl") else [data]
-    for text in texts:
-        with suppress(ValueError, RecursionError):
-            yield json.loads(text)
 
 
 def _under(document: object, key: str) -> float | None:

@@ -89,7 +89,13 @@ class Reach:
         """
         directory = Path(command.directory).resolve()
         _refuse_too_much(directory, "the script's directory", trial_dir)
-        top = _names_in(directory)
+        try:
+            top = sorted(path.name for path in directory.iterdir())
+        except OSError as error:
+            raise SpecError(
+                f"the script's directory {directory} cannot be read ({error.strerror});"
+                " bring it back"
+            ) from error
         if mark := next((name for name in top if name in CAMPAIGN_MARKS), None):
             raise SandboxError(
                 f"the script's directory {directory} holds {mark}: it is a campaign's own, and"
@@ -97,8 +103,13 @@ class Reach:
             )
         declared = tuple(_declared(command, directory, trial_dir))
         programs = tuple(map(Path, command.programs))
+        written = (command.score.file or "").split("/", 1)[0]
         shut = {
-            str(directory / name) for name in top if _shut(directory / name, command, trial_dir)
+            str(directory / name)
+            for name in top
+            if name.startswith(".")
+            or name == written
+            or trial_dir.is_relative_to(real_path(directory / name))
         }
         whole = {str(path) for path in (*declared, *programs, Path(sys.prefix, "lib").resolve())}
         opened = open_paths(directory, shut=shut, whole=whole)
@@ -106,10 +117,6 @@ class Reach:
             path for name in top if _is_open(path := directory / name, opened, declared)
         )
         return cls(directory, entries, opened.granted, programs, declared, opened.closed)
-
-    def opens(self, path: Path) -> bool:
-        """Return whether a path below the directory, free of links, is open."""
-        return OpenPaths(self.listed, self.granted, self.closed).allows(path)
 
 
 def furnish(reach: Reach, work: Path) -> None:
@@ -140,15 +147,6 @@ def _is_blank(entry: Path) -> bool:
     return all(path.name.startswith(".") for path in entry.iterdir())
 
 
-def _names_in(directory: Path) -> list[str]:
-    try:
-        return sorted(path.name for path in directory.iterdir())
-    except OSError as error:
-        raise SpecError(
-            f"the script's directory {directory} cannot be read ({error.strerror}); bring it back"
-        ) from error
-
-
 def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Path]:
     """Yield the paths that the menu declares, which are read whole, hidden files included."""
     for text in command.reads:
@@ -164,16 +162,6 @@ def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Pa
                     f"the menu reads {path}, {why}: name what the script needs of it"
                 )
         yield path
-
-
-def _shut(entry: Path, command: Command, trial_dir: Path) -> bool:
-    """Return whether this trial closes an entry of the script's directory."""
-    written = (command.score.file or "").split("/", 1)[0]
-    return (
-        entry.name.startswith(".")
-        or entry.name == written
-        or trial_dir.is_relative_to(real_path(entry))
-    )
 
 
 def _is_open(entry: Path, opened: OpenPaths, declared: tuple[Path, ...]) -> bool:
