@@ -95,7 +95,12 @@ def prepare(
     reader = SourceReader(sources, text_field)
     name = check_name(name if name is not None else default_name(sources))
     with Workspace(cache_dir) as workspace, Spool(workspace.directory) as spool:
-        report = _reporter(reader, spool, on_progress or (lambda at: None))
+
+        def report(stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
+            counts = (len(spool), spool.blank_documents, reader.skipped_files)
+            if on_progress is not None:
+                on_progress(Progress(stage, done_bytes, total_bytes, *counts))
+
         _read(reader, spool, report)
         parts = split(spool, heldout_bytes)
         folder = f"{name}-{_cache_key(spool, parts, recipe, heldout_bytes)[:12]}"
@@ -121,16 +126,6 @@ def default_name(sources: Sequence[str]) -> str:
 
 Report: TypeAlias = Callable[[Stage, int, int | None], None]
 """Reports a stage, its bytes done and its bytes in all."""
-
-
-def _reporter(reader: SourceReader, spool: Spool, on_progress: OnProgress) -> Report:
-    """Return a function that adds the counts of documents and files to a report."""
-
-    def report(stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
-        counts = (len(spool), spool.blank_documents, reader.skipped_files)
-        on_progress(Progress(stage, done_bytes, total_bytes, *counts))
-
-    return report
 
 
 def _read(reader: SourceReader, spool: Spool, report: Report) -> None:

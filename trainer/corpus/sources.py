@@ -117,7 +117,7 @@ class SourceReader:
 
     # --- which files ---
 
-    def _expand(self, source: str) -> list[SourceFile | HubDataset]:
+    def _expand(self, source: str) -> Sequence[SourceFile | HubDataset]:
         if source == "stdlib":
             return list(_stdlib_files())
         if source.startswith("hf:"):
@@ -134,30 +134,25 @@ class SourceReader:
         except OSError as error:
             raise _unreadable(Path(error.filename or path), error) from error
 
-    def _expand_path(self, path: Path) -> list[SourceFile | HubDataset]:
+    def _expand_path(self, path: Path) -> list[SourceFile]:
         status = path.stat()
         if not stat.S_ISDIR(status.st_mode):
             if status.st_size == 0 and stat.S_ISREG(status.st_mode):
                 raise CorpusError(f"{path} is empty; choose a file with text")
             return [SourceFile(path, status.st_size)]
-        files = sorted(self._folder_files(path), key=lambda file: file.path)
+        files = []
+        for file in _walk(path):
+            found = file.stat() if file.suffix.lower() in READ_SUFFIXES else None
+            if found is not None and stat.S_ISREG(found.st_mode):
+                files.append(SourceFile(file, found.st_size))
+            else:
+                self.skipped_files += 1  # of another suffix; or a pipe, socket or device
         if not files:
             raise CorpusError(
                 f"the folder {path} holds no text, JSONL or Parquet file "
                 f"({self.skipped_files} of other suffixes); choose another, or a file in it"
             )
-        return list(files)
-
-    def _folder_files(self, folder: Path) -> Iterator[SourceFile]:
-        for path in _walk(folder):
-            if path.suffix.lower() not in READ_SUFFIXES:
-                self.skipped_files += 1
-                continue
-            status = path.stat()
-            if stat.S_ISREG(status.st_mode):
-                yield SourceFile(path, status.st_size)
-            else:
-                self.skipped_files += 1  # a pipe, socket or device
+        return sorted(files, key=lambda file: file.path)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
