@@ -242,7 +242,9 @@ def _stores(tree: ast.Module) -> list[tuple[str, int]]:
 
 
 def _of_class(node: ast.ClassDef, tree: ast.Module) -> Iterator[Constant]:
-    if not (is_dataclass(node) or _only_lists(node)):
+    values_only = (ast.Assign, ast.AnnAssign, ast.Expr, ast.Pass)
+    lists = not node.bases and all(isinstance(one, values_only) for one in node.body)
+    if not (lists or is_dataclass(node)):
         return
     passed = {
         keyword.arg
@@ -266,12 +268,6 @@ def is_dataclass(node: ast.ClassDef) -> bool:
         if name == "dataclass":
             return True
     return False
-
-
-def _only_lists(node: ast.ClassDef) -> bool:
-    """Return whether a class without bases holds only values and docstrings."""
-    plain = (ast.Assign, ast.AnnAssign, ast.Expr, ast.Pass)
-    return not node.bases and all(isinstance(statement, plain) for statement in node.body)
 
 
 def field_default(value: ast.expr) -> ast.expr | None:

@@ -34,9 +34,14 @@ def edited(source: str, values: Mapping[str, Scalar]) -> str:
     # From the end, so that replacements do not move what is still to be found.
     places.sort(key=lambda one: (one[0].node.lineno, one[0].node.col_offset), reverse=True)
     for constant, value in places:
-        text = _replaced(text, constant.node, _written(constant.name, value))
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SpecError(
+                f"{constant.name} = {value} cannot be written into a script; give a finite number"
+            )
+        text = _replaced(text, constant.node, repr(value))
     found = settings(text)
-    wrong = [name for name, value in values.items() if not _same(found.get(name), value)]
+    now = {name: (type(one.value), one.value) for name, one in found.items()}
+    wrong = [name for name, value in values.items() if now.get(name) != (type(value), value)]
     if wrong or list(found) != list(known):
         raise SpecError(
             f"the script could not be rewritten so that {', '.join(wrong) or 'only that'} changes; "
@@ -113,13 +118,3 @@ def _characters(text: str, starts: list[int], line: int, column: int) -> int:
     """Convert the parser's column, counted in UTF-8 bytes, to characters."""
     whole = text[starts[line - 1] : starts[line]]
     return len(whole.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "surrogatepass"))
-
-
-def _written(name: str, value: Scalar) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SpecError(f"{name} = {value} cannot be written into a script; give a finite number")
-    return repr(value)
-
-
-def _same(constant: Constant | None, value: Scalar) -> bool:
-    return constant is not None and type(constant.value) is type(value) and constant.value == value

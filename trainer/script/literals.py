@@ -64,18 +64,14 @@ def literal(  # noqa: PLR0911 (a kind of expression each)
         case ast.Dict(keys=keys) if None not in keys:
             return tuple(literal(key, names, depth + 1) for key in keys if key is not None)
         case ast.Call(func=ast.Name(id=cast), args=[one], keywords=[]) if cast in _CASTS:
-            return _cast(cast, literal(one, names, depth + 1))
+            given = literal(one, names, depth + 1)
+            if cast in {"int", "float"}:
+                return _bounded(_CASTS[cast](_number(given)))
+            if isinstance(given, tuple):
+                return given
         case ast.Call(func=ast.Attribute(value=inner, attr="keys"), args=[], keywords=[]):
             return literal(inner, names, depth + 1)
     raise NotLiteralError("it is computed")
-
-
-def _cast(cast: str, value: Literal) -> Literal:
-    if cast in {"int", "float"}:
-        return _bounded(_CASTS[cast](_number(value)))
-    if not isinstance(value, tuple):
-        raise NotLiteralError("it is computed")
-    return value
 
 
 def _number(value: Literal) -> int | float:

@@ -59,7 +59,14 @@ def regions(source: str) -> dict[str, Region]:
         elif opened is None:
             raise SpecError(f"line {line} ends a slot, and none is open; remove it or open a slot")
         else:
-            found[opened[0]] = _region(opened[0], opened[1], line, lines)
+            slot, begin = opened
+            mark = lines[begin - 1]
+            try:
+                code = normalized("".join(lines[begin : line - 1]))
+            except SpecError as error:
+                raise SpecError(f"slot {slot} on line {begin}: {error}") from error
+            indent = mark[: len(mark) - len(mark.lstrip())]
+            found[slot] = Region(slot, begin, line, indent, code)
             opened = None
     if opened:
         raise SpecError(
@@ -120,15 +127,6 @@ def _marks(lines: list[str]) -> list[tuple[int, str]]:
     except (tokenize.TokenError, SyntaxError) as error:
         raise SpecError(f"the script is not valid Python: {error}; fix it") from error
     return marks
-
-
-def _region(name: str, begin: int, end: int, lines: list[str]) -> Region:
-    mark = lines[begin - 1]
-    try:
-        code = normalized("".join(lines[begin : end - 1]))
-    except SpecError as error:
-        raise SpecError(f"slot {name} on line {begin}: {error}") from error
-    return Region(name, begin, end, mark[: len(mark) - len(mark.lstrip())], code)
 
 
 _PLAIN = (ast.Expr, ast.Return, ast.Pass, ast.Break, ast.Continue, ast.Assert)
