@@ -1,7 +1,7 @@
 """Fill in a command for one trial: its words, variables, file of values, and the script's copy."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
@@ -102,7 +102,10 @@ def place_script(command: Command, filling: Filled, work: Path) -> None:
 
     :raises SpecError: if a constant to rewrite is not in it.
     """
-    name = command.edited or _script_in_folder(filling.argv)
+    words = (word for word in filling.argv[1:] if word.endswith(".py"))
+    script = next((word for word in words if not word.startswith(("-", "/"))), "")
+    in_folder = "/" in script and ".." not in script.split("/")
+    name = command.edited or (script if in_folder else "")
     source = Path(command.directory) / name
     if not name or (command.edited is None and not source.is_file()):
         return
@@ -115,13 +118,6 @@ def place_script(command: Command, filling: Filled, work: Path) -> None:
     from trainer.script.editing import edited  # noqa: PLC0415 (of use to few)
 
     copy.write_text(edited(source.read_text("utf-8"), filling.edits), "utf-8")
-
-
-def _script_in_folder(argv: Sequence[str]) -> str:
-    """Return the script of a command if it is named in a folder below its directory; else empty."""
-    words = (word for word in argv[1:] if word.endswith(".py") and not word.startswith(("-", "/")))
-    name = next(words, "")
-    return name if "/" in name and ".." not in name.split("/") else ""
 
 
 def _furnish_folder(folder: Path, work: Path) -> None:

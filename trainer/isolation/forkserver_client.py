@@ -109,7 +109,19 @@ class ForkServerClient:
         :raises MachineryError: if it does not become ready.
         """
         if not self._ready:
-            self._await_ready(given_up)
+            try:
+                message = self._answer(given_up)
+            except ServerDied:
+                raise MachineryError(
+                    f"the fork server did not start ({self.last_words()});"
+                    " see `autoresearch doctor`"
+                ) from None
+            if not isinstance(message, Ready):
+                raise MachineryError(
+                    f"the fork server was not ready within {_READY_S:g} s;"
+                    " see `autoresearch doctor`"
+                )
+            self._ready = True
         self._send(start)
         started = self._answer(given_up)
         if not isinstance(started, Started):
@@ -182,19 +194,6 @@ class ForkServerClient:
             if given_up():
                 raise GivenUp
         return None
-
-    def _await_ready(self, given_up: Callable[[], bool]) -> None:
-        try:
-            message = self._answer(given_up)
-        except ServerDied:
-            raise MachineryError(
-                f"the fork server did not start ({self.last_words()}); see `autoresearch doctor`"
-            ) from None
-        if not isinstance(message, Ready):
-            raise MachineryError(
-                f"the fork server was not ready within {_READY_S:g} s; see `autoresearch doctor`"
-            )
-        self._ready = True
 
     def _send(self, message: Message) -> None:
         try:

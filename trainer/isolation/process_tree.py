@@ -65,6 +65,14 @@ def descendants(pid: int) -> Iterator[int]:
         todo += children(child)
 
 
+def open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """Yield each descriptor of a process, as a path, and its target; none if it has gone."""
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                yield entry.path, str(Path(entry.path).readlink())
+
+
 def oom_kills() -> int | None:
     """Return how often the kernel's out-of-memory killer acted on this machine; None if unknown."""
     return counts_in(Path("/proc/vmstat")).get("oom_kill")

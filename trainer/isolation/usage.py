@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from trainer.isolation.process_tree import descendants
+from trainer.isolation.process_tree import descendants, open_files
 
 _COUNTED = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
 _SHARES = (b"Pss:", b"SwapPss:", b"Shared_Hugetlb:", b"Private_Hugetlb:")
@@ -130,7 +130,7 @@ def unmapped_bytes(pids: tuple[int, ...]) -> int:
     """Return memory that open files of these processes may hold besides mapped pages: all of their
     memfds once, and the maximum of each socket's buffers."""
     sockets = {
-        target for pid in pids for _, target in _open_files(pid) if target.startswith("socket:")
+        target for pid in pids for _, target in open_files(pid) if target.startswith("socket:")
     }
     try:
         buffer_bytes = int(_SOCKET_BUFFER.read_text())
@@ -160,7 +160,7 @@ def _memfds(pids: tuple[int, ...]) -> dict[tuple[int, int], int]:
     """Return the bytes of each open memfd, by device and inode."""
     memfds: dict[tuple[int, int], int] = {}
     for pid in pids:
-        for descriptor, target in _open_files(pid):
+        for descriptor, target in open_files(pid):
             if target.startswith("/memfd:"):
                 with contextlib.suppress(OSError):
                     status = os.stat(descriptor)  # noqa: PTH116 (a path of /proc, many a second)
@@ -183,14 +183,6 @@ def _memfd_mappings(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
                 )
             elif file is not None and fields[0] == b"Pss:":
                 yield file, int(fields[1]) * 1024
-
-
-def _open_files(pid: int) -> Iterator[tuple[str, str]]:
-    directory = f"/proc/{pid}/fd"
-    with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                yield entry.path, str(Path(entry.path).readlink())
 
 
 def _threads(pid: int) -> list[int]:

@@ -23,12 +23,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 from trainer.isolation.kernel.libc import check, drop_capabilities, libc
-from trainer.isolation.process_tree import descendants
+from trainer.isolation.process_tree import descendants, open_files
 
 SHARED_MEMORY = Path("/dev/shm")
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
@@ -137,9 +137,10 @@ def _users() -> dict[int, set[str]]:
         used: set[str] = set()
         with contextlib.suppress(OSError):
             used.update(_MAPPED.findall((folder / "maps").read_text("utf-8", "replace")))
-        for _, target in _open_files(folder):
+        pid = int(folder.name)
+        for _, target in open_files(pid):
             used.update(_MAPPED.findall(f"{target}\n"))
-        users[int(folder.name)] = used
+        users[pid] = used
     return users
 
 
@@ -147,21 +148,13 @@ def _deleted_bytes(pids: Iterable[int]) -> int:
     """Return the bytes of deleted files of /dev/shm that these processes have open, each once."""
     held: dict[int, int] = {}
     for pid in pids:
-        for descriptor, target in _open_files(Path(f"/proc/{pid}")):
+        for descriptor, target in open_files(pid):
             if target.startswith(f"{SHARED_MEMORY}/"):
                 with contextlib.suppress(OSError):
-                    status = descriptor.stat()
+                    status = Path(descriptor).stat()
                     if status.st_nlink == 0:
                         held[status.st_ino] = status.st_blocks * 512
     return sum(held.values())
-
-
-def _open_files(process: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each descriptor of a process, as a path, and its target; none if it has gone."""
-    with contextlib.suppress(OSError):
-        for descriptor in (process / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                yield descriptor, str(descriptor.readlink())
 
 
 def _mount(memory_gib: float | None) -> None:
