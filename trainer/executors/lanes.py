@@ -198,7 +198,9 @@ class Lanes(Executor):
         return len(self._gone) == len(self._lanes)
 
     def _start(self, lane: Lane, job: LanesJob) -> None:
-        _name_lane(job.trial_dir, lane.place)
+        with contextlib.suppress(OSError):  # for viewers; the trial can do without
+            job.trial_dir.mkdir(parents=True, exist_ok=True)
+            replace_file(job.trial_dir / LANE_FILE, lane.place.lane)
         try:
             inner = lane.executor.submit(job.spec, job.trial_dir)
         except AutoresearchError as error:
@@ -214,8 +216,13 @@ class Lanes(Executor):
 
         Runs in a thread of the lane.
         """
-        if not _is_lost(inner):
-            self._is_free(lane)
+        try:
+            inner.result(0)
+        except LaneLost:
+            return  # the trial has ended because its lane died
+        except BaseException:  # noqa: BLE001 (the job's result() raises it)
+            pass
+        self._is_free(lane)
 
     def _ended(self, lane: Lane, job: LanesJob, inner: Job) -> None:
         """Settle a trial that has ended, or let it wait again. Runs in a thread of the lane."""
@@ -269,21 +276,3 @@ class Lanes(Executor):
             self._away.discard(lane)
             self._free.append(lane)
         self._fill()
-
-
-def _name_lane(trial_dir: Path, place: Place) -> None:
-    """Write the lane's name into the trial's directory, for viewers; the trial can do without."""
-    with contextlib.suppress(OSError):
-        trial_dir.mkdir(parents=True, exist_ok=True)
-        replace_file(trial_dir / LANE_FILE, place.lane)
-
-
-def _is_lost(inner: Job) -> bool:
-    """Return whether the trial has ended because its lane died."""
-    try:
-        inner.result(0)
-    except LaneLost:
-        return True
-    except BaseException:  # noqa: BLE001 (the job's result() raises it)
-        return False
-    return False

@@ -131,20 +131,20 @@ def machines() -> list[Machine]:
         raise MachineryError(
             f"the Ray cluster does not answer ({_gist(error)}); see `ray status`"
         ) from error
-    return sorted(map(_machine, found), key=lambda one: (one.name, one.address, one.id))
-
-
-def _machine(node: dict[str, Any]) -> Machine:
-    address, given = node["NodeManagerAddress"], node.get("NodeName")
-    resources = node["Resources"]
-    return Machine(
-        id=node["NodeID"],
-        name=given if given and given != address else node["NodeManagerHostname"],
-        cpus=resources.get("CPU", 0.0),
-        gpus=resources.get("GPU", 0.0),
-        object_store_bytes=resources.get("object_store_memory", 0.0),
-        address=address,
-    )
+    alive = []
+    for node in found:
+        address, given = node["NodeManagerAddress"], node.get("NodeName")
+        resources = node["Resources"]
+        machine = Machine(
+            id=node["NodeID"],
+            name=given if given and given != address else node["NodeManagerHostname"],
+            cpus=resources.get("CPU", 0.0),
+            gpus=resources.get("GPU", 0.0),
+            object_store_bytes=resources.get("object_store_memory", 0.0),
+            address=address,
+        )
+        alive.append(machine)
+    return sorted(alive, key=lambda one: (one.name, one.address, one.id))
 
 
 class Remote:

@@ -157,15 +157,11 @@ def _make_home(home: Path) -> IO[str]:
     fcntl.flock(lock, fcntl.LOCK_EX)
     for other in home.parent.iterdir():
         if other != home:
-            _remove_if_dead(other)
+            # If that fails, it lives, belongs to another user, or is being created.
+            with contextlib.suppress(OSError), (other / _OPEN_HOME).open("r+") as others_lock:
+                fcntl.flock(others_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(other)
     return lock
-
-
-def _remove_if_dead(home: Path) -> None:
-    # If that fails, it lives, belongs to another user, or is being created.
-    with contextlib.suppress(OSError), (home / _OPEN_HOME).open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(home)
 
 
 def _remove(home: Path) -> None:

@@ -86,19 +86,16 @@ class Received:
         """The hash of the script's code as it was unpacked."""
         self._corpora: dict[str, Path] = {}
         """Corpora that this process has verified, so that it hashes each once."""
-        if order.script_sha256:
-            self._unpack_script()
-
-    def _unpack_script(self) -> None:
-        archive, sha256 = self._sent / _SCRIPT, self._order.script_sha256
+        if not order.script_sha256:
+            return
         with writing(f"a script under {self._script}", instead="set AUTORESEARCH_DATA_DIR there"):
-            if file_sha256(archive) != sha256:
+            if file_sha256(sent / _SCRIPT) != order.script_sha256:
                 raise SpecError(
-                    f"what arrived as script {sha256:.16} hashes to something else; start Ray on"
-                    " that node again, and repeat the command"
+                    f"what arrived as script {order.script_sha256:.16} hashes to something else;"
+                    " start Ray on that node again, and repeat the command"
                 )
-            unpack(archive, self._script)
-        self._code, _ = code_sha256(self._script, self._home)
+            unpack(sent / _SCRIPT, self._script)
+        self._code, _ = code_sha256(self._script, home)
 
     def localised(
         self, spec: TrialSpec, texts: Mapping[str, bytes], *, has_corpus: bool
