@@ -66,11 +66,22 @@ def probe_cuda(
     """
     with tempfile.TemporaryDirectory(prefix="autoresearch-probe-") as scratch:
         trial_dir = Path(scratch).resolve() / "trial"
+        # Complete as far as a trial's start reads it.
+        spec = TrialSpec(
+            trial_id="probe",
+            config=_SMALL,
+            seed=0,
+            corpus_dir=str(Path(scratch) / "no-corpus"),
+            corpus_sha256="0" * 64,
+            device=device,
+            compile=missing_for(torch.device(device)) is None,
+            limits=Limits(wall_s=PATIENCE_S),
+        )
         try:
             with LocalExecutor(
                 allow_unsandboxed=True, environ=environ, entry=ENTRY, root=root
             ) as executor:
-                executor.run(_spec(device, Path(scratch)), trial_dir)
+                executor.run(spec, trial_dir)
                 answer = _read(trial_dir / _ANSWER)
                 confined = executor.describe()
         except AutoresearchError as error:
@@ -87,20 +98,6 @@ def probe_cuda(
     return CudaProbe(
         works=True,
         said=f"{answer.device_name}: cuInit 0, a context, a product, {kernel} ({confined})",
-    )
-
-
-def _spec(device: str, scratch: Path) -> TrialSpec:
-    """Return a spec that is complete as far as a trial's start reads it."""
-    return TrialSpec(
-        trial_id="probe",
-        config=_SMALL,
-        seed=0,
-        corpus_dir=str(scratch / "no-corpus"),
-        corpus_sha256="0" * 64,
-        device=device,
-        compile=missing_for(torch.device(device)) is None,
-        limits=Limits(wall_s=PATIENCE_S),
     )
 
 
@@ -131,17 +128,14 @@ def _read(path: Path) -> _Answer:
     try:
         return _Answer.model_validate_json(read_given(path, _MOST_BYTES, through_links=False))
     except (OSError, ValidationError) as error:
-        log = path.with_name(LOG_FILE)
+        with path.with_name(LOG_FILE).open("rb") as log:
+            log.seek(-min(_MOST_BYTES, os.fstat(log.fileno()).st_size), os.SEEK_END)
+            lines = log.read().decode(errors="replace").split("\n")
+        last = next((line.strip()[:300] for line in reversed(lines) if line.strip()), None)
         raise MachineryError(
-            f"the trial that starts CUDA ended without an answer ({_last_line(log)}); run it again"
+            f"the trial that starts CUDA ended without an answer ({last or 'no word of it'});"
+            " run it again"
         ) from error
-
-
-def _last_line(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(-min(_MOST_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
-        lines = file.read().decode(errors="replace").split("\n")
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "no word of it")
 
 
 # --- in the trial's process ----------------------------------------------------------------------

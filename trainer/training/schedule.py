@@ -56,7 +56,11 @@ class Schedule:
         config = self.config
         done = step - 1
         if (factor := schedule_factor(config)) is not None:
-            return config.lr * factor(step, self._horizon(step, elapsed_s))
+            horizon = self.horizon_steps or self.steps
+            if horizon is None:  # as many as the budget's seconds would have at the present rate
+                rate = done / elapsed_s if elapsed_s > 0 else 0.0
+                horizon = max(step, round(rate * self.budget.amount))
+            return config.lr * factor(step, horizon)
         if done < config.lr_warmup:
             return config.lr * step / (config.lr_warmup + 1)
         progress = min(self._progress(done, elapsed_s), 1.0)
@@ -65,15 +69,6 @@ class Schedule:
         else:
             left = 1.0 - max(progress, 0.0)
         return config.lr * (config.lr_min_ratio + (1.0 - config.lr_min_ratio) * left)
-
-    def _horizon(self, step: int, elapsed_s: float) -> int:
-        """Return the steps that a schedule of the config's own is for; if only a clock ends
-        training, as many as its seconds would have at the present rate."""
-        horizon = self.horizon_steps or self.steps
-        if horizon is not None:
-            return horizon
-        rate = (step - 1) / elapsed_s if elapsed_s > 0 else 0.0
-        return max(step, round(rate * self.budget.amount))
 
     def _progress(self, done: int, elapsed_s: float) -> float:
         """Return the progress of the decay: 0 at its start, below 0 before it, 1 at the horizon."""
