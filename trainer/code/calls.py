@@ -6,6 +6,12 @@ from trainer.code import allowed
 from trainer.code.slots import Slot
 from trainer.code.source import CodeRefused, excerpt
 
+_FIXES = {
+    "number": "use math, min, max and numbers",
+    "element": "use elementwise functions of torch, such as torch.tanh",
+}
+"""What to use in place of a function that is not allowed, by the slot's reach."""
+
 
 def check_call(slot: Slot, node: ast.Call) -> None:
     """Check the function of a call, and what its arguments say about dimensions.
@@ -21,15 +27,21 @@ def check_call(slot: Slot, node: ast.Call) -> None:
         raise _refused(node, "a * argument is not allowed", "write its parts")
     module, name = _parts(node.func)
     if module == "" and name in allowed.BUILTINS:
-        _check_builtin(slot, node, name)
+        # These take a tensor apart, or count its rows.
+        takes_apart = name in {"float", "int"} or (name in {"min", "max"} and len(node.args) < 2)
+        if takes_apart and slot.reach in {"row", "element"}:
+            raise _refused(node, "this turns a tensor into a number", "use torch.clamp or amax(-1)")
         return
     if module == "math" and name in allowed.MATH:
         return
     if slot.reach == "number" or name not in _known(slot, module):
         where = f"{module}." if module else ""
-        fix = "use math, min, max and numbers" if slot.reach == "number" else _fix(slot)
+        fix = _FIXES.get(slot.reach, "use a function of torch or F that the docs list")
         raise _refused(node, f"{where}{name} is not allowed here", fix)
-    _check_texts(node, name)
+    # The only text that is allowed, as in ``F.gelu(x, approximate='tanh')``.
+    said = _keyword(node, "approximate")
+    if said is not None and (name != "gelu" or said not in {"'tanh'", "'none'"}):
+        raise _refused(node, "approximate is for gelu, 'tanh' or 'none'", "leave it out")
     if name in allowed.RANDOM and slot.name != "init":
         raise _refused(node, "this draws random numbers", "compute the result from the arguments")
     if name in allowed.RANDOM and _keyword(node, "generator") != "generator":
@@ -65,26 +77,6 @@ def _known(slot: Slot, module: str) -> frozenset[str]:
     return allowed.LINALG if module == "torch.linalg" and slot.reach == "tensor" else frozenset()
 
 
-def _fix(slot: Slot) -> str:
-    if slot.reach == "element":
-        return "use elementwise functions of torch, such as torch.tanh"
-    return "use a function of torch or F that the docs list"
-
-
-def _check_builtin(slot: Slot, node: ast.Call, name: str) -> None:
-    """Refuse what takes a tensor apart or counts its rows."""
-    tensors = slot.reach in ("row", "element")
-    if tensors and (name in {"float", "int"} or (name in {"min", "max"} and len(node.args) < 2)):
-        raise _refused(node, "this turns a tensor into a number", "use torch.clamp or amax(-1)")
-
-
-def _check_texts(node: ast.Call, name: str) -> None:
-    """Refuse a text, except in ``F.gelu(x, approximate='tanh')``."""
-    said = _keyword(node, "approximate")
-    if said is not None and (name != "gelu" or said not in {"'tanh'", "'none'"}):
-        raise _refused(node, "approximate is for gelu, 'tanh' or 'none'", "leave it out")
-
-
 def _check_dimensions(node: ast.Call, name: str, *, is_method: bool) -> None:
     """Require that a call works along the last dimension, and keeps it."""
     if name == "where" and len(node.args) + is_method < 3:
@@ -108,16 +100,12 @@ def _check_dimensions(node: ast.Call, name: str, *, is_method: bool) -> None:
         raise _refused(
             node, f"{name} may work on columns alone, which is dim -1", f"write {name}(…, dim=-1)"
         )
-    if name in allowed.REDUCES and not _keeps(node, at, is_method=is_method):
-        raise _refused(node, f"{name} would drop its dimension", "add keepdim=True")
-
-
-def _keeps(node: ast.Call, at: int | None, *, is_method: bool) -> bool:
-    said = _keyword(node, "keepdim")
-    if said is None and at is not None and _parts(node.func)[1] not in {"var", "std"}:
+    keepdim = _keyword(node, "keepdim")
+    if keepdim is None and at is not None and name not in {"var", "std"}:
         place = at + 1 - is_method
-        said = ast.unparse(node.args[place]) if len(node.args) > place else None
-    return said == "True"
+        keepdim = ast.unparse(node.args[place]) if len(node.args) > place else None
+    if name in allowed.REDUCES and keepdim != "True":
+        raise _refused(node, f"{name} would drop its dimension", "add keepdim=True")
 
 
 def _keyword(node: ast.Call, name: str) -> str | None:

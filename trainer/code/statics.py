@@ -130,18 +130,15 @@ class _Reader:
             if isinstance(target, ast.Tuple):
                 if not all(isinstance(one, ast.Name) for one in target.elts):
                     raise _refused(node, "is not allowed", "assign to variables")
-                self._comes_in_parts(node.value)
+                # A tensor's first dimension, which holds the sequences, cannot be taken apart.
+                value = node.value
+                in_parts = isinstance(value, ast.Call) and _name_of(value.func) in allowed.IN_PARTS
+                if not (self._whole or in_parts or isinstance(value, ast.Tuple)):
+                    raise _refused(value, "takes a tensor apart", "use .chunk(2, -1)")
             elif isinstance(target, ast.Attribute):
                 self._attribute(target)
             elif not isinstance(target, ast.Name):
                 raise _refused(node, "would change a tensor in place", "make a new one")
-
-    def _comes_in_parts(self, value: ast.expr) -> None:
-        """Refuse to take a tensor apart along its first dimension, which holds the sequences."""
-        if self._whole or isinstance(value, ast.Tuple):
-            return
-        if not (isinstance(value, ast.Call) and _name_of(value.func) in allowed.IN_PARTS):
-            raise _refused(value, "takes a tensor apart", "use .chunk(2, -1)")
 
     # --- expressions ----------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Check functions one by one, then inside small models."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -158,7 +158,10 @@ def _check_training(key: str, source: str, config: Config) -> None:
     if slot.name == "init":
         _check_init(slot, source)
     elif slot.name != "aux_loss":  # inside the models
-        for shape in _shapes(slot):
+        shapes: list[tuple[int, ...]] = [(12, 8), (8, 12), (8, 8)]
+        if slot.name == "update_rest":
+            shapes += [(8,), ()]
+        for shape in shapes:
             _check_update(slot, config, shape)
 
 
@@ -176,12 +179,6 @@ def _check_init(slot: Slot, source: str) -> None:
             raise CodeFailed(f"{slot.key} draws weights that are not within 100; draw smaller ones")
         if not torch.equal(first, draw()):
             raise CodeFailed(f"{slot.key} draws other weights the second time; use generator alone")
-
-
-def _shapes(slot: Slot) -> Iterator[tuple[int, ...]]:
-    yield from ((12, 8), (8, 12), (8, 8))
-    if slot.name == "update_rest":
-        yield from ((8,), ())
 
 
 def _check_update(slot: Slot, config: Config, shape: tuple[int, ...]) -> None:

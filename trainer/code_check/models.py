@@ -102,22 +102,17 @@ def prices(config: Config) -> tuple[float, float]:
     )
     width = coded.d_model - coded.d_model % (2 * coded.n_head)
     coded = coded.model_copy(update={"d_model": max(width, 2 * coded.n_head)})
-    pair = [_Priced(coded), _Priced(coded.model_copy(update=_built_in(coded)))]
+    built_in = {}
+    for key in coded.code:
+        slot = SLOTS[key.removeprefix("code.")]
+        body = slot.body(getattr(coded, slot.chosen_by, ""))
+        assert body is not None
+        indented = body.replace("\n", "\n    ")
+        built_in[key] = f"def {slot.name}({', '.join(slot.arguments)}):\n    {indented}"
+    pair = [_Priced(coded), _Priced(coded.model_copy(update=built_in))]
     times = [[one.seconds() for one in pair] for _ in range(_REPEATS)]
     least, least_built_in = map(min, zip(*times, strict=True))
     return least / least_built_in, pair[0].kept_bytes() / max(1, pair[1].kept_bytes())
-
-
-def _built_in(config: Config) -> dict[str, str]:
-    """Return the functions that are built in, for the slots that the config fills."""
-    found = {}
-    for key in config.code:
-        slot = SLOTS[key.removeprefix("code.")]
-        body = slot.body(getattr(config, slot.chosen_by, ""))
-        assert body is not None
-        indented = body.replace("\n", "\n    ")
-        found[key] = f"def {slot.name}({', '.join(slot.arguments)}):\n    {indented}"
-    return found
 
 
 class _Priced:
