@@ -46,7 +46,10 @@ def random_corpus(cache_dir: Path, *, vocab_size: int, longest_seq_len: int) -> 
             return corpus
         train = _write(workspace.directory / TRAIN, vocab_size, train_tokens, seed=0)
         heldout = _write(workspace.directory / HELDOUT, vocab_size, HELDOUT_TOKENS, seed=1)
-        tokenizer_json = _decimal_tokenizer(vocab_size)
+        ids = {str(number): number for number in range(vocab_size - 1)}
+        tokenizer = HfTokenizer(models.WordLevel(ids, unk_token="0"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        tokenizer_json = tokenizer.to_str().encode()
         workspace.write(TOKENIZER, tokenizer_json)
         info = CorpusInfo(
             name=name,
@@ -75,11 +78,3 @@ def _write(path: Path, vocab_size: int, count: int, *, seed: int) -> WrittenToke
     tokens = np.concatenate(([separator_id], ids)).astype(token_dtype(dtype_name(vocab_size)))
     text_bytes = len(" ".join(map(str, ids.tolist())))
     return write_tokens(path, [(tokens, 1, text_bytes)])
-
-
-def _decimal_tokenizer(vocab_size: int) -> bytes:
-    """Return a tokenizer that spells each id in decimal, separated by spaces."""
-    ids = {str(number): number for number in range(vocab_size - 1)}
-    tokenizer = HfTokenizer(models.WordLevel(ids, unk_token="0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return tokenizer.to_str().encode()

@@ -101,12 +101,13 @@ def measure_here(device: str, dtype: DTypeName, sizes: Sequence[int]) -> Ceiling
 
     number = torch.float32 if dtype == "fp32" else torch.bfloat16
     place = torch.device(device)
-    return Ceiling(
-        device=device,
-        dtype=dtype,
-        products=tuple(_product(place, number, size) for size in sizes),
-        copy_gb_per_s=_copy_gb_per_s(place),
-    )
+    products = tuple(_product(place, number, size) for size in sizes)
+    copied_bytes = CPU_COPY_BYTES if place.type == "cpu" else CUDA_COPY_BYTES
+    source = torch.ones(copied_bytes // 4, device=place)
+    target = torch.empty_like(source)
+    copy_s = _median_s(place, lambda: target.copy_(source))
+    copy_gb_per_s = 2 * copied_bytes / copy_s / 1e9
+    return Ceiling(device=device, dtype=dtype, products=products, copy_gb_per_s=copy_gb_per_s)
 
 
 def _product(device: torch.device, dtype: torch.dtype, size: int) -> Product:
@@ -116,15 +117,6 @@ def _product(device: torch.device, dtype: torch.dtype, size: int) -> Product:
     out = torch.empty_like(left)
     seconds = _median_s(device, lambda: torch.mm(left, right, out=out))
     return Product(size=size, tflops=2 * size**3 / seconds / 1e12)
-
-
-def _copy_gb_per_s(device: torch.device) -> float:
-    import torch  # noqa: PLC0415
-
-    size_bytes = CPU_COPY_BYTES if device.type == "cpu" else CUDA_COPY_BYTES
-    source = torch.ones(size_bytes // 4, device=device)
-    target = torch.empty_like(source)
-    return 2 * size_bytes / _median_s(device, lambda: target.copy_(source)) / 1e9
 
 
 def _median_s(device: torch.device, work: Callable[[], object]) -> float:

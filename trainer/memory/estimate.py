@@ -73,11 +73,12 @@ class AnalyticMemory:
     def parts(self, config: Config) -> MemoryParts:
         """Return the terms of the prediction."""
         on_cpu = self.device == "cpu"
+        is_fused = not on_cpu and self.backend == "torch" and self.kernels and not self.compile
         if self.backend == "megatron":
             # Only a precision below fp32 needs main weights besides the weights.
             storage = FP32 if config.precision == "fp32" else MIXED
             parts = megatron(config, self.vocab_size, storage)
-        elif self._is_fused and not config.code:
+        elif is_fused and not config.code:
             parts = fused(config, self.vocab_size)
         else:
             parts = written_out(config, self.vocab_size, on_cpu=on_cpu)
@@ -89,11 +90,6 @@ class AnalyticMemory:
             per_token_bytes=parts.per_token_bytes,
             update_bytes=parts.update_bytes + process,
         )
-
-    @property
-    def _is_fused(self) -> bool:
-        on_gpu = self.device != "cpu"
-        return on_gpu and self.backend == "torch" and self.kernels and not self.compile
 
 
 # --- available memory -------------------------------------------------------------------------

@@ -7,6 +7,7 @@ result or the curve's point invalid.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -239,21 +240,17 @@ class CurveLines:
         *lines, unread = (self._unread + data).split(b"\n")
         # one byte too many, so that the line stays invalid
         self._unread = unread[: MAX_LINE_BYTES + 1]
-        return [point for line in lines if (point := self._point(line)) is not None]
-
-    def _point(self, line: bytes) -> CurvePoint | None:
-        if not _MIN_LINE_BYTES <= len(line) <= MAX_LINE_BYTES:
-            return None
-        try:
-            point = CurvePoint.model_validate_json(line)
-        except ValidationError:
-            return None
-        if point.step <= self._last_step:
-            return None
-        if self._max_step is not None and point.step > self._max_step:
-            return None
-        self._last_step = point.step
-        return point
+        points = []
+        for line in lines:
+            if not _MIN_LINE_BYTES <= len(line) <= MAX_LINE_BYTES:
+                continue
+            with suppress(ValidationError):
+                point = CurvePoint.model_validate_json(line)
+                is_late = self._max_step is not None and point.step > self._max_step
+                if point.step > self._last_step and not is_late:
+                    self._last_step = point.step
+                    points.append(point)
+        return points
 
 
 class KeptCurve:

@@ -54,7 +54,9 @@ def choose_telemetry(
     try:
         handle = _handle(nvml, int(number or 0), visible_devices)
         caveat = ""
-        if _order_matters(nvml, visible_devices, device_order):
+        by_number = not visible_devices or visible_devices[:1].isdecimal()
+        may_differ = by_number and device_order != "PCI_BUS_ID"
+        if may_differ and len({nvml.nvmlDeviceGetName(one) for one in _all_handles(nvml)}) > 1:
             caveat = f"; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure that this is {device}"
         return NvmlTelemetry(nvml, handle, caveat=caveat)
     except (nvml.NVMLError, LookupError, ValueError) as error:
@@ -84,12 +86,6 @@ def _handle(nvml: Nvml, ordinal: int, visible_devices: str | None) -> Any:
         if nvml.nvmlDeviceGetUUID(handle).startswith(entry):  # CUDA accepts the beginning of a UUID
             return handle
     raise LookupError(f"CUDA_VISIBLE_DEVICES is {visible_devices!r}")
-
-
-def _order_matters(nvml: Nvml, visible_devices: str | None, device_order: str | None) -> bool:
-    if device_order == "PCI_BUS_ID" or (visible_devices and not visible_devices[:1].isdecimal()):
-        return False
-    return len({nvml.nvmlDeviceGetName(handle) for handle in _all_handles(nvml)}) > 1
 
 
 def _all_handles(nvml: Nvml) -> list[Any]:

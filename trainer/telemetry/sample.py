@@ -10,7 +10,6 @@ import csv
 import math
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -135,18 +134,14 @@ def _sessions(text: str) -> list[list[Sample]]:
     """Return the samples by session, without unreadable lines."""
     sessions: list[list[Sample]] = []
     last_s = math.inf
-    for sample in _readable(text):
-        if sample.monotonic_s <= last_s:
-            sessions.append([])
-        sessions[-1].append(sample)
-        last_s = sample.monotonic_s
-    return sessions
-
-
-def _readable(text: str) -> Iterator[Sample]:
     for row in csv.DictReader(line for line in text.splitlines() if "\0" not in line):
         with suppress(ValueError, TypeError):
-            yield _parsed(row)
+            sample = _parsed(row)
+            if sample.monotonic_s <= last_s:
+                sessions.append([])
+            sessions[-1].append(sample)
+            last_s = sample.monotonic_s
+    return sessions
 
 
 def _cell(sample: Sample, name: str) -> str:
