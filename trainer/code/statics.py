@@ -20,7 +20,6 @@ from trainer.code.calls import check_call
 from trainer.code.slots import MAX_LOOP, Slot, slot_of
 from trainer.code.source import CodeRefused, excerpt, function_of, parameters
 
-_STATEMENTS = (ast.Assign, ast.Return, ast.If, ast.For)
 _OPERATORS = (
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
     *(ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or),
@@ -86,33 +85,30 @@ class _Reader:
     # --- statements -----------------------------------------------------------------------------
 
     def _block(self, body: list[ast.stmt], passes: int) -> None:
+        """Read statements that run ``passes`` times."""
         for node in body:
-            self._statement(node, passes)
+            if isinstance(node, ast.Return):
+                if node.value is None:
+                    raise CodeRefused("a return has no value; return the result")
+                self._expression(node.value)
+            elif isinstance(node, ast.Assign):
+                self._assign(node)
+            elif isinstance(node, ast.If):
+                self._expression(node.test)
+                self._block(node.body, passes)
+                self._block(node.orelse, passes)
+            elif isinstance(node, ast.For):
+                inside = passes * self._passes(node)
+                if inside > MAX_LOOP:
+                    raise CodeRefused(
+                        f"its loops run {inside} times together; keep them within {MAX_LOOP}"
+                    )
+                self._block(node.body, inside)
+            else:
+                raise _refused(node, "is not allowed here", "use =, if, for … in range and return")
 
-    def _statement(self, node: ast.stmt, passes: int) -> None:
-        if not isinstance(node, _STATEMENTS):
-            raise _refused(node, "is not allowed here", "use =, if, for … in range and return")
-        if isinstance(node, ast.Return):
-            if node.value is None:
-                raise CodeRefused("a return has no value; return the result")
-            self._expression(node.value)
-        elif isinstance(node, ast.Assign):
-            self._assign(node)
-        elif isinstance(node, ast.If):
-            self._expression(node.test)
-            self._block(node.body, passes)
-            self._block(node.orelse, passes)
-        else:
-            passes *= self._passes(node)
-            if passes > MAX_LOOP:
-                raise CodeRefused(
-                    f"its loops run {passes} times together; keep them within {MAX_LOOP}"
-                )
-            self._block(node.body, passes)
-
-    def _passes(self, node: ast.stmt) -> int:
+    def _passes(self, node: ast.For) -> int:
         """Return how often a loop runs, which is written as whole numbers."""
-        assert isinstance(node, ast.For)
         call = node.iter
         bounds: list[Any] = []
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "range" and not call.keywords:
