@@ -104,9 +104,14 @@ class _Run:
         began = time.monotonic()
         code = self._attended(filling, began)
         train_s = time.monotonic() - began
-        failure = self._failure(code)
-        if failure is not None:
-            return failure
+        if self._pruner.why:
+            return self.failed("pruned", self._pruner.why)
+        if code != 0 and self._printed.out_of_memory:
+            return self.failed("oom", f"out of memory: {self._printed.out_of_memory}")
+        if code != 0:
+            how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+            hint = ", perhaps by the out-of-memory killer" if code == -9 else ""
+            return self.failed("crash" if code > 0 else "killed", f"{how}{hint}", lines=True)
         # A check's score takes the place of this 0.
         score = self._score() if self._command.check is None else 0.0
         if isinstance(score, TrialFailed):
@@ -175,18 +180,6 @@ class _Run:
         curve.flush()
 
     # --- after it -------------------------------------------------------------------------------
-
-    def _failure(self, code: int) -> TrialFailed | None:
-        printed = self._printed
-        if self._pruner.why:
-            return self.failed("pruned", self._pruner.why)
-        if code == 0:
-            return None
-        if printed.out_of_memory:
-            return self.failed("oom", f"out of memory: {printed.out_of_memory}")
-        how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
-        hint = ", perhaps by the out-of-memory killer" if code == -9 else ""
-        return self.failed("crash" if code > 0 else "killed", f"{how}{hint}", lines=True)
 
     def failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
         """Return the result of a failed trial; ``lines``: with its last output."""
