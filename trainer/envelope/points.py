@@ -107,11 +107,6 @@ class EnvelopePoint(Frozen):
     def tokens_per_step(self) -> int:
         return self.batch_size * self.seq_len
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether measuring again would give the same: false for a crash or a timeout."""
-        return self.status in {"ok", "oom"}
-
 
 class PointsFile:
     """``points.jsonl``: the settings, then one point per line, each on disk before the next.
@@ -149,9 +144,10 @@ class PointsFile:
         return tuple(self._points.values())
 
     def find(self, cell: Cell) -> EnvelopePoint | None:
-        """Return the point of a cell, unless it must be measured again."""
+        """Return the point of a cell, unless it must be measured again, as after a crash or a
+        timeout."""
         point = self._points.get(cell)
-        return point if point is not None and point.is_settled else None
+        return point if point is not None and point.status in {"ok", "oom"} else None
 
     def append(self, point: EnvelopePoint) -> None:
         """Add a point durably.

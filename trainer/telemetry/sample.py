@@ -136,7 +136,15 @@ def _sessions(text: str) -> list[list[Sample]]:
     last_s = math.inf
     for row in csv.DictReader(line for line in text.splitlines() if "\0" not in line):
         with suppress(ValueError, TypeError):
-            sample = _parsed(row)
+            reasons = row["throttle_reasons"]
+            words = () if reasons == "none" else tuple(reasons.split("|"))
+            sample = Sample(
+                at=row["at"],
+                monotonic_s=float(row["elapsed_s"]),
+                throttle_reasons=words if reasons else None,
+                energy_mj=int(row["energy_mj"]) if row["energy_mj"] else None,
+                **{name: float(row[name]) if row[name] else None for name in _DECIMALS},
+            )
             if sample.monotonic_s <= last_s:
                 sessions.append([])
             sessions[-1].append(sample)
@@ -151,15 +159,3 @@ def _cell(sample: Sample, name: str) -> str:
     if name == "throttle_reasons":
         return "|".join(value) or "none"
     return f"{value:.{_DECIMALS[name]}f}" if name in _DECIMALS else str(value)
-
-
-def _parsed(row: dict[str, str]) -> Sample:
-    reasons = row["throttle_reasons"]
-    words = () if reasons == "none" else tuple(reasons.split("|"))
-    return Sample(
-        at=row["at"],
-        monotonic_s=float(row["elapsed_s"]),
-        throttle_reasons=words if reasons else None,
-        energy_mj=int(row["energy_mj"]) if row["energy_mj"] else None,
-        **{name: float(row[name]) if row[name] else None for name in _DECIMALS},
-    )

@@ -46,7 +46,14 @@ def find_facts(directory: Path, needs: Needs | None = None) -> NodeFacts:
     :param needs: the needs of the command that will train here, if any.
     """
     layers = Layers.detect()
-    refused, free_gib = _disk(directory)
+    refused, free_gib = "", 0.0
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory) as file:
+            file.write(b"x")
+        free_gib = shutil.disk_usage(directory).free / _GIB
+    except OSError as error:
+        refused = f"{error.strerror}"
     return NodeFacts(
         host=socket.gethostname(),
         code=code_identity(),
@@ -82,17 +89,6 @@ def _gpus() -> tuple[str, ...]:
         return ()
     finally:
         pynvml.nvmlShutdown()
-
-
-def _disk(directory: Path) -> tuple[str, float]:
-    """Return why nothing can be written there, empty if it can; and the free GiB."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory) as file:
-            file.write(b"x")
-        return "", shutil.disk_usage(directory).free / _GIB
-    except OSError as error:
-        return f"{error.strerror}", 0.0
 
 
 def _memory_monitor() -> str:
