@@ -160,7 +160,13 @@ class Supervised:
         try:
             self._trial = self._server.start_trial(start, self._cancelled)
             self._time = TrialTime(self._spec.limits.wall_s)
-            self._attend()
+            while not self._hear(min(_POLL_S, max(0.0, self._time.left_s))):
+                # Somebody may have stopped the trial, or the server that would report its end.
+                self._time.tick(lambda: is_stopped(self._trial) or is_stopped(self._server.pid))
+                self._stopped = self._check()
+                if self._stopped is not None:
+                    self._stop(_GRACE_S if self._stopped.cause in {"timeout", "aborted"} else 0.0)
+                    break
         except ServerDied:
             self._kill_last_seen()
             raise MachineryError(
@@ -196,17 +202,6 @@ class Supervised:
         if ended.exit_code != 0 and group.refused_tasks:
             return Stopped("killed", f"it started threads, over the limit of {limits.tasks}")
         return None
-
-    def _attend(self) -> None:
-        """Poll the trial until it is over or must be ended."""
-        while not self._hear(min(_POLL_S, max(0.0, self._time.left_s))):
-            # Somebody may have stopped the trial, or the server that would report its end.
-            self._time.tick(lambda: is_stopped(self._trial) or is_stopped(self._server.pid))
-            stopped = self._check()
-            if stopped is not None:
-                self._stopped = stopped
-                self._stop(_GRACE_S if stopped.cause in {"timeout", "aborted"} else 0.0)
-                return
 
     def _check(self) -> Stopped | None:
         """Return why the trial must be ended now, if it must."""

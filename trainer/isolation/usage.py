@@ -58,8 +58,11 @@ class ProcessUsage:
         own = _status(pid)
         if own is None:
             return None
-        threads = own.get(b"Threads:", 1)
-        for thread in [pid] if b"VmRSS:" in own or threads == 1 else _threads(pid):
+        threads, alive = own.get(b"Threads:", 1), [pid]
+        if b"VmRSS:" not in own and threads != 1:
+            with contextlib.suppress(OSError):
+                alive = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        for thread in alive:
             of_thread = own if thread == pid else _status(thread) or {}
             if b"VmRSS:" in of_thread:
                 held_bytes = sum(of_thread.get(name, 0) for name in _COUNTED) * 1024
@@ -183,12 +186,6 @@ def _memfd_mappings(thread: int) -> Iterator[tuple[tuple[int, int], int]]:
                 )
             elif file is not None and fields[0] == b"Pss:":
                 yield file, int(fields[1]) * 1024
-
-
-def _threads(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
-    return []
 
 
 def _status(thread: int) -> dict[bytes, int] | None:
