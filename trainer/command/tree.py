@@ -158,12 +158,9 @@ def _code(directory: Path, but: Path) -> Iterator[Path]:
             path = here / name
             if path.is_symlink() or not path.is_file():
                 continue
-            if suffix in CODE or _is_setting(path):
+            is_code = suffix in CODE
+            if not is_code and path.stat().st_size <= _MOST_SETTINGS_BYTES:
+                is_menu = suffix == ".toml" and b"[trainer]" in path.read_bytes().split()
+                is_code = not is_menu
+            if is_code:
                 yield path
-
-
-def _is_setting(path: Path) -> bool:
-    if path.stat().st_size > _MOST_SETTINGS_BYTES:
-        return False
-    is_menu = path.suffix == ".toml" and b"[trainer]" in path.read_bytes().split()
-    return not is_menu

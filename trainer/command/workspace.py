@@ -128,7 +128,9 @@ def furnish(reach: Reach, work: Path) -> None:
     with writing(f"the working directory {work}", instead="give the campaign another directory"):
         work.mkdir(parents=True)
         for entry in reach.entries:
-            if _is_blank(entry):
+            is_folder = not entry.is_symlink() and os.access(entry, os.R_OK) and entry.is_dir()
+            if is_folder and all(path.name.startswith(".") for path in entry.iterdir()):
+                # Without visible contents, as a checkout has for what its script writes.
                 (work / entry.name).mkdir()
             else:
                 (work / entry.name).symlink_to(entry)
@@ -137,14 +139,6 @@ def furnish(reach: Reach, work: Path) -> None:
             if not link.exists():
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(path)
-
-
-def _is_blank(entry: Path) -> bool:
-    """Return whether an entry is a folder without visible contents, as a checkout has for what its
-    script writes."""
-    if entry.is_symlink() or not os.access(entry, os.R_OK) or not entry.is_dir():
-        return False
-    return all(path.name.startswith(".") for path in entry.iterdir())
 
 
 def _declared(command: Command, directory: Path, trial_dir: Path) -> Iterator[Path]:
