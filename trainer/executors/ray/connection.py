@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from autoresearch.code import package_root
 from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
 from trainer.executors.base import LaneLost
 from trainer.executors.ray.node import NodeLane
@@ -41,8 +42,6 @@ _SKIP_LINES = "RAY_DEDUP_LOGS_SKIP_REGEX"
 
 Ray reads it on import. When a node goes, Ray would print twenty lines of its raylet's log, but we
 report a lost lane ourselves, once. ``log_to_driver=False`` only affects what workers print."""
-_CODE = Path(__file__).parents[3]
-"""The directory that holds this product's code."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS = re.compile(r"\[?[\w.:%-]+\]?:\d{1,5}")
 
@@ -79,7 +78,7 @@ def connect(address: str | None = None, sent: Path | None = None) -> None:
         raise MachineryError("this process is connected to a Ray cluster already; close that first")
     files = {} if sent is None else {"working_dir": str(sent)}
     try:
-        with _signals_kept(), contextlib.chdir(_CODE):
+        with _signals_kept(), contextlib.chdir(package_root()):
             # Ray's workers import first from this process's current directory. In a person's
             # checkout that would run their trainer.py, unconfined, in place of ours.
             ray.init(
