@@ -133,7 +133,18 @@ class PointsFile:
         if not lines:
             self._write(settings)
             return
-        _refuse_others(path, _parsed(path, 1, lines[0], EnvelopeSettings), settings)
+        # The hash of the menu's text is ignored: what a point depends on is in ``base``.
+        seen, wanted = _flat(_parsed(path, 1, lines[0], EnvelopeSettings)), _flat(settings)
+        differences = [
+            f"{name} was {value} and is {wanted[name]}"
+            for name, value in seen.items()
+            if wanted[name] != value
+        ]
+        if differences:
+            raise EnvelopeError(
+                f"{path} was measured with other settings: {'; '.join(differences)}; use those, or "
+                "choose another folder with --out"
+            )
         for number, line in enumerate(lines[1:], start=2):
             point = _parsed(path, number, line, EnvelopePoint)
             self._points[point.cell] = point
@@ -179,22 +190,6 @@ def _parsed(path: Path, number: int, line: bytes, kind: type[_Line]) -> _Line:
             f"line {number} of {path} is not one of ours: {explain(error)}; move the file away to"
             " measure anew"
         ) from error
-
-
-def _refuse_others(path: Path, seen: EnvelopeSettings, asked: EnvelopeSettings) -> None:
-    """Refuse other settings. The hash of the menu's text is ignored: what a point depends on is in
-    ``base``."""
-    wanted = _flat(asked)
-    differences = [
-        f"{name} was {value} and is {wanted[name]}"
-        for name, value in _flat(seen).items()
-        if wanted[name] != value
-    ]
-    if differences:
-        raise EnvelopeError(
-            f"{path} was measured with other settings: {'; '.join(differences)}; use those, or "
-            "choose another folder with --out"
-        )
 
 
 def _flat(settings: EnvelopeSettings) -> dict[str, object]:

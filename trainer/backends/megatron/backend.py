@@ -123,7 +123,20 @@ class MegatronBackend:
                 f"the megatron backend trains on CUDA devices only, not in {config.precision} on"
                 f" {device}; choose {instead}"
             )
-        _check_parts(config)
+        refuse_code(config, "the megatron backend")
+        # Megatron-Core's layers apply norms only to the input of half a block, and add the output
+        # unscaled.
+        if config.norm_place != "pre":
+            raise SpecError(
+                f"Megatron-Core's layers have no norms for norm_place {config.norm_place}; choose"
+                " pre, or backend torch"
+            )
+        if config.depth_factor != 1.0:
+            raise SpecError(
+                "Megatron-Core's layers cannot scale residual branches by mup_base_depth / n_layer"
+                f" = {config.mup_base_depth} / {config.n_layer}; leave mup_base_depth out, or"
+                " choose backend torch"
+            )
         trio = Trio.installed()
         check_trio(trio)
         if config.precision == "fp8":
@@ -142,27 +155,6 @@ class MegatronBackend:
             warnings.simplefilter("ignore")
             model: torch.nn.Module = _load().build(config, vocab_size, device, fp8=self._fp8)
         return model
-
-
-def _check_parts(config: Config) -> None:
-    """Refuse configs that Megatron-Core's layers do not support.
-
-    Its layers apply norms only to the input of half a block, and add the output unscaled.
-
-    :raises SpecError: if the config norms outputs or scales residual branches.
-    """
-    refuse_code(config, "the megatron backend")
-    if config.norm_place != "pre":
-        raise SpecError(
-            f"Megatron-Core's layers have no norms for norm_place {config.norm_place}; choose pre,"
-            " or backend torch"
-        )
-    if config.depth_factor != 1.0:
-        raise SpecError(
-            "Megatron-Core's layers cannot scale residual branches by mup_base_depth / n_layer"
-            f" = {config.mup_base_depth} / {config.n_layer}; leave mup_base_depth out, or choose"
-            " backend torch"
-        )
 
 
 def _check_fp8(config: Config, trio: Trio, capability: tuple[int, int]) -> None:
