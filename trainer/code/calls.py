@@ -10,7 +10,7 @@ _FIXES = {
     "number": "use math, min, max and numbers",
     "element": "use elementwise functions of torch, such as torch.tanh",
 }
-"""What to use in place of a function that is not allowed, by the slot's reach."""
+"""Advice in place of a function that is not allowed, by the slot's reach."""
 
 
 def check_call(slot: Slot, node: ast.Call) -> None:
