@@ -135,7 +135,9 @@ def _sessions(text: str) -> list[list[Sample]]:
     sessions: list[list[Sample]] = []
     last_s = math.inf
     for row in csv.DictReader(line for line in text.splitlines() if "\0" not in line):
-        with suppress(ValueError, TypeError):
+        if None in row.values() or None in row:
+            continue  # a line that a power cut left too short, or two in one
+        with suppress(ValueError):
             reasons = row["throttle_reasons"]
             words = () if reasons == "none" else tuple(reasons.split("|"))
             sample = Sample(
@@ -145,6 +147,8 @@ def _sessions(text: str) -> list[list[Sample]]:
                 energy_mj=int(row["energy_mj"]) if row["energy_mj"] else None,
                 **{name: float(row[name]) if row[name] else None for name in _DECIMALS},
             )
+            if not math.isfinite(sample.monotonic_s):
+                continue
             if sample.monotonic_s <= last_s:
                 sessions.append([])
             sessions[-1].append(sample)

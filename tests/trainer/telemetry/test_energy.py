@@ -243,6 +243,17 @@ def test_a_damaged_line_is_left_out(path: Path) -> None:
     assert read(path) == [FULL]
 
 
+@pytest.mark.parametrize(
+    "damaged", [b"2026-01", b"a,nan,,,,,,,,,", b"a,inf,,,,,,,,,", b"a,1,,,,,,,,,,12", b",,,,,,,,,,"]
+)
+def test_a_damaged_line_between_whole_ones_is_left_out(path: Path, damaged: bytes) -> None:
+    TelemetryFile(path)
+    path.write_bytes(path.read_bytes() + damaged + b"\n")
+    write(path, FULL)
+    path.write_bytes(path.read_bytes() + damaged + b"\n")
+    assert TelemetryFile(path).sessions == [[FULL]]
+
+
 def test_another_versions_file_is_put_aside(path: Path) -> None:
     path.write_text("time,watts\n", "utf-8")
     write(path, FULL)
