@@ -22,7 +22,7 @@ def draw_source(rng: Random) -> str:
     slot = rng.choice(sorted(SLOTS.values(), key=lambda slot: slot.name))
     text = list(rng.choice(sorted(slot.builtin.values())))
     for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(text))
+        at = rng.randrange(len(text) + 1)  # a built-in one may be empty
         text[at : at + rng.randint(0, 4)] = rng.choice(WORDS)
     return "".join(text)
 
