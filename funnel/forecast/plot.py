@@ -1,10 +1,7 @@
 """Draw the forecast: the proxy's curves, the law fitted to them, and the band beyond them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +9,6 @@ from funnel.forecast.band import Forecast
 from funnel.target.shape import size_text
 from trainer.spec import CurvePoint
 from trajectory.report.canvas import BASE, DISCARD, FAILED, KEEP, Picture, sheet
-
-if TYPE_CHECKING:
-    pass
 
 
 def forecast_picture(forecast: Forecast, curves: Sequence[Sequence[CurvePoint]]) -> Picture:
