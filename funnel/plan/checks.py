@@ -86,11 +86,8 @@ def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Se
     data = Check(
         name="Data",
         command="./preflight.sh data",
-        does="reads every token of DATA_PATH's files; prepare_data.py makes them",
-        passes=(
-            "files whole, all ids within the vocabulary, and tokens enough for "
-            f"{size_text(recipe.schedule.tokens)} without more than four repeats"
-        ),
+        does="counts the tokens of DATA_PATH's files",
+        passes=f"enough for {size_text(recipe.schedule.tokens)} without more than four repeats",
     )
     return [
         *_machine_checks(booking.cluster, PreflightLimits.of(recipe, booking)),
@@ -120,7 +117,7 @@ def _machine_checks(cluster: Cluster, limits: PreflightLimits) -> Iterator[Check
         yield Check(
             name="Fabric between nodes",
             command="./preflight.sh fabric",
-            does="all-reduces between nodes alone, all adapters at once; on every node, together",
+            does="all_reduce_perf between nodes alone, all adapters at once, by MPI; on one node",
             passes=(
                 f"bus bandwidth of at least {limits.fabric_gb_s:,.0f} GB/s a GPU, "
                 f"{FABRIC_SHARE:.0%} of its adapter"

@@ -1,6 +1,5 @@
 """Make the launch plan: recipes, GPUs, cost, and the forecast of the first day."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.menu.files import menu_of
@@ -26,7 +25,6 @@ from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.operations import Terms
-from funnel.plan.phases import PhasePlan, plan_phases
 from funnel.plan.recipe import Carrying, Recipe, carried_recipe, departures_from, make_recipes
 from funnel.plan.risks import risks
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
@@ -88,8 +86,6 @@ class Handoff:
     """The search's changes, and how each was carried."""
     attribution: AttributionResult | None
     """Result of reverting the winner's changes one by one; None if it was not measured."""
-    phases: tuple[PhasePlan, ...] = ()
-    """Phases of the target's curriculum; empty if it has none."""
 
     @property
     def winner(self) -> Recipe:
@@ -121,14 +117,13 @@ def make_handoff(
     booking = _booking(case, shape.target, cluster, wishes, rates, carrying)
     recipes = make_recipes(case.candidates, booking, carrying)
     forecast = _forecast(case, recipes[0], booking, wishes, ladder)
-    phases = tuple(plan_phases(recipes[0], booking))
     return Handoff(
         case=case,
         wishes=wishes,
         booking=booking,
         recipes=recipes,
         forecast=forecast,
-        money=_money(case, booking, recipes[0], phases, rates, ladder),
+        money=_money(case, booking, recipes[0], rates, ladder),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
         risks=tuple(risks(case, recipes[0], booking, forecast)),
         changes=tuple(
@@ -141,7 +136,6 @@ def make_handoff(
             )
         ),
         attribution=measured,
-        phases=phases,
     )
 
 
@@ -223,7 +217,6 @@ def _money(
     case: LaunchCase,
     booking: Booking,
     winner: Recipe,
-    phases: Sequence[PhasePlan],
     rates: Rates,
     ladder: LadderResult | None,
 ) -> Bill:
@@ -233,7 +226,7 @@ def _money(
         gpu=cluster.gpu.name,
         gpus=cluster.world_size,
         gpu_hourly_usd=booking.compute.gpu_hourly_usd,
-        hours=sum(phase.hours for phase in phases) or booking.compute.hours,
+        hours=booking.compute.hours,
         preemption=winner.operations.disturbed,
     )
     measured = Measured.of(case.ranking_test, ladder)

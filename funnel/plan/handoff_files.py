@@ -48,7 +48,6 @@ ASYNC_FLAGS = ("--async-save", "--use-persistent-ckpt-worker")
 Megatron-LM ignores either without the other, and both together need another package.
 """
 _FILES = resources.files("funnel.plan")
-SCRIPTS = ("prepare_data.py", "measure_fabric.py")
 
 
 def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
@@ -68,14 +67,13 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         "forecast.csv": plan.forecast.to_csv().encode(),
         "preflight.sh": pages.render("preflight.sh.j2", plan.winner),
         "run.sh": pages.render("run.sh.j2", plan.winner),
-        **{name: (_FILES / "scripts" / name).read_bytes() for name in SCRIPTS},
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
         **image_files(long_runs.draw),
         **image_files(lambda: forecast_picture(plan.forecast, curves)),
     }
     if plan.winner.projection.source.code:
         files[CODE_FILE] = code_patch(plan.winner.projection.source).encode()
-    for recipe in (*plan.recipes, *(phase.recipe for phase in plan.phases)):
+    for recipe in plan.recipes:
         files[recipe.file] = json_bytes(recipe.model_dump(mode="json", exclude={"layouts"}))
         files[recipe.script] = pages.render("launch_megatron.sh.j2", recipe)
         if recipe.is_continuation:
@@ -119,11 +117,6 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         "changes": [change.model_dump(mode="json") for change in plan.changes],
         "confirmed": case.confirmed[1].model_dump(mode="json") if case.confirmed else None,
         "attribution": plan.attribution.model_dump(mode="json") if plan.attribution else None,
-        "phases": [
-            phase.model_dump(mode="json", exclude={"recipe"})
-            | {"file": phase.recipe.file, "script": phase.recipe.script}
-            for phase in plan.phases
-        ],
         "risks": list(plan.risks),
     }
 

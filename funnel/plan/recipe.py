@@ -14,8 +14,6 @@ or stops (v0.19.0).
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
-from pydantic import Field
-
 from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt
 from autoresearch.words import scalar_text
 from funnel.plan.booking import Booking, Checkpoints, Schedule, make_schedule, plan_checkpoints
@@ -38,7 +36,7 @@ from funnel.transfer.leap import NEAR
 from funnel.transfer.rates import tokens_a_step
 from funnel.transfer.rules import DEFAULT_RULES, LadderSupport, RuleChoice
 
-RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart", "phase"]
+RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart"]
 RESTART_LR = 0.5
 """Learning rate of the slowed restart, relative to the winner's."""
 
@@ -69,10 +67,6 @@ class Recipe(Frozen):
     """Flags of pretrain_gpt.py, without data, tokenizer and paths."""
     lr_factor: Positive = 1.0
     """Factor by which the launch script multiplies the learning rates of the flags."""
-    follows: str | None = None
-    """For a phase: launch script of the previous phase, from whose last weights it starts."""
-    mix: dict[str, float] = Field(default_factory=dict)
-    """Weights of corpora by name; empty: the user's DATA_PATH."""
     precision_flags: tuple[Flag, ...]
     save_flags: tuple[Flag, ...]
     running_flags: tuple[Flag, ...]

@@ -1,14 +1,12 @@
-"""Compute the days that a target's training takes on owned units, phase by phase.
+"""Compute the days that a target's training takes on owned units.
 
     tokens/s = units × scaling × FLOP/s / FLOPs per token
-    days     = tokens × share / (tokens/s × 86,400)
+    days     = tokens / (tokens/s × 86,400)
 
 FLOPs per token count the half of the attention that a causal mask leaves. A unit's FLOP/s are those
-of the measured model, and it is assumed to reach them in every phase. The parallelism is that of
-:mod:`funnel.plan.layout`, with one GPU per unit.
+of the measured model. The parallelism is that of :mod:`funnel.plan.layout`, with one GPU per unit.
 """
 
-import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from funnel.cost.gpus import GB10
 from funnel.ladder.pace import timed_trials
 from funnel.plan.booking import DAY_S
 from funnel.plan.layout import GB, USABLE, Cluster, layouts
-from funnel.target.architecture import Phase, TargetArchitecture
+from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import size_text
 from trainer.machine.flops import TrainingFlops
 from trainer.memory.estimate import GIB
@@ -85,36 +83,29 @@ def measured_speed(directory: Path) -> UnitSpeed:
 
 
 def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, units: int) -> View:
-    """Return the view of each phase's days on owned units; a target without phases is one phase."""
+    """Return the view of the days on owned units."""
     unit = GB10.model_copy(update={"memory_gb": rates.spark_gib * GIB / GB})
     cluster = Cluster(nodes=units, gpus=1, gpu=unit)
     asked: dict[str, float] = {"tokens": target.tokens, "units": units}
     asked |= {"efficiency": rates.spark_scaling, "device_gib": rates.spark_gib}
-    phases, figures = [], []
-    for phase in target.phases or (Phase(name="all", share=1.0),):
-        own = target.model_copy(update={"seq_len": phase.seq_len or target.seq_len})
-        flops = TrainingFlops.of(own, vocab_size=own.vocab_size, seq_len=own.seq_len)
-        tokens_per_s = units * rates.spark_scaling * speed.tflops * 1e12 / flops.causal_per_token
-        tokens = target.tokens * phase.share
-        fitting = (use for use in layouts(own, cluster, units, fp8=False) if use.is_usable)
-        memory = next(fitting, None)
-        parallelism = str(memory.layout) if memory else "fits no layout"
-        days = tokens / tokens_per_s / DAY_S
-        phases.append(
-            {
-                "seq_len": own.seq_len,
-                "share": phase.share,
-                "tokens": tokens,
-                "flops_per_token": flops.causal_per_token,
-                "tokens_per_s": tokens_per_s,
-                "days": days,
-                "parallelism": parallelism,
-                "fits": memory is not None,
-            }
-        )
-        label = f"{phase.name}: sequences of {own.seq_len:,}, {parallelism}"
-        formula = f"{size_text(round(tokens))} tokens / {tokens_per_s:,.4g} a second"
-        figures.append(Figure(phase.name, label, days, formula, "count"))
+    flops = TrainingFlops.of(target, vocab_size=target.vocab_size, seq_len=target.seq_len)
+    tokens_per_s = units * rates.spark_scaling * speed.tflops * 1e12 / flops.causal_per_token
+    days = target.tokens / tokens_per_s / DAY_S
+    fitting = (use for use in layouts(target, cluster, units, fp8=False) if use.is_usable)
+    memory = next(fitting, None)
+    parallelism = str(memory.layout) if memory else "fits no layout"
+    whole = {
+        "seq_len": target.seq_len,
+        "share": 1.0,
+        "tokens": float(target.tokens),
+        "flops_per_token": flops.causal_per_token,
+        "tokens_per_s": tokens_per_s,
+        "days": days,
+        "parallelism": parallelism,
+        "fits": memory is not None,
+    }
+    label = f"all: sequences of {target.seq_len:,}, {parallelism}"
+    formula = f"{size_text(target.tokens)} tokens / {tokens_per_s:,.4g} a second"
     title = f"days of {target.name}, units: {units}"
     return View(
         inputs={
@@ -122,10 +113,12 @@ def timeline_view(target: TargetArchitecture, speed: UnitSpeed, rates: Rates, un
             "params": target.total_params,
             "asked": asked,
             "speed": asdict(speed) | {"tflops": speed.tflops},
-            "phases": phases,
-            "days": math.fsum(figure.value or 0.0 for figure in figures),
+            "phases": [whole],
+            "days": days,
         },
-        sections=(Section("days_by_phase", title, tuple(figures)),),
+        sections=(
+            Section("days_by_phase", title, (Figure("all", label, days, formula, "count"),)),
+        ),
         assumptions=(
             f"a unit reaches {speed.tflops:.3g} TFLOP/s ({speed.source}) on the target, too; "
             "larger matrices are usually faster, long contexts slower",

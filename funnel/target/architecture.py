@@ -1,10 +1,5 @@
-"""Read the architecture that the cloud run will train from a TOML file or a shipped target.
+"""Read the architecture that the cloud run will train from a TOML file or a shipped target."""
 
-A target may have a curriculum: phases that differ in sequence length, data or parallelism.
-"""
-
-import math
-from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
@@ -21,63 +16,6 @@ from funnel.target.budget import (
 from funnel.target.ratios import RatioName
 from funnel.target.shape import ParameterCount
 from trainer.spec import Activation
-
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Ranks = Annotated[int, Field(gt=0, le=4096)]
-SUM_TOLERANCE = 1e-6
-
-
-class Phase(Frozen):
-    """One ``[[phases]]`` table of a target's file; the phases run in the order of the file."""
-
-    model_config = ConfigDict(strict=True)
-
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,23}$")]
-    share: Share
-    """Share of the run's tokens; the shares of all phases add up to 1."""
-    seq_len: Annotated[int, Field(gt=0, le=10**8)] | None = None
-    """Tokens per sequence; None: the target's."""
-    mix: dict[Annotated[str, Field(pattern=r"^[\w.+-]{1,64}$")], Share] = Field(
-        default_factory=dict
-    )
-    """Weights of prepared corpora by name, which sum to 1; empty: the user's DATA_PATH."""
-    rate: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    """Learning rate at the end of the phase, as a share of the peak.
-
-    None: the rate that a single schedule over all tokens has there.
-    """
-    tensor: Ranks | None = None
-    """Tensor-parallel GPUs; None: the plan chooses."""
-    pipeline: Ranks | None = None
-    """Pipeline stages; None: the plan chooses."""
-    rope_base: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
-    """Base of rotary positions; None: that of the previous phase."""
-
-
-def phases_problems(phases: Sequence[Phase], *, seq_len: int, positions: str) -> Iterator[str]:
-    """Yield each problem of the phases and its fix, in words."""
-    names = [phase.name for phase in phases]
-    for name in names:
-        if names.count(name) > 1:
-            yield f"two phases are called {name}; rename one of them"
-    total = math.fsum(phase.share for phase in phases)
-    if phases and abs(total - 1) > SUM_TOLERANCE:
-        yield f"the phases' shares add up to {total:.6g}, not 1; correct them"
-    rates = [phase.rate for phase in phases if phase.rate is not None]
-    if rates != sorted(rates, reverse=True):
-        yield f"the phases' rates rise ({', '.join(f'{rate:g}' for rate in rates)}); correct them"
-    for phase in phases:
-        weights = math.fsum(phase.mix.values())
-        if phase.mix and abs(weights - 1) > SUM_TOLERANCE:
-            yield f"the mix of phase {phase.name} adds up to {weights:.6g}, not 1; correct it"
-        if positions == "learned" and phase.seq_len not in (None, seq_len):
-            yield (
-                f"phase {phase.name} has sequences of {phase.seq_len} and learned positions end at "
-                f"{seq_len}; take rotary ones, or keep seq_len"
-            )
-        if positions == "learned" and phase.rope_base is not None:
-            yield f"phase {phase.name} has a rope_base and positions are learned; leave it out"
-
 
 COUNT_TOLERANCE = 0.03
 """Largest relative difference between the declared parameters and those of the shape."""
@@ -125,8 +63,6 @@ class TargetArchitecture(Frozen):
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
     fixed: Annotated[tuple[RatioName, ...], Field(strict=False)] = ()
     """Ratios that must not change; the others may be searched and are carried back."""
-    phases: Annotated[tuple[Phase, ...], Field(strict=False)] = ()
-    """Phases of the curriculum; empty: a single phase."""
     lr_rule: Literal["mup", "sqrt_width", "step_law"] | None = None
     """Rule that scales the learning rate with the width; None: mup, unless a ladder contradicts
     it."""
@@ -138,8 +74,7 @@ class TargetArchitecture(Frozen):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        of_phases = phases_problems(self.phases, seq_len=self.seq_len, positions=self.positions)
-        if problem := self._shape_problem() or self._count_problem() or next(of_phases, None):
+        if problem := self._shape_problem() or self._count_problem():
             raise ValueError(problem)
         return self
 

@@ -20,7 +20,7 @@ from typing import Any
 from autoresearch.errors import TargetError
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import scalar_text
-from funnel.target.architecture import TargetArchitecture, phases_problems
+from funnel.target.architecture import TargetArchitecture
 from funnel.target.equal_size import (
     RATIO_TOLERANCE,
     EqualSize,
@@ -151,11 +151,6 @@ class _Journey:
             return f"dropped: the winner has {self.unequal}, and may have won by size"
         if name in KINDS and getattr(self.winner, name) == getattr(self.target, name):
             return "the target has it already"
-        of_phases = phases_problems(
-            self.target.phases, seq_len=self.target.seq_len, positions=self.winner.positions
-        )
-        if name == "positions" and any(of_phases):
-            return "dropped: the target's phases need rotary positions"
         return None
 
     def factor(self, name: RatioName) -> float:

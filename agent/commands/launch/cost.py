@@ -72,7 +72,7 @@ def cost(
 
     search: what a search costs here and in the cloud, and when it pays. cluster: units owned
     against GPUs rented. month: searches on owned units and final runs on rented GPUs. timeline:
-    days of each phase of a target on owned units.
+    days of a target's training on owned units.
 
     Rates come from the environment or --set; docs/money.md lists them with their defaults.
     """

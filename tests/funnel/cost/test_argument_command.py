@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from agent.cli import app
 from autoresearch.errors import AutoresearchError
 from tests.support.campaigns import Toy
-from tests.support.places import ROOT
 
 
 def run(*arguments: str, **environment: str) -> str:
@@ -78,21 +77,14 @@ def test_an_option_of_another_view_is_wrong_usage() -> None:
         assert CliRunner().invoke(app, ["cost", "cluster", "--gpus", gpus]).exit_code == 2
 
 
-def test_the_monthly_and_the_phase_table_in_text_and_json(tmp_path: Path) -> None:
+def test_the_month_and_the_timeline_in_text_and_json() -> None:
     monthly = json.loads(run("cluster", "--json"))
     assert monthly["monthly_usd"]["rented_usd"] == 14610
     assert monthly["pays_within_life"] is False
     assert "break-even month" in run("cluster")
-    curriculum = tmp_path / "curriculum.toml"
-    shipped = (ROOT / "funnel/target/shipped/llama-7b.toml").read_text("utf-8")
-    main, long = "name = 'main'\nshare = 0.9", "name = 'long'\nshare = 0.1\nseq_len = 65536"
-    curriculum.write_text(f"{shipped}\n[[phases]]\n{main}\n[[phases]]\n{long}\n")
-    arguments = ("timeline", "--target", str(curriculum), "--units", "16")
-    phases = json.loads(run(*arguments, "--json"))
-    assert [phase["seq_len"] for phase in phases["phases"]] == [8192, 65536]
-    assert phases["days"] == pytest.approx(sum(phase["days"] for phase in phases["phases"]))
-    assert phases["days_by_phase"].keys() == {"main", "long"}
-    assert "65,536" in run(*arguments)
+    days = json.loads(run("timeline", "--target", "llama-7b", "--units", "16", "--json"))
+    assert days["days_by_phase"] == {"all": pytest.approx(days["days"])}
+    assert "8,192" in run("timeline")
 
 
 def test_the_installed_command(tmp_path: Path) -> None:

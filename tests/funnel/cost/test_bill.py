@@ -16,7 +16,7 @@ from funnel.cost.ownership import cluster_view
 from funnel.plan.booking import make_booking
 from funnel.plan.layout import Cluster, layouts
 from funnel.plan.timeline import PUBLISHED_SPEED, UnitSpeed, measured_speed, timeline_view
-from funnel.target.architecture import Phase, TargetArchitecture, load_target
+from funnel.target.architecture import TargetArchitecture, load_target
 from tests.support.campaigns import installed
 from tests.support.configs import config
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial, write_journal
@@ -197,40 +197,30 @@ def test_within_its_life_exactly_where_the_amortised_month_is_cheaper() -> None:
         assert pays == (month["owned_usd"] <= month["rented_usd"])
 
 
-def phases(
-    target: TargetArchitecture, *parts: tuple[int, float], units: int = 1, **rates: float
-) -> list[dict[str, Any]]:
-    """Return the phases of training a target in these parts: sequence length and share."""
+def timeline(target: TargetArchitecture, *, units: int = 1, **rates: float) -> dict[str, Any]:
+    """Return the figures of training a target."""
     speed = UnitSpeed(tokens_per_s=1000, flops_per_token=1e9, source="test")
-    curriculum = tuple(
-        Phase(name=f"part{place}", seq_len=seq_len, share=share)
-        for place, (seq_len, share) in enumerate(parts)
-    )
-    asked = target.model_copy(update={"phases": curriculum, "token_budget": 10**9})
-    found: list[dict[str, Any]] = timeline_view(asked, speed, Rates(**rates), units).inputs[
-        "phases"
-    ]
-    return found
+    asked = target.model_copy(update={"token_budget": 10**9})
+    (whole,) = timeline_view(asked, speed, Rates(**rates), units).inputs["phases"]
+    assert isinstance(whole, dict)
+    return whole
 
 
 def test_days_by_hand() -> None:
     target = load_target("llama-7b")
-    short, long = phases(target, (8192, 0.75), (32768, 0.25), units=4, spark_scaling=0.5)
+    found = timeline(target, units=4, spark_scaling=0.5)
     weights = target.parameter_count.blocks - 65 * 4096 + 128_256 * 4096
     flops = 6 * weights + 6 * 32 * 4096 * 8192
-    assert short["flops_per_token"] == pytest.approx(flops)
-    assert short["tokens_per_s"] == pytest.approx(4 * 0.5 * 1e12 / flops)
-    assert short["days"] == pytest.approx(0.75e9 / short["tokens_per_s"] / 86400)
-    assert long["tokens_per_s"] < short["tokens_per_s"], (
-        "attention to a longer context takes longer"
-    )
+    assert found["flops_per_token"] == pytest.approx(flops)
+    assert found["tokens_per_s"] == pytest.approx(4 * 0.5 * 1e12 / flops)
+    assert found["days"] == pytest.approx(1e9 / found["tokens_per_s"] / 86400)
 
 
 def test_the_launch_plan_counts_the_same_products_and_the_attention_whole() -> None:
     target = load_target("llama-7b")
     cluster = Cluster(nodes=1, gpus=8, gpu=GPUS["h100"])
     compute = make_booking(target, cluster, mfu=0.4, gpu_hourly_usd=2.5).compute
-    (whole,) = phases(target, (target.seq_len, 1.0))
+    whole = timeline(target)
     attention = 6 * 32 * 4096 * 8192
     assert compute.flops_per_token == pytest.approx(whole["flops_per_token"] + attention)
 
@@ -244,17 +234,8 @@ def test_the_published_speed_is_of_the_published_model() -> None:
 
 def test_the_layout_is_the_launch_plans_on_units_with_this_memory() -> None:
     target = load_target("llama-1b")
-
-    def fitting(gib: float, units: int) -> list[bool]:
-        return [
-            one["fits"]
-            for one in phases(target, (2048, 0.5), (32768, 0.5), units=units, spark_gib=gib)
-        ]
-
-    assert fitting(128, units=4) == [True, True]
-    assert fitting(32, units=1) == [True, False]
-    assert fitting(16, units=1) == [False, False]
-    (whole,) = phases(target, (2048, 1.0), units=4)
+    assert [timeline(target, spark_gib=gib)["fits"] for gib in (128, 16)] == [True, False]
+    whole = timeline(target, units=4)
     uses = layouts(target, Cluster(nodes=4, gpus=1, gpu=GPUS["h200"]), 4, fp8=False)
     assert whole["parallelism"] == str(uses[0].layout)
 

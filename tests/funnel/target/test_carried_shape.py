@@ -10,7 +10,7 @@ from agent.menu.files import load_menu, parse_menu
 from agent.menu.proxy_menu import ProxyMenu
 from autoresearch.errors import SpecError, TargetError
 from autoresearch.values import Scalar
-from funnel.target.architecture import Phase, TargetArchitecture, load_target
+from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.carried_shape import ASPECT_LIMIT, CarriedShape, carry_shape
 from funnel.target.proxies import CPU, GPU, Scale
 from funnel.target.ratio_menu import ratio_menu_text
@@ -160,20 +160,6 @@ def test_numbers_of_a_larger_winner_are_left_behind() -> None:
     told = {ratio.name: ratio.how for ratio in shape.ratios if not ratio.is_carried}
     assert told
     assert all("may have won by size" in how for how in told.values())
-
-
-def test_learned_positions_are_left_behind_where_the_targets_phases_want_rotary_ones() -> None:
-    winner, baseline = won("llama-7b", positions="learned")
-    phases = (Phase(name="main", share=0.5), Phase(name="long", share=0.5, seq_len=32768))
-    asked = load_target("llama-7b").model_copy(update={"phases": phases})
-    found = carry(winner, asked, baseline)
-    (ratio,) = (ratio for ratio in found.ratios if ratio.name == "positions")
-    assert not ratio.is_carried
-    assert ratio.how == "dropped: the target's phases need rotary positions"
-    assert found.target.positions == "rotary"
-    # Phases of equal length require no rotary positions.
-    even = asked.model_copy(update={"phases": (Phase(name="main", share=1.0),)})
-    assert carry(winner, even, baseline).target.positions == "learned"
 
 
 def test_a_kind_that_the_target_has_already_is_said_to_be_there() -> None:

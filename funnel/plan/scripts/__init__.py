@@ -1,1 +1,0 @@
-"""Scripts that are copied into a launch plan unchanged, and do not import this project."""
