@@ -14,7 +14,6 @@ from tests.support.races import run_race
 from trainer.spec import AnyConfig, Config, CurvePoint, PruneRule, TrialOk, make_config
 from trajectory.evidence import Evidence
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
-from trajectory.ranking import Noise
 from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
 from trajectory.rules import Rules
 
@@ -124,20 +123,18 @@ class Night:
         parent = self.recipes[reference.config_hash]
         idea = self.world.idea(parent, self.rng)
         self.recipes[candidate.config_hash] = idea
-        noise = Noise.of(evidence.tally)
-        assert noise is not None
         race = Race(
             curve=self.curve,
             evidence=evidence,
-            noise=lambda: noise,
             rules=rules,
             reference=reference,
+            reference_now=lambda: reference,
             candidate=candidate,
             first_seed=0,
             prune=None,
         )
-        outcome = run_race(race, self.run)
-        kept = outcome.decision.action == "keep"
+        decision = run_race(race, self.run)
+        kept = decision.action == "keep"
         self.keeps += kept
         self.false_keeps += kept and idea.bpb >= parent.bpb
         self.nulls += idea.bpb == parent.bpb
@@ -151,8 +148,8 @@ class Night:
                 verdict=_ALLOWED,
                 config=candidate,
                 config_hash=candidate.config_hash,
-                trials=outcome.trials,
-                decision=outcome.decision,
+                trials=tuple(race.trials),
+                decision=decision,
                 wall_s=1,
             )
         )

@@ -183,7 +183,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
         :raises Interrupted: if the user stopped it; everything finished is on disk.
         """
         self.scribe.report_unfinished(self.runner.orphaned)
-        with self.runner.undisturbed(), closing(self.runner.run_all(self._specs())) as trials:
+        with self.runner.stop.deferred(), closing(self.runner.run_all(self._specs())) as trials:
             for trial in trials:
                 run, began_s = self.in_flight.popleft(), self._began_s.popleft()
                 unmetered = trial.trial_id in self.runner.resumed or self.runner.places > 1

@@ -10,27 +10,26 @@ finishes this iteration instead of losing it.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Set
+from dataclasses import dataclass
 from itertools import count, filterfalse
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self
 
 from pydantic import Field, ValidationError
 
 from agent.menu.rails import Checked, Rails
 from agent.proposers.base import Memory, Offer, Proposer
 from agent.search.campaign import Campaign
-from agent.search.race import Outcome, Race, TrialSchedule, Wanted
+from agent.search.race import Race, Wanted
+from agent.search.trial import Trial
 from autoresearch.files import replace_file, writing_to
-from autoresearch.layout import (
-    IN_FLIGHT_DIR,
-    in_flight_files,
-    in_flight_name,
-)
+from autoresearch.layout import IN_FLIGHT_DIR, in_flight_files, in_flight_name
 from autoresearch.values import Frozen, NonNegative, PositiveInt
+from autoresearch.words import timestamp
 from trainer.spec import AnyConfig, PruneRule
 from trajectory.proposals import Proposal, ProposerRecord, Verdict
+from trajectory.rows import Decision, IterationRow, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,70 +54,48 @@ def answered(proposer: Proposer, rails: Rails, memory: Memory) -> Answer:
     return Answer(memory, offer, checked, began)
 
 
-Question: TypeAlias = Callable[[], Answer]
-"""Calls :func:`answered`."""
+class Asker:
+    """Asks for one proposal at a time, at once or in a daemon thread. With the thread, a person who
+    stops the campaign need not wait for a model."""
 
+    def __init__(self, wake: Callable[[], None] | None = None) -> None:
+        """Create an idle asker.
 
-class AskedNow:
-    """Asks for one proposal at a time; the caller waits for the answer."""
+        :param wake: called from the thread when there is an answer; None to ask without a thread.
+        """
+        self.busy = False
+        """Whether there is a question whose answer was not taken."""
+        self._wake = wake
+        self._found: list[Answer | BaseException] = []
 
-    def __init__(self) -> None:
-        self._question: Question | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a question is open whose answer was not taken."""
-        return self._question is not None
-
-    def ask(self, question: Question) -> None:
+    def ask(self, proposer: Proposer, rails: Rails, memory: Memory) -> None:
         """Ask for the next proposal."""
-        self._question = question
+        self.busy = True
+        if self._wake is None:
+            self._find(proposer, rails, memory)
+            return
+        asked = (proposer, rails, memory)
+        threading.Thread(target=self._find, args=asked, name="proposer", daemon=True).start()
 
     def answer(self) -> Answer | None:
         """Return the answer once, or None if there is none yet.
 
         :raises AutoresearchError: if no proposer has one.
         """
-        question, self._question = self._question, None
-        return None if question is None else question()
-
-
-class AskedInThread(AskedNow):
-    """Waits in a daemon thread, so that a person who stops the campaign need not wait for a
-    model."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        """Create an idle asker.
-
-        :param wake: called from the thread when there is an answer.
-        """
-        super().__init__()
-        self._wake = wake
-        self._found: list[Answer | BaseException] = []
-
-    def ask(self, question: Question) -> None:
-        """Ask, and return at once."""
-        super().ask(question)
-        threading.Thread(
-            target=self._wait_for, args=(question,), name="proposer", daemon=True
-        ).start()
-
-    def answer(self) -> Answer | None:
-        """See :meth:`AskedNow.answer`."""
         if not self._found:
             return None
-        found, self._question = self._found.pop(), None
+        found, self.busy = self._found.pop(), False
         if isinstance(found, Answer):
             return found
         raise found
 
-    def _wait_for(self, question: Question) -> None:
-        """Ask in the thread; its errors are raised where the answer is taken."""
+    def _find(self, proposer: Proposer, rails: Rails, memory: Memory) -> None:
         try:
-            self._found.append(question())
+            self._found.append(answered(proposer, rails, memory))
         except BaseException as error:  # noqa: BLE001 (raised again in the loop's own thread)
             self._found.append(error)
-        self._wake()
+        if self._wake is not None:
+            self._wake()
 
 
 class PendingIteration(Frozen):
@@ -141,6 +118,65 @@ class PendingIteration(Frozen):
     began: float | None = Field(default=None, exclude=True)
     """By this process's clock. None if an earlier session began the iteration: its energy is then
     unknown, since only the later part was metered."""
+
+    @classmethod
+    def of(cls, answer: Answer, began: float, prune: PruneRule | None) -> Self:
+        """Return the iteration of a new proposal; it waits for its trials since ``began``."""
+        memory, checked = answer.memory, answer.checked
+        return cls(
+            iter=memory.iter,
+            reference_hash=memory.reference.config_hash,
+            proposer=answer.offer.record,
+            proposal=checked.proposal,
+            verdict=checked.verdict,
+            config=checked.config,
+            wall_s=time.monotonic() - began,
+            prune=prune,
+            until=memory.until,
+            began=began,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Iteration:
+    """An iteration in flight."""
+
+    pending: PendingIteration
+    began: float
+    """Start of its race in this session, by this process's clock."""
+    race: Race | None = None
+    """None if the rails refused the proposal."""
+    schedule: Generator[Wanted, TrialRecord, Decision] | None = None
+    trial: Trial | None = None
+    """Trial that its race waits for. Races that want the same trial of a reference share it."""
+    decision: Decision | None = None
+    """Set once its race is over."""
+
+    def row(
+        self,
+        trials: tuple[TrialRecord, ...],
+        *,
+        race_s: float,
+        energy_wh: float | None,
+        lanes: int | None,
+    ) -> IterationRow:
+        """Return the row of an iteration that is over."""
+        pending = self.pending
+        assert self.decision is not None, "its race is over"
+        return IterationRow(
+            iter=pending.iter,
+            at=timestamp(),
+            proposer=pending.proposer,
+            proposal=pending.proposal,
+            verdict=pending.verdict,
+            config=pending.config,
+            config_hash=pending.config.config_hash if pending.config else None,
+            trials=trials,
+            decision=self.decision,
+            wall_s=pending.wall_s + race_s,
+            energy_wh=energy_wh,
+            lanes=lanes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,44 +235,6 @@ def _legible(file: Path) -> PendingIteration | None:
         return PendingIteration.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-@dataclass(slots=True, eq=False)
-class Iteration:
-    """An iteration in flight."""
-
-    pending: PendingIteration
-    schedule: TrialSchedule
-    began: float
-    """Start of its race in this session, by this process's clock."""
-    outcome: Outcome | None = None
-    """Set once its race is over."""
-    then: tuple[Wanted, ...] = ()
-    """Trials its race may request after the one that it waits for."""
-
-
-def judged(race: Race, reference_now: Callable[[], AnyConfig]) -> TrialSchedule:
-    """Return the trial schedule of a race whose reference others may replace.
-
-    A discard is final. A candidate that beat a replaced reference is judged against the new one, on
-    their common seeds and by the same rules, until it is discarded or has beaten the current
-    reference.
-    """
-    outcome = yield from race.schedule()
-    while outcome.decision.action == "keep":
-        reference = reference_now()
-        first = outcome.decision
-        if reference.config_hash == first.reference_hash:
-            break
-        race = replace(race, reference=reference)  # keeping its trials
-        outcome = yield from race.schedule()
-        why = (
-            f"{outcome.decision.explanation}; kept against {(first.reference_hash or '')[:12]} "
-            f"before that was replaced ({first.explanation})"
-        )
-        decision = outcome.decision.model_copy(update={"explanation": why})
-        outcome = Outcome(outcome.trials, decision)
-    return outcome
 
 
 def free_numbers(taken: Set[int]) -> Iterator[int]:

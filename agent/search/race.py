@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import TypeAlias
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 
 from agent.judge import Assessment, Undecided, assess, no_effect
-from autoresearch.errors import CampaignError
 from trainer.spec import (
     BPB,
     AnyConfig,
@@ -28,10 +25,6 @@ FEWEST_PRINTED = 5
 same."""
 
 
-TrialKey: TypeAlias = tuple[str, int, PruneRule | None]
-"""Key of a trial within its campaign: config hash, seed and prune rule."""
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The trial that a race needs next."""
@@ -40,53 +33,12 @@ class Wanted:
     seed: int
     role: Role
     prune: PruneRule | None = None
-    then: tuple[Wanted, ...] = ()
-    """Trials that it would request afterwards, in this order, if it stays undecided."""
-
-    @property
-    def key(self) -> TrialKey:
-        """Key of the trial; two races that request the same one share it."""
-        return self.config.config_hash, self.seed, self.prune
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Every trial that was run, and the decision from them."""
-
-    trials: tuple[TrialRecord, ...]
-    decision: Decision
-
-
-TrialSchedule: TypeAlias = Generator[Wanted, TrialRecord, Outcome]
-"""Generator of a race: it yields each wanted trial, receives its record, and returns the outcome.
-Its driver may do other work in between."""
-
-
-def not_raced(reference_hash: str, rules: Rules) -> Outcome:
-    """Return the outcome of a proposal that the rails refused."""
+def refused(reference_hash: str, rules: Rules) -> Decision:
+    """Return the decision on a proposal that the rails refused."""
     why = "nothing was trained: the rails refused the proposal"
-    decision = Decision(action="none", reference_hash=reference_hash, rules=rules, explanation=why)
-    return Outcome((), decision)
-
-
-def no_trials() -> TrialSchedule:
-    """Return the empty schedule of a proposal that the rails refused."""
-    yield from ()
-    raise AssertionError("an empty schedule is never advanced")
-
-
-def known_noise(evidence: Evidence) -> Noise:
-    """Return the noise of one run's score.
-
-    :raises CampaignError: if no config was trained on two seeds.
-    """
-    noise = Noise.of(evidence.tally)
-    if noise is None:
-        raise CampaignError(
-            "the noise is unknown because no config was trained on two seeds; "
-            "start the campaign with --baseline-seeds 2 or more"
-        )
-    return noise
+    return Decision(action="none", reference_hash=reference_hash, rules=rules, explanation=why)
 
 
 @dataclass(slots=True)
@@ -97,10 +49,10 @@ class Race:
     """Returns a trial's learning curve, empty if it left none."""
     evidence: Evidence
     """Evidence about the reference. Rows of other races may extend it meanwhile."""
-    noise: Callable[[], Noise]
-    """Returns the current noise: each interim analysis uses the latest."""
     rules: Rules
     reference: AnyConfig
+    reference_now: Callable[[], AnyConfig]
+    """Returns the campaign's reference, which other races may replace."""
     candidate: AnyConfig
     first_seed: int
     """Seeds are first_seed, first_seed + 1, …: the same ones for every race of the campaign."""
@@ -108,38 +60,54 @@ class Race:
     """Rule that stops a futile candidate within a trial."""
     on_assessment: Callable[[Assessment], None] = lambda _assessment: None
     measure: Measure = BPB
-    _trials: list[TrialRecord] = field(default_factory=list)
+    trials: list[TrialRecord] = field(default_factory=list)
+    """Every trial that was run."""
     _scores: dict[int, float] = field(default_factory=dict)
     """The candidate's scores by seed."""
 
-    def schedule(self) -> TrialSchedule:
-        """Race to a decision.
+    def schedule(self) -> Generator[Wanted, TrialRecord, Decision]:
+        """Yield each wanted trial, receive its record, and return the decision. Between the two,
+        the caller may do other work.
+
+        A discard is final. A candidate that beat a reference which others replaced meanwhile is
+        judged against the new one, on their common seeds and by the same rules, until it is
+        discarded or has beaten the current reference.
 
         A seed on which the reference fails is skipped: it says nothing about the candidate. A
         candidate that fails on any seed is discarded regardless of its other scores: a recipe must
         train reliably.
         """
         decision = yield from self._decided()
-        return Outcome(tuple(self._trials), decision)
+        while decision.action == "keep":
+            replaced, self.reference = self.reference, self.reference_now()
+            if self.reference == replaced:
+                break
+            first = decision
+            decision = yield from self._decided()
+            why = (
+                f"{decision.explanation}; kept against {replaced.config_hash[:12]} before that was "
+                f"replaced ({first.explanation})"
+            )
+            decision = decision.model_copy(update={"explanation": why})
+        return decision
 
     def _decided(self) -> Generator[Wanted, TrialRecord, Decision]:
         reference_hash = self.reference.config_hash
         common: dict[int, float] = {}
         scores: dict[int, float] = {}
         standing = Undecided(reference_hash, self.rules)
-        for seed in self._seeds:
-            if self._has_failed(seed):
+        for seed in range(self.first_seed, self.first_seed + 2 * self.rules.max_runs):
+            if seed in self.evidence.configs[reference_hash].failed_seeds:
                 continue
-            left = self.rules.max_runs - len(scores)
             reference_score = self._known(seed)
             if reference_score is None:
-                reference_score = yield from self._measure(self.reference, seed, left)
+                reference_score = yield from self._measure(self.reference, seed)
             if reference_score is None:
                 continue
             common[seed] = reference_score
             score = self._scores.get(seed)
             if score is None:
-                score = yield from self._measure(self.candidate, seed, left)
+                score = yield from self._measure(self.candidate, seed)
             if score is None:
                 return self._failed(seed)
             first, same = not scores, score == reference_score
@@ -153,7 +121,8 @@ class Race:
             # as in a race that goes on against another reference
             if len(scores) < self.rules.max_runs and is_next_known:
                 continue  # an interim analysis before that pair would ignore a known result
-            noise = self.noise()
+            noise = Noise.of(self.evidence.tally)  # the latest, as other races go on
+            assert noise is not None, "the baseline was trained on two seeds or more"
             assessment = assess(
                 scores,
                 common,
@@ -176,40 +145,18 @@ class Race:
         if known is not None:
             return known
         of_it = (self.reference.config_hash, seed)
-        mine = (t for t in self._trials if (t.config_hash, t.seed) == of_it)
+        mine = (t for t in self.trials if (t.config_hash, t.seed) == of_it)
         return next((trial.objective for trial in mine), None)
 
-    def _has_failed(self, seed: int) -> bool:
-        return seed in self.evidence.configs[self.reference.config_hash].failed_seeds
-
-    @property
-    def _seeds(self) -> range:
-        return range(self.first_seed, self.first_seed + 2 * self.rules.max_runs)
-
     def _measure(
-        self, config: AnyConfig, seed: int, left: int
+        self, config: AnyConfig, seed: int
     ) -> Generator[Wanted, TrialRecord, float | None]:
-        """Run one trial and return its objective.
-
-        :param left: pairs still to come, this seed's included.
-        """
-        wanted, *then = self._missing(config, seed, left)
-        record = yield replace(wanted, then=tuple(then))
-        self._trials.append(record)
+        """Run one trial and return its objective."""
+        is_reference = config == self.reference
+        role: Role = "reference" if is_reference else "candidate"
+        record = yield Wanted(config, seed, role, None if is_reference else self.prune)
+        self.trials.append(record)
         return record.objective
-
-    def _missing(self, config: AnyConfig, seed: int, left: int) -> Iterator[Wanted]:
-        """Yield the missing trials of this pair and of up to ``left - 1`` pairs after it."""
-        if config == self.reference:
-            yield Wanted(config, seed, "reference")
-        if seed not in self._scores:
-            yield Wanted(self.candidate, seed, "candidate", self.prune)
-        later = (one for one in self._seeds if one > seed and not self._has_failed(one))
-        for one in islice(later, left - 1):
-            if self._known(one) is None:
-                yield Wanted(self.reference, one, "reference")
-            if one not in self._scores:
-                yield Wanted(self.candidate, one, "candidate", self.prune)
 
     def _trained_alike(self, seed: int) -> bool:
         """Return whether candidate and reference left identical curves, every loss to the last bit.
@@ -225,12 +172,12 @@ class Race:
         trial_id = None if known is None else known.trial_ids.get(seed)
         if trial_id is None:
             of_it = (config.config_hash, seed)
-            mine = (t for t in self._trials if (t.config_hash, t.seed) == of_it)
+            mine = (t for t in self.trials if (t.config_hash, t.seed) == of_it)
             trial_id = next(mine).trial_id
         return [(p.step, p.tokens, p.loss) for p in self.curve(trial_id)]
 
     def _failed(self, seed: int) -> Decision:
-        result = self._trials[-1].result
+        result = self.trials[-1].result
         why = f"{result.status}: {result.message}" if isinstance(result, TrialFailed) else ""
         return Decision(
             action="discard",

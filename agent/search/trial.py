@@ -34,9 +34,6 @@ class TrialWatcher:
     def trial_ended(self, record: TrialRecord) -> None:
         """Report that a trial has ended, or that an earlier result is reused."""
 
-    def trial_given_up(self, trial_id: str) -> None:
-        """Report that an unwanted trial was cancelled and has ended."""
-
 
 class Watcher(TrialWatcher):
     """Follows the loop."""
@@ -89,6 +86,8 @@ class Trial:
         self._hooks = hooks
         self._finished = work if isinstance(work, Finished) else None
         self._reported_place: Place | None = None
+        self.record: TrialRecord | None = None
+        """Set once it has ended and was reported."""
         self.ended_at: str | None = None
         """ISO 8601; None for a reused trial."""
         if not isinstance(work, Finished):

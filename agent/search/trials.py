@@ -17,7 +17,6 @@ from collections.abc import (
     Sequence,
     Set,
 )
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from agent.search.stopping import Interrupted, StopRequest
@@ -65,13 +64,11 @@ class TrialRunner:
         """Set when a trial ends; set it to make :meth:`wait` return."""
         self.resumed: set[str] = set()
         """Trials from before the last stop whose results were used since."""
+        self._unclaimed: dict[TrialSpec, Trial] = {}
+        """Trials of this session that no row holds, by their spec without the id."""
+        self._claimed: set[str] = set()
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.orphaned = read_orphaned_trials(directory, on_disk - accounted)
-
-    def undisturbed(self) -> AbstractContextManager[None]:
-        """Defer signals while several trials may run, since one is always worth finishing. With one
-        lane nothing is deferred here."""
-        return self.stop.deferred() if self.places > 1 else nullcontext()
 
     @property
     def places(self) -> int:
@@ -109,6 +106,7 @@ class TrialRunner:
                         if not self.stop.asked:
                             self._fill(running, left)
                     record = self.ended(running.popleft())
+                    self.claimed([record])
                 yield record
         finally:
             # Once they have ended, their results are on disk for reuse.
@@ -134,15 +132,37 @@ class TrialRunner:
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
         """Start the trial of this spec, its trial_id empty, or reuse its result; return at once.
 
+        Two races that want the same trial share it until a row holds it.
+
         :raises Interrupted: once a stop was asked for, if the trial would have to run.
         """
+        if spec not in self._unclaimed:
+            self._unclaimed[spec] = self._resumed(spec, role) or self._started(spec, role)
+        return self._unclaimed[spec]
+
+    def claimed(self, records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
+        """Return those of the records that no row holds, for a row that is about to be written. A
+        trial that two races wanted belongs to the row of the first that ends."""
+        mine = tuple(record for record in records if record.trial_id not in self._claimed)
+        self._claimed.update(record.trial_id for record in mine)
+        self._unclaimed = {
+            spec: trial
+            for spec, trial in self._unclaimed.items()
+            if trial.spec.trial_id not in self._claimed
+        }
+        return mine
+
+    def _resumed(self, spec: TrialSpec, role: Role) -> Trial | None:
         resumed = self.orphaned.finished.pop(spec, None)
-        if resumed is not None:
-            trial_id, result = resumed
-            self.resumed.add(trial_id)
-            trial_wall_s = wall_s(self._directory / trial_id, spec.limits.wall_s)
-            spec = spec.model_copy(update={"trial_id": trial_id})
-            return Trial(spec, role, Finished(result, trial_wall_s))
+        if resumed is None:
+            return None
+        trial_id, result = resumed
+        self.resumed.add(trial_id)
+        trial_wall_s = wall_s(self._directory / trial_id, spec.limits.wall_s)
+        spec = spec.model_copy(update={"trial_id": trial_id})
+        return Trial(spec, role, Finished(result, trial_wall_s))
+
+    def _started(self, spec: TrialSpec, role: Role) -> Trial:
         self.stop.check()
         self._last_number += 1
         trial_id = nth_trial_id(self._last_number)
@@ -181,13 +201,15 @@ class TrialRunner:
         :raises Interrupted: if it was cancelled.
         :raises AutoresearchError: if the machinery failed.
         """
+        if trial.record is not None:
+            return trial.record
         self._report(trial)
         try:
             finished = trial.result()
         except TrialAborted as aborted:
             raise Interrupted("stopped at once; what was running is lost") from aborted
         spec = trial.spec
-        record = TrialRecord(
+        trial.record = TrialRecord(
             trial_id=spec.trial_id,
             role=trial.role,
             config_hash=spec.config.config_hash,
@@ -198,13 +220,8 @@ class TrialRunner:
             # the callback may come a moment after the job is done
             at=None if finished.place is None else trial.ended_at or timestamp(),
         )
-        self._watcher.trial_ended(record)
-        return record
-
-    def given_up(self, trial: Trial) -> None:
-        """Forget a cancelled trial that has ended; its result is not counted."""
-        trial.is_void()  # taking the result validates it
-        self._watcher.trial_given_up(trial.spec.trial_id)
+        self._watcher.trial_ended(trial.record)
+        return trial.record
 
     def _report(self, trial: Trial) -> None:
         """Report a trial's lane once known, and its new curve points."""

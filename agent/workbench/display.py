@@ -68,9 +68,6 @@ class _Display(Watcher):
         if slow := self._progress.pace.ended(record):
             self.note(slow)
 
-    def trial_given_up(self, trial_id: str) -> None:
-        self._board.left(trial_id)
-
     def assessed(self, assessment: Assessment) -> None:
         self._draw(assessment.explanation)
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from agent.search.race import Outcome, Race
+from agent.search.race import Race
 from agent.search.trials import TrialRunner
 from trainer.spec import AnyConfig, PruneRule
-from trajectory.rows import Role, TrialRecord
+from trajectory.rows import Decision, Role, TrialRecord
 
 
 def run_race(
     race: Race, run: Callable[[AnyConfig, int, Role, PruneRule | None], TrialRecord]
-) -> Outcome:
-    """Return the outcome of a race whose trials ``run`` gives the records of."""
+) -> Decision:
+    """Return the decision of a race whose trials ``run`` gives the records of."""
     schedule = race.schedule()
     wanted = next(schedule)
     while True:
@@ -19,8 +19,8 @@ def run_race(
         try:
             wanted = schedule.send(record)
         except StopIteration as ended:
-            outcome: Outcome = ended.value
-            return outcome
+            decision: Decision = ended.value
+            return decision
 
 
 def run_one(runner: TrialRunner, config: AnyConfig, seed: int, role: Role) -> TrialRecord:

@@ -47,9 +47,6 @@ class Onlooker(Watcher):
         self.running.add(spec.trial_id)
         self.most = max(self.most, len(self.running))
 
-    def trial_given_up(self, trial_id: str) -> None:
-        self.running.discard(trial_id)
-
     def trial_ended(self, record: TrialRecord) -> None:
         self.running.discard(record.trial_id)
         if self.stops_after is not None:

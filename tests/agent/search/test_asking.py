@@ -4,7 +4,6 @@ nothing."""
 import json
 import threading
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from agent.proposers.base import Memory, Offer, ProposerError
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.prompt import Prompter
 from agent.proposers.llm.proposer import LlmProposer
-from agent.search.iterations import AskedInThread, AskedNow, answered, free_numbers
+from agent.search.iterations import Asker, free_numbers
 from agent.search.stopping import Goal
 from tests.support.memories import MENU, fresh_memory
 from tests.support.nights import work, written
@@ -44,8 +43,8 @@ class Slow:
 
 def test_who_asks_aside_does_not_wait() -> None:
     woken = threading.Event()
-    asking, slow = AskedInThread(woken.set), Slow()
-    asking.ask(partial(answered, slow, RAILS, fresh_memory()))
+    asking, slow = Asker(woken.set), Slow()
+    asking.ask(slow, RAILS, fresh_memory())
     assert asking.busy
     assert asking.answer() is None
     slow.may.set()
@@ -60,9 +59,9 @@ def test_who_asks_aside_does_not_wait() -> None:
 @pytest.mark.parametrize("error", [ProposerError("the menu is exhausted"), ValueError("a bug")])
 def test_what_goes_wrong_aside_is_raised_where_the_answer_is_taken(error: Exception) -> None:
     woken = threading.Event()
-    asking, slow = AskedInThread(woken.set), Slow(error)
+    asking, slow = Asker(woken.set), Slow(error)
     slow.may.set()
-    asking.ask(partial(answered, slow, RAILS, fresh_memory()))
+    asking.ask(slow, RAILS, fresh_memory())
     assert woken.wait()
     with pytest.raises(type(error), match=str(error)):
         asking.answer()
@@ -70,10 +69,10 @@ def test_what_goes_wrong_aside_is_raised_where_the_answer_is_taken(error: Except
 
 
 def test_what_is_in_flight_is_refused_though_the_proposer_did_not_look() -> None:
-    asking, slow, memory = AskedNow(), Slow(), fresh_memory()
+    asking, slow, memory = Asker(), Slow(), fresh_memory()
     slow.may.set()
     flying = memory.menu.apply(memory.reference, {"lr": 0.004})
-    asking.ask(partial(answered, slow, RAILS, replace(memory, pending=(flying,))))
+    asking.ask(slow, RAILS, replace(memory, pending=(flying,)))
     assert asking.busy
     answer = asking.answer()
     assert answer is not None

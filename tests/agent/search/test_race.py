@@ -22,6 +22,12 @@ REFERENCE, CANDIDATE = config(), config(lr=2e-3)
 Score = Callable[[Config, int], TrialOk | TrialFailed]
 
 
+@pytest.fixture(autouse=True)
+def noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Noise(sigma=0.05, dof=4, sigma_d=0.05)
+    monkeypatch.setattr(Noise, "of", lambda _tally: known)
+
+
 class Scored:
     """Run trials by looking up their results."""
 
@@ -42,9 +48,9 @@ def race_of(evidence: Evidence, runner: Scored) -> Race:
     return Race(
         curve=runner.curve,
         evidence=evidence,
-        noise=lambda: Noise(sigma=0.05, dof=4, sigma_d=0.05),
         rules=RULES,
         reference=REFERENCE,
+        reference_now=lambda: REFERENCE,
         candidate=CANDIDATE,
         first_seed=0,
         prune=None,
@@ -54,7 +60,7 @@ def race_of(evidence: Evidence, runner: Scored) -> Race:
 def decide(score: Score) -> Decision:
     evidence = Evidence([campaign_row(), baseline_row(1, 4.2, 7), baseline_row(2, 4.3, 8)])
     runner = Scored(score)
-    return run_race(race_of(evidence, runner), runner.run).decision
+    return run_race(race_of(evidence, runner), runner.run)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +112,13 @@ def test_a_change_without_effect_ends_after_one_run(
     evidence = Evidence(rows)
     runner = Scored(lambda of, seed: ok(4.2))
     runner.curves = {"t000001": [point(5.25)]} | ({"t000101": [point(ours)]} if ours else {})
-    outcome = run_race(race_of(evidence, runner), runner.run)
-    assert len(outcome.trials) == runs
-    assert says in outcome.decision.explanation
-    assert outcome.decision.no_effect is (runs == 1)
+    race = race_of(evidence, runner)
+    decision = run_race(race, runner.run)
+    assert len(race.trials) == runs
+    assert says in decision.explanation
+    assert decision.no_effect is (runs == 1)
     if runs == 1:
-        row = iteration_row(1, CANDIDATE, outcome.trials, decision=outcome.decision)
+        row = iteration_row(1, CANDIDATE, tuple(race.trials), decision=decision)
         evidence.add(row)
         assert evidence.configs[CANDIDATE.config_hash].same_as == REFERENCE.config_hash
 

@@ -206,8 +206,7 @@ def test_killed_with_a_row_that_is_in_no_index_yet(lanes: int, tmp_path: Path) -
             monkeypatch.setattr(Campaign, "index", dies)
             work(tmp_path, Goal(iterations=500), lanes=lanes)
         flying.append(len(list((tmp_path / "campaign" / "in_flight").glob("*"))))
-    if lanes > 1:
-        assert max(flying) > lanes + 1, "its own file, and those of as many as may be at work"
+    assert max(flying) >= lanes
     done = len(iterations(written(tmp_path)))
     work(tmp_path, Goal(iterations=done + 6), lanes=lanes)
     check_campaign_complete(tmp_path, done + 6)
@@ -275,4 +274,4 @@ def test_a_pause_holds_every_lane_before_its_next_iteration(
     assert flying == [0], "what was in flight landed first"
     check_campaign_complete(tmp_path, 15)
     events = [row["event"] for row in written(tmp_path) if row["kind"] == "event"]
-    assert [one for one in events if one != "not_needed"][-2:] == ["paused", "resumed"]
+    assert events[-2:] == ["paused", "resumed"]

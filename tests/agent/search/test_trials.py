@@ -163,7 +163,7 @@ def test_a_signal_behind_a_long_trial_begins_nothing_more(tmp_path: Path) -> Non
     runner = TrialRunner(tmp_path / "t", short, executor, set(), stop, TrialWatcher())
     base = nights.WORLD.menu.baseline
     told = []
-    with runner.undisturbed(), pytest.raises(Interrupted):
+    with stop.deferred(), pytest.raises(Interrupted):
         for record in runner.run_all((short(base, seed), "confirm") for seed in range(11)):
             told.append(record.seed)
     assert told == [0], "it had ended"

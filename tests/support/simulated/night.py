@@ -19,7 +19,7 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Proposer
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
-from agent.search.iterations import AskedNow
+from agent.search.iterations import Asker
 from agent.search.loop import Loop
 from agent.search.stopping import Goal, StopRequest
 from agent.search.trials import TrialRunner
@@ -152,7 +152,7 @@ def put_together(
         meter=NoMeter(),
         asks_early=asks_early,
         # proposing takes no simulated time either
-        asking=None if asks_early else AskedNow(),
+        asker=None if asks_early else Asker(),
     )
 
 
