@@ -28,7 +28,6 @@ from autoresearch.words import duration_text
 from funnel.ladder.pace import Pace
 from funnel.ladder.shapes import departure, own_params, scaled
 from funnel.transfer.carry import carry
-from funnel.transfer.rules import RuleChoice
 from trainer.spec import Config, TrialOk, gpt
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow, LadderRun, Recipe
 from trajectory.rows import FinalistsRow, Row, StressRow
@@ -102,9 +101,6 @@ EPOCHS = 4
 LEAST_PARAMS = 4_000
 LEAST_STEPS = 50
 """Fewest steps of an informative run."""
-RULES = RuleChoice(in_config=True, depth="depth_mup")
-"""Transfer rules: the launch plan's own, with the width read from the config. The plan's launcher
-has no multipliers on residual branches, so the ladder has none either."""
 RATE_STEP = 2.0
 """Ratio of neighboring learning rates in a sweep."""
 SINGLE_SEED_RUNGS = 2
@@ -256,9 +252,11 @@ class Planner:
             horizon_steps=self.candidates.source_steps,
             shape=shape,
             tokens=tokens,
-            rules=RULES,
         )
-        config = carried.config
+        # The launch plan's own rules, with the width's part applied by the trainer.
+        config = carried.config.model_copy(
+            update={"lr": carried.base_lr, "mup_base_width": carried.base_width}
+        )
         if lr_factor != 1.0:
             config = config.model_copy(update={"lr": config.lr * lr_factor})
         return LadderRun(

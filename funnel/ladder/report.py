@@ -8,7 +8,6 @@ from rich.text import Text
 from autoresearch.words import duration_text
 from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.lead import Lead
-from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.result import LadderResult
 from trainer.spec import Config
@@ -93,9 +92,6 @@ def lines(result: LadderResult) -> Iterator[Text]:
             f"rates     rung {optimum.rung}: the best is {best} × the rules' ({optimum.low:.2f} to "
             f"{optimum.high:.2f}), tried {', '.join(f'{f:.3g}' for f in optimum.tried)}"
         )
-    support = result.support.choose(RULES.rates)
-    if len(result.support.best_rates) > 1:
-        yield Text(f"          {support.words}")
 
 
 def lead_lines(lead: Lead) -> Iterator[str]:

@@ -20,7 +20,6 @@ from funnel.ladder.points import (
 )
 from funnel.ladder.prediction import PredictedRung, read_prediction
 from funnel.ladder.rates import RateOptimum, rate_optima
-from funnel.transfer.rules import BestRate, LadderSupport
 from trainer.spec import Config
 from trajectory.journal import read_rows
 from trajectory.ladder_plan import LadderPlanRow
@@ -46,35 +45,6 @@ class LadderResult(Frozen):
     """None if there are too few pairs, or no baseline beside the winner."""
     predicted: PredictedRung | None
     rates: tuple[RateOptimum, ...]
-
-    @property
-    def support(self) -> LadderSupport:
-        """The best rates as input for the transfer rules: those within the searched range."""
-        best_rates = []
-        for optimum in self.rates:
-            if optimum.factor is None or not optimum.is_bounded:
-                continue
-            point = next(
-                point
-                for point in self.points
-                if point.recipe == "winner"
-                and (point.rung, point.length) == (optimum.rung, optimum.length)
-                and point.lr_factor == 1
-            )
-            config = point.config
-            width = config.mup_base_width or config.d_model
-            best_rates.append(
-                BestRate(
-                    d_model=config.d_model,
-                    n_layer=config.n_layer,
-                    params=point.params,
-                    tokens=point.tokens,
-                    tokens_per_step=config.tokens_per_step,
-                    lr=config.lr * width / config.d_model * optimum.factor,
-                    log_sd=optimum.log_sd,
-                )
-            )
-        return LadderSupport(best_rates=tuple(best_rates))
 
 
 def read_ladder(directory: Path) -> LadderResult | None:

@@ -16,7 +16,6 @@ from funnel.forecast.both_runs import PlannedRuns, Text
 from funnel.forecast.ladder.forecast import make_ladder_forecast
 from funnel.forecast.ladder.rung_runs import schedule_of
 from funnel.forecast.loss_law import fit_loss_law
-from funnel.ladder.plan import RULES
 from funnel.ladder.points import of_recipe, rung_runs
 from funnel.ladder.result import LadderResult, no_ladder_words
 from funnel.plan.booking import DAY_S, Booking, make_booking
@@ -25,13 +24,11 @@ from funnel.plan.checks import Check, preflight_checks
 from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.operations import Terms
-from funnel.plan.recipe import Carrying, Recipe, carried_recipe, departures_from, make_recipes
+from funnel.plan.recipe import Recipe, carried_recipe, departures, make_recipes
 from funnel.plan.risks import risks
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import ParameterCount
-from funnel.transfer.rates import BatchRule, HorizonRule, WidthRule
-from funnel.transfer.rules import DEFAULT_RULES, RateRule, RuleChoice
 
 NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"
 
@@ -41,32 +38,13 @@ class Wishes(Frozen):
 
     mfu: float | None
     """Utilization; None: computed from the layout, or measured by the preflight."""
-    lr_rule: WidthRule | None
-    """None: the default rule, or the rule that a ladder supports; likewise ``length_rule``."""
     batch: int | None
-    """Sequences per step; None: chosen by ``batch_rule``."""
+    """Sequences per step; None: chosen by the batch's rule."""
     bytes_per_token: float | None
     """Mean bytes per token of the cloud's tokenizer; None if unknown."""
     terms: Terms = Terms()
     measured: MeasuredSpeed | None = None
     """Speed that the preflight measured on the rented GPUs; None if it did not run."""
-    length_rule: HorizonRule | None = None
-    batch_rule: BatchRule = DEFAULT_RULES.batch
-
-    @property
-    def rate_rules(self) -> tuple[RateRule, ...]:
-        """Kinds of rules for the rate that the user chose, which no ladder overrides."""
-        asked: dict[RateRule, str | None] = {"width": self.lr_rule, "horizon": self.length_rule}
-        return tuple(name for name, rule in asked.items() if rule is not None)
-
-    @property
-    def carrying(self) -> Carrying:
-        rules = RuleChoice(
-            width=self.lr_rule or DEFAULT_RULES.width,
-            horizon=self.length_rule or DEFAULT_RULES.horizon,
-            batch=self.batch_rule,
-        )
-        return Carrying(rules=rules, batch=self.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +82,15 @@ def make_handoff(
     """Make the launch plan of a campaign's finalists, at the target's size in the winner's shape.
 
     :param ladder: the winner's ladder; None if the campaign has none. Its runs make the forecast,
-        its best rates may choose among the rules, and its lead enters the bill.
+        and its lead enters the bill.
     :raises HandoffError: if no layout fits, or the curves are too short for a forecast.
     :raises TargetError: if a finalist cannot be carried to the target.
     """
     best, menu = case.candidates[0].config, menu_of(case.row)
     measured = read_attribution(case.directory, best)
     shape = shape_of_winner(best, target, menu, case.row.text.vocab_size, measured)
-    carrying = wishes.carrying.model_copy(
-        update={"support": None if ladder is None else ladder.support.within(wishes.rate_rules)}
-    )
-    booking = _booking(case, shape.target, cluster, wishes, rates, carrying)
-    recipes = make_recipes(case.candidates, booking, carrying)
+    booking = _booking(case, shape.target, cluster, wishes, rates)
+    recipes = make_recipes(case.candidates, booking, wishes.batch)
     forecast = _forecast(case, recipes[0], booking, wishes, ladder)
     return Handoff(
         case=case,
@@ -145,11 +120,10 @@ def _booking(
     cluster: Cluster,
     wishes: Wishes,
     rates: Rates,
-    carrying: Carrying,
 ) -> Booking:
     """Return the booking at the speed of the winner's layout."""
     projection, _, memory = carried_recipe(
-        case.candidates[0], target, cluster, carrying, wishes.measured
+        case.candidates[0], target, cluster, wishes.batch, wishes.measured
     )
     fp8 = launch_precision(projection) == "fp8"
     speed = wishes.mfu or utilisation(
@@ -201,7 +175,7 @@ def _forecast(
     rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
     if rungs:
         schedule = schedule_of(proxy, steps.steps, steps.warmup_steps)
-        other = tuple(departures_from(RULES, winner))
+        other = tuple(departures(winner))
         try:
             return make_ladder_forecast(
                 rungs, both, schedule, seed=case.row.seed, other_rules=other

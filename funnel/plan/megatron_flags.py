@@ -16,14 +16,12 @@ from funnel.plan.booking import Checkpoints, Schedule
 from funnel.plan.layout import Layout
 from funnel.plan.operations import Operations
 from funnel.plan.projection import Projection
-from funnel.transfer.rates import WidthRule
+from funnel.transfer.rules import WidthRule
 from trainer.spec import Config, Fp8Recipe
 
 CHECKED_AGAINST: dict[WidthRule, tuple[str, ...]] = {
     "mup": ("core_v0.19.0",),
     "sqrt_width": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
-    # This rule also has one rate for all weights, so it needs the same flags.
-    "step_law": ("core_v0.16.1", "core_v0.17.1", "core_v0.18.2", "core_v0.19.0"),
 }
 """Releases whose parsers have all the flags of such a plan, and that honor them."""
 MUP_SINCE = (0, 19)

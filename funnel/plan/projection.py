@@ -8,8 +8,6 @@ from __future__ import annotations
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.shape import Shape
 from funnel.transfer.carry import Carried, carry
-from funnel.transfer.rates import WidthRule
-from funnel.transfer.rules import DEFAULT_RULES, LadderSupport, RuleChoice
 from trainer.code import slot_of
 from trainer.spec import Config
 
@@ -72,11 +70,6 @@ class Projection(Carried):
     """The proxy's config."""
 
     @property
-    def lr_rule(self) -> WidthRule:
-        """Rule that scales the learning rate with the width."""
-        return self.rules.width
-
-    @property
     def departures(self) -> tuple[str, ...]:
         """Differences between the proxy's shape and the target's, in words.
 
@@ -116,15 +109,12 @@ def project(
     target: TargetArchitecture,
     *,
     horizon_steps: int,
-    rules: RuleChoice = DEFAULT_RULES,
     batch_size: int | None = None,
-    support: LadderSupport | None = None,
 ) -> Projection:
     """Carry the recipe of ``config`` to the target.
 
     :param horizon_steps: steps over which the proxy's learning rate would have decayed.
     :param batch_size: the target's sequences per step; None: chosen by the batch's rule.
-    :param support: best rates of a ladder, which may choose among the rules.
     :raises TargetError: if the proxy's warm-up fills its whole schedule.
     """
     carried = carry(
@@ -133,7 +123,6 @@ def project(
         shape=target,
         tokens=target.tokens,
         tokens_per_step=batch_size and batch_size * target.seq_len,
-        rules=rules,
-        support=support,
+        lr_rule=target.lr_rule,
     )
     return Projection(target=target, source=config, **dict(carried))

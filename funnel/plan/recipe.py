@@ -14,7 +14,7 @@ or stops (v0.19.0).
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
-from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive, PositiveInt
+from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive
 from autoresearch.words import scalar_text
 from funnel.plan.booking import Booking, Checkpoints, Schedule, make_schedule, plan_checkpoints
 from funnel.plan.case import Candidate
@@ -33,8 +33,7 @@ from funnel.plan.projection import Projection, project
 from funnel.plan.utilisation import MeasuredSpeed, fastest, memory_factor
 from funnel.target.architecture import TargetArchitecture
 from funnel.transfer.leap import NEAR
-from funnel.transfer.rates import tokens_a_step
-from funnel.transfer.rules import DEFAULT_RULES, LadderSupport, RuleChoice
+from funnel.transfer.rules import batches
 
 RecipeRole: TypeAlias = Literal["winner", "runner-up", "restart"]
 RESTART_LR = 0.5
@@ -105,20 +104,12 @@ class Recipe(Frozen):
         return f"{self.name}.json"
 
 
-class Carrying(Frozen):
-    """How recipes are carried to the target."""
-
-    rules: RuleChoice = DEFAULT_RULES
-    batch: PositiveInt | None = None
-    """Sequences per step; None: chosen by the batch's rule."""
-    support: LadderSupport | None = None
-    """Best rates of a ladder; None without a ladder."""
-
-
 def make_recipes(
-    candidates: Sequence[Candidate], booking: Booking, carrying: Carrying
+    candidates: Sequence[Candidate], booking: Booking, batch: int | None
 ) -> tuple[Recipe, ...]:
     """Return the recipes of a launch plan, the winner's first.
+
+    :param batch: sequences per step; None: chosen by the batch's rule.
 
     :raises HandoffError: if no layout fits.
     """
@@ -127,10 +118,10 @@ def make_recipes(
         role: RecipeRole = ("winner", "runner-up")[place] if place < 2 else "restart"
         name = {"winner": "recipe", "runner-up": "recipe-runner-up"}.get(role)
         projection, uses, memory = carried_recipe(
-            candidate, booking.target, booking.cluster, carrying, booking.measured
+            candidate, booking.target, booking.cluster, batch, booking.measured
         )
         # The batch before the layout rounds it.
-        wanted = carry(candidate, booking.target, carrying).config.batch_size
+        wanted = _carry(candidate, booking.target, batch).config.batch_size
         schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
         precision = launch_precision(projection)
         recipes.append(
@@ -164,23 +155,9 @@ def make_recipes(
     return (*recipes, recipes[0].model_copy(update=halved))
 
 
-def carry(
-    candidate: Candidate,
-    target: TargetArchitecture,
-    carrying: Carrying,
-    batch_size: int | None = None,
-) -> Projection:
-    """Carry the candidate's recipe to the target.
-
-    :param batch_size: sequences per step that a layout takes; None: those of ``carrying``.
-    """
+def _carry(candidate: Candidate, target: TargetArchitecture, batch: int | None) -> Projection:
     return project(
-        candidate.config,
-        target,
-        horizon_steps=candidate.horizon_steps,
-        rules=carrying.rules,
-        batch_size=batch_size or carrying.batch,
-        support=carrying.support,
+        candidate.config, target, horizon_steps=candidate.horizon_steps, batch_size=batch
     )
 
 
@@ -211,14 +188,14 @@ def carried_recipe(
     candidate: Candidate,
     target: TargetArchitecture,
     cluster: Cluster,
-    carrying: Carrying,
+    batch: int | None,
     measured: MeasuredSpeed | None,
 ) -> tuple[Projection, list[MemoryUse], MemoryUse]:
     """Return the carried recipe at the chosen layout's batch, all layouts, and the chosen one.
 
     :raises HandoffError: if no layout fits.
     """
-    projection = carry(candidate, target, carrying)
+    projection = _carry(candidate, target, batch)
     wanted = projection.config.batch_size
     fp8 = launch_precision(projection) == "fp8"
     factor = memory_factor(target, cluster, measured, fp8=fp8)
@@ -226,25 +203,19 @@ def carried_recipe(
     memory = fastest(uses, target, cluster, fp8=fp8, measured=measured)
     if memory.layout.global_batch != wanted:
         # Rates and steps must follow from the batch that the layout takes.
-        projection = carry(candidate, target, carrying, memory.layout.global_batch)
+        projection = _carry(candidate, target, memory.layout.global_batch)
     return projection, uses, memory
 
 
-def departures_from(rules: RuleChoice, recipe: Recipe) -> Iterator[str]:
-    """Yield each difference, in words, between the rules of the recipe and these rules."""
+def departures(recipe: Recipe) -> Iterator[str]:
+    """Yield each difference, in words, between the recipe's rules and those of a ladder's rungs."""
     projection = recipe.projection
-    for name in RuleChoice.model_fields:
-        own, other = getattr(projection.rules, name), getattr(rules, name)
-        if name != "in_config" and own != other:
-            yield f"{name} by {own}, there by {other}"
-    by_rule = tokens_a_step(
-        rules.batch,
-        kept=projection.source.tokens_per_step,
-        tokens=projection.target.tokens,
-    )
-    tokens = recipe.schedule.tokens_per_step
-    if projection.rules.batch == rules.batch and abs(tokens / by_rule - 1) >= NEAR:
-        yield f"a step of {tokens:,} tokens, where {rules.batch} would have {by_rule:,.0f}"
+    if projection.lr_rule != "mup":
+        yield f"width by {projection.lr_rule}, there by mup"
+    kept, tokens = projection.source.tokens_per_step, recipe.schedule.tokens_per_step
+    by_rule = batches(projection.target.tokens, kept)["step_law"]
+    if abs(tokens / by_rule - 1) >= NEAR:
+        yield f"a step of {tokens:,} tokens, where step_law would have {by_rule:,.0f}"
 
 
 def batch_words(recipe: Recipe) -> str | None:

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from funnel.forecast.band import Forecast
 from funnel.forecast.departures import TOLERANCE, stalled_bpb, telling_point
 from funnel.forecast.ladder.words import power_lines
-from funnel.ladder.plan import RULES
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
 from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
 from funnel.plan.projection import CODE_FILE, Projection
-from funnel.plan.recipe import Recipe, batch_words, departures_from
+from funnel.plan.recipe import Recipe, batch_words, departures
 from funnel.target.shape import size_text
 
 USUAL_WARMUP = 0.01
@@ -174,7 +173,7 @@ def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[st
             "more"
         )
     yield from _search_risks(case)
-    if forecast.ladder is not None and (other := list(departures_from(RULES, winner))):
+    if forecast.ladder is not None and (other := list(departures(winner))):
         yield (
             "the forecast's law is of rungs to which the recipe was carried otherwise than to the "
             f"target: {'; '.join(other)}"

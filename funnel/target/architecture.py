@@ -63,14 +63,8 @@ class TargetArchitecture(Frozen):
     """Tokens to train on; None: :data:`TOKENS_PER_PARAMETER` times all parameters."""
     fixed: Annotated[tuple[RatioName, ...], Field(strict=False)] = ()
     """Ratios that must not change; the others may be searched and are carried back."""
-    lr_rule: Literal["mup", "sqrt_width", "step_law"] | None = None
-    """Rule that scales the learning rate with the width; None: mup, unless a ladder contradicts
-    it."""
-    length_rule: Literal["delphi", "microsoft", "complete_d", "step_law", "none"] | None = None
-    """Rule that scales the learning rate with the tokens; None: delphi, unless a ladder contradicts
-    it."""
-    batch_rule: Literal["step_law", "power_lines", "kept"] = "step_law"
-    """Rule that sets the tokens per step."""
+    lr_rule: Literal["mup", "sqrt_width"] = "mup"
+    """Rule that scales the learning rate with the width."""
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

@@ -1,8 +1,8 @@
-"""Carry a recipe that was tuned on a small, short run to another size and length, by all rules.
+"""Carry a recipe that was tuned on a small, short run to another size and length.
 
 The learning rate of the blocks' matrices becomes
 
-    lr × width × depth × horizon × sqrt(B / B_base)
+    lr × width × depth × length × sqrt(B / B_base)
 
 Under the maximal-update rule all other weights have the same factors without the width. By default
 a law in the tokens sets the batch. The small run's batch does not, because a search with a fixed
@@ -13,27 +13,11 @@ another batch changes all of them.
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from autoresearch.values import Frozen, NonNegative, Positive, PositiveInt, Scalar
 from funnel.target.shape import Architecture
 from funnel.transfer.leap import Leap, beyond_range, reasons
-from funnel.transfer.rates import (
-    BATCH_RULES,
-    DEPTH_RULES,
-    HORIZON_RULES,
-    WIDTH_RULES,
-    step_law_lr,
-    tokens_a_step,
-)
-from funnel.transfer.rules import (
-    DECAY_RULES,
-    DEFAULT_RULES,
-    WARMUP_RULES,
-    LadderSupport,
-    RuleChoice,
-    Verdict,
-)
+from funnel.transfer.rules import WidthRule, batches, step_law_lr
 from trainer.code import SLOTS
 from trainer.spec import Config
 
@@ -79,11 +63,8 @@ class Carried(Frozen):
     """A recipe carried to a shape and a number of tokens, with the source of each value."""
 
     config: Config
-    """Config of the target's shape.
-
-    ``lr`` is the rate of the matrices in the blocks, which hold most parameters. If the config sets
-    ``mup_base_width``, ``lr`` is the rate at that width.
-    """
+    """Config of the target's shape; ``lr`` is the rate of the matrices in the blocks, which hold
+    most parameters."""
     base_lr: Positive
     """Rate for a launcher that scales by the width itself, under ``mup``; else the blocks' rate."""
     base_width: PositiveInt
@@ -93,8 +74,8 @@ class Carried(Frozen):
     tokens_per_step: PositiveInt
     warmup_fraction: NonNegative
     """Warm-up as a fraction of the schedule."""
-    rules: RuleChoice
-    """Rules in force, which a ladder may have changed from those requested."""
+    lr_rule: WidthRule
+    """Rule that scaled the learning rate with the width."""
     carried: tuple[CarriedValue, ...]
     """One value for every field of the config, in its order."""
     disagreements: tuple[Disagreement, ...]
@@ -110,8 +91,7 @@ def carry(
     shape: Architecture,
     tokens: int,
     tokens_per_step: int | None = None,
-    rules: RuleChoice = DEFAULT_RULES,
-    support: LadderSupport | None = None,
+    lr_rule: WidthRule = "mup",
 ) -> Carried:
     """Carry a small run's recipe to ``shape``, trained on ``tokens`` and fully annealed.
 
@@ -119,44 +99,36 @@ def carry(
     :param horizon_steps: steps over which the source's rate decays.
     :param tokens_per_step: wanted tokens per step, rounded to whole sequences; None: chosen by the
         batch's rule.
-    :param support: best rates of a ladder. If they decisively support other rules of width, depth
-        and length than ``rules``, those are used.
+    :param lr_rule: rule that scales the learning rate with the width.
     :raises TargetError: if the source's warm-up fills its whole schedule.
     """
-    wanted = tokens_per_step or tokens_a_step(
-        rules.batch, kept=source.tokens_per_step, tokens=tokens
-    )
+    wanted = tokens_per_step or batches(tokens, source.tokens_per_step)["step_law"]
     leap = Leap(
         source=source,
         horizon_steps=horizon_steps,
         shape=shape,
         tokens=tokens,
         batch_size=max(1, math.floor(wanted / shape.seq_len + 0.5)),
+        width=lr_rule,
     )
-    verdict = (support or LadderSupport(best_rates=())).choose(rules.rates)
-    rules = rules.model_copy(update=verdict.rules.model_dump())
-    block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
-    base_lr = leap.base_lr(rules.width, rules.depth, rules.horizon)
-    config = _config(leap, rules, block_lr, base_lr)
-    why = reasons(leap, rules, config, asked=tokens_per_step)
+    config = _config(leap)
+    why = reasons(leap, config, is_asked=tokens_per_step is not None)
     return Carried(
         config=config,
-        base_lr=base_lr,
+        base_lr=leap.base_lr,
         base_width=leap.base_width,
         steps=leap.steps,
         tokens_per_step=leap.tokens_per_step,
         warmup_fraction=leap.warmup_fraction,
-        rules=rules,
+        lr_rule=lr_rule,
         carried=tuple(_carried(source, config, why)),
-        disagreements=tuple(_disagreements(leap, rules, block_lr, verdict, tokens_per_step)),
-        notes=tuple(beyond_range(leap, rules)),
+        disagreements=tuple(_disagreements(leap, is_asked=tokens_per_step is not None)),
+        notes=tuple(beyond_range(leap)),
     )
 
 
-def _config(leap: Leap, rules: RuleChoice, block_lr: float, base_lr: float) -> Config:
+def _config(leap: Leap) -> Config:
     source, shape = leap.source, leap.shape
-    says_mup = rules.in_config and rules.width == "mup"
-    says_depth = rules.in_config and rules.depth == "complete_p"
     optional = {name: getattr(shape, name, getattr(source, name)) for name in OPTIONAL_STRUCTURE}
     return source.model_copy(
         update={
@@ -167,12 +139,12 @@ def _config(leap: Leap, rules: RuleChoice, block_lr: float, base_lr: float) -> C
             "d_ff": shape.d_ff,
             **{name: getattr(shape, name) for name in STRUCTURE},
             **optional,
-            "lr": base_lr if says_mup else block_lr,
-            "lr_warmup": leap.warmup(rules.warmup),
-            "weight_decay": leap.weight_decay(rules.weight_decay, block_lr),
+            "lr": leap.block_lr(),
+            "lr_warmup": leap.warmups["fraction"],
+            "weight_decay": leap.decays["power_lines"],
             "batch_size": leap.batch_size,
-            "mup_base_width": leap.base_width if says_mup else None,
-            "mup_base_depth": (source.mup_base_depth or source.n_layer) if says_depth else None,
+            "mup_base_width": None,
+            "mup_base_depth": None,
         }
     )
 
@@ -190,45 +162,38 @@ def _carried(source: Config, config: Config, why: dict[str, str]) -> Iterator[Ca
         )
 
 
-def _disagreements(
-    leap: Leap, rules: RuleChoice, block_lr: float, verdict: Verdict, asked: int | None
-) -> Iterator[Disagreement]:
+def _disagreements(leap: Leap, *, is_asked: bool) -> Iterator[Disagreement]:
     """Yield each value on which the rules disagree."""
-    default = "the default: no ladder tests it"
-    given = asked is not None and not leap.is_near(rules.batch)
-    width, depth, horizon = rules.width, rules.depth, rules.horizon
-    batches: dict[str, float] = {
-        rule: tokens_a_step(rule, kept=leap.source.tokens_per_step, tokens=leap.tokens)
-        for rule in BATCH_RULES
-    }
+    batch, given = leap.batches, is_asked and not leap.is_near
     if given:
-        batches["given"] = leap.tokens_per_step
-    by_width = {rule: leap.block_lr(rule, depth, horizon) for rule in WIDTH_RULES}
-    by_depth = {rule: leap.block_lr(width, rule, horizon) for rule in DEPTH_RULES}
-    by_length = {rule: leap.block_lr(width, depth, rule) for rule in HORIZON_RULES}
-    rows: tuple[tuple[str, str, str, dict[Any, float]], ...] = (
-        ("lr, by width", width, verdict.words, by_width),
-        ("lr, by depth", depth, verdict.words, by_depth),
-        ("lr, by length", horizon, verdict.words, by_length),
+        batch["given"] = leap.tokens_per_step
+    block_lr, default = leap.block_lr(), "the default"
+    # Step Law depends on the whole size, so no rule of depth applies with it.
+    by_width = {
+        rule: leap.block_lr(width=factor, depth=1.0 if rule == "step_law" else None)
+        for rule, factor in leap.widths.items()
+    }
+    by_depth = {rule: leap.block_lr(depth=factor) for rule, factor in leap.depths.items()}
+    by_length = {rule: leap.block_lr(length=factor) for rule, factor in leap.lengths.items()}
+    searched = {"carried": block_lr, "step_law": step_law_lr(leap.params, leap.tokens)}
+    rows: tuple[tuple[str, str, str, dict[str, float]], ...] = (
+        ("lr, by width", leap.width, "lr_rule of the target", by_width),
+        ("lr, by depth", "depth_mup", default, by_depth),
+        ("lr, by length", "delphi", default, by_length),
         (
             "lr, with a proxy and without",
             "carried",
             "a rate that was searched for is known better than one that was not",
-            {"carried": block_lr, "step_law": step_law_lr(leap.params, leap.tokens)},
+            searched,
         ),
         (
             "tokens a step",
-            "given" if given else rules.batch,
+            "given" if given else "step_law",
             "as given" if given else default,
-            batches,
+            batch,
         ),
-        (
-            "weight_decay",
-            rules.weight_decay,
-            default,
-            {rule: leap.weight_decay(rule, block_lr) for rule in DECAY_RULES},
-        ),
-        ("lr_warmup", rules.warmup, default, {rule: leap.warmup(rule) for rule in WARMUP_RULES}),
+        ("weight_decay", "power_lines", default, leap.decays),
+        ("lr_warmup", "fraction", default, dict(leap.warmups)),
     )
     for what, taken, why, values in rows:
         if len(set(values.values())) > 1:

@@ -1,4 +1,4 @@
-"""Compute the values that each rule gives a recipe at another size and length, and explain each."""
+"""Compute the values that the rules give a recipe at another size and length, and explain them."""
 
 import math
 from collections.abc import Iterator
@@ -7,40 +7,23 @@ from dataclasses import dataclass
 from autoresearch.errors import TargetError
 from autoresearch.words import scalar_text
 from funnel.target.shape import Architecture, ParameterCount
-from funnel.transfer.rates import (
-    BATCH_RULES,
-    COVER_DEPTH,
-    DEPTH_RULES,
-    EXPONENTS,
-    HORIZON_RULES,
-    SMALL,
-    STEEP_AT,
-    WIDTH_RULES,
-    BatchRule,
-    DepthRule,
-    HorizonRule,
-    WidthRule,
-    batch_factor,
-    critical_batch,
-    depth_factor,
-    horizon_factor,
-    tokens_a_step,
-    width_factor,
-)
 from funnel.transfer.rules import (
-    DECAY_RULES,
     FELT,
-    DecayRule,
-    RuleChoice,
-    WarmupRule,
+    LENGTH_EXPONENTS,
+    SEEN,
+    SIZE_EXPONENT,
+    SMALL,
+    STEEP_EXPONENT,
+    WidthRule,
+    batches,
     carried_timescale,
+    critical_batch,
     timescale,
-    warmup_steps,
 )
 from trainer.spec import Config
 
 NEAR = 0.1
-"""Relative difference below which a batch counts as the batch of a rule."""
+"""Relative difference below which a batch counts as the rule's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +39,7 @@ class Leap:
     """Tokens of the run."""
     batch_size: int
     """Sequences per step of the run."""
+    width: WidthRule
 
     def __post_init__(self) -> None:
         """:raises TargetError: if the source's warm-up fills its whole schedule."""
@@ -69,10 +53,15 @@ class Leap:
     def tokens_per_step(self) -> int:
         return self.batch_size * self.shape.seq_len
 
-    def is_near(self, rule: BatchRule) -> bool:
-        """Return whether the batch is the rule's, up to rounding to sequences and GPUs."""
-        own = tokens_a_step(rule, kept=self.source.tokens_per_step, tokens=self.tokens)
-        return abs(self.tokens_per_step / own - 1) < NEAR
+    @property
+    def batches(self) -> dict[str, float]:
+        """Tokens per step by each rule; the first is applied."""
+        return batches(self.tokens, self.source.tokens_per_step)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the batch is the rule's, up to rounding to sequences and GPUs."""
+        return abs(self.tokens_per_step / self.batches["step_law"] - 1) < NEAR
 
     @property
     def steps(self) -> int:
@@ -106,57 +95,90 @@ class Leap:
     def warmup_fraction(self) -> float:
         return self.source.lr_warmup / self.horizon_steps
 
-    def everywhere(self, horizon: HorizonRule) -> float:
+    # --- factors of the rate of the blocks' matrices, by rule -----------------------------------
+
+    @property
+    def widths(self) -> dict[str, float]:
+        ratio = self.source.d_model / self.shape.d_model
+        size = float((self.params / self.source_params) ** SIZE_EXPONENT)
+        return {"mup": ratio, "sqrt_width": math.sqrt(ratio), "step_law": size}
+
+    @property
+    def depths(self) -> dict[str, float]:
+        return {"complete_p": 1.0, "depth_mup": math.sqrt(self.source.n_layer / self.shape.n_layer)}
+
+    @property
+    def lengths(self) -> dict[str, float]:
+        ratio = self.tokens / self.source_tokens
+        return {rule: ratio**exponent for rule, exponent in LENGTH_EXPONENTS.items()}
+
+    def everywhere(self, length: float) -> float:
         """Return the factor of every rate, from the tokens and the batch."""
-        return horizon_factor(
-            horizon, tokens_ratio=self.tokens / self.source_tokens
-        ) * batch_factor(self.tokens_per_step, self.source.tokens_per_step)
+        return length * math.sqrt(self.tokens_per_step / self.source.tokens_per_step)
 
-    def width(self, rule: WidthRule) -> float:
-        return width_factor(
-            rule,
-            d_base=self.source.d_model,
-            d_model=self.shape.d_model,
-            size_ratio=self.params / self.source_params,
-        )
+    def block_lr(
+        self,
+        *,
+        width: float | None = None,
+        depth: float | None = None,
+        length: float | None = None,
+    ) -> float:
+        """Return the run's rate of the matrices in the blocks.
 
-    def depth(self, rule: DepthRule, width: WidthRule) -> float:
-        if width in COVER_DEPTH:
-            return 1.0
-        return depth_factor(rule, base=self.source.n_layer, n_layer=self.shape.n_layer)
+        :param width: factor of another rule than the applied one; likewise ``depth`` and
+            ``length``.
+        """
+        width = self.widths[self.width] if width is None else width
+        depth = self.depths["depth_mup"] if depth is None else depth
+        length = self.lengths["delphi"] if length is None else length
+        return self.source_block_lr * (width * depth * self.everywhere(length))
 
-    def block_lr(self, width: WidthRule, depth: DepthRule, horizon: HorizonRule) -> float:
-        """Return the run's rate of the matrices in the blocks."""
-        factor = self.width(width) * self.depth(depth, width) * self.everywhere(horizon)
-        return self.source_block_lr * factor
-
-    def base_lr(self, width: WidthRule, depth: DepthRule, horizon: HorizonRule) -> float:
-        """Return the rate at :attr:`base_width`, for a launcher that scales by the width itself."""
-        if width != "mup":
-            return self.block_lr(width, depth, horizon)
+    @property
+    def base_lr(self) -> float:
+        """The rate at :attr:`base_width`, for a launcher that scales by the width itself."""
+        if self.width != "mup":
+            return self.block_lr()
         # Tables have the depth's factor too: no launcher can apply it to the blocks alone.
-        return self.source.lr * self.depth(depth, width) * self.everywhere(horizon)
+        return self.source.lr * self.depths["depth_mup"] * self.everywhere(self.lengths["delphi"])
+
+    # --- decay and warm-up, by rule; the first is applied ---------------------------------------
 
     @property
     def source_timescale(self) -> float:
         """AdamW's time scale of the source, as a share of its run."""
         return timescale(self.source_block_lr, self.source.weight_decay, self.horizon_steps)
 
-    def weight_decay(self, rule: DecayRule, block_lr: float) -> float:
-        if rule == "kept":
-            return self.source.weight_decay
-        tau = carried_timescale(
-            rule,
-            base=self.source_timescale,
+    @property
+    def decays(self) -> dict[str, float]:
+        """The run's weight decay."""
+        base = self.source_timescale
+        power_lines = carried_timescale(
+            base=base,
             tpp_base=self.source_tokens / self.source_params,
             tpp=self.tokens / self.params,
         )
-        return 0.0 if math.isinf(tau) else 1 / (block_lr * tau * self.steps)
+        block_lr = self.block_lr()
+        return {
+            **{
+                rule: 0.0 if math.isinf(tau) else 1 / (block_lr * tau * self.steps)
+                for rule, tau in {"power_lines": power_lines, "timescale": base}.items()
+            },
+            "kept": self.source.weight_decay,
+        }
 
-    def warmup(self, rule: WarmupRule) -> int:
-        return warmup_steps(
-            rule, fraction=self.warmup_fraction, steps=self.steps, beta2=self.source.beta2
-        )
+    @property
+    def warmups(self) -> dict[str, int]:
+        """Steps of linear warm-up, fewer than the run's steps."""
+        wanted = {
+            "fraction": self.warmup_fraction * self.steps,
+            "untuned": math.ceil(2 / (1 - self.source.beta2)),
+        }
+        return {rule: min(round(steps), self.steps - 1) for rule, steps in wanted.items()}
+
+    @property
+    def tables_faster(self) -> float:
+        """Ratio of the tables' rate to the blocks'."""
+        return self.shape.d_model / self.base_width if self.width == "mup" else 1.0
 
 
 KEPT = {
@@ -167,120 +189,93 @@ KEPT = {
     "precision": "as it is: to be proved on the target's own GPU",
     "schedule": "as it is: the form",
     "decay_share": "as it is: a share of the schedule",
+    "mup_base_width": "not in the config: what is made of width is in its lr",
+    "mup_base_depth": "not in the config: what is made of depth is in its lr",
 }
 """Explanations of the fields that no rule changes."""
-
 MUCH_WIDER = 8.0
 """Ratio of the tables' rate to the blocks' above which a note says that they share a decay."""
 
 
-def reasons(leap: Leap, rules: RuleChoice, config: Config, *, asked: int | None) -> dict[str, str]:
+def reasons(leap: Leap, config: Config, *, is_asked: bool) -> dict[str, str]:
     """Return the explanation of each field of Config, by name.
 
-    :param asked: tokens per step that the user asked for; None: chosen by the batch's rule.
+    :param is_asked: whether the user asked for the batch.
     """
-    warmup = (
-        f"2 / (1 - beta2) = {config.lr_warmup} steps of {leap.steps:,} (arXiv 1910.04209)"
-        if rules.warmup == "untuned"
-        else f"{leap.warmup_fraction:.3%} of the schedule: {leap.source.lr_warmup} of "
-        f"{leap.horizon_steps} steps, {config.lr_warmup} of {leap.steps:,}"
-    )
+    source, shape = leap.source, leap.shape
     tokens = leap.tokens / leap.source_tokens
-    batch = leap.tokens_per_step / leap.source.tokens_per_step
+    batch = leap.tokens_per_step / source.tokens_per_step
+    everywhere = leap.everywhere(leap.lengths["delphi"])
     factors = [
-        f"width {scalar_text(leap.width(rules.width))} ({rules.width}: {leap.source.d_model} to "
-        f"{leap.shape.d_model})",
-        f"depth {scalar_text(leap.depth(rules.depth, rules.width))} ({rules.depth}: "
-        f"{leap.source.n_layer} to {leap.shape.n_layer} layers)",
-        f"length and batch {scalar_text(leap.everywhere(rules.horizon))} ({rules.horizon}: "
-        f"{tokens:.3g} times the tokens; square root of {batch:.3g} times the batch)",
+        f"width {scalar_text(leap.widths[leap.width])} ({leap.width}: {source.d_model} to "
+        f"{shape.d_model})",
+        f"depth {scalar_text(leap.depths['depth_mup'])} (depth_mup: {source.n_layer} to "
+        f"{shape.n_layer} layers)",
+        f"length and batch {scalar_text(everywhere)} (delphi: {tokens:.3g} times the tokens; "
+        f"square root of {batch:.3g} times the batch)",
     ]
     rest = (
         "; tables, head and norms have all but the width's part, and the logits are multiplied by "
-        f"{leap.base_width} / {leap.shape.d_model}"
-        if rules.width == "mup"
+        f"{leap.base_width} / {shape.d_model}"
+        if leap.width == "mup"
         else "; for everything"
+    )
+    by_rule = (
+        "as given; the rates and the steps follow"
+        if is_asked and not leap.is_near
+        else "by B = 0.58 D^0.571 tokens (Step Law, arXiv 2503.04715); the proxy had "
+        f"{source.tokens_per_step:,}"
     )
     return {
         **dict.fromkeys(Config.model_fields, "the target's architecture"),
         **dict.fromkeys(config.code, "as it is: the function"),
         **KEPT,
         "lr": f"lr × {' × '.join(factors)} for the matrices in the blocks{rest}",
-        "lr_warmup": warmup,
-        "weight_decay": _decay(leap, rules, config),
-        "batch_size": _batch(leap, rules, asked),
-        "mup_base_width": _parametrised(rules, "width"),
-        "mup_base_depth": _parametrised(rules, "depth"),
+        "lr_warmup": f"{leap.warmup_fraction:.3%} of the schedule: {source.lr_warmup} of "
+        f"{leap.horizon_steps} steps, {config.lr_warmup} of {leap.steps:,}",
+        "weight_decay": _decay(leap, config),
+        "batch_size": f"{leap.tokens_per_step:,} tokens a step in sequences of {shape.seq_len:,}, "
+        f"{by_rule}",
     }
 
 
-def _parametrised(rules: RuleChoice, what: str) -> str:
-    if rules.in_config:
-        return f"the {what} from which the trainer carries lr itself"
-    return f"not in the config: what is made of {what} is in its lr"
-
-
-def _decay(leap: Leap, rules: RuleChoice, config: Config) -> str:
-    if rules.weight_decay == "kept":
-        return "as it is"
-    block_lr = leap.block_lr(rules.width, rules.depth, rules.horizon)
-    own = timescale(block_lr, config.weight_decay, leap.steps)
-    small = leap.source_timescale
-    wider = _wider(leap, rules)
-    papers = DECAY_RULES[rules.weight_decay].paper.rpartition(", ")[2]
+def _decay(leap: Leap, config: Config) -> str:
+    own = timescale(leap.block_lr(), config.weight_decay, leap.steps)
+    small, wider = leap.source_timescale, leap.tables_faster
     tables = f"; that is the blocks', the tables' {own / wider:.2g}" if wider > 1 else ""
-    if rules.weight_decay == "power_lines" and small > FELT:
+    if small > FELT:
         return (
             "the proxy's run is too short to show the effect of its decay: AdamW's "
-            f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 ({papers}){tables}"
+            f"time scale is {own:.3g} of the run by 1.084 TPP^-0.527 (arXiv 2505.13738){tables}"
         )
     return (
         f"AdamW's time scale, {small:.3g} of the proxy's run and {own:.3g} of the target's "
-        f"({papers}){tables}"
+        f"(arXiv 2505.13738){tables}"
     )
 
 
-def _wider(leap: Leap, rules: RuleChoice) -> float:
-    """Return the ratio of the tables' rate to the blocks'."""
-    return leap.shape.d_model / leap.base_width if rules.width == "mup" else 1.0
-
-
-def _batch(leap: Leap, rules: RuleChoice, asked: int | None) -> str:
-    sizes = f"{leap.tokens_per_step:,} tokens a step in sequences of {leap.shape.seq_len:,}"
-    if asked and not leap.is_near(rules.batch):
-        return f"{sizes}, as given; the rates and the steps follow"
-    if rules.batch == "kept":
-        return f"{sizes}: the proxy's {leap.source.tokens_per_step:,} to whole sequences"
-    rule = BATCH_RULES[rules.batch]
-    return f"{sizes}: {rule.formula} ({rule.paper}); the proxy had {leap.source.tokens_per_step:,}"
-
-
-def beyond_range(leap: Leap, rules: RuleChoice) -> Iterator[str]:
-    """Yield a note for each rule in force that is used outside its tested range."""
-    seen_at = {
-        "tokens": float(leap.tokens),
-        "parameters": float(leap.params),
-        "tokens a parameter": leap.tokens / leap.params,
-    }
-    for rule in (
-        WIDTH_RULES[rules.width],
-        DEPTH_RULES[rules.depth],
-        HORIZON_RULES[rules.horizon],
-        BATCH_RULES[rules.batch],
-        DECAY_RULES[rules.weight_decay],
-    ):
-        yield from rule.beyond(**seen_at)
-    if rules.horizon != "none" and leap.source_params < SMALL and leap.tokens > leap.source_tokens:
-        steeper = (leap.tokens / leap.source_tokens) ** (STEEP_AT[5.0e7] - EXPONENTS[rules.horizon])
+def beyond_range(leap: Leap) -> Iterator[str]:
+    """Yield a note for each rule that is used outside its tested range."""
+    values = {"tokens": float(leap.tokens), "tokens a parameter": leap.tokens / leap.params}
+    for name, what, low, high in SEEN:
+        if not low <= values[what] <= high:
+            yield (
+                f"{name} is used at {scalar_text(values[what])} {what}, and was seen over "
+                f"{scalar_text(low)} to {scalar_text(high)}"
+            )
+    if leap.source_params < SMALL and leap.tokens > leap.source_tokens:
+        steeper = (leap.tokens / leap.source_tokens) ** (
+            STEEP_EXPONENT - LENGTH_EXPONENTS["delphi"]
+        )
         yield (
             "small models' best rates were seen to fall faster with length (D^-0.70 at 50 M "
             "parameters, from 25 B tokens on, arXiv 2409.19913, table 5): by that this proxy's "
             f"would be {steeper:.2g} times the one taken"
         )
-    if _wider(leap, rules) > MUCH_WIDER:
+    if leap.tables_faster > MUCH_WIDER:
         yield (
             "one weight_decay serves blocks and tables, whose rate is "
-            f"{_wider(leap, rules):.3g} times as high: so much faster they decay"
+            f"{leap.tables_faster:.3g} times as high: so much faster they decay"
         )
     if leap.tokens_per_step > critical_batch(leap.tokens):
         yield (

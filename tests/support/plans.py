@@ -12,6 +12,7 @@ from funnel.plan.handoff import Handoff, Wishes, make_handoff
 from funnel.plan.handoff_files import handoff_files
 from funnel.plan.layout import Cluster
 from funnel.target.architecture import TargetArchitecture, load_target
+from funnel.transfer.rules import WidthRule
 
 
 def cluster(nodes: int = 1, gpus: int = 8, gpu: str = "h100") -> Cluster:
@@ -26,13 +27,15 @@ def plan_of(
     nodes: int = 1,
     gpus: int = 8,
     ladder: LadderResult | None = None,
+    lr_rule: WidthRule | None = None,
     **wishes: Any,
 ) -> Handoff:
     """Return the plan of a campaign, at 40 % of the peak and 128 sequences a step."""
-    usual = {"mfu": 0.4, "lr_rule": "mup", "batch": 128, "bytes_per_token": None}
+    usual = {"mfu": 0.4, "batch": 128, "bytes_per_token": None}
+    asked = load_target(target) if isinstance(target, str) else target
     return make_handoff(
         campaign if isinstance(campaign, LaunchCase) else read_case(campaign),
-        load_target(target) if isinstance(target, str) else target,
+        asked.model_copy(update={"lr_rule": lr_rule or asked.lr_rule}),
         cluster(nodes, gpus),
         Wishes.model_validate(usual | wishes),
         Rates(),

@@ -81,11 +81,8 @@ def handoff(
     rates = read_rates()
     wishes = Wishes(
         mfu=asked.mfu,
-        lr_rule=architecture.lr_rule,
         batch=asked.global_batch,
         bytes_per_token=asked.bytes_per_token,
-        length_rule=architecture.length_rule,
-        batch_rule=architecture.batch_rule,
         terms=Terms(
             spot=asked.spot,
             preemptions_per_day=rates.preemptions_per_day or USUAL_PREEMPTIONS,

@@ -12,8 +12,7 @@ from funnel.plan.layout import Layout
 from funnel.plan.megatron_flags import flag_words, launch_precision, precision_flags, save_flags
 from funnel.plan.projection import project
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
-from funnel.transfer.rates import WidthRule
-from funnel.transfer.rules import RuleChoice
+from funnel.transfer.rules import WidthRule
 from tests.funnel.plan.test_layout import gpt3_like
 from tests.support.configs import config
 from tests.support.places import ROOT
@@ -47,9 +46,8 @@ def words_of(
     layout: Layout | None = None,
     **changes: Any,
 ) -> list[str]:
-    projection = project(
-        config(**changes), target, horizon_steps=1000, rules=RuleChoice(width=lr_rule)
-    )
+    asked = target.model_copy(update={"lr_rule": lr_rule})
+    projection = project(config(**changes), asked, horizon_steps=1000)
     layout = layout or Layout(tensor=2, pipeline=2, data=2, micro_batch=1, global_batch=16)
     schedule = make_schedule(projection, layout, batch_carried=16)
     groups = megatron_flags.megatron_flags(projection, layout, schedule)
@@ -119,9 +117,9 @@ def test_the_recipe_is_in_the_flags(lr_rule: WidthRule, of_the_blocks: float) ->
         "lr": 2e-3, "lr_min_ratio": 0.25, "beta1": 0.91, "beta2": 0.97, "grad_clip": 0.5,
         "weight_decay": 0.2, "lr_warmup": 20,
     }  # fmt: skip
-    target = load_target("llama-7b")
+    target = load_target("llama-7b").model_copy(update={"lr_rule": lr_rule})
     words = words_of(target, lr_rule=lr_rule, **recipe)
-    carried = project(config(**recipe), target, horizon_steps=1000, rules=RuleChoice(width=lr_rule))
+    carried = project(config(**recipe), target, horizon_steps=1000)
     lr, steps = of_the_blocks * carried.config.lr, int(value(words, "--train-iters"))
     for name, wanted in {
         "--lr": lr, "--min-lr": 0.25 * lr, "--adam-beta1": 0.91, "--adam-beta2": 0.97,

@@ -8,13 +8,12 @@ import pytest
 
 from agent.commands.launch.handoff import epochs_of
 from funnel.forecast.departures import telling_point
-from funnel.ladder.plan import RULES
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.result import LadderResult
 from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.checks import day_code
 from funnel.plan.handoff import Handoff
-from funnel.plan.recipe import departures_from
+from funnel.plan.recipe import departures
 from funnel.plan.risks import risks
 from funnel.target.shape import size_text
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
@@ -67,14 +66,11 @@ def test_why_the_forecast_is_not_a_ladders_is_told(stressed: Path, tmp_path: Pat
 def test_rules_other_than_the_rungs_are_named(stressed: Path) -> None:
     case = read_case(stressed)
     usual = plan_of(case, None, batch=None).winner
-    assert list(departures_from(RULES, usual)) == []
-    asked = plan_of(case, None, batch=None, lr_rule="sqrt_width", length_rule="none").winner
-    assert list(departures_from(RULES, asked)) == [
-        "width by sqrt_width, there by mup",
-        "horizon by none, there by delphi",
-    ]
+    assert list(departures(usual)) == []
+    asked = plan_of(case, None, batch=None, lr_rule="sqrt_width").winner
+    assert list(departures(asked)) == ["width by sqrt_width, there by mup"]
     larger = plan_of(case, None, batch=4 * usual.schedule.batch).winner
-    (said,) = departures_from(RULES, larger)
+    (said,) = departures(larger)
     assert said.startswith(f"a step of {larger.schedule.tokens_per_step:,} tokens, where step_law")
 
 

@@ -14,9 +14,9 @@ from funnel.plan.booking import Booking, make_booking
 from funnel.plan.case import read_case
 from funnel.plan.layout import Cluster
 from funnel.plan.projection import code_patch, project
-from funnel.plan.recipe import Carrying, Recipe, batch_words, make_recipes
+from funnel.plan.recipe import Recipe, batch_words, make_recipes
 from funnel.target.architecture import TargetArchitecture, load_target
-from funnel.transfer.rules import RuleChoice, timescale
+from funnel.transfer.rules import timescale
 from tests.support.configs import config
 
 
@@ -26,11 +26,11 @@ def booking() -> Booking:
     return make_booking(load_target("llama-7b"), cluster, mfu=0.4, gpu_hourly_usd=2.5)
 
 
-def winner(stressed: Path, booking: Booking, **carrying: object) -> Recipe:
+def winner(stressed: Path, booking: Booking, batch: int | None) -> Recipe:
     recipes = make_recipes(
         read_case(stressed).candidates,
         booking,
-        Carrying(**carrying),
+        batch,
     )
     return recipes[0]
 
@@ -44,7 +44,7 @@ def flag(recipe: Recipe, name: str) -> float:
 def test_what_the_layout_takes_is_what_the_rates_are_carried_for(
     stressed: Path, booking: Booking, batch: int | None
 ) -> None:
-    recipe = winner(stressed, booking, batch=batch)
+    recipe = winner(stressed, booking, batch)
     projection, schedule = recipe.projection, recipe.schedule
     assert projection.tokens_per_step == schedule.tokens_per_step
     assert projection.steps == schedule.steps == flag(recipe, "--train-iters")
@@ -57,7 +57,7 @@ def test_what_the_layout_takes_is_what_the_rates_are_carried_for(
 def test_another_global_batch_re_derives_rate_steps_and_decay(
     stressed: Path, booking: Booking
 ) -> None:
-    one, other = (winner(stressed, booking, batch=batch) for batch in (64, 256))
+    one, other = (winner(stressed, booking, batch) for batch in (64, 256))
     assert flag(other, "--lr") == pytest.approx(2 * flag(one, "--lr"))
     assert other.schedule.steps == pytest.approx(one.schedule.steps / 4, rel=1e-3)
     scales = [
@@ -70,15 +70,6 @@ def test_another_global_batch_re_derives_rate_steps_and_decay(
     assert flag(other, "--lr-warmup-iters") == pytest.approx(
         flag(one, "--lr-warmup-iters") / 4, abs=1
     )
-
-
-def test_rules_that_are_asked_for_are_taken(stressed: Path, booking: Booking) -> None:
-    rules = RuleChoice(width="step_law", horizon="microsoft", batch="power_lines")
-    recipe = winner(stressed, booking, rules=rules)
-    assert recipe.projection.rules == rules
-    assert recipe.schedule.tokens_per_step == pytest.approx(1.23e6, rel=0.05)
-    assert "--use-mup" not in [each.name for each in recipe.flags]
-    assert flag(recipe, "--lr") == pytest.approx(recipe.projection.config.lr)
 
 
 def test_the_patch_runs_and_compares_a_counterpart_with_the_reference() -> None:
@@ -124,7 +115,8 @@ def test_a_proxy_a_quarter_as_wide() -> None:
     assert projection.config.lr == pytest.approx(3e-4 / 4 / 2 * everywhere)
     assert projection.base_lr == pytest.approx(4 * projection.config.lr)
     assert projection.base_width == 1024
-    shortcut = project(PROXY, TARGET, horizon_steps=1000, rules=RuleChoice(width="sqrt_width"))
+    other = TARGET.model_copy(update={"lr_rule": "sqrt_width"})
+    shortcut = project(PROXY, other, horizon_steps=1000)
     assert shortcut.config.lr == pytest.approx(3e-4 / 2 / 2 * everywhere)
     assert shortcut.base_lr == shortcut.config.lr
     # 160,605,224,960 tokens are 20 per parameter; 0.58 times their power of 0.571 is 1.45 million.

@@ -1,7 +1,7 @@
 """Test carrying a recipe to another size, by hand and against published runs."""
 
+import math
 from statistics import median
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 from autoresearch.errors import TargetError
 from funnel.target.architecture import load_target
 from funnel.transfer.carry import Carried, carry
-from funnel.transfer.rates import BatchRule, DepthRule, HorizonRule, WidthRule, tokens_a_step
-from funnel.transfer.rules import (
-    DEFAULT_RULES,
-    BestRate,
-    DecayRule,
-    LadderSupport,
-    RuleChoice,
-    best_timescale,
-    timescale,
-)
+from funnel.transfer.rules import WidthRule, batches, best_timescale, timescale
 from tests.support.configs import config
 from tests.support.published_runs import RUNS, STEP_LAW_GRID, Cell, PublishedRun
 from trainer.spec import Config
@@ -29,14 +20,7 @@ SMALL = config(lr=2e-3, weight_decay=2.0, lr_warmup=20, batch_size=16)
 """Small config whose weight decay matters: its time scale is a quarter of 1,000 steps."""
 WIDE = SMALL.model_copy(update={"d_model": 512, "n_head": 16, "d_ff": 2048, "n_layer": 16})
 
-RULES = st.builds(
-    RuleChoice,
-    width=st.sampled_from(get_args(WidthRule)),
-    depth=st.sampled_from(get_args(DepthRule)),
-    horizon=st.sampled_from(get_args(HorizonRule)),
-    batch=st.sampled_from(get_args(BatchRule)),
-    weight_decay=st.sampled_from(get_args(DecayRule)),
-)
+RULES = st.sampled_from(["mup", "sqrt_width"])
 
 
 def at(source: Config, shape: Config, steps: int = 1000, **changed: object) -> Carried:
@@ -44,15 +28,9 @@ def at(source: Config, shape: Config, steps: int = 1000, **changed: object) -> C
     return carry(source, horizon_steps=1000, shape=shape, **(keywords | changed))  # type: ignore[arg-type]
 
 
-def block_lr(of: Carried) -> float:
-    """Return the rate of the matrices in the blocks."""
-    base = of.config.mup_base_width or of.config.d_model
-    return of.config.lr * base / of.config.d_model
-
-
-@given(rules=RULES)
-def test_a_recipe_at_its_own_size_and_length_is_itself(rules: RuleChoice) -> None:
-    again = at(SMALL, SMALL, rules=rules)
+@given(rule=RULES)
+def test_a_recipe_at_its_own_size_and_length_is_itself(rule: WidthRule) -> None:
+    again = at(SMALL, SMALL, lr_rule=rule)
     assert again.config.model_copy(update={"lr": SMALL.lr}) == SMALL.model_copy(
         update={"weight_decay": again.config.weight_decay}
     )
@@ -61,77 +39,61 @@ def test_a_recipe_at_its_own_size_and_length_is_itself(rules: RuleChoice) -> Non
     assert again.steps == 1000
 
 
-@given(rules=RULES, steps=st.integers(1001, 10**6))
-def test_two_leaps_are_one(rules: RuleChoice, steps: int) -> None:
+@given(rule=RULES, steps=st.integers(1001, 10**6))
+def test_two_leaps_are_one(rule: WidthRule, steps: int) -> None:
     """The rates are equal. The decay is equal if it matters throughout."""
-    middle = at(SMALL, WIDE.model_copy(update={"d_model": 256, "n_head": 8}), 4000, rules=rules)
+    middle = at(SMALL, WIDE.model_copy(update={"d_model": 256, "n_head": 8}), 4000, lr_rule=rule)
     twice = carry(
         middle.config,
         horizon_steps=middle.steps,
         shape=WIDE,
         tokens=steps * SMALL.tokens_per_step,
         tokens_per_step=SMALL.tokens_per_step,
-        rules=rules,
+        lr_rule=rule,
     )
-    once = at(SMALL, WIDE, steps, rules=rules)
-    assert block_lr(twice) == pytest.approx(block_lr(once), rel=1e-9)
+    once = at(SMALL, WIDE, steps, lr_rule=rule)
+    assert twice.config.lr == pytest.approx(once.config.lr, rel=1e-9)
     assert twice.config.weight_decay == pytest.approx(once.config.weight_decay, rel=1e-6)
 
 
-@given(rules=RULES, factor=st.integers(2, 64))
-def test_another_batch_re_derives_the_rest(rules: RuleChoice, factor: int) -> None:
+@given(rule=RULES, factor=st.integers(2, 64))
+def test_another_batch_re_derives_the_rest(rule: WidthRule, factor: int) -> None:
     tokens = 10**10
-    one = at(SMALL, WIDE, tokens=tokens, rules=rules)
+    one = at(SMALL, WIDE, tokens=tokens, lr_rule=rule)
     other = at(
-        SMALL, WIDE, tokens=tokens, rules=rules, tokens_per_step=factor * SMALL.tokens_per_step
+        SMALL, WIDE, tokens=tokens, lr_rule=rule, tokens_per_step=factor * SMALL.tokens_per_step
     )
     assert other.config.batch_size == factor * one.config.batch_size
     assert other.steps == pytest.approx(one.steps / factor, rel=1e-3)
-    assert block_lr(other) == pytest.approx(block_lr(one) * factor**0.5)
+    assert other.config.lr == pytest.approx(one.config.lr * factor**0.5)
     assert other.config.lr_warmup / other.steps == pytest.approx(0.02, rel=0.01)
-    if rules.weight_decay != "kept":
-        scales = [
-            timescale(block_lr(each), each.config.weight_decay, each.steps) for each in (one, other)
-        ]
-        assert scales[0] == pytest.approx(scales[1])
+    scales = [timescale(c.config.lr, c.config.weight_decay, c.steps) for c in (one, other)]
+    assert scales[0] == pytest.approx(scales[1])
 
 
-def test_our_own_trainer_is_told_the_base_and_does_the_rest() -> None:
-    """If the config states the parametrization, the blocks train at its rate times base / width."""
-    assert (RuleChoice().depth, RuleChoice(in_config=True).depth) == ("depth_mup", "complete_p")
-    assert RuleChoice(in_config=True, depth="depth_mup").depth == "depth_mup"
-    said = at(SMALL, WIDE, 10**5, rules=RuleChoice(in_config=True))
-    unsaid = at(SMALL, WIDE, 10**5, rules=RuleChoice(depth="complete_p"))
-    assert (said.config.mup_base_width, said.config.mup_base_depth) == (128, 4)
-    assert block_lr(said) == pytest.approx(unsaid.config.lr)
-    assert (unsaid.config.mup_base_width, unsaid.config.mup_base_depth) == (None, None)
-    # Carrying the result further keeps the base.
-    on = carry(said.config, horizon_steps=said.steps, shape=WIDE, tokens=10**9,
-               tokens_per_step=SMALL.tokens_per_step, rules=RuleChoice(in_config=True))  # fmt: skip
-    assert (on.config.mup_base_width, on.config.mup_base_depth) == (128, 4)
-    assert on.config.lr < said.config.lr
+def test_the_factors_of_width_and_depth_are_the_published_ones() -> None:
+    """Adam's rate of a hidden matrix is proportional to 1 / fan_in (table 8). EleutherAI's
+    nanoGPT-mup scales rates with depth by m^(alpha - 1), with alpha 1 or 1/2."""
+    by_name = {each.what: each.values for each in at(SMALL, WIDE).disagreements}
+    width, depth = by_name["lr, by width"], by_name["lr, by depth"]
+    assert width["mup"] == pytest.approx(width["sqrt_width"] / math.sqrt(4))
+    assert depth["depth_mup"] == pytest.approx(depth["complete_p"] / math.sqrt(4))
+    assert depth["complete_p"] == pytest.approx(SMALL.lr / 4)
 
 
 def test_a_7b_on_161b_tokens_has_what_fits_of_published_runs_say() -> None:
     carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
     assert carried.tokens_per_step == pytest.approx(1.45e6, rel=0.01)
     assert carried.steps == pytest.approx(110_800, rel=0.01)
-    assert carried.base_lr * carried.base_width / TARGET.d_model == pytest.approx(block_lr(carried))
-    # A rule of the whole size leaves nothing for depth.
-    rules = RuleChoice(width="step_law")
-    whole = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens, rules=rules)
-    assert "lr, by depth" not in {each.what for each in whole.disagreements}
-    assert whole.base_lr == block_lr(whole)
+    assert carried.base_lr * carried.base_width / TARGET.d_model == pytest.approx(carried.config.lr)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 1e-4])
 def test_a_decay_that_the_proxy_cannot_have_felt_is_not_carried(weight_decay: float) -> None:
     source = SMALL.model_copy(update={"weight_decay": weight_decay})
     carried = carry(source, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
-    tau = timescale(block_lr(carried), carried.config.weight_decay, carried.steps)
+    tau = timescale(carried.config.lr, carried.config.weight_decay, carried.steps)
     assert tau == pytest.approx(best_timescale(23.0), rel=0.01)
-    (value,) = [each for each in carried.carried if each.name == "weight_decay"]
-    assert "is too short to show" in value.rule
 
 
 def test_every_value_says_what_carried_it_and_what_else_could_have() -> None:
@@ -144,24 +106,12 @@ def test_every_value_says_what_carried_it_and_what_else_could_have() -> None:
     for what, each in by_name.items():
         assert each.taken in each.values and each.why and each.spread > 1
         if what.startswith("lr, "):
-            assert each.values[each.taken] == pytest.approx(block_lr(carried))
+            assert each.values[each.taken] == pytest.approx(carried.config.lr)
     assert by_name["tokens a step"].taken == "step_law"
+    # Ma and Yarats: 2 / (1 - beta2) steps.
+    assert by_name["lr_warmup"].values["untuned"] == math.ceil(2 / (1 - SMALL.beta2))
     assert any("small models' best rates" in note for note in carried.notes)
     assert Carried.model_validate_json(carried.model_dump_json()) == carried
-
-
-def test_a_ladder_that_contradicts_the_default_changes_the_plan() -> None:
-    """The best rates at one width and batch do not change with the tokens."""
-    one = BestRate(d_model=128, params=1e6, tokens=1e6, tokens_per_step=2048, lr=2e-3, log_sd=0.1)
-    support = LadderSupport(
-        best_rates=tuple(one.model_copy(update={"tokens": t}) for t in (1e6, 1e7, 1e8))
-    )
-    default = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens)
-    carried = carry(SMALL, horizon_steps=1000, shape=TARGET, tokens=TARGET.tokens, support=support)
-    assert carried.rules.horizon == "none"
-    assert block_lr(carried) > 5 * block_lr(default)
-    (length,) = [each for each in carried.disagreements if each.what == "lr, by length"]
-    assert length.taken == "none" and "the ladder supports" in length.why
 
 
 @pytest.mark.parametrize("horizon", [1, 20])
@@ -190,24 +140,20 @@ def hit(ratio: float) -> bool:
 
 
 def carried(
-    cell: Cell, shape: Config, tokens: int, rules: RuleChoice, tokens_per_step: int | None = None
+    cell: Cell, shape: Config, tokens: int, rule: str = "delphi", batch: int | None = None
 ) -> float:
-    """Return the rate of one small run as the rules carry it to a large one."""
+    """Return the rate of one small run as a rule of the length carries it to a large one."""
     plan = carry(
-        cell.config,
-        horizon_steps=cell.steps,
-        shape=shape,
-        tokens=tokens,
-        tokens_per_step=tokens_per_step,
-        rules=rules,
+        cell.config, horizon_steps=cell.steps, shape=shape, tokens=tokens, tokens_per_step=batch
     )
-    return plan.config.lr
+    by_length = {each.what: each.values for each in plan.disagreements}.get("lr, by length")
+    return by_length[rule] if by_length else plan.config.lr
 
 
-def rate(run: PublishedRun, rules: RuleChoice = DEFAULT_RULES) -> float:
+def rate(run: PublishedRun, rule: str = "delphi") -> float:
     """Return the median ratio of the rate carried from Step Law's grid to the published rate."""
     return median(
-        carried(cell, run.config, run.tokens, rules) / run.config.lr for cell in STEP_LAW_GRID
+        carried(cell, run.config, run.tokens, rule) / run.config.lr for cell in STEP_LAW_GRID
     )
 
 
@@ -219,7 +165,7 @@ def test_the_rate_is_within_twice_the_one_used(run: PublishedRun) -> None:
 @pytest.mark.parametrize("run", [p for p in NAMED if p.values[0].tokens_per_step])  # type: ignore[union-attr]
 def test_the_batch_is_within_twice_the_one_used(run: PublishedRun) -> None:
     assert run.tokens_per_step is not None
-    tokens = tokens_a_step(DEFAULT_RULES.batch, kept=run.tokens_per_step, tokens=run.tokens)
+    tokens = batches(run.tokens, run.tokens_per_step)["step_law"]
     assert hit(tokens / run.tokens_per_step) == (run.name not in MISSED_BATCHES)
 
 
@@ -228,8 +174,7 @@ def test_the_rules_in_force_are_not_beaten_by_a_factor_of_two_of_any_other_lengt
     assumes another batch, most runs are missed."""
     hits = {}
     for horizon in ("delphi", "none", "step_law", "complete_d"):
-        rules = DEFAULT_RULES.model_copy(update={"horizon": horizon})
-        hits[horizon] = sum(hit(rate(run, rules)) for run in RUNS)
+        hits[horizon] = sum(hit(rate(run, horizon)) for run in RUNS)
     assert hits["delphi"] == len(RUNS) - len(MISSED_RATES)
     assert max(hits["none"], hits["step_law"], hits["complete_d"]) <= 3
 
@@ -238,8 +183,7 @@ def test_the_grids_own_optima_are_mostly_carried_from_each_other() -> None:
     """When this was written, 82% of the 272 pairs at the best batches were within a factor of
     two."""
     ratios = [
-        carried(small, large.config, round(large.tokens), DEFAULT_RULES, large.tokens_per_step)
-        / large.lr
+        carried(small, large.config, round(large.tokens), batch=large.tokens_per_step) / large.lr
         for small in STEP_LAW_GRID
         for large in STEP_LAW_GRID
         if small is not large
