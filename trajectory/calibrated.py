@@ -36,8 +36,9 @@ class ProxyMetric(Frozen):
     """One proxy metric, compared with long runs of the same configs."""
 
     name: str
-    cost: NonNegative
-    """Seconds of training and scoring, relative to the campaign's own short run."""
+    cost: NonNegative = 1.0
+    """Seconds of training and scoring, relative to the campaign's own short run. Earlier versions
+    also compared dearer metrics."""
     spearman: Correlation
     kendall: Correlation
     """Kendall's tau-b, with an interval bootstrapped over configs."""
@@ -74,7 +75,8 @@ class Calibrated(Frozen):
     )
     """The first is the campaign's own."""
     steps_curve: tuple[tuple[Positive, Correlation], ...] = ()
-    """Spearman's rho of longer short runs: steps relative to the budget's, ascending."""
+    """Spearman's rho of longer short runs, in calibrations of earlier versions: steps relative to
+    the budget's, ascending."""
     long_runs: Correlation | None = None
     """Spearman's rho of one long run with the mean of the others, a practical ceiling for any
     metric. None if each config has only one long run."""

@@ -12,7 +12,6 @@ from rich.text import Text
 from agent.commands.options import JsonAtEndOption, option_of, takes
 from agent.search.calibration.experiment import Calibration
 from agent.search.calibration.plan import MOST_LONG_SEEDS, CalibrationPlan, check_calibratable
-from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import RetryFailed
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
@@ -24,8 +23,9 @@ from agent.workbench.places import CampaignOption, default_campaign, latest_camp
 from agent.workbench.session import Session
 from autoresearch.values import Frozen
 from autoresearch.words import counted
+from trainer.corpus.second_text import holdout_split
 from trajectory.calibrated import Calibrated
-from trajectory.calibration import FEWEST, times_to_gain
+from trajectory.calibration import FEWEST
 
 
 class FidelityAsked(Frozen):
@@ -92,13 +92,12 @@ def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:
     :raises AutoresearchError: if nothing can be calibrated.
     """
     campaign = session.campaign
-    with session.console.status("preparing the holdout text"):
-        texts = FreshTexts.of(campaign, ())
+    holdout = holdout_split(campaign.corpus)
     means = CalibrationPlan.means(campaign.settings)
     memory = session.memory.model
     plan = CalibrationPlan(
         campaign,
-        texts,
+        train_tokens=None if holdout is None else holdout.train_tokens,
         configs=asked.configs,
         long_steps=asked.steps,
         long_seeds=asked.long_seeds,
@@ -114,12 +113,12 @@ def report(found: Calibrated) -> Iterator[Text]:
     yield Text(found.headline, style="bold")
     yield Text(
         "rank correlations with the score of long runs on other seeds, with 95 % intervals; gain "
-        "is Spearman less the campaign's own; cost is training and scoring over its own; forgone "
-        "is what the config that a metric ranks first loses to the best in the long run, in bpb",
+        "is Spearman less the campaign's own; forgone is what the config that a metric ranks first "
+        "loses to the best in the long run, in bpb",
         style="dim",
     )
     yield Text(
-        f"{'proxy metric':<36} {'cost':>5}  {'Spearman':<20} {'Kendall':>7}  {'gain':<22} "
+        f"{'proxy metric':<36} {'Spearman':<20} {'Kendall':>7}  {'gain':<22} "
         f"{f'best {found.best_n}':<21} {'forgone':>7}",
         style="bold",
     )
@@ -128,24 +127,19 @@ def report(found: Calibrated) -> Iterator[Text]:
         gain = "" if over is None else f"{over.value:+.2f} ({over.lo:+.2f} … {over.hi:+.2f})"
         best = "" if metric.best is None else str(metric.best)
         yield Text(
-            f"{metric.name:<36} {metric.cost:>5.2f}  {metric.spearman!s:<20} "
+            f"{metric.name:<36} {metric.spearman!s:<20} "
             f"{metric.kendall.value:>7.2f}  {gain:<22} {best:<21} {metric.forgone_bpb:>7.4f}"
         )
     for text in _left_out(found):
         yield Text(text, style="dim")
-    curve = ", ".join(f"{times:g} × {rho}" for times, rho in found.steps_curve)
-    yield Text(f"by length of the short run, over {found.budget}: {curve}", style="dim")
-    if gains := times_to_gain(found.steps_curve):
-        costs = ", ".join(f"{rho:.2f} at {times:.1f} ×" for rho, times in gains)
-        yield Text(f"what each further 0.05 takes, between those: {costs}", style="dim")
     if found.advised is None:
         yield Text(
-            "no proxy metric of equal cost ranks surely better than the campaign's own (by an "
+            "no other proxy metric ranks surely better than the campaign's own (by an "
             f"interval that holds for all {len(found.proxy_metrics) - 1} at once)"
         )
     else:
         yield Text(
-            f"ranks surely better at equal cost: {found.advised.name}; a new campaign may measure "
+            f"ranks surely better: {found.advised.name}; a new campaign may measure "
             "so (loop --set horizon_steps=…, average=… or cooldown_steps=…)",
             style="green",
         )

@@ -1,18 +1,52 @@
 """Run a calibration: measure how well short runs rank configs as long runs do, config by config."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from agent.search.calibration.metrics import ConfigRuns, conclude, is_uninformative
-from agent.search.calibration.plan import CalibrationPlan, Planned
+from agent.search.calibration.plan import LONG, CalibrationPlan, Planned
 from agent.search.experiment import Experiment, PlannedRun
 from autoresearch.errors import CampaignError
 from autoresearch.words import counted, duration_text, timestamp
 from trainer.spec import AnyConfig, CommandOk, TrialFailed, TrialOk
 from trajectory.calibrated import Calibrated, CalibrationRun
-from trajectory.calibration import FEWEST
+from trajectory.calibration import FEWEST, best_of, compared, correlation_of
 from trajectory.rows import CalibratedRow, CalibrationRow, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRuns:
+    """The runs of one config: all of them, or those up to the first that gives no information."""
+
+    results: Mapping[Planned, TrialOk | TrialFailed]
+    averages: Collection[str]
+    """Names of the weight averages that the first run is scored with besides."""
+    complete: bool
+    """Whether every run gave information."""
+
+    @property
+    def own_score(self) -> float:
+        """Score by the campaign's own proxy metric."""
+        return _score(next(iter(self.results.values())))
+
+    def scores(self) -> dict[str, float]:
+        """Return the config's score by each proxy metric, the campaign's own first."""
+        found = {one.metric: _score(result) for one, result in self.results.items()}
+        del found[LONG]
+        own = next(iter(self.results.values()))
+        return found | {name: _score(own, at) for at, name in enumerate(self.averages)}
+
+    def long_scores(self) -> list[float]:
+        """Return the scores of the long runs, one per seed; infinite if one was not finite."""
+        return [_score(result) for one, result in self.results.items() if one.metric == LONG]
+
+
+def _score(result: TrialOk | TrialFailed, checkpoint: int | None = None) -> float:
+    """Return the score at a run's end, or at one of its checkpoints."""
+    if isinstance(result, TrialFailed):
+        return math.inf
+    return result.val_bpb if checkpoint is None else result.checkpoints_bpb[checkpoint]
 
 
 @dataclass(kw_only=True)
@@ -40,7 +74,7 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
             own, *others = (
                 PlannedRun(
                     self.plan.spec(config, one),
-                    f"config {len(self.configs)}, {one.metric or one.kind}",
+                    f"config {len(self.configs)}, {one.metric}",
                     one,
                     one.run,
                 )
@@ -81,14 +115,34 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
 
         :raises CampaignError: if too few configs could be trained for a conclusion.
         """
-        known = [self._runs_of(config) for config in self.configs]
-        found = conclude(self.plan, known)
-        if found is None:
-            measured = sum(one.complete for one in known)
+        runs = [self._runs_of(config) for config in self.configs]
+        known = [one for one in runs if one.complete]
+        by_seed = [one.long_scores() for one in known]
+        long = [fmean(scores) for scores in by_seed]
+        if len({score for score in long if math.isfinite(score)}) < FEWEST:
             raise CampaignError(
-                f"{measured} of {len(known)} configs have long scores of their own, and it takes "
+                f"{len(known)} of {len(runs)} configs have long scores of their own, and it takes "
                 f"{FEWEST} that differ to say anything; ask for more with --configs"
             )
+        scores = [one.scores() for one in known]
+        # How well one long run agrees with the mean of the others.
+        long_runs = None
+        if self.plan.long_seeds >= 2:
+            firsts = [one[0] for one in by_seed]
+            long_runs = correlation_of(firsts, [fmean(one[1:]) for one in by_seed])
+        found = Calibrated(
+            budget=self.campaign.settings.budget,
+            long_steps=self.plan.long_steps,
+            long_seeds=self.plan.long_seeds,
+            n=len(known),
+            nonfinite=sum(map(math.isinf, long)),
+            left_out=len(runs) - len(known),
+            best_n=len(best_of(long)),
+            proxy_metrics=compared(
+                {name: [one[name] for one in scores] for name in scores[0]}, long
+            ),
+            long_runs=long_runs,
+        )
         return self.record_found(CalibratedRow(at=timestamp(), found=found)).found
 
     def announcement(self) -> Iterator[str]:
@@ -109,12 +163,14 @@ class Calibration(Experiment[Planned, CalibrationRow, Calibrated]):
     def _runs_of(self, config: AnyConfig) -> ConfigRuns:
         """Return the results of a config, up to the first run that gives no information."""
         results: dict[Planned, TrialOk | TrialFailed] = {}
+        complete = True
         for one in self.plan.runs(config):
-            key = (config.config_hash, one.seed, one.run)
-            if key in self.rows and key not in self.again:
-                result = self.rows[key].trial.result
-                assert not isinstance(result, CommandOk)
-                results[one] = result
-                if is_uninformative(result):
-                    break
-        return ConfigRuns(self.plan, config, results)
+            row = self.rows.get((config.config_hash, one.seed, one.run))
+            if row is None or (config.config_hash, one.seed, one.run) in self.again:
+                continue
+            assert not isinstance(row.trial.result, CommandOk)
+            results[one] = row.trial.result
+            if self.has_failed(row):
+                complete = False
+                break
+        return ConfigRuns(results, self.plan.averages(config), complete)

@@ -4,21 +4,16 @@ The baseline comes first. After it, configs drawn from the whole menu alternate 
 the best so far, as a search would try them. Each config follows from the earlier configs and their
 scores alone, so a resumed calibration trains the same ones.
 
-Each kind of run uses its own seeds: short runs one, the second half of a pair another, long runs a
-third block. A short and a long run of one seed would share weights and batches. They would then
-agree better than a search's short runs agree with long ones.
+Short runs use one seed, long runs others. A short and a long run of one seed would share weights
+and batches. They would then agree better than a search's short runs agree with long ones.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import ceil
 from random import Random
-from typing import Literal, TypeAlias
 
 from agent.menu.files import ProxyMenu
 from agent.search.campaign import Campaign
-from agent.search.confirm.texts import FreshTexts
 from agent.settings.campaign import CampaignSettings, seeds_of
 from autoresearch.errors import CampaignError, SpecError
 from trainer.memory.estimate import AnalyticMemory
@@ -36,26 +31,22 @@ PARTS = (6, 3)
 """
 FEWEST_STEPS = 2 * max(PARTS)
 """Fewest steps of a short run whose parts are distinct whole numbers of steps."""
-QUARTERS = (1, 2, 3)
-LONGER = (2, 4, 8)
-"""Longer runs to try, in multiples of the budget, up to half a long run."""
 ELITES = 0.25
 MAX_CHANGES = 3
 MAX_DRAWS = 5000
 
-Kind: TypeAlias = Literal["own", "half", "horizon", "cooldown", "longer", "long"]
+LONG = "long"
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """One run of a config."""
 
-    kind: Kind
+    metric: str
+    """Name of the proxy metric that the run measures, or :data:`LONG`. It counts the baseline's
+    steps, so it is the same for all configs."""
     seed: int
     run: CalibrationRun
-    metric: str = ""
-    """Name of the proxy metric that a run of another horizon or cooldown measures. It counts the
-    baseline's steps, so it is the same for all configs."""
 
 
 def check_calibratable(settings: CampaignSettings, menu: ProxyMenu, long_steps: int) -> None:
@@ -94,12 +85,19 @@ def _steps_of(budget: Budget, config: AnyConfig) -> int:
     return steps
 
 
+def _averages(steps: int) -> Iterator[Averaging]:
+    for part in PARTS:
+        yield Averaging(form="ema", steps=round(steps / part))
+        yield Averaging(form="lawa", steps=round(steps / part))
+
+
 @dataclass(frozen=True)
 class CalibrationPlan:
     """A calibration of a campaign's own short run."""
 
     campaign: Campaign
-    texts: FreshTexts
+    train_tokens: int | None
+    """Tokens that the runs train on: all but the holdout split, if there is one."""
     configs: int
     long_steps: int
     """Steps of the baseline's long run. Another config's long run is the same multiple of its
@@ -155,54 +153,41 @@ class CalibrationPlan:
 
     def runs(self, config: AnyConfig) -> Iterator[Planned]:
         """Yield all runs of a config, the campaign's own proxy metric first."""
-        steps, horizon = self.budget_steps(config), self.horizon(config)
         settings = self.campaign.settings
-        short, second, *_ = seeds_of(self.campaign.settings.seed, "calibration")
-        plain = CalibrationRun(
-            steps=steps,
-            horizon_steps=horizon,
+        first, *_ = seeds_of(settings.seed, "calibration")
+        own = CalibrationRun(
+            steps=self.budget_steps(config),
+            horizon_steps=self.horizon(config),
             cooldown_steps=self.campaign.schedule(config).cooldown_steps,
             average=settings.average,
         )
-        more = {"checkpoints": tuple(self.checkpoints(config)), "texts": bool(self.texts.scored)}
-        yield Planned("own", short, plain.model_copy(update=more))
-        if settings.cooldown_steps:
-            # With averaging, score the unaveraged weights too, because longer runs are scored that
-            # metric.
-            checkpoints: tuple[Checkpoint, ...] = (Checkpoint(),) if settings.average else ()
-            uncooled = plain.model_copy(update={"cooldown_steps": 0, "checkpoints": checkpoints})
-            name = f"horizon {self.horizon(self.campaign.menu.baseline)}, no cooldown"
-            yield Planned("horizon", short, uncooled, name)
-        for metric, other in self.horizons(config).items():
-            run = plain.model_copy(update={"horizon_steps": other})
-            yield Planned("horizon", short, run, metric)
-        for metric, cooldown in self.cooldowns(config).items():
-            run = plain.model_copy(update={"cooldown_steps": cooldown})
-            yield Planned("cooldown", short, run, metric)
-        half = CalibrationRun(steps=ceil(steps / 2), horizon_steps=horizon)
-        yield Planned("half", second, half)
-        longer = [times * steps for times in self.longer]
-        if longer:
-            checkpoints = tuple(Checkpoint(step=one) for one in longer[:-1])
-            run = CalibrationRun(steps=longer[-1], horizon_steps=horizon, checkpoints=checkpoints)
-            yield Planned("longer", short, run)
+        more = {"checkpoints": tuple(self.averages(config).values())}
+        yield Planned(self.own_metric, first, own.model_copy(update=more))
+        for metric, steps in self.horizons(config).items():
+            yield Planned(metric, first, own.model_copy(update={"horizon_steps": steps}))
+        for metric, steps in self.cooldowns(config).items():
+            yield Planned(metric, first, own.model_copy(update={"cooldown_steps": steps}))
+        long = CalibrationRun(steps=self.long_of(config), horizon_steps=None)
         for seed in range(self.long_seeds):
-            long = CalibrationRun(steps=self.long_of(config), horizon_steps=None)
-            yield Planned("long", short + FIRST_LONG_SEED + seed, long)
+            yield Planned(LONG, first + FIRST_LONG_SEED + seed, long)
 
-    def checkpoints(self, config: AnyConfig) -> Iterator[Checkpoint]:
-        """Yield the own run's checkpoints: its quarters and its end, then averages at its end."""
-        steps = self.budget_steps(config)
-        yield from (Checkpoint(step=ceil(steps * quarter / 4)) for quarter in QUARTERS)
-        yield Checkpoint()
-        yield from (Checkpoint(average=average) for average in self.averages(config))
+    @property
+    def own_metric(self) -> str:
+        """Name of the campaign's own proxy metric."""
+        base, settings = self.campaign.menu.baseline, self.campaign.settings
+        name = f"{self.budget_steps(base)} steps of {self.horizon(base)}"
+        name += f", cooldown {settings.cooldown_steps}" if settings.cooldown_steps else ""
+        return name + (f", {settings.average}" if settings.average else "")
 
-    def averages(self, config: AnyConfig) -> Iterator[Averaging]:
-        """Yield the weight averages to try."""
-        steps = self.budget_steps(config)
-        for part in PARTS:
-            yield Averaging(form="ema", steps=round(steps / part))
-            yield Averaging(form="lawa", steps=round(steps / part))
+    def averages(self, config: AnyConfig) -> dict[str, Checkpoint]:
+        """Return the other weight averages to score at a short run's end, by name, like
+        :meth:`horizons`."""
+        base, own = self.budget_steps(self.campaign.menu.baseline), self.campaign.settings.average
+        found = {} if own is None else {"weights as they are": Checkpoint()}
+        for of, mine in zip(_averages(base), _averages(self.budget_steps(config)), strict=True):
+            if of != own:
+                found[f"weights {of}"] = Checkpoint(average=mine)
+        return found
 
     @staticmethod
     def means(settings: CampaignSettings) -> int:
@@ -227,13 +212,8 @@ class CalibrationPlan:
         steps = self.budget_steps(self.campaign.menu.baseline)
         tried = {round(steps / part): round(self.budget_steps(config) / part) for part in PARTS}
         own = self.campaign.settings.cooldown_steps
-        return {f"cooldown over the last {of}": mine for of, mine in tried.items() if of != own}
-
-    @cached_property
-    def longer(self) -> list[int]:
-        """Lengths of the longer runs, as multiples of the baseline's budget."""
-        steps = self.budget_steps(self.campaign.menu.baseline)
-        return [times for times in LONGER if 2 * times * steps <= self.long_steps]
+        found = {f"cooldown over the last {of}": mine for of, mine in tried.items() if of != own}
+        return found | ({"no cooldown": 0} if own else {})
 
     def budget_steps(self, config: AnyConfig) -> int:
         """Return the steps of a short run of this config."""
@@ -252,12 +232,11 @@ class CalibrationPlan:
     def spec(self, config: AnyConfig, planned: Planned) -> TrialSpec:
         """Return the spec of a run, its trial_id empty.
 
-        No run trains on the holdout text. The time limit is the short runs' limit, multiplied by
-        how much more this run trains and scores.
+        The time limit is the short runs' limit, multiplied by how much more this run trains and
+        scores.
         """
         short, run = self.campaign.trial_spec(config, planned.seed), planned.run
         more = max(1.0, run.steps / self.budget_steps(config)) + len(run.checkpoints)
-        texts = self.texts.scored if run.texts else ()
         return short.model_copy(
             update={
                 "budget": Budget(unit="steps", amount=run.steps),
@@ -265,10 +244,7 @@ class CalibrationPlan:
                 "cooldown_steps": run.cooldown_steps,
                 "average": run.average,
                 "checkpoints": run.checkpoints,
-                "texts": texts,
-                "train_tokens": self.texts.train_tokens,
-                "limits": short.limits.model_copy(
-                    update={"wall_s": short.limits.wall_s * (more + 3 * len(texts))}
-                ),
+                "train_tokens": self.train_tokens,
+                "limits": short.limits.model_copy(update={"wall_s": short.limits.wall_s * more}),
             }
         )

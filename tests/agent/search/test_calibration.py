@@ -17,7 +17,6 @@ from agent.search.calibration.experiment import Calibration
 from agent.search.calibration.plan import CalibrationPlan
 from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
-from agent.search.confirm.texts import FreshTexts
 from agent.search.experiment import ExperimentWatcher
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trials import TrialRunner
@@ -46,8 +45,6 @@ from trajectory.statistics.fidelity import spearman
 pytestmark = pytest.mark.slow
 
 Found = tuple[Calibrated, list[TrialSpec]]
-STEP_MS, EVAL_S = 50.0, 1.0
-NO_TEXT = FreshTexts(scored=(), train_tokens=None, lines=())
 
 
 class World(InstantExecutor):
@@ -87,8 +84,6 @@ class World(InstantExecutor):
         return trial_ok(
             spec,
             val_bpb=self.score(spec, steps, spec.average is not None),
-            step_ms=STEP_MS,
-            eval_s=EVAL_S,
             checkpoints_bpb=looks,
         )
 
@@ -119,7 +114,7 @@ def calibrated(
 ) -> Calibrated:
     with campaign(directory, **chosen) as opened:
         plan = CalibrationPlan(
-            opened, NO_TEXT, configs=configs, long_steps=1000, long_seeds=1, memory=memory
+            opened, None, configs=configs, long_steps=1000, long_seeds=1, memory=memory
         )
         runner = TrialRunner(
             opened.directory / "trials",
@@ -144,24 +139,9 @@ def test_what_ranks_better_in_this_world_is_found(found: Found) -> None:
     calibration, _ = found
     ways = {way.name: way for way in calibration.proxy_metrics}
     assert calibration.own.name == "60 steps of 1000"
-    assert ways["480 steps"].spearman.value > ways["120 steps"].spearman.value
-    assert ways["120 steps"].spearman.value > calibration.own.spearman.value
     assert calibration.advised is not None
-    assert calibration.advised.name.startswith(("weights ", "all checkpoints"))
+    assert calibration.advised.name.startswith("weights ")
     assert ways["horizon 300"].spearman == calibration.own.spearman, "no horizon matters here"
-    lengths = [times for times, _ in calibration.steps_curve]
-    assert lengths == [0.5, 1, 2, 4, 8]
-
-
-def test_costs_are_seconds_of_training_and_scoring(found: Found) -> None:
-    ways = {way.name: way.cost for way in found[0].proxy_metrics}
-    own_s = 60 * STEP_MS / 1000 + EVAL_S
-    assert ways["60 steps of 1000"] == 1
-    assert ways["weights ema:10"] == ways["cooldown over the last 20"] == pytest.approx(1)
-    assert ways["two seeds of 30 steps"] == pytest.approx((own_s + EVAL_S) / own_s)
-    assert ways["240 steps"] == pytest.approx((240 * STEP_MS / 1000 + EVAL_S) / own_s)
-    assert ways["quarters of the curve, extrapolated"] == pytest.approx((own_s + 3) / own_s)
-    assert ways["all checkpoints of one run, fitted"] == pytest.approx((own_s + 8) / own_s)
 
 
 def test_correlations_are_of_short_and_long_runs_on_other_seeds(found: Found) -> None:
@@ -210,16 +190,16 @@ def test_a_campaign_that_averages_and_cools_down_is_held_against_one_that_does_n
     calibration = calibrated(tmp_path, World(), **own)
     assert calibration.own.name == "60 steps of 1000, cooldown 10, ema:20"
     names = {way.name for way in calibration.proxy_metrics}
-    assert {"weights as they are", "horizon 1000, no cooldown"} <= names
+    assert {"weights as they are", "no cooldown"} <= names
     assert "weights ema:20" not in names
 
 
 def test_other_horizons_and_cooldowns_change_one_thing(tmp_path: Path) -> None:
     own = {"average": Averaging(form="ema", steps=20), "cooldown_steps": 10}
     with campaign(tmp_path, **own) as opened:
-        plan = CalibrationPlan(opened, NO_TEXT, configs=8, long_steps=1000, long_seeds=1)
+        plan = CalibrationPlan(opened, None, configs=8, long_steps=1000, long_seeds=1)
         first, *others = plan.runs(opened.menu.baseline)
-    tried = [one for one in others if one.metric]
+    tried = others[:-1]
     assert len(tried) == len({(one.run, one.seed) for one in tried}) == 5
     assert "cooldown over the last 10" not in {one.metric for one in tried}
     for one in tried:
@@ -231,11 +211,11 @@ def test_other_horizons_and_cooldowns_change_one_thing(tmp_path: Path) -> None:
 def test_every_config_is_measured_in_the_ways_of_the_baseline(tmp_path: Path) -> None:
     budget = f"{60 * gpt(load_menu('cpu-tiny').baseline).tokens_per_step} tokens"
     with campaign(tmp_path, budget=budget, horizon_steps=120) as opened:
-        plan = CalibrationPlan(opened, NO_TEXT, configs=8, long_steps=1000, long_seeds=1)
+        plan = CalibrationPlan(opened, None, configs=8, long_steps=1000, long_seeds=1)
         base = gpt(opened.menu.baseline)
         half = base.model_copy(update={"batch_size": base.batch_size // 2})
         assert plan.budget_steps(half) == 120
-        ways = [[one.metric for one in plan.runs(config) if one.metric] for config in (base, half)]
+        ways = [[one.metric for one in plan.runs(config)] for config in (base, half)]
     assert ways[0] == ways[1]
     assert "horizon 60" in ways[0]
 
@@ -274,19 +254,17 @@ def test_configs_of_too_few_steps_to_take_parts_of_are_passed_over(tmp_path: Pat
     assert min(spec.steps or 0 for spec in own) >= 12
 
 
-@pytest.mark.parametrize("length", [60, 30])
-def test_a_config_whose_run_failed_is_trained_no_further(tmp_path: Path, length: int) -> None:
-    world = World(breaks=[length])
+def test_a_config_whose_run_failed_is_trained_no_further(tmp_path: Path) -> None:
+    world = World(breaks=[60])
     found = calibrated(tmp_path, world, configs=16)
     assert found.left_out and found.n + found.left_out == 16
     runs = Counter(spec.config.config_hash for spec in world.specs)
-    most = max(runs.values())
     broken = {s.config.config_hash: s for s in world.specs if failed(world.result(s))}
     assert len(broken) == found.left_out
     for config, spec in broken.items():
         *_, last = [one for one in world.specs if one.config.config_hash == config]
         assert last == spec
-        assert runs[config] == (1 if length == 60 else most - 2)
+        assert runs[config] == 1
 
 
 def failed(result: TrialOk | TrialFailed) -> bool:

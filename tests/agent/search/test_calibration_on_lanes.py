@@ -12,7 +12,7 @@ from agent.search.calibration.experiment import Calibration
 from agent.search.calibration.plan import CalibrationPlan
 from agent.search.campaign import Campaign
 from agent.search.trials import TrialRunner
-from tests.agent.search.test_calibration import NO_TEXT, World, campaign
+from tests.agent.search.test_calibration import World, campaign
 from tests.support.simulated.night import NoMeter
 from tests.support.timed import Onlooker, Plan
 from trainer.spec import TrialFailed, TrialOk, TrialSpec
@@ -28,7 +28,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calibration(opened: Campaign, world: World, configs: int = 8) -> Plan:
-    plan = CalibrationPlan(opened, NO_TEXT, configs=configs, long_steps=1000, long_seeds=1)
+    plan = CalibrationPlan(opened, None, configs=configs, long_steps=1000, long_seeds=1)
 
     def work(runner: TrialRunner, onlooker: Onlooker) -> Calibrated:
         return Calibration(
@@ -49,7 +49,7 @@ def runs(plan: Plan) -> list[CalibrationRow]:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "breaks"), [(2, ()), pytest.param(16, (30,), marks=pytest.mark.slow)]
+    ("lanes", "breaks"), [(2, ()), pytest.param(16, (60,), marks=pytest.mark.slow)]
 )
 def test_lanes_change_nothing_that_is_concluded(
     lanes: int, breaks: tuple[int, ...], tmp_path: Path

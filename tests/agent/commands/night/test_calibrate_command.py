@@ -52,30 +52,21 @@ def test_machine_noise_and_menu_are_measured_from_nothing_and_once(
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     own = found["proxy_metrics"][0]
-    assert (found["n"], own["name"], own["cost"]) == (8, "12 steps of 50", 1)
+    assert (found["n"], own["name"]) == (8, "12 steps of 50")
     named = {way["name"] for way in found["proxy_metrics"]}
     # 3 × 50 and 0.3 × 50 and the budget; a sixth and a third of 12.
     assert {"horizon 12", "horizon 15", "horizon 150", "weights ema:2", "weights lawa:4"} <= named
-    assert {"cooldown over the last 2", "two seeds of 6 steps", "24 steps"} <= named
-    assert "quarters of the curve, extrapolated" in named
-    assert any(name.endswith(" times the held-out text") for name in named)
-    assert [times for times, _ in found["steps_curve"]] == [0.5, 1, 2]
+    assert "cooldown over the last 2" in named
 
     rows = runs(toy)
     assert len({(row.config_hash, row.trial.seed, row.run) for row in rows}) == len(rows)
     long = {row.config_hash: row.trial for row in rows if row.run.steps == 50}
-    short = {row.config_hash: row.trial for row in rows if row.run.texts}
+    short = {row.config_hash: row.trial for row in rows if row.run.checkpoints}
     assert len(long) == len(short) == 8
     assert not {t.seed for t in long.values()} & {t.seed for t in short.values()}
     scores = [(short[name].objective or 0.0, long[name].objective or 0.0) for name in long]
     by_hand = spearman([one for one, _ in scores], [other for _, other in scores])
     assert own["spearman"]["value"] == pytest.approx(by_hand)
-    # A score taken at an earlier step equals the score of a run that ends at that step.
-    baseline = [row for row in rows if row.config_hash == rows[0].config_hash]
-    prefix = next(row.trial.result for row in baseline if row.run.steps == 24)
-    (ended,) = [r.trial for r in baseline if r.run.texts]
-    assert prefix.status == "ok" and prefix.checkpoints_bpb == ()
-    assert ended.result.status == "ok" and ended.result.checkpoints_bpb[3] == ended.objective
 
     before = toy.rows()
     (toy.campaign / "history.sqlite").unlink()
