@@ -120,8 +120,8 @@ def _report(draft: Draft, out: Path | None) -> dict[str, object]:
     return {
         "script": str(draft.script.path),
         "set_by": draft.script.means,
-        "knobs": [one.knob.model_dump(mode="json") for one in draft.knobs],
-        "constants": {one.option.name: one.value for one in draft.constants},
+        "knobs": [one.model_dump(mode="json") for one in draft.knobs],
+        "constants": draft.constants,
         "lengths": draft.lengths,
         "given": {one.option.name: one.template for one in draft.given},
         "left": {one.option.name: one.why for one in draft.left},

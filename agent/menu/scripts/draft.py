@@ -9,26 +9,14 @@ from functools import cached_property
 from pathlib import Path
 
 from agent.menu.formulas import Constraint
+from agent.menu.knob import Knob
 from agent.menu.scripts.asserts import constraints_asserted
 from agent.menu.scripts.option import given_by, says, words_of
-from agent.menu.scripts.printed.lines import (
-    Printed,
-    best_line,
-    curve_printed,
-    period_of,
-    score_printed,
-)
-from agent.menu.scripts.printed.unlabelled import score_alone
+from agent.menu.scripts.printed import Printed, curve_printed, period_of, score_printed
 from agent.menu.scripts.reading import Script, modules_beside
-from agent.menu.scripts.sorting import Given, Held, Left, Place, Turned, sorted_options
-from agent.menu.scripts.start import (
-    Start,
-    entry_function,
-    preloadable,
-    python_is_ours,
-    start_of,
-)
-from agent.menu.scripts.unread import unread_classes, unread_libraries
+from agent.menu.scripts.sorting import Place, sorted_options
+from agent.menu.scripts.start import Start, entry_function, python_is_ours, start_of
+from agent.menu.scripts.unread import unread
 from autoresearch.values import Scalar
 from trainer.script.regions import Region, regions
 
@@ -50,24 +38,29 @@ class Draft:
         return sorted_options(self.script)
 
     @property
-    def knobs(self) -> list[Turned]:
+    def knobs(self) -> list[Knob]:
         """Knobs, in the order of the text."""
-        return [place for place in self.places if isinstance(place, Turned)]
+        return [place.knob for place in self.places if place.knob]
 
     @property
-    def constants(self) -> list[Held]:
-        """Constants, in the order of the text."""
-        return [place for place in self.places if isinstance(place, Held)]
+    def constants(self) -> dict[str, Scalar]:
+        """Values of the constants, in the order of the text."""
+        held = [place.option for place in self.places if place.use == "constant"]
+        return {one.name: one.default for one in held if one.default is not None}
 
     @property
-    def given(self) -> list[Given]:
+    def given(self) -> list[Place]:
         """Options that the loop sets."""
-        return [place for place in self.places if isinstance(place, Given)]
+        return [place for place in self.places if place.use == "given"]
 
     @property
-    def left(self) -> list[Left]:
+    def left(self) -> list[Place]:
         """Options that the script keeps unchanged."""
-        return [place for place in self.places if isinstance(place, Left)]
+        return [place for place in self.places if place.use == "left"]
+
+    def gives(self, placeholder: str) -> bool:
+        """Return whether the loop sets an option by this placeholder, such as ``{steps}``."""
+        return any(placeholder in one.template for one in self.given)
 
     @cached_property
     def slots(self) -> list[Region]:
@@ -75,15 +68,17 @@ class Draft:
         return list(regions(self.script.source).values())
 
     @cached_property
+    def beside(self) -> list[ast.Module]:
+        """The modules in the script's folder that it imports."""
+        return list(modules_beside(self.script.path, self.script.tree).values())
+
+    @cached_property
     def score(self) -> Printed | None:
         """The line that prints the score, in the script or else in a module beside it (as line
         0)."""
-        if found := score_printed(self.script.tree):
-            return found
-        beside = modules_beside(self.script.path, self.script.tree).values()
-        printed = (score_printed(tree) for tree in beside)
-        found = next((replace(one, line=0) for one in printed if one is not None), None)
-        return found or score_alone(self.script.tree, beside)
+        printed = (score_printed(tree) for tree in self.beside)
+        found = (replace(one, line=0) for one in printed if one is not None)
+        return score_printed(self.script.tree) or next(found, None)
 
     @cached_property
     def curve(self) -> Printed | None:
@@ -94,9 +89,8 @@ class Draft:
     def constraints(self) -> list[Constraint]:
         """The script's assertions about the knobs, and that a schedule does not end above its
         start."""
-        values: dict[str, Scalar] = {one.option.name: one.value for one in self.constants}
-        values |= {one.knob.name: one.knob.default for one in self.knobs}
-        turned = {one.knob.name for one in self.knobs}
+        values = self.constants | {one.name: one.default for one in self.knobs}
+        turned = {one.name for one in self.knobs}
         asserted = constraints_asserted(self.script, values)
         kept = [one for one in asserted if turned & set(re.split(r"[()\s]+", one.expr))]
         return kept + list(_rates_in_order(values))
@@ -104,17 +98,10 @@ class Draft:
     @cached_property
     def main(self) -> str | None:
         """The function to call in a forked process; None if the script must be a new program."""
-        start = self.start
-        if start.module or start.search_path or self.script.means == "edit":
-            return None
-        if not python_is_ours():
+        needs_program = self.start.module or self.start.search_path or self.script.means == "edit"
+        if needs_program or not python_is_ours():
             return None
         return entry_function(self.script.tree)
-
-    @property
-    def preload(self) -> list[str]:
-        """Modules that the fork server can load for all trials."""
-        return preloadable(self.script.tree) if self.main else []
 
     @property
     def to_do(self) -> list[str]:
@@ -138,32 +125,15 @@ class Draft:
             )
         if self.score and not self.score.line:
             notes.append("the score's line is from a module that the script imports")
-        elif self.score and self.score.is_best:
-            notes.append(f"the score on line {self.score.line} is the best of several evaluations")
-        elif self.score and (line := best_line(self.script.tree, self.score)):
-            notes.append(
-                f"the score's pattern is from line {self.score.line} and also reads line {line}, "
-                "which prints a best value; the last match of both is used"
-            )
-        if any("{steps}" in one.template for one in self.given):
-            notes += [
-                f"{one.knob.name} is {one.knob.default}, but a trial has {self.steps} steps: "
-                "lower it"
-                for one in self.knobs
-                if isinstance(one.knob.default, int)
-                and one.knob.default > self.steps
-                and says(one.knob.name, "warm ?up|warm ?down|cool ?down")
-            ]
-        notes += unread_libraries(self.script.tree)
-        beside = modules_beside(self.script.path, self.script.tree).values()
-        nodes = (node for module in beside for node in ast.walk(module))
-        classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
         notes += [
-            f"the options of {one} are not in the script: add those you want to the command, "
-            "--lr={lr}, and a knob for each"
-            for one in unread_classes(self.script.tree, classes)
+            f"{one.name} is {one.default}, but a trial has {self.steps} steps: lower it"
+            for one in self.knobs
+            if self.gives("{steps}") and isinstance(one.default, int)
+            if one.default > self.steps and says(one.name, "warm ?up|warm ?down|cool ?down")
         ]
-        if not any("{seed}" in one.template for one in self.given):
+        nodes = (node for module in self.beside for node in ast.walk(module))
+        notes += unread(self.script.tree, {n.name for n in nodes if isinstance(n, ast.ClassDef)})
+        if not self.gives("{seed}"):
             notes.append(
                 "the script takes no seed: all runs of a config may be identical, and then "
                 "its noise is unknown"
@@ -184,10 +154,8 @@ class Draft:
     def steps(self) -> int:
         """Length of a trial, if the script takes it in steps: at least until it prints a score
         that it prints every so many steps only."""
-        usual = max(
-            USUAL_STEPS, 1 + period_of(self.script.tree, self.score.line if self.score else 0)
-        )
-        return self.given_by_hand("{steps}") or usual
+        period = period_of(self.script.tree, self.score.line if self.score else 0)
+        return self.given_by_hand("{steps}") or max(USUAL_STEPS, 1 + period)
 
     def given_by_hand(self, template: str) -> int | None:
         """Return the manual value of an option that the loop will set."""
@@ -211,11 +179,10 @@ def draft_of(script: Script, menu: Path | None) -> Draft:
 def _rates_in_order(values: dict[str, Scalar]) -> Iterator[Constraint]:
     """Yield ``min_lr <= lr`` if both exist and it holds."""
     names = {words_of(name): name for name in values}
-    for least in ("min lr", "min learning rate", "lr min"):
-        for rate in ("learning rate", "lr", "max lr"):
-            if least in names and rate in names:
-                low, high = values[names[least]], values[names[rate]]
-                if isinstance(low, float) and isinstance(high, float) and low <= high:
-                    expr = f"{names[least]} <= {names[rate]}"
-                    yield Constraint(expr=expr, doc="the rate decays to its minimum")
-                    return
+    least = next((n for n in ("min lr", "min learning rate", "lr min") if n in names), None)
+    rate = next((n for n in ("learning rate", "lr", "max lr") if n in names), None)
+    if least is not None and rate is not None:
+        low, high = values[names[least]], values[names[rate]]
+        if isinstance(low, float) and isinstance(high, float) and low <= high:
+            expr = f"{names[least]} <= {names[rate]}"
+            yield Constraint(expr=expr, doc="the rate decays to its minimum")

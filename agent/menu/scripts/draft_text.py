@@ -5,9 +5,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from agent.menu.code_knob import names_used
+from agent.menu.knob import Knob
 from agent.menu.scripts.draft import Draft
-from agent.menu.scripts.printed.lines import NUMBER
-from agent.menu.scripts.sorting import Given, Left, Turned
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.printed import NUMBER
+from agent.menu.scripts.sorting import Place
+from agent.menu.scripts.start import preloadable
 from autoresearch.plain_text import plain
 from autoresearch.values import Scalar
 from trainer.script.regions import Region
@@ -25,8 +28,9 @@ def text_of(draft: Draft) -> str:
     named = [path.parent.name, path.stem] if path.stem in {"main", "train"} else [path.stem]
     name = plain("-".join(named))[:64].strip() or "script"
     constants = [
-        f"{one.option.name} = {_toml(one.value)}  # line {one.option.line}: {one.why}"
-        for one in draft.constants
+        f"{one.option.name} = {_toml(one.option.default)}  # line {one.option.line}: {one.why}"
+        for one in draft.places
+        if one.use == "constant"
     ]
     blocks = [
         [
@@ -38,7 +42,7 @@ def text_of(draft: Draft) -> str:
             f"doc = {_toml(f'the options of {file}')}",
         ],
         _trainer(draft),
-        *(_knob_lines(one) for one in draft.knobs),
+        *(_knob_lines(one.option, one.knob) for one in draft.places if one.knob),
         *(_slot_lines(one) for one in draft.slots),
         _CHECK_LINES if draft.slots else (),
         ["[constants]", *constants] if constants else (),
@@ -79,7 +83,7 @@ def _trainer(draft: Draft) -> list[str]:
     if called:
         lines += [
             f"main = {_toml(called)}  # called in a fork of a server that has loaded:",
-            f"preload = [{', '.join(map(_toml, draft.preload))}]",
+            f"preload = [{', '.join(map(_toml, preloadable(draft.script.tree)))}]",
         ]
     if draft.start.reads:
         lines.append(f"reads = [{', '.join(map(_toml, draft.start.reads))}]")
@@ -109,14 +113,13 @@ def _words(draft: Draft) -> Iterator[tuple[str, str]]:
     command = ""
     for place in sorted(draft.places, key=lambda one: one.option.command != ""):
         option = place.option
-        if not option.argument or isinstance(place, Left):
+        if not option.argument or place.use == "left":
             continue
         if option.command != command:
             command = option.command
             yield command, _COMMAND
-        word = option.argument
-        if isinstance(place, Given):
-            word = word.replace(f"{{{option.name}}}", place.template)
+        value = place.template or f"{{{option.name}}}"
+        word = option.argument.replace(f"{{{option.name}}}", value)
         yield word, f"  # line {option.line}"
 
 
@@ -124,28 +127,25 @@ def _variables(draft: Draft) -> Iterator[tuple[str, str]]:
     if draft.start.search_path:
         yield "PYTHONPATH", draft.start.search_path
     for place in draft.places:
-        if place.option.variable and not isinstance(place, Left):
-            own = f"{{{place.option.name}}}"
-            yield place.option.variable, place.template if isinstance(place, Given) else own
+        if place.option.variable and place.use != "left":
+            yield place.option.variable, place.template or f"{{{place.option.name}}}"
 
 
 def _campaign(draft: Draft) -> Iterator[str]:
-    steps = any("{steps}" in one.template for one in draft.given)
-    seconds = any("{seconds}" in one.template for one in draft.given)
     yield "[campaign]"
-    if steps:
+    if draft.gives("{steps}"):
         own = "".join(f"; {plain(each)}" for each in draft.lengths)
         yield f'budget = "{draft.steps} steps"  # the value of {{steps}}{own}'
         horizon = draft.given_by_hand("{horizon}") or max(USUAL_HORIZON, draft.steps)
-        if any("{horizon}" in one.template for one in draft.given):
+        if draft.gives("{horizon}"):
             yield f"horizon_steps = {horizon}  # the value of {{horizon}}"
-    elif seconds:
+    elif draft.gives("{seconds}"):
         yield 'budget = "300 seconds"  # the value of {seconds}'
     else:
         yield 'budget = "1 run"  # the script ends by itself'
 
 
-def _unset(head: str, places: Sequence[Given | Left]) -> Iterator[str]:
+def _unset(head: str, places: Sequence[Place]) -> Iterator[str]:
     """Yield a comment on the options that the menu does not set, with the reasons."""
     if places:
         yield head
@@ -160,9 +160,8 @@ def _unset(head: str, places: Sequence[Given | Left]) -> Iterator[str]:
 # --- values, patterns, a knob, a region ----------------------------------------------------------
 
 
-def _knob_lines(one: Turned) -> list[str]:
+def _knob_lines(option: Option, knob: Knob) -> list[str]:
     """Return a knob's table."""
-    option, knob = one.option, one.knob
     said = " ".join(plain(option.doc).split())[:MOST_DOC]
     return [
         f"[knobs.{knob.name}]  # line {option.line}",
@@ -199,6 +198,6 @@ def _literal(pattern: str) -> str:
     return f"'{pattern}'" if plain_enough else _toml(pattern)
 
 
-def _toml(value: Scalar) -> str:
+def _toml(value: Scalar | None) -> str:
     """Return a string, number or boolean as TOML, which equals its JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

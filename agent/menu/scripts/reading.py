@@ -16,7 +16,7 @@ from agent.menu.scripts.parser_options import (
 )
 from agent.menu.scripts.signatures import signature_options
 from agent.menu.scripts.tree import Names, calls, comments, last_name
-from agent.menu.scripts.unread import unread_libraries, unread_parsers
+from agent.menu.scripts.unread import unread
 from autoresearch.errors import MenuError, SpecError
 from autoresearch.files import read_given
 from autoresearch.words import did_you_mean
@@ -76,16 +76,12 @@ def read_script(path: Path, means: str | None = None, words: Sequence[str] = ())
         if any(not option.left for option in options):
             return Script(path, tree, source, one, _seen_beside(options, tree))
         left += options
-    unread = unread_libraries(tree) or unread_parsers(tree)
-    found = [f"{one.name}: {one.left}" for one in left[:1]] + unread[:1]
-    reasons = " and ".join(found) or (
-        "no options of argparse, click, typer, tyro or a dataclass, no defaults from the "
-        "environment, no constants and no numbers for a named argument such as lr=0.1 were found"
-    )
-    by = f" by {means}" if means else ""
+    found = [f"{one.name}: {one.left}" for one in left[:1]] + unread(tree)[:1]
+    reasons = " and ".join(found) or "no option or constant was found"
     raise MenuError(
-        f"{path} has no options to set{by} ({reasons}); name each value to search at the top of "
-        "the script, such as LR = 1e-3, and draft again, or write the menu by hand"
+        f"{path} has no options to set{f' by {means}' if means else ''} "
+        f"({reasons}); name each value to search at the top of the script, such as LR = 1e-3, and "
+        "draft again, or write the menu by hand"
     )
 
 
@@ -156,22 +152,20 @@ def _options(
 ) -> Iterator[Option]:
     """Yield the options that one of the means could set, those that need a person included."""
     names = Names(tree)
-    match means:
-        case "args":
-            yield from argparse_options(tree, names)
-            yield from click_options(tree, names)
-            yield from absl_options(tree, names)
-            yield from signature_options(tree, names, beside)
-            yield from _configurator_options(source, tree)
-        case "env":
-            yield from environment_options(tree, names)
-        case "edit":
-            said = comments(source)
-            own = constants(tree)
-            for one in settings(source).values():
-                option = Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
-                is_beside = one.name not in own and len(own) >= ENOUGH and not given_by(option)
-                yield replace(option, left=_BESIDE) if is_beside else option
+    if means == "env":
+        yield from environment_options(tree, names)
+    elif means == "args":
+        yield from argparse_options(tree, names)
+        yield from click_options(tree, names)
+        yield from absl_options(tree, names)
+        yield from signature_options(tree, names, beside)
+        yield from _configurator_options(source, tree)
+    else:
+        said, own = comments(source), constants(tree)
+        for one in settings(source).values():
+            option = Option(one.name, one.line, default=one.value, doc=said.get(one.line, ""))
+            is_beside = one.name not in own and len(own) >= ENOUGH and not given_by(option)
+            yield replace(option, left=_BESIDE) if is_beside else option
 
 
 def _configurator_options(source: str, tree: ast.Module) -> Iterator[Option]:
@@ -220,29 +214,13 @@ def _seen_beside(options: Iterable[Option], tree: ast.Module) -> tuple[Option, .
     for option in options:
         known = option
         if isinstance(option.default, str) and option.default and not option.choices:
-            words = _listed(option.doc, option.default) | compared.get(option.name, set())
-            others = sorted(words - {option.default, ""})
+            others = sorted(compared.get(option.name, set()) - {option.default, ""})
             known = replace(option, choices=(option.default, *others) if others else ())
         if not option.left and option.argument and option.name in overwritten:
             line = overwritten[option.name]
             known = replace(known, left=f"the script itself sets it on line {line}")
         seen.append(known)
     return tuple(seen)
-
-
-_LIST = re.compile(r"[\[({:]([^\[\](){}:.]*)")
-_WORD = re.compile(r"""["'`]?([\w+-]+)["'`]?""")
-
-
-def _listed(doc: str, default: str) -> set[str]:
-    """Return the words of a bracketed or colon-separated list that contains the default, as in
-    ``type of network (RNN_TANH, LSTM, GRU)``."""
-    for inside in _LIST.findall(doc):
-        items = re.split(r"\s*(?:[,|/]|\bor\b)\s*", inside.strip())
-        words = [match[1] for item in items if (match := _WORD.fullmatch(item.strip()))]
-        if len(words) == len(items) >= 2 and default in words:
-            return set(words)
-    return set()
 
 
 def _compared(tree: ast.Module) -> dict[str, set[str]]:

@@ -1,4 +1,4 @@
-"""Find options that are a function's parameters (typer, fire, tyro) or a dataclass's fields (tyro,
+"""Find options that are a function's parameters (typer, tyro) or a dataclass's fields (tyro,
 HfArgumentParser, draccus, pyrallis, simple-parsing)."""
 
 import ast
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from agent.menu.scripts.option import Option, passed, switched, typed_choices
+from agent.menu.scripts.option import Option
+from agent.menu.scripts.parser_options import POSITIONAL, SEVERAL, called, declared
 from agent.menu.scripts.tree import Names, calls, dotted, functions, keywords, last_name
-from autoresearch.values import Scalar
-from trainer.script.constants import assignments, field_default, is_dataclass
+from trainer.script.constants import field_default, is_dataclass
 
 MAX_DEPTH = 4
 
@@ -17,12 +17,8 @@ Spelling: TypeAlias = Literal["typer", "tyro", "underscores"]
 """How a library spells an option: typer and tyro ``--learning-rate`` and ``--no-compile``, the
 others ``--learning_rate`` and ``--compile=False``. Tyro accepts a dataclass or a function."""
 
-_DATACLASS_CLI = {
-    "HfArgumentParser",
-    "TrlParser",
-    "draccus",
-    "pyrallis",
-    "simple_parsing",
+DATACLASS_CLI = {
+    *("HfArgumentParser", "TrlParser", "draccus", "pyrallis", "simple_parsing"),
     "argparse_dataclass",
 }
 
@@ -37,7 +33,7 @@ class Parameter:
     default: ast.expr | None
     doc: str = ""
     command: str = ""
-    """Subcommand of typer or Fire that it belongs to."""
+    """Subcommand of typer that it belongs to."""
 
 
 def signature_options(
@@ -47,63 +43,26 @@ def signature_options(
 
     :param beside: modules that the script imports, whose dataclasses it may use.
     """
-    for spelling, parameters in _signatures(tree, names, beside):
-        for parameter in parameters:
-            yield _option(_without_enum(parameter, tree), spelling, names)
-
-
-def _signatures(
-    tree: ast.Module, names: Names, beside: Iterable[ast.Module]
-) -> Iterator[tuple[Spelling, list[Parameter]]]:
-    by_name = {one.name: one for one in (*functions(tree), *_public(tree.body))}
     modules = (*beside, tree)
     classes = {n.name: n for one in modules for n in ast.walk(one) if isinstance(n, ast.ClassDef)}
-    is_typer = any(last_name(one.func) == "Typer" for one in calls(tree))
-    commands = [
-        function
-        for function in by_name.values()
-        if is_typer and any(_is_typer_command(one) for one in function.decorator_list)
-    ]
-    for function in commands:
-        word = function.name.replace("_", "-") if len(commands) > 1 else ""
-        yield "typer", [replace(one, command=word) for one in parameters_of(function)]
+    by_name = {one.name: one for one in functions(tree)}
+    commands = [one for one in by_name.values() if any(map(_is_typer, one.decorator_list))]
+    if any(last_name(one.func) == "Typer" for one in calls(tree)):
+        for function in commands:
+            word = function.name.replace("_", "-") if len(commands) > 1 else ""
+            for one in parameters_of(function):
+                yield _option(replace(one, command=word), "typer", names)
     for call in calls(tree):
         spelling = _spelling(call)
-        if spelling is None:
-            continue
-        for word, name in _given_to(call, tree):
+        given = [node.id for node in ast.walk(call) if isinstance(node, ast.Name)]
+        for name in given if spelling else ():
+            parameters: Iterable[Parameter] = ()
             if name in by_name:
                 parameters = parameters_of(by_name[name])
-                yield spelling, [replace(one, command=word) for one in parameters]
             elif name in classes and is_dataclass(classes[name]):
-                yield spelling, list(_nested(fields_of(classes[name], names), classes, names))
-            elif name in classes and last_name(call.func) == "Fire":
-                for method in _public(classes[name].body):
-                    parameters = parameters_of(method)[1:]
-                    yield spelling, [replace(one, command=method.name) for one in parameters]
-
-
-def _given_to(call: ast.Call, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the names of what a call hands to its library, each with its command's word: Fire
-    takes commands as a dictionary or, without arguments, every function of the module."""
-    given = [*call.args, *(one.value for one in call.keywords)]
-    if not given and last_name(call.func) == "Fire":
-        yield from ((one.name, one.name) for one in _public(tree.body))
-    for one in given:
-        for key, value in (
-            zip(one.keys, one.values, strict=True) if isinstance(one, ast.Dict) else ()
-        ):
-            match key, value:
-                case ast.Constant(value=str() as word), ast.Name(id=name):
-                    yield word, name
-        inner = one.elts if isinstance(one, ast.Tuple | ast.List) else []
-        yield from (("", each.id) for each in (one, *inner) if isinstance(each, ast.Name))
-
-
-def _public(body: Iterable[ast.stmt]) -> Iterator[ast.FunctionDef]:
-    for one in body:
-        if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
-            yield one
+                parameters = _nested(fields_of(classes[name], names), classes, names)
+            for one in parameters:
+                yield _option(one, spelling or "underscores", names)
 
 
 def _nested(
@@ -120,10 +79,10 @@ def _nested(
             yield replace(each, name=f"{one.name}.{each.name}")
 
 
-def _is_typer_command(decorator: ast.expr) -> bool:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    is_command = isinstance(called, ast.Attribute) and called.attr in {"command", "callback"}
-    return is_command and "click" not in dotted(called)
+def _is_typer(decorator: ast.expr) -> bool:
+    function = called(decorator)
+    is_command = isinstance(function, ast.Attribute) and function.attr in {"command", "callback"}
+    return is_command and "click" not in dotted(function)
 
 
 def _spelling(call: ast.Call) -> Spelling | None:
@@ -132,9 +91,7 @@ def _spelling(call: ast.Call) -> Spelling | None:
         return "typer"
     if parts[0] == "tyro":
         return "tyro"
-    if parts[-1] == "Fire" or _DATACLASS_CLI & set(parts):
-        return "underscores"
-    return None
+    return "underscores" if DATACLASS_CLI & set(parts) else None
 
 
 def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Parameter]:
@@ -148,31 +105,24 @@ def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Para
 
 
 def fields_of(node: ast.ClassDef, names: Names) -> Iterator[Parameter]:
-    """Yield a dataclass's fields, with the text below each as its doc."""
+    """Yield a dataclass's fields, with the text below each, or ``field(metadata={"help": …})``, as
+    its doc."""
     for place, statement in enumerate(node.body):
-        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-            continue
-        doc = ""
-        match node.body[place + 1 : place + 2]:
-            case [ast.Expr(value=ast.Constant(value=str() as text))]:
-                doc = text
-        yield Parameter(
-            statement.target.id,
-            statement.lineno,
-            statement.annotation,
-            statement.value,
-            doc or _field_help(statement.value, names),
-        )
+        match statement, node.body[place + 1 : place + 2]:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=kind, value=value), below:
+                doc = _field_help(value, names)
+                match below:
+                    case [ast.Expr(value=ast.Constant(value=str() as text))]:
+                        doc = text
+                yield Parameter(name, statement.lineno, kind, value, doc)
 
 
 def _field_help(value: ast.expr | None, names: Names) -> str:
-    """Return the text in ``field(metadata={"help": …})``."""
     metadata = keywords(value).get("metadata") if isinstance(value, ast.Call) else None
-    if isinstance(metadata, ast.Dict):
-        for key, text in zip(metadata.keys, metadata.values, strict=True):
-            if names.text(key) == "help":
-                return names.text(text)
-    return ""
+    if not isinstance(metadata, ast.Dict):
+        return ""
+    pairs = zip(metadata.keys, metadata.values, strict=True)
+    return next((names.text(text) for key, text in pairs if names.text(key) == "help"), "")
 
 
 # --- one parameter ------------------------------------------------------------------------------
@@ -185,57 +135,40 @@ def _option(parameter: Parameter, spelling: Spelling, names: Names) -> Option:
         info, default = default, default.args[0] if default.args else None
     elif default is not None:
         default = field_default(default) or default
-    said = keywords(info) if info is not None else {}
-    kind = last_name(annotation) if annotation is not None else ""
-    hyphens = spelling != "underscores"
-    flag, no = _flags(
-        info, names, f"--{parameter.name.replace('_', '-') if hyphens else parameter.name}"
-    )
-    name = parameter.name.replace(".", "_")
     required = default is None or (isinstance(default, ast.Constant) and default.value is ...)
-    value, unread = names.default(None if required else default, kind)
-    literals: tuple[Scalar, ...] = ()
+    said = keywords(info) if info is not None else {}
+    hyphens = spelling != "underscores"
+    name = parameter.name.replace(".", "_")
+    usual = f"--{parameter.name.replace('_', '-') if hyphens else parameter.name}"
+    flag, no = _flags(info, names, usual)
+    literals: ast.expr | None = None
+    left = ""
+    if (info is not None and last_name(info.func) == "Argument") or (
+        spelling == "typer" and default is None and info is None
+    ):
+        left = POSITIONAL
     match annotation:
         case ast.Subscript(value=outer, slice=inside) if last_name(outer) == "Literal":
-            literals = names.choices(
-                inside if isinstance(inside, ast.Tuple) else ast.Tuple([inside])
-            )
-    option = Option(
+            literals = inside if isinstance(inside, ast.Tuple) else ast.Tuple([inside])
+        case ast.Subscript(value=outer) if last_name(outer).lower() in {"list", "tuple"}:
+            left = left or SEVERAL
+    is_switch = hyphens and isinstance(names.known(default), bool)
+    return declared(
+        names,
         name,
         parameter.line,
-        value,
-        argument=passed(flag, name),
-        choices=typed_choices(literals, kind),
+        flag,
+        None if required else default,
+        last_name(annotation) if annotation is not None else "",
+        switch=(flag, no) if is_switch else None,
+        choices=names.choices(literals),
+        left=left,
         low=names.number(said.get("min")),
         high=names.number(said.get("max")),
         doc=parameter.doc or names.text(said.get("help")),
         required=required,
-        left=_why_left(info, default, spelling, annotation) or unread,
         command=parameter.command,
     )
-    if isinstance(value, bool) and hyphens:
-        stuck = "" if (no if value else flag) else "the command line cannot change it"
-        return replace(option, argument=switched(name, flag, no), left=option.left or stuck)
-    return option
-
-
-def _without_enum(parameter: Parameter, tree: ast.Module) -> Parameter:
-    """Return a parameter with an enumeration type as one of literal values."""
-    annotation, info = _unwrapped(parameter.annotation)
-    name = annotation.id if isinstance(annotation, ast.Name) else ""
-    node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
-    if node is None or not any(last_name(base).endswith("Enum") for base in node.bases):
-        return parameter
-    members = {member: value for one in node.body for member, value in assignments(one)}
-    literal = ast.Subscript(ast.Name("Literal"), ast.Tuple(list(members.values())), ast.Load())
-    default = parameter.default
-    if isinstance(default, ast.Call) and default.args:
-        info, default = default, default.args[0]
-    if isinstance(default, ast.Attribute):
-        default = members.get(default.attr, default)
-    beside = ast.Tuple([literal, info]) if info is not None else None
-    kept = ast.Subscript(ast.Name("Annotated"), beside, ast.Load()) if beside else literal
-    return replace(parameter, annotation=kept, default=default)
 
 
 def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, ast.Call | None]:
@@ -257,25 +190,9 @@ def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, ast.Call |
 def _flags(info: ast.Call | None, names: Names, usual: str) -> tuple[str, str]:
     """Return the longest flag, and the one for false, ``--no-…`` by default."""
     texts = [names.text(one) for one in info.args] if info is not None else []
-    pairs = [text.partition("/") for text in texts if text.strip().startswith(("-", "/"))]
-    if not pairs:
+    flags = [text for text in texts if text.startswith("-")]
+    if not flags:
         group, dot, last = usual.removeprefix("--").rpartition(".")
         return usual, f"--{group}{dot}no-{last}"
-    yes = max((pair[0].strip() for pair in pairs), key=len)
-    return yes, max((pair[2].strip() for pair in pairs), key=len)
-
-
-def _why_left(
-    info: ast.Call | None, default: ast.expr | None, spelling: Spelling, annotation: ast.expr | None
-) -> str:
-    is_argument = info is not None and last_name(info.func) == "Argument"
-    if is_argument or (spelling == "typer" and default is None and info is None):
-        return "it is positional and has no name"
-    match annotation:
-        case ast.Subscript(value=outer) if last_name(outer).lower() in {
-            "list",
-            "tuple",
-            "sequence",
-        }:
-            return "it takes several values"
-    return ""
+    yes, _, no = max(flags, key=len).partition("/")
+    return yes.strip(), no.strip()

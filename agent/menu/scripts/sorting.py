@@ -5,6 +5,7 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from agent.menu.knob import Knob
 from agent.menu.scripts.domains import domain_of
@@ -12,52 +13,21 @@ from agent.menu.scripts.option import Option, given_by, role_of, says, words_of
 from agent.menu.scripts.reading import Script
 from agent.menu.scripts.tree import calls, last_name
 from agent.menu.trainer_table import BUILT_IN
-from autoresearch.values import Scalar
 from trainer.machine.environment import may_be_secret
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """An option that the loop sets."""
+class Place:
+    """An option of a script and its use in the menu."""
 
     option: Option
-    template: str
+    use: Literal["given", "knob", "constant", "left"]
+    """Set by the loop, searched, fixed, or not set by the menu."""
+    why: str = ""
+    template: str = ""
+    """Text with the placeholder that the loop fills."""
+    knob: Knob | None = None
 
-    @property
-    def why(self) -> str:
-        """Placeholder, and why the script's own value is not used."""
-        if re.fullmatch(_EVERY, words_of(self.option.name)):
-            return f"{self.template}, so that it scores where a trial ends"
-        named = next((name for name in _GIVEN_FOR if f"{{{name}}}" in self.template), "")
-        return f"{self.template}, {_GIVEN_FOR[named]}" if named else self.template
-
-
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """An option that is a knob."""
-
-    option: Option
-    knob: Knob
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """An option that is a constant."""
-
-    option: Option
-    value: Scalar
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """An option that the menu does not set."""
-
-    option: Option
-    why: str
-
-
-Place = Given | Turned | Held | Left
 
 _HELD = {
     "length": "how long it trains: a longer run is not a better recipe",
@@ -73,7 +43,6 @@ _GIVEN_FOR = {
     "threads": "the campaign's threads",
     "device": "the campaign's device",
 }
-_IRRELEVANT = "for logging, saving or launching, by its name"
 _EVERY = r"(eval|evaluation|val|validation|test)( loss)? (every|interval|freq|frequency|steps)"
 _LONGEST = r"(max|total|train|training) "
 
@@ -85,14 +54,17 @@ def sorted_options(script: Script) -> list[Place]:
     places: list[Place] = []
     for option in script.options:
         if template := _template(option, steps):
-            places.append(Given(option, template))
+            why = _GIVEN_FOR[re.findall(r"{(\w+)}", template)[0]]
+            if re.fullmatch(_EVERY, words_of(option.name)):
+                why = "so that it scores where a trial ends"
+            places.append(Place(option, "given", f"{template}, {why}", template))
             continue
         named = _named(option, taken)
         place = _place(named)
-        could_be_held = isinstance(place, Left) and not _why_left(named)
+        could_be_held = place.use == "left" and not _why_left(named)
         # Without an option that a person set by hand, the script may not start.
         if option.name in script.by_hand and could_be_held and named.default is not None:
-            place = Held(named, named.default, "set by hand")
+            place = Place(named, "constant", "set by hand")
         places.append(place)
     return places
 
@@ -145,19 +117,22 @@ def _named(option: Option, taken: Iterable[str]) -> Option:
 
 
 def _place(option: Option) -> Place:
-    if why := _why_left(option):
-        return Left(option, why)
     role, value = role_of(option), option.default
-    if role == "irrelevant":
-        return Left(option, _IRRELEVANT)
-    if value is None:
-        return Left(option, "it has no default")
+    why = _why_left(option)
+    if not why and role == "irrelevant":
+        why = "for logging, saving or launching, by its name"
+    if not why and value is None:
+        why = "it has no default"
+    if why or value is None:
+        return Place(option, "left", why)
     if role != "knob":
-        return Held(option, value, _HELD[role])
+        return Place(option, "constant", _HELD[role])
     domain = domain_of(option)
     if isinstance(domain, str) or domain.problem() or not domain.contains(value):
-        return Left(option, domain if isinstance(domain, str) else "no domain can be suggested")
-    return Turned(option, Knob(name=option.name, domain=domain, default=domain.normal(value)))
+        why = domain if isinstance(domain, str) else "no domain can be suggested"
+        return Place(option, "left", why)
+    knob = Knob(name=option.name, domain=domain, default=domain.normal(value))
+    return Place(option, "knob", knob=knob)
 
 
 def _why_left(option: Option) -> str:

@@ -11,12 +11,12 @@ import importlib.util
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from agent.menu.scripts.reading import Script, imported_names, modules_beside
-from agent.menu.scripts.tree import last_name
 from trainer.command.open_paths import holds_home
 
 MOST_PRELOADED = 20
@@ -73,14 +73,8 @@ def python_is_ours() -> bool:
 # --- the folder to start in ------------------------------------------------------------------
 
 MOST_ABOVE = 4
-"""Most parent folders in which a script's own modules and files are searched."""
-_ABOVE = re.compile(r"(\.\./){1,3}\w[\w-]*([./]\w[\w-]*){0,20}/?")
-_BELOW = re.compile(r"(\./)?\w[\w.-]*(/[\w.-]+)*/?")
-_NAMES_A_PATH = re.compile(r"(?i)data|dir|path|file|folder|root|corpus|input")
-_OPENS = {
-    *("Path", "join", "open", "listdir", "scandir", "glob", "walk", "exists", "isfile", "isdir"),
-    *("read_csv", "read_parquet", "load", "loadtxt", "ImageFolder"),
-}
+"""Most folders in which a script's own modules and files are searched, its own the first."""
+_PATH = re.compile(r"(\.\./){0,3}(\./)?\w[\w.-]{0,80}(/[\w.-]{1,80}){0,20}/?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +93,43 @@ class Start:
 
 
 def start_of(script: Script) -> Start:
-    """Return where to start a script, by its imports and by the paths that it names.
+    """Return where to start a script: the nearest folder, from its own upwards, with most of the
+    paths that it names and of the modules that it imports.
 
-    Its own folder is preferred. A module above is reached by ``python -m``, and by a search path
-    if the script is edited, since a module has no edited copy. A path that exists as seen from a
-    folder above, and not from the script's own, is named as seen from there.
+    A module above is reached by ``python -m``, and by a search path if the script is edited, since
+    a module has no edited copy.
     """
     path = script.path.resolve()
-    folder, imported = path.parent, imported_names(script.tree)
-    tops = list(_packages(script.tree, folder))
-    root, module = _module_of(path, imported, tops)
-    if any(one.startswith(".") for one in imported):
-        is_edited = script.means == "edit"
-        return Start(folder, path.name) if is_edited else Start(root, path.name, module)
-    modules = [
-        f"../{one}" if (root / one).is_dir() else f"../{one}.py"
-        for one in dict.fromkeys(tops)
-        if _is_module(root, one) and not _is_module(folder, one)
-    ]
-    if root in (folder, folder.parent) and (named := _named_above(script, root)):
-        reads = (*named, *(one for one in modules if one != f"../{folder.name}"))
-        return Start(folder, path.name, "", reads, ".." if modules else "")
-    if module and script.means != "edit":
-        return Start(root, path.name, module)
-    top = root if modules else _root_named(script) or folder
-    return Start(top, path.relative_to(top).as_posix(), search_path="." if modules else "")
+    own, can_be_module = path.parent, script.means != "edit"
+    dots = [len(one) - len(one.lstrip(".")) for one in imported_names(script.tree)]
+    if levels := max(dots, default=0):
+        root = path.parents[levels]
+        while (root / "__init__.py").is_file() and root != root.parent:
+            root = root.parent
+        is_module = can_be_module and _module(path, root)
+        return Start(root, path.name, _module(path, root)) if is_module else Start(own, path.name)
+    tops = {one for one in _packages(script.tree, own) if not _is_module(own, one)}
+    trees = [script.tree, *modules_beside(path, script.tree).values()]
+    texts = {
+        node.value
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if _PATH.fullmatch(node.value) and ("/" in node.value or Path(node.value).suffix)
+    }
+    above = takewhile(lambda place: not holds_home(place), path.parents[1:MOST_ABOVE])
+    folder = max([own, *above], key=lambda place: _found(place, tops, texts))
+    is_imported = any(_is_module(folder, one) for one in tops)
+    if is_imported and can_be_module and (module := _module(path, folder)):
+        return Start(folder, path.name, module)
+    outside = (one for one in texts if one.startswith("../") and (folder / one).exists())
+    below = path.relative_to(folder).as_posix()
+    return Start(folder, below, "", tuple(sorted(outside)), "." if is_imported else "")
+
+
+def _found(place: Path, modules: Iterable[str], texts: Iterable[str]) -> int:
+    here = [one for one in modules if _is_module(place, one)]
+    return len(here) + sum((place / one).exists() for one in texts)
 
 
 def _packages(tree: ast.Module, folder: Path) -> Iterator[str]:
@@ -138,145 +144,13 @@ def _packages(tree: ast.Module, folder: Path) -> Iterator[str]:
                 yield top
 
 
-def _module_of(path: Path, imported: Sequence[str], tops: Sequence[str]) -> tuple[Path, str]:
-    """Return the folder in which a script is a module, and its name there; no name if it neither
-    is in a package nor imports modules from above its folder."""
-    folder = path.parent
-    levels = max((len(one) - len(one.lstrip(".")) for one in imported), default=0)
-    above = [*path.parents][: levels + 1]
-    while (above[-1] / "__init__.py").is_file() and above[-1] != above[-1].parent:
-        above.append(above[-1].parent)
-    for place in [*path.parents][1:MOST_ABOVE]:
-        if any(_is_module(place, top) and not _is_module(folder, top) for top in tops):
-            above = max(above, [*path.parents][: path.parents[:].index(place) + 1], key=len)
-            break
-    root = above[-1]
-    parts = path.relative_to(root).with_suffix("").parts
-    is_module = len(parts) > 1 and all(part.isidentifier() for part in parts)
-    return root, ".".join(parts).removesuffix(".__main__") if is_module else ""
-
-
-def _named_above(script: Script, root: Path) -> tuple[str, ...]:
-    """Return the paths such as ``../data`` that a script names as seen from its own folder."""
-    folder = script.path.resolve().parent
-    above = modules_beside(root / script.path.name, script.tree).values() if root != folder else ()
-    texts = {
-        text.rstrip("/")
-        for tree in (*_trees(script), *above)
-        for text in _texts(tree)
-        if _ABOVE.fullmatch(text)
-    }
-    return tuple(
-        one
-        for one in sorted(texts)
-        if (folder / one).exists() and not (folder.parent / one).exists()
-    )
-
-
 def _is_module(folder: Path, name: str) -> bool:
     package = folder / name
     return package.with_suffix(".py").is_file() or any(package.glob("*.py"))
 
 
-def _root_named(script: Script) -> Path | None:
-    """Return the nearest folder above a script's own that holds files which it names: as seen from
-    there, or from its own place by ``__file__``."""
-    path = script.path.resolve()
-    trees = _trees(script)
-    named = {one for tree in trees for one in _paths_named(tree)}
-    words = {one for tree in trees for one in _texts(tree) if _BELOW.fullmatch(one)}
-    climbed = max((levels_climbed(tree) for tree in trees), default=0)
-    for levels, place in enumerate([*path.parents][1:MOST_ABOVE], start=2):
-        if holds_home(place):
-            return None
-        for one in words if levels == climbed else named:
-            found, own = place / one, path.parent / one
-            if found.exists() and not own.exists() and not path.is_relative_to(found):
-                return place
-    return None
-
-
-def _trees(script: Script) -> list[ast.Module]:
-    return [script.tree, *modules_beside(script.path.resolve(), script.tree).values()]
-
-
-def _texts(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-
-
-def _paths_named(tree: ast.Module) -> Iterator[str]:
-    """Yield texts that are paths by their form, by the call that they are given to, or by the name
-    of their option or variable."""
-    for text in _texts(tree):
-        if _BELOW.fullmatch(text) and ("/" in text or Path(text).suffix):
-            yield text
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=func, args=[ast.Constant(value=str(text)), *_], keywords=keys):
-                if last_name(func) in _OPENS:
-                    yield text
-                given = [key.value for key in keys if key.arg == "default"]
-                if _NAMES_A_PATH.search(text):
-                    yield from _words(given)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                yield from _words([value]) if _NAMES_A_PATH.search(name) else ()
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                yield from _words([value]) if _NAMES_A_PATH.search(name) else ()
-
-
-def _words(nodes: Iterable[ast.expr]) -> Iterator[str]:
-    for node in nodes:
-        match node:
-            case ast.Constant(value=str(text)) if _BELOW.fullmatch(text):
-                yield text
-
-
-def levels_climbed(tree: ast.Module) -> int:
-    """Return how many folders a script goes up from ``__file__``, its own folder being one."""
-    known: dict[str, int] = {"__file__": 0}
-    most = 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and (levels := _levels(node, known)) is not None:
-            most = max(most, levels)
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                levels = _levels(value, known)
-                if levels is not None:
-                    known[name] = levels
-    return most
-
-
-def _levels(node: ast.expr, known: Mapping[str, int]) -> int | None:
-    """Return the folders above the script that an expression names; None if it names another
-    path."""
-    more = 0
-    match node:
-        case ast.Name(id=name):
-            return known.get(name)
-        case ast.Attribute(value=under, attr="parent"):
-            more = 1
-        case ast.Subscript(
-            value=ast.Attribute(value=under, attr="parents"), slice=ast.Constant(value=int(number))
-        ):
-            more = number + 1
-        case ast.BinOp(left=under, op=ast.Div(), right=right):
-            more = _ups([right])
-        case ast.Call(func=ast.Attribute(value=under, attr="resolve" | "absolute"), args=[]):
-            pass
-        case ast.Call(func=func, args=[under, *rest]) if last_name(func) in _FOLLOWED:
-            more = _ups(rest) + (last_name(func) == "dirname")
-        case _:
-            return None
-    levels = _levels(under, known)
-    return None if levels is None else levels + more
-
-
-_FOLLOWED = {"dirname", "abspath", "realpath", "normpath", "join", "Path", "str", "fspath"}
-
-
-def _ups(nodes: Iterable[ast.expr]) -> int:
-    """Return how many of the parts of a path are ``..``."""
-    texts = (one.value for one in nodes if isinstance(one, ast.Constant))
-    return sum(text.split("/").count("..") for text in texts if isinstance(text, str))
+def _module(path: Path, root: Path) -> str:
+    """Return a script's name as a module in a folder; empty if it cannot be one."""
+    parts = path.relative_to(root).with_suffix("").parts
+    is_module = len(parts) > 1 and all(part.isidentifier() for part in parts)
+    return ".".join(parts).removesuffix(".__main__") if is_module else ""

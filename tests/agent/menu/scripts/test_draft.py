@@ -302,22 +302,6 @@ def test_the_environment_is_told(tmp_path: Path) -> None:
     assert trainer.env == {"LR": "{LR}", "SEED": "{seed}"}
 
 
-def test_a_script_that_prints_no_score_is_drafted_with_a_word_about_it(tmp_path: Path) -> None:
-    _, trainer, _ = draft_of(tmp_path, "LR = 0.1\n")
-    assert "TO DO" in (trainer.score.pattern or "")
-
-
-@pytest.mark.parametrize(("path", "program"), [("bin", "python"), ("empty", "{python}")])
-def test_a_machine_without_a_python_on_its_path_has_autoresearch_s_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, program: str
-) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / path))
-    _, trainer, _ = draft_of(tmp_path, CONSTANTS)
-    assert trainer.command[0] == program
-
-
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     """Text from a script is written to a TOML file and a terminal, so it must be escaped."""
     menu, *_ = draft_of(
@@ -344,22 +328,6 @@ def test_another_file_is_not_overwritten(script: Path) -> None:
     )
 
 
-def test_a_script_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    refused(MenuError, tmp_path / "no.py", "-o", tmp_path / "m.toml")
-    assert not (tmp_path / "m.toml").exists()
-
-
-@pytest.mark.parametrize(
-    ("how", "digits"), [(".6f", 6), (".2f", 4), (".4f", 4), (".20f", 12), ("", 4)]
-)
-def test_scores_are_shown_as_finely_as_they_are_printed(
-    script: Path, how: str, digits: int
-) -> None:
-    script.write_text(ARGUMENTS.replace("{0.5}", f"{{0.5:{how}}}"), encoding="utf-8")
-    _, trainer, _ = drafted(script)
-    assert trainer.measure.digits == digits
-
-
 _HEAD = "import argparse\np = argparse.ArgumentParser()\n"
 _TAIL = 'a = p.parse_args()\nprint(f"val_loss: {a.lr}")\n'
 _LR = 'p.add_argument("--lr", type=float, default=1e-3)\n'
@@ -375,14 +343,6 @@ def evaluate(checkpoint, beam): pass
 @click.option("--lr", default=1e-3)
 def train(lr): click.echo(f"val_loss: {lr}")
 cli()
-"""
-_FIRE = """
-import fire
-def train(lr=1e-3): print(f"val_loss: {lr}")
-def evaluate(beam=4): pass
-class Commands:
-    def __init__(self): pass
-    def train(self, width=64): pass
 """
 _ABSL = """
 from absl import app, flags
@@ -416,9 +376,6 @@ t.add_argument("--lr", type=float, default=1e-3)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (_FIRE + 'fire.Fire({"fit": train})\n', ("fit", "--lr={lr}")),
-        (_FIRE + "fire.Fire(Commands)\n", ("train", "--width={width}")),
-        (_FIRE + "fire.Fire()\n", ("train", "--lr={lr}")),
         (_CLICK, ("train", "--lr={lr}")),
         (_ABSL, ("--lr={lr}", "{amp:--amp|--noamp}", "--width={width}")),
         (_TYRO, ("--optim.lr={optim_lr}", "{optim_use_ema:--optim.use-ema|--optim.no-use-ema}")),
@@ -477,30 +434,6 @@ def test_a_script_of_a_package_is_started_as_its_module(
     assert menu.trainer.directory == directory
 
 
-@pytest.mark.slow
-def test_a_script_of_a_package_that_reads_beside_its_folder_is_started_in_it(
-    tmp_path: Path,
-) -> None:
-    for folder in ("pkg", "data"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "data" / "x.txt").write_text("2.5", encoding="utf-8")
-    (tmp_path / "extra.py").write_text("unit = 1.0\n", encoding="utf-8")
-    (tmp_path / "pkg" / "core.py").write_text(
-        'import extra\ndef load(path="../data/x.txt"):\n'
-        "    return extra.unit * float(open(path).read())\n",
-        encoding="utf-8",
-    )
-    imports = "import extra\nfrom pkg.core import load"
-    tail = 'print(f"val_loss: {load()}")\n'
-    (tmp_path / "pkg" / "t.py").write_text(f"{imports}\n{_HEAD}{_LR}\n{tail}", encoding="utf-8")
-    out = tmp_path / "menu.toml"
-    tried = CliRunner().invoke(app, ["from-script", str(tmp_path / "pkg" / "t.py"), "-o", str(out)])
-    assert tried.exit_code == 0, tried.output
-    menu = load_menu(str(out))
-    assert menu.trainer.command[1] == "t.py"
-    assert (menu.trainer.directory, menu.trainer.reads) == ("pkg", ("../data/x.txt", "../extra.py"))
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -531,48 +464,18 @@ def test_a_score_that_an_imported_module_prints_is_found(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        *((f"import {one}", one) for one in ("hydra", "omegaconf", "jsonargparse")),
+        ("import hydra", "hydra"),
+        ("import fire\nfire.Fire()", "fire"),
         ("import yaml\nyaml.safe_load(open('c.yaml'))", "yaml"),
-        ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,))", "TrlParser of trl"),
-        (
-            "from fairseq import options\noptions.get_training_parser()",
-            "get_training_parser of fairseq",
-        ),
-        (
-            "from torchtitan.config import ConfigManager\nConfigManager().parse_args()",
-            "ConfigManager of torchtitan",
-        ),
-        (
-            "from ml_collections import config_flags as c\nc.DEFINE_config_file('config')",
-            "ml_collections",
-        ),
+        ("from fairseq import options\noptions.get_parser()", "get_parser of fairseq"),
+        ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,))", "SFTConfig of trl"),
     ],
 )
-def test_a_library_that_is_not_read_is_named(tmp_path: Path, text: str, named: str) -> None:
-    (tmp_path / "train.py").write_text(f"{text}\n", encoding="utf-8")
-    assert named in refused(MenuError, tmp_path / "train.py")
-
-
-def test_settings_that_a_draft_leaves_out_are_named(tmp_path: Path) -> None:
-    """Also beside options that are read; a library that is imported for something else is not."""
-    for call, named in (("yaml.safe_load(open(a.config))", 1), ("yaml.dump({})", 0)):
-        text = f"import yaml\n{_HEAD}{_LR}a = p.parse_args()\n{call}\n"
-        menu, _, report = draft_of(tmp_path, text)
-        assert menu.knobs.keys() == {"lr"}
-        assert sum("yaml" in note for note in report["notes"]) == named
-
-
-def test_an_imported_class_of_options_is_named(tmp_path: Path) -> None:
-    text = """from dataclasses import dataclass
-from transformers import HfArgumentParser, TrainingArguments
-@dataclass
-class ModelArguments:
-    dropout: float = 0.1
-m, t = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
-"""
-    menu, _, report = draft_of(tmp_path, text)
-    assert menu.knobs.keys() == {"dropout"}
-    assert any("TrainingArguments of transformers" in note for note in report["notes"])
+def test_what_is_not_read_is_named(tmp_path: Path, text: str, named: str) -> None:
+    path = written(tmp_path, f"{text}\n")
+    assert named in refused(MenuError, path)
+    _, _, report = draft_of(tmp_path, f"{text}\n{_HEAD}{_LR}{_TAIL}")
+    assert any(named in note for note in report["notes"])
 
 
 @pytest.mark.slow

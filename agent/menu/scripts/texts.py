@@ -77,18 +77,6 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
     match node:
         case ast.Constant(value=str() as text):
             return [_ESCAPES.sub("", text)]
-        case ast.Call(func=ast.Attribute(attr="dumps"), args=[ast.Dict() as mapping, *_]):
-            return [
-                one.replace("'", '"') if isinstance(one, str) else one for one in _parts(mapping)
-            ]
-        case ast.Dict(keys=keys, values=values):
-            parts: list[str | Hole] = []
-            for key, value in zip(keys, values, strict=True):
-                word = repr(key.value) if isinstance(key, ast.Constant) else "…"
-                parts += [f", {word}: " if parts else f"{{{word}: ", _hole(value)]
-            return parts
-        case ast.Call(func=func, args=[text, *_]) if last_name(func) in {"style", "colored"}:
-            return _parts(text)
         case ast.JoinedStr(values=values):
             return [part for value in values for part in _parts(value)]
         case ast.FormattedValue(value=value, format_spec=how):
@@ -107,11 +95,8 @@ def _parts(node: ast.expr) -> list[str | Hole]:  # noqa: PLR0911 (a kind of text
 
 
 def _hole(node: ast.expr | None, how: str = "", name: str = "") -> Hole:
-    """Return a hole.
-
-    :param how: its format: ``>8.6f``.
-    :param name: a label for it if its code is unknown.
-    """
+    """Return a hole with the format ``how``, such as ``>8.6f``; ``name`` stands for unknown
+    code."""
     decimals = _DECIMALS.search(how)
     code = name if node is None else ast.unparse(node)[:200]
     return Hole(code, int(decimals[1]) if decimals else None)
