@@ -15,7 +15,7 @@ from typing import Self
 from autoresearch.errors import TargetError
 from funnel.target.architecture import TargetArchitecture
 from funnel.target.equal_size import RATIO_TOLERANCE, Equal, EqualSize
-from funnel.target.proxies import Proxy, ProxyFamily
+from funnel.target.proxies import Proxy, ProxyBase
 from funnel.target.ratios import RATIOS, RatioName
 from funnel.target.shape import ParameterCount
 
@@ -53,8 +53,8 @@ WIDTH_GRAIN = {False: 128, True: 32}
 class RatioFamily:
     """Values that a search over one target's ratios may try."""
 
-    base: ProxyFamily
-    """Family whose default proxy is the baseline."""
+    base: ProxyBase
+    """The proxy that keeps the target's shape."""
     size: EqualSize
     proxy: Proxy
     """The baseline, which has the target's shape."""
@@ -70,11 +70,11 @@ class RatioFamily:
         cls,
         target: TargetArchitecture,
         *,
-        base: ProxyFamily,
+        base: ProxyBase,
         equal: Equal,
         seq_len: int,
     ) -> Self:
-        """Return the family whose baseline is the base's default proxy.
+        """Return the family whose baseline is the base's proxy.
 
         :param seq_len: length of the search's sequences, at which FLOPs are counted.
         :raises TargetError: if the target's fixed ratios allow no family.
@@ -85,7 +85,7 @@ class RatioFamily:
                 "layers pay for a wider feed-forward block; fix both or free both"
             )
         tiny = base.scale.is_cpu
-        proxy = _whole_heads(base) if tiny else base.default
+        proxy = _whole_heads(base) if tiny else base.proxy
         grain = math.gcd(GRAIN[tiny], proxy.d_ff)
         size = EqualSize.of(
             proxy, equal=equal, vocab_size=base.vocab_size, seq_len=seq_len, unit=grain
@@ -142,9 +142,9 @@ class RatioFamily:
         return ParameterCount.of(self.proxy, self.base.vocab_size).total
 
 
-def _whole_heads(base: ProxyFamily) -> Proxy:
-    """Return the default proxy with heads narrow enough to allow other widths."""
-    proxy, group = base.default, base.shape.group
+def _whole_heads(base: ProxyBase) -> Proxy:
+    """Return the proxy with heads narrow enough to allow other widths."""
+    proxy, group = base.proxy, base.shape.group
     even = 2 if proxy.positions == "rotary" else 1
     head_dim = proxy.d_model // proxy.n_head
     while (

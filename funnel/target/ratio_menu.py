@@ -22,10 +22,10 @@ from funnel.target.menu_text import (
     campaign_defaults,
     constraint_lines,
     knob_lines,
+    longest_seq_len,
     own_constraints,
     table_lines,
     text_lines,
-    text_side,
 )
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratios import RATIOS, RatioName
@@ -98,15 +98,22 @@ def _doc(family: RatioFamily) -> str:
     departures = [clause for clause in family.base.given_up() if not clause.startswith("head_dim")]
     if family.head_dim != target.head_dim:
         departures.insert(0, f"head_dim is {family.head_dim}, the target's {target.head_dim}")
+    if family.base.vocab_size != target.vocab_size:
+        departures.append(
+            f"the vocabulary is {family.base.vocab_size}, the target's {target.vocab_size}"
+        )
+    longest = longest_seq_len(family.base.scale)
+    if longest != target.seq_len:
+        departures.append(f"sequences have up to {longest} tokens, the target's {target.seq_len}")
     lines = [
         f"Shapes of {target.name} ({size_text(target.total_params)} parameters) at equal "
         f"{size.equal}: every config has {held}, but for d_ff being whole.",
         f"The baseline has the target's ratios: d_model {proxy.d_model}, n_layer {proxy.n_layer}, "
         f"{size_text(family.params)} parameters with the vocabulary of {family.base.tokenizer} "
         f"({family.base.vocab_size} ids).",
-        f"Searched: {', '.join(family.free)}. Left as the target has it: "
-        f"{', '.join(left) if left else 'none'}.",
-        f"Not kept: {'; '.join([*departures, *text_side(family.base)])}.",
+        f"Searched: {', '.join(family.free) or 'none'}. Left as the target has it: "
+        f"{', '.join(left) or 'none'}.",
+        f"Not kept: {'; '.join(departures)}.",
     ]
     return "\n".join(lines)
 

@@ -20,8 +20,8 @@ from autoresearch.values import Frozen
 from autoresearch.words import did_you_mean, json_text
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from funnel.target.equal_size import Equal
-from funnel.target.menu_text import longest_seq_len, menu_text
-from funnel.target.proxies import CPU, GPU, ProxyFamily, find_proxies
+from funnel.target.menu_text import longest_seq_len
+from funnel.target.proxies import CPU, GPU, find_proxy
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS, RatioName
@@ -86,9 +86,6 @@ class ProxiesAsked(Frozen):
     equal: Equal = Field(
         "params", description="Quantity that is equal for all shapes: params or flops."
     )
-    keep_shape: Annotated[bool, AsOption("--keep-shape")] = Field(
-        False, description="Search no ratio: the width is the only knob of the shape."
-    )
     tokenizer: str | None = Field(
         None,
         description="bytes, bpe:VOCAB or file:PATH. Default: bpe:50257; with --tiny, bpe:1024.",
@@ -118,70 +115,48 @@ def from_target(
     scale = CPU if asked.tiny else GPU
     params = parse_size(asked.params) if asked.params else scale.default_params
     chosen = _fixing(load_target(target), fix or [])
-    family = find_proxies(
+    base = find_proxy(
         chosen,
         scale=scale,
         params=params,
         tokenizer=asked.tokenizer or scale.tokenizer,
         seq_len=longest_seq_len(scale),
     )
-    ratios = None
-    if not asked.keep_shape and set(chosen.fixed) < set(RATIOS):
-        ratios = RatioFamily.of(
-            chosen,
-            base=family,
-            equal=asked.equal,
-            seq_len=gpt(load_menu(scale.menu).baseline).seq_len,
-        )
-    text = ratio_menu_text(ratios) if ratios else menu_text(family)
+    family = RatioFamily.of(
+        chosen, base=base, equal=asked.equal, seq_len=gpt(load_menu(scale.menu).baseline).seq_len
+    )
+    text = ratio_menu_text(family)
     parse_menu(text, f"for {chosen.name}")
     if out is not None:
         write_new(out, text, error=TargetError)
     if as_json:
-        report = _ratio_report(ratios, text) if ratios else _report(family, text)
+        report = _report(family, text)
         typer.echo(json.dumps(report | {"menu": str(out) if out else None}, indent=2))
     elif out is None:
         typer.echo(text, nl=False)
     else:
-        _print_written(out, ratios or family, params)
+        _print_written(out, family, params)
 
 
-def _print_written(out: Path, family: RatioFamily | ProxyFamily, params: int) -> None:
-    console = Console()
-    base = family.base if isinstance(family, RatioFamily) else family
-    ids = f"{base.vocab_size:,} ids of {base.tokenizer}"
-    notes = []
+def _print_written(out: Path, family: RatioFamily, params: int) -> None:
+    console, base, size = Console(), family.base, family.size
+    menu = parse_menu(ratio_menu_text(family), "for the table")
+    for name in family.free:
+        knob, ratio = menu.knobs[RATIOS[name].knob], RATIOS[name]
+        said = f"  {knob.domain}, the target's {json_text(knob.default)}; transfers: "
+        words = f"{said}{ratio.why} ({ratio.source})"
+        console.print(Text.assemble((f"{name:<15}", "bold"), words), soft_wrap=True)
+    held = {
+        "params": f"{size_text(size.amount)} weights in the blocks",
+        "flops": f"{size_text(6 * size.amount)} FLOPs a token",
+    }[size.equal]
+    lines = [
+        f"every config has {held}; the baseline has {size_text(family.params)} parameters, "
+        f"counting the {base.vocab_size:,} ids of {base.tokenizer}"
+    ]
     if params != base.asked_params:
-        notes = [f"{size_text(params)} was asked for, which is not a size for a CPU"]
-    if isinstance(family, RatioFamily):
-        menu = parse_menu(ratio_menu_text(family), "for the table")
-        for name in family.free:
-            knob, ratio = menu.knobs[RATIOS[name].knob], RATIOS[name]
-            said = f"  {knob.domain}, the target's {json_text(knob.default)}; transfers: "
-            words = f"{said}{ratio.why} ({ratio.source})"
-            console.print(Text.assemble((f"{name:<15}", "bold"), words), soft_wrap=True)
-        size = family.size
-        held = {
-            "params": f"{size_text(size.amount)} weights in the blocks",
-            "flops": f"{size_text(6 * size.amount)} FLOPs a token",
-        }[size.equal]
-        held = (
-            f"every config has {held}; the baseline has {size_text(family.params)} parameters, "
-            f"counting the {ids}"
-        )
-        print_lines(console, (held, *notes))
-    else:
-        table = plain_table("d_model", "n_layer", "n_head", "KV heads", "d_ff", "parameters", "")
-        for proxy in family.proxies:
-            table.add_row(
-                *(str(n) for n in (proxy.d_model, proxy.n_layer, proxy.n_head, proxy.kv_heads)),
-                str(proxy.d_ff),
-                size_text(family.params(proxy)),
-                "default" if proxy == family.default else "",
-            )
-        console.print(table)
-        lost = (f"not kept: {clause}" for clause in family.given_up())
-        print_lines(console, (f"parameters count the {ids}", *notes, *lost))
+        lines.append(f"{size_text(params)} was asked for, which is not a size for a CPU")
+    print_lines(console, lines)
     command = shlex.join(["autoresearch", "loop", "--menu", str(out)])
     console.print(Text(f"wrote {out}; search with:\n  {command}"), soft_wrap=True)
 
@@ -198,7 +173,7 @@ def _fixing(target: TargetArchitecture, names: list[str]) -> TargetArchitecture:
     return target.model_copy(update={"fixed": tuple(fixed)})
 
 
-def _ratio_report(family: RatioFamily, text: str) -> dict[str, Any]:
+def _report(family: RatioFamily, text: str) -> dict[str, Any]:
     return {
         "target": family.target.name,
         "tokenizer": family.base.tokenizer,
@@ -216,27 +191,5 @@ def _ratio_report(family: RatioFamily, text: str) -> dict[str, Any]:
             for name in family.free
         ],
         "fixed": list(family.target.fixed),
-        "toml": text,
-    }
-
-
-def _report(family: ProxyFamily, text: str) -> dict[str, Any]:
-    return {
-        "target": family.target.name,
-        "tokenizer": family.tokenizer,
-        "vocab_size": family.vocab_size,
-        "default_d_model": family.default.d_model,
-        "proxies": [
-            {
-                "d_model": proxy.d_model,
-                "n_layer": proxy.n_layer,
-                "n_head": proxy.n_head,
-                "n_kv_head": proxy.kv_heads,
-                "d_ff": proxy.d_ff,
-                "params": family.params(proxy),
-            }
-            for proxy in family.proxies
-        ],
-        "given_up": list(family.given_up()),
         "toml": text,
     }

@@ -164,6 +164,6 @@ def _target_tokens(menu_name: str) -> int | None:
 
     The menu is recognized by the name that ``menu from-target`` gave it.
     """
-    target = re.sub("-(proxy|tiny)$", "", menu_name)
+    target = re.sub("(-tiny)?-ratios$", "", menu_name)
     is_proxy = target in shipped_targets() and target != menu_name
     return load_target(target).tokens if is_proxy else None

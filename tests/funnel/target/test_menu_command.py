@@ -4,6 +4,7 @@ from pathlib import Path
 
 from funnel.plan.projection import project
 from funnel.target.architecture import load_target
+from funnel.target.ratios import RATIOS
 from funnel.target.shape import Shape
 from tests.support.simulated.commands import SimulatedToy
 from trainer.spec import Config
@@ -12,9 +13,8 @@ from trainer.spec import Config
 def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
     toy = SimulatedToy(tmp_path)
     toy.menu.unlink()
-    written = toy.run(
-        "menu", "from-target", "llama-7b", "--tiny", "--keep-shape", "-o", str(toy.menu)
-    )
+    fixed = [word for name in RATIOS for word in ("--fix", name)]
+    written = toy.run("menu", "from-target", "llama-7b", "--tiny", *fixed, "-o", str(toy.menu))
     assert written.returncode == 0, written.stderr
     short = ("--budget=12 steps", "--tokenizer=bytes", f"--corpus={tmp_path / 'text'}")
 
@@ -29,6 +29,6 @@ def test_a_written_menu_is_searched_resumed_and_carried(tmp_path: Path) -> None:
     assert len(configs) == 2
     for config in configs:
         departures = list(Shape.of(config).departures(Shape.of(target)))
-        assert departures == ["head_dim is 32, the target's 128"]
+        assert departures == ["head_dim is 16, the target's 128"]
         assert project(config, target, horizon_steps=1000).config.d_model == 4096
     assert toy.run("top", "--campaign", str(toy.campaign)).returncode == 0

@@ -18,7 +18,7 @@ from autoresearch.errors import SpecError, TargetError
 from funnel.target.architecture import TargetArchitecture, load_target
 from funnel.target.equal_size import RATIO_TOLERANCE, Equal
 from funnel.target.menu_text import longest_seq_len
-from funnel.target.proxies import CPU, GPU, Scale, find_proxies
+from funnel.target.proxies import CPU, GPU, Scale, find_proxy
 from funnel.target.ratio_family import RatioFamily
 from funnel.target.ratio_menu import ratio_menu_text
 from funnel.target.ratios import RATIOS
@@ -32,7 +32,7 @@ CASES = [("llama-7b", GPU, "params"), ("gpt-1b", GPU, "flops"), ("llama-70b", CP
 def family_of(
     target: TargetArchitecture, scale: Scale = GPU, equal: Equal = "params"
 ) -> RatioFamily:
-    base = find_proxies(
+    base = find_proxy(
         target,
         scale=scale,
         params=scale.default_params,

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from agent.commands.night.menu import app
 from agent.menu.files import load_menu
 from autoresearch.errors import AutoresearchError, MachineryError, TargetError
+from funnel.target.ratios import RATIOS
 
 
 def run(*arguments: str) -> str:
@@ -24,32 +25,8 @@ def refused(kind: type[AutoresearchError], *arguments: str) -> None:
     assert isinstance(result.exception, kind), result.output
 
 
-def test_a_menu_is_written_that_loads_and_is_valid(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "menu.toml"
-
-    run("from-target", "llama-7b", "--params", "200M", "--keep-shape", "-o", str(path))
-
-    menu = load_menu(str(path))
-    assert menu.name == "llama-7b-proxy"
-    assert (menu.baseline.d_model, menu.baseline.kv_heads) == (1024, 2)
-    assert run_json("validate", str(path))["warnings"] == []
-    assert run_json("show", str(path))["tied"] == dict(menu.tied)
-    assert [file.name for file in path.parent.iterdir()] == ["menu.toml"]
-
-
-def test_the_report_has_every_proxy(tmp_path: Path) -> None:
-    path = tmp_path / "menu.toml"
-
-    report = run_json("from-target", "llama-7b", "--tiny", "--keep-shape", "-o", str(path))
-
-    assert [proxy["d_model"] for proxy in report["proxies"]] == [128, 256]
-    assert report["proxies"][1]["params"] == 2_229_504
-    assert report["given_up"] == ["head_dim is 32, the target's 128"]
-    assert report["toml"] == path.read_text("utf-8")
-
-
 def test_ratios_are_searched_unless_fixed_and_say_why_they_transfer(tmp_path: Path) -> None:
-    path = tmp_path / "menu.toml"
+    path = tmp_path / "deep" / "menu.toml"
 
     said = run("from-target", "gpt-1b", "--equal=flops", "--fix=positions", "-o", str(path))
     report = run_json("from-target", "gpt-1b", "--equal=flops", "--fix=positions")
@@ -67,6 +44,8 @@ def test_ratios_are_searched_unless_fixed_and_say_why_they_transfer(tmp_path: Pa
     weights = 12 * 12 * 1024**2 + 50257 * 1024
     assert report["amount"] == 6 * weights + 12 * 12 * 1024 * 1024
     assert run_json("validate", str(path))["warnings"] == []
+    assert run_json("show", str(path))["tied"] == dict(menu.tied)
+    assert [file.name for file in path.parent.iterdir()] == ["menu.toml"]
     refused(TargetError, "from-target", "gpt-1b", "--fix=position")
 
 
@@ -96,7 +75,7 @@ def test_what_cannot_be_is_one_sentence_and_no_file(tmp_path: Path) -> None:
 
 def test_any_menu_can_be_held_to_a_target(tmp_path: Path) -> None:
     path = str(tmp_path / "menu.toml")
-    run("from-target", "llama-7b", "--keep-shape", "-o", path)
+    run("from-target", "llama-7b", *(f"--fix={name}" for name in RATIOS), "-o", path)
 
     assert run_json("validate", path, "--target", "llama-7b")["warnings"] == []
     for menu, target in ((path, "llama-70b"), ("cpu-tiny", "llama-7b")):
