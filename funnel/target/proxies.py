@@ -134,11 +134,10 @@ def find_proxy(
     :raises CorpusError: if there is no such tokenizer.
     """
     low, high = scale.low_params, scale.high_params
-    span = f"{size_text(low)} to {size_text(high)}"
     if not scale.is_cpu and not low <= params <= high:
         raise TargetError(
-            f"a proxy of {size_text(params)} parameters is outside the {span} that proxies have; "
-            "ask for a size within, or --tiny for a CPU"
+            f"a proxy of {size_text(params)} parameters is outside the {_span(scale)} that "
+            "proxies have; ask for a size within, or --tiny for a CPU"
         )
     asked, vocab_size = min(max(params, low), high), vocabulary_of(tokenizer)
     found: list[tuple[Shape, dict[Proxy, int]]] = []
@@ -152,15 +151,7 @@ def find_proxy(
         if wide:
             found.append((shape, wide))
     if not found:
-        heads = f" and {shape.group} heads to a KV head" if shape.group > 1 else ""
-        raise TargetError(
-            f"no proxy of {span} parameters keeps the shape of {target.name}: head_dim "
-            f"{shape.head_dim}{heads} with d_ff / d_model = {shape.ffn_ratio} are kept only by "
-            f"widths that are multiples of {width_unit(shape)}, and n_layer {target.n_layer} for "
-            f"d_model {target.d_model} within {DEPTH_TOLERANCE:.0%}; use "
-            f"{'' if scale.is_cpu else '--tiny, which makes the heads smaller, or '}another "
-            "--tokenizer or target"
-        )
+        raise _no_proxy(target, shape, scale)
     shape, sizes = next((one for one in found if len(one[1]) > 1), found[0])
     proxy = min(sizes, key=lambda proxy: abs(math.log(sizes[proxy] / asked)))
     if not scale.is_cpu and not 1 / NEAR_ASKED <= sizes[proxy] / asked <= NEAR_ASKED:
@@ -179,6 +170,22 @@ def find_proxy(
         shape=shape,
         proxy=proxy,
     )
+
+
+def _no_proxy(target: TargetArchitecture, shape: Shape, scale: Scale) -> TargetError:
+    heads = f" and {shape.group} heads to a KV head" if shape.group > 1 else ""
+    return TargetError(
+        f"no proxy of {_span(scale)} parameters keeps the shape of {target.name}: head_dim "
+        f"{shape.head_dim}{heads} with d_ff / d_model = {shape.ffn_ratio} are kept only by "
+        f"widths that are multiples of {width_unit(shape)}, and n_layer {target.n_layer} for "
+        f"d_model {target.d_model} within {DEPTH_TOLERANCE:.0%}; use "
+        f"{'' if scale.is_cpu else '--tiny, which makes the heads smaller, or '}another "
+        "--tokenizer or target"
+    )
+
+
+def _span(scale: Scale) -> str:
+    return f"{size_text(scale.low_params)} to {size_text(scale.high_params)}"
 
 
 def width_unit(shape: Shape) -> int:
