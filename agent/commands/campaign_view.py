@@ -125,13 +125,14 @@ class CampaignView:
         from trajectory.report.canvas import style  # noqa: PLC0415
         from trajectory.report.figures.registry import figures_of  # noqa: PLC0415
 
-        figures = {figure.name: figure for figure in figures_of(self.findings()) if figure.shows}
-        if name not in figures:
-            known = ", ".join(figures) or "none yet"
+        figures = {figure.name: figure for figure in figures_of(self.findings())}
+        chosen = figures.get(name)
+        if chosen is None or chosen.draw is None:
+            known = ", ".join(one.name for one in figures.values() if one.draw) or "none yet"
             raise SettingsError(f"there is no figure {name!r} of this campaign; choose: {known}")
         with style():
-            drawing = svg.draw(figures[name].draw())
-        return FigureView(name, figures[name].caption, drawing.standalone)
+            drawing = svg.draw(chosen.draw())
+        return FigureView(name, chosen.caption, drawing.standalone)
 
     def findings(self) -> Findings:
         """Return everything that the report shows.

@@ -36,7 +36,7 @@ from funnel.plan.utilisation import ERROR
 from funnel.stress.fidelity_words import fidelity_lines
 from funnel.target.shape import size_text
 from trainer.spec import difference
-from trajectory.report.figures.long_runs import LongRunCurves, long_run
+from trajectory.report.figures.long_runs import draw_long_runs, long_run
 from trajectory.report.svg import image_files
 
 FORECAST_FILE = "forecast.json"
@@ -59,7 +59,7 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
     case = plan.case
     curves = case.curves(case.candidates[0])
     shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
-    long_runs = LongRunCurves(tuple(long_run(runs, None, case.curve) for runs in shown))
+    long_runs = [long_run(runs, None, case.curve) for runs in shown]
     files = {
         "README.md": pages.render("README.md.j2", plan.winner),
         PLAN_FILE: json_bytes(plan_json(plan)),
@@ -68,7 +68,7 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         "preflight.sh": pages.render("preflight.sh.j2", plan.winner),
         "run.sh": pages.render("run.sh.j2", plan.winner),
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
-        **image_files(long_runs.draw),
+        **image_files(lambda: draw_long_runs(long_runs)),
         **image_files(lambda: forecast_picture(plan.forecast, curves)),
     }
     if plan.winner.projection.source.code:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.confirmed import confirmation
+from tests.support.present import known
 from tests.support.reports import findings, simulated
 from tests.support.rows import write_journal
 from trajectory.confirmed import latest_of
@@ -16,7 +17,7 @@ from trajectory.history.store import History, reindex
 from trajectory.live.follower import Follower
 from trajectory.ranking import top
 from trajectory.reading import JournalReading
-from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.report import render
 from trajectory.rows import ConfirmedRow, ConfirmRow, Row
 
@@ -91,10 +92,9 @@ def test_the_report_counts_its_time_and_energy(tmp_path: Path) -> None:
         row.model_copy(update={"energy_wh": 2.0}) if isinstance(row, ConfirmRow) else row
         for row in rows
     ]
-    spent = TimeAndEnergy.of(findings(tmp_path / "with", metered))
-    without = TimeAndEnergy.of(findings(tmp_path / "without", SEARCH))
+    spent = usage_of(known(findings(tmp_path / "with", metered).ours))
+    without = usage_of(known(findings(tmp_path / "without", SEARCH).ours))
     runs = sum(isinstance(row, ConfirmRow) for row in rows)
-    assert spent is not None and without is not None
     assert spent.fresh_runs_s == pytest.approx(3.65 * runs)
     assert spent.total == without.total
     assert (spent.energy_wh or 0) - (without.energy_wh or 0) == pytest.approx(2.0 * runs)

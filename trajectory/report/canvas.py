@@ -58,8 +58,6 @@ OUTCOME_INK: dict[Outcome, Ink] = {
 
 WIDTH_IN = 8.4
 """A figure's width in inches; at 100 pixels an inch, that of a desktop column."""
-NARROW_IN = 3.6
-"""Width in inches of a figure for phones; at 100 pixels an inch, that of a phone's column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +118,11 @@ def style() -> Iterator[None]:
         yield
 
 
-def sheet(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+def sheet(height_in: float) -> Figure:
     """Return an empty figure."""
     from matplotlib.figure import Figure as Sheet  # noqa: PLC0415 (slow to load)
 
-    return Sheet(figsize=(width_in, height_in), layout="constrained")
+    return Sheet(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
 def bare(axes: Axes, *, grid: str = "x") -> None:

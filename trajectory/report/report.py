@@ -53,12 +53,9 @@ def write_report(findings: Findings, out: Path) -> Report:
     """
     figures = figures_of(findings)
     with style():
-        shown = [figure for figure in figures if figure.shows]
-        pictures = (figure.draw() for figure in shown)
+        pictures = (figure.draw() for figure in figures if figure.draw)
         drawn = [(svg.draw(picture), svg.png(picture, svg.PNG_DPI)) for picture in pictures]
-        narrow = [svg.draw(picture) for figure in shown if (picture := figure.draw_narrow())]
-    drawings = [*(drawing for drawing, _ in drawn), *narrow]
-    page = render(findings, figures, drawings, datetime.now(UTC))
+    page = render(findings, figures, [drawing for drawing, _ in drawn], datetime.now(UTC))
     (out / FIGURES_DIR).mkdir(parents=True, exist_ok=True)
     files: dict[Path, bytes] = {}
     for drawing, image in drawn:
@@ -87,8 +84,7 @@ def render(
     """Return the page's HTML.
 
     :param figures: the figures that the page mentions.
-    :param drawings: drawings of the figures that have data: a wide one each, and for some a narrow
-        one.
+    :param drawings: drawings of the figures that have data.
     """
     proposers = Proposers.of(found)
     spoken_of = {figure.section for figure in figures} | ({WHO} if proposers else set())

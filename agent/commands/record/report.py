@@ -22,8 +22,8 @@ from agent.workbench.places import (
 from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
 from autoresearch.layout import REPORT_DIR
-from trajectory.report.figures.long_runs import RankFidelity
-from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.figures.long_runs import fidelity_test
+from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.findings import Findings
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.report import Report, write_report
@@ -94,8 +94,8 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
 
 def summary(found: Findings) -> dict[str, Any]:
     """Return the conclusions of the report for JSON."""
-    spending, ranking = TimeAndEnergy.of(found), RankFidelity.of(found)
-    fidelity = ranking.test.fidelity if ranking else None
+    spending, test = usage_of(found.ours) if found.ours else None, fidelity_test(found)
+    fidelity = test.fidelity if test else None
     scoring, known = found.about.scoring, found.baseline
     best: dict[str, Any] | None = None
     if found.best:

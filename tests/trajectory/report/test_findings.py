@@ -1,7 +1,6 @@
 """The figures' numbers agree with the rows they come from."""
 
 import math
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -26,12 +25,13 @@ from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
 from trajectory.proposals import ProposerRecord
 from trajectory.ranking import Noise, top
-from trajectory.report.figures.coverage import Coverage
-from trajectory.report.figures.knob_effects import KnobEffects
-from trajectory.report.figures.learning_curves import LearningCurves
-from trajectory.report.figures.long_runs import LongRunCurves, RankFidelity
-from trajectory.report.figures.progress import Progress
-from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.figures.coverage import coverage
+from trajectory.report.figures.knob_effects import knob_effects
+from trajectory.report.figures.learning_curves import learning_curves
+from trajectory.report.figures.long_runs import fidelity_test, long_runs
+from trajectory.report.figures.progress import believed_steps, points_of
+from trajectory.report.figures.time_and_energy import Usage, usage_of
+from trajectory.report.findings import Findings
 from trajectory.report.proposers import Proposers
 from trajectory.report.reading.iterations import MAX_POINTS, merged
 from trajectory.report.reading.ledger import read_ledger
@@ -44,6 +44,10 @@ def rows() -> list[Row]:
     return simulated(120, seed=3)
 
 
+def used(found: Findings) -> Usage:
+    return usage_of(known(found.ours))
+
+
 @pytest.fixture(scope="module")
 def iterations(rows: list[Row]) -> list[IterationRow]:
     return [row for row in rows if isinstance(row, IterationRow)]
@@ -54,8 +58,8 @@ def test_every_iteration_is_a_point_with_the_interval_of_its_runs(
 ) -> None:
     found = findings(tmp_path, rows)
     noise = known(Noise.of(Evidence(rows).tally))
-    assert [point.iter for point in Progress.of(found).points] == [row.iter for row in iterations]
-    for point, row in zip(Progress.of(found).points, iterations, strict=True):
+    assert [point.iter for point in points_of(found)] == [row.iter for row in iterations]
+    for point, row in zip(points_of(found), iterations, strict=True):
         if row.decision.estimate_objective is None:
             assert point.score is None
             assert point.outcome == ("failed" if row.trials else "refused")
@@ -79,13 +83,11 @@ def test_every_estimate_is_that_of_top_not_the_lucky_score(
     ends = (line.objective, line.objective_lo, line.objective_hi)
     assert (baseline.value, baseline.lo, baseline.hi) == ends
     kept = {row.iter: row for row in iterations if row.decision.action == "keep"}
-    steps = Progress.of(found).steps
-    assert (steps[0].first, steps[-1].last) == (0, 120)
-    for before, after in pairwise(steps):
-        assert before.last == after.first
-        assert after.config_hash == kept[after.first].config_hash
-    assert all(step.believed == posterior[step.config_hash] for step in steps)
-    others = {row.config_hash or "" for row in kept.values()} - {s.config_hash for s in steps}
+    steps, reigned = believed_steps(found), [one.config_hash for one in found.reigns]
+    assert [first for first, _ in steps] == [0, *sorted(number for number, _ in steps[1:])]
+    assert reigned[1:] == [kept[first].config_hash for first, _ in steps[1:]]
+    assert [believed for _, believed in steps] == [posterior[name] for name in reigned]
+    others = {row.config_hash or "" for row in kept.values()} - set(reigned)
     assert others, "not each came to reign"
     assert all(found.believed[name] == posterior[name] for name in others)
 
@@ -100,7 +102,7 @@ def test_the_seconds_of_all_parts_are_the_wall_time(
         lost = sum(t.wall_s for t in row.trials if t.result.status != "ok")
         assert iteration.spent.failed == pytest.approx(lost)
     calibration = 5 * 3.65
-    spending = known(TimeAndEnergy.of(found))
+    spending = used(found)
     total = calibration + sum(iteration.spent.total for iteration in found.iterations)
     assert spending.total.total == pytest.approx(total)
 
@@ -112,7 +114,7 @@ def test_trials_side_by_side_are_one_time_at_work(tmp_path: Path) -> None:
         row = iteration_row(number, of, (trial(8 + number, of, 0, ok(4.2)),))
         at = f"2026-01-06T00:00:{number:02d}.000+00:00"
         rows.append(row.model_copy(update={"at": at, "wall_s": 30.0, "lanes": 2}))
-    spending = known(TimeAndEnergy.of(findings(tmp_path, rows)))
+    spending = used(findings(tmp_path, rows))
     work = Work.of(rows)
     assert spending.active_s == pytest.approx(work.hours * 3600)
     calibration = sum(row.trial.wall_s for row in rows if isinstance(row, BaselineRow))
@@ -132,56 +134,37 @@ def metered(energy_wh: float | None) -> list[Row]:
 def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
     tmp_path: Path,
 ) -> None:
-    spending = known(
-        TimeAndEnergy.of(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
-    )
+    spending = used(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
     assert spending.energy_wh == 2500
     assert spending.cost_usd == pytest.approx(0.5)
     assert spending.bill.usd_per_kwh == 0.2
     assert spending.bill.electricity_usd > 0.5, "the baselines' draw is supposed, and in the bill"
     assert spending.unmetered == 0
-    unmetered = known(TimeAndEnergy.of(findings(tmp_path, metered(None))))
+    unmetered = used(findings(tmp_path, metered(None)))
     assert (unmetered.energy_wh, unmetered.cost_usd, unmetered.unmetered) == (None, None, 1)
-
-
-def test_many_iterations_are_averaged_into_a_limited_number_of_bars(tmp_path: Path) -> None:
-    found = findings(tmp_path, simulated(150))
-    spending = known(TimeAndEnergy.of(found))
-    bars = spending.bars
-    assert len(bars) <= 120
-    assert (bars[0].first, bars[-1].last) == (1, 150)
-    assert sum((b.last - b.first + 1) * b.spent.total for b in bars) == pytest.approx(
-        sum(iteration.spent.total for iteration in found.iterations)
-    )
 
 
 def test_a_knobs_values_have_the_mean_of_their_configs(tmp_path: Path, rows: list[Row]) -> None:
     found = findings(tmp_path, rows)
     evidence = Evidence(rows)
-    effects = {effect.name: effect for effect in KnobEffects.of(found).effects}
-    lr = effects["lr"]
+    effects = knob_effects(found).values
     domain = KNOBS[0].domain
-    for place, value in enumerate(lr.values):
-        means = [
-            entry.mean
-            for entry in evidence.configs.values()
-            if entry.n and domain.place(entry.config.lr) == place
-        ]
-        assert value.score is not None
+    measured = [entry for entry in evidence.configs.values() if entry.n]
+    for place, value in enumerate(effects["lr"]):
+        means = [one.mean for one in measured if domain.place(one.config.lr) == place]
         assert value.score.n == len(means)
         assert value.score.value == pytest.approx(fmean(means))
-    assert sum(value.is_default for value in lr.values) == 1
-    never_moved = effects["activation"]
-    assert [v.score.n if v.score else 0 for v in never_moved.values][1] == 0
+    assert sum(value.is_default for value in effects["lr"]) == 1
+    assert len(effects["activation"]) == 1, "the knob was never moved"
 
 
 def test_coverage_counts_configs_and_proposals(
     tmp_path: Path, rows: list[Row], iterations: list[IterationRow]
 ) -> None:
     found = findings(tmp_path, rows)
-    lr, _, n_layer, *_ = Coverage.of(found).knobs
+    lr, _, n_layer, *_ = coverage(found).values
     trained = {row.config_hash for row in iterations if row.trials} | {config().config_hash}
-    assert Coverage.of(found).configs == sum(lr.configs) == len(trained)
+    assert sum(lr.configs) == len(trained)
     assert lr.proposals == 120
     assert lr.kept == sum(row.decision.action == "keep" for row in iterations)
     assert n_layer.touched == 1
@@ -205,7 +188,6 @@ def test_training_a_known_config_again_is_a_repeat(tmp_path: Path) -> None:
     twice = [iteration_row(i, candidate, (trial(10 + i, candidate, i, ok(4.2)),)) for i in (1, 2)]
     found = findings(tmp_path, [*metered(None)[:3], *twice])
     assert found.stops.repeats == 1
-    assert Coverage.of(found).configs == 2
 
 
 def test_proposers_have_their_share_and_hit_rate(
@@ -262,7 +244,7 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
         None,
     )
     assert (found.about.pauses, found.about.interruptions) == (1, 1)
-    spending = known(TimeAndEnergy.of(found))
+    spending = used(found)
     assert spending.elapsed_s == 7 * 51
 
 
@@ -299,35 +281,28 @@ def test_the_best_curves_are_read_from_the_trials_that_were_measured(
 
     found = findings(tmp_path, rows, read)
     evidence = Evidence(rows)
-    curves = known(LearningCurves.of(found))
+    curves = known(learning_curves(found)).values
     names = [f"iteration {best.iter}" for best in found.best if not best.is_baseline][:5]
-    assert [name for name, _ in curves.best] == names
-    for name, one in curves.best:
-        del name
+    assert [name for name, _ in curves] == names
+    for _, one in curves:
         trials = evidence.configs[one.config_hash].trial_ids.values()
         assert one.seeds == len(trials)
         assert set(trials) <= set(asked)
-    assert curves.baseline is not None
-    assert curves.baseline.seeds == 5
 
 
 def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list[Row]) -> None:
     found = findings(tmp_path, stress_rows(rows), lambda _: curve([5.0, 3.0]))
-    long_runs, fidelity = LongRunCurves.of(found), RankFidelity.of(found)
-    assert long_runs is not None
-    assert [run.first.rank for run in long_runs.runs] == [1, 2, 3, 4, 5, 6]
-    assert [run.verdict.outcome for run in long_runs.runs] == ["survives"] * 5 + ["diverges"]
-    assert {len(run.runs.rows) for run in long_runs.runs} == {2}
-    assert fidelity is not None
-    assert fidelity.test.n == 6
-    assert fidelity.test.fidelity is not None
-    first = long_runs.runs[0]
-    assert first.standing is not None
-    assert fidelity.test.pairs[0].long == first.standing.objective
+    runs, test = known(long_runs(found)).values, known(fidelity_test(found))
+    assert [run.first.rank for run in runs] == [1, 2, 3, 4, 5, 6]
+    assert [run.runs.verdict.outcome for run in runs] == ["survives"] * 5 + ["diverges"]
+    assert {len(run.runs.rows) for run in runs} == {2}
+    assert test.n == 6
+    assert test.fidelity is not None
+    assert test.pairs[0].long == runs[0].standing.objective
 
 
 def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:
-    found = known(TimeAndEnergy.of(findings(tmp_path, stress_rows(rows))))
+    found = used(findings(tmp_path, stress_rows(rows)))
     assert found.energy_wh == pytest.approx(12 * 0.25)
     assert found.long_runs_s == pytest.approx(12 * 3.65)
 

@@ -9,10 +9,10 @@ import pytest
 from tests.support.reports import HOSTILE
 from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
-from trajectory.report.figures.coverage import Coverage
-from trajectory.report.figures.knob_effects import KnobEffects
-from trajectory.report.figures.progress import Progress
-from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.figures.coverage import coverage
+from trajectory.report.figures.knob_effects import knob_effects
+from trajectory.report.figures.progress import believed_steps
+from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.findings import Findings
 from trajectory.report.proposers import Proposers
 from trajectory.report.reading.foreign_campaign import read_foreign_campaign
@@ -92,19 +92,19 @@ def test_repeated_runs_give_the_noise_and_the_incumbent_is_not_its_luckiest_run(
 ) -> None:
     assert found.noise is not None
     assert found.noise.dof == 1
-    assert Progress.of(found).steps[-1].believed == pytest.approx(5.13)
+    assert believed_steps(found)[-1][1] == pytest.approx(5.13)
     assert found.stops.repeats == 1
 
 
 def test_knobs_are_those_that_differ(found: Findings) -> None:
-    assert [knob.name for knob in Coverage.of(found).knobs] == ["lr", "n_layer"]
-    (lr,) = (effect for effect in KnobEffects.of(found).effects if effect.name == "lr")
-    assert [value.label for value in lr.values] == ["0.0003", "0.001"]
-    assert [value.is_default for value in lr.values] == [True, False]
+    assert [knob.name for knob in coverage(found).values] == ["lr", "n_layer"]
+    lr = knob_effects(found).values["lr"]
+    assert [value.label for value in lr] == ["0.0003", "0.001"]
+    assert [value.is_default for value in lr] == [True, False]
 
 
 def test_nothing_is_claimed_of_time_money_and_proposers(found: Findings, tmp_path: Path) -> None:
-    assert TimeAndEnergy.of(found) is None
+    assert time_and_energy(found) is None
     assert Proposers.of(found) is None
     page = write_report(found, tmp_path / "report").page.read_text("utf-8")
     assert "bits per token" in page

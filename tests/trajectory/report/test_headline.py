@@ -13,7 +13,7 @@ from agent.commands.campaign_view import CampaignView
 from agent.menu.files import menu_of
 from tests.support.places import ROOT
 from tests.support.present import known
-from trajectory.report.figures.time_and_energy import TimeAndEnergy
+from trajectory.report.figures.time_and_energy import time_and_energy
 from trajectory.report.report import render
 from trajectory.report.wording import signed
 
@@ -83,11 +83,12 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> CampaignView:
 def test_the_head_is_the_finding_and_its_first_tile_the_confirmed_gain(night: CampaignView) -> None:
     found = night.findings()
     gain = known(known(found.confirmed).chosen.headline)
-    spending = known(TimeAndEnergy.of(found))
-    assert spending.energy_wh is None
+    figure = known(time_and_energy(found))
+    assert figure.values.energy_wh is None
+    metered_usage = replace(figure.values, energy_wh=2500.0, cost_usd=1.0)
     pages = [
-        Parsed(render(found, (figure,), (), datetime.now(UTC)))
-        for figure in (spending, replace(spending, energy_wh=2500.0, cost_usd=1.0))
+        Parsed(render(found, (one,), (), datetime.now(UTC)))
+        for one in (figure, replace(figure, values=metered_usage))
     ]
     page = pages[0]
     (title,), (heading,) = page.of("title"), page.of("h1")

@@ -7,10 +7,8 @@ from pathlib import Path
 from tests.support.reports import findings, simulated, stress_rows
 from trainer.spec import CurvePoint
 from trajectory.report.figures.figure import SECTIONS
-from trajectory.report.figures.registry import FIGURES
+from trajectory.report.figures.registry import figures_of
 from trajectory.report.report import write_report
-
-NAMES = [kind.name for kind in FIGURES]
 
 
 def curve(_: str) -> list[CurvePoint]:
@@ -22,11 +20,13 @@ def curve(_: str) -> list[CurvePoint]:
 
 def test_the_page_and_the_files_follow_the_registry(tmp_path: Path) -> None:
     found = findings(tmp_path, stress_rows(simulated(60)), curve)
+    names = [figure.name for figure in figures_of(found)]
+    assert len(names) == 7
     report = write_report(found, tmp_path / "report")
     page = report.page.read_text("utf-8")
-    assert re.findall('<figure id="(.*?)">', page) == NAMES
+    assert re.findall('<figure id="(.*?)">', page) == names
     for suffix in (".png", ".svg"):
-        assert [path.stem for path in report.figures if path.suffix == suffix] == NAMES
+        assert [path.stem for path in report.figures if path.suffix == suffix] == names
     for path in report.figures:
         if path.suffix == ".svg":
             assert ET.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"

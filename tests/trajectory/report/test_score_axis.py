@@ -4,26 +4,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import known
 from tests.support.reports import findings, simulated
 from trajectory.live.follower import Follower
 from trajectory.report.canvas import score_limits
-from trajectory.report.figures.progress import Progress
+from trajectory.report.figures.progress import limits, points_of
 
 
 @pytest.mark.parametrize(("iterations", "seed"), [(0, 5), (2, 10), (120, 5)])
 def test_report_and_live_page_have_the_same_axis_and_the_same_intervals(
     tmp_path: Path, iterations: int, seed: int
 ) -> None:
-    progress = Progress.of(findings(tmp_path, simulated(iterations, seed)))
+    found = findings(tmp_path, simulated(iterations, seed))
+    points, baseline = points_of(found), known(found.baseline)
     follower = Follower(tmp_path)
     while not follower.caught_up:
         follower.poll()
     status = follower.status()
-    assert status.scale == pytest.approx(progress.limits)
-    assert progress.baseline is not None
-    assert status.baseline_lo == progress.baseline.lo
-    assert status.baseline_hi == progress.baseline.hi
-    measured = [point.score for point in progress.points if point.score]
+    assert status.scale == pytest.approx(limits(points, found))
+    assert status.baseline_lo == baseline.lo
+    assert status.baseline_hi == baseline.hi
+    measured = [point.score for point in points if point.score]
     briefs = [one for one in follower.briefs if one.objective is not None]
     assert status.run_half is not None
     for score, brief in zip(measured, briefs, strict=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trajectory.report.canvas import (
@@ -55,77 +57,63 @@ class KnobCoverage:
         return sum(count > 0 for count in self.configs)
 
 
-@dataclass(frozen=True)
-class Coverage(Figure):
-    """One row for each knob and one cell for each value or bin, with its number of trained
+CAPTION = (
+    "Configs trained at each value, or in each sixth of a knob's range on its own scale; the "
+    "number under a value counts them. Empty cells were never tried. Right of a knob's name: "
+    "values tried, of all."
+)
+
+
+def coverage(found: Findings) -> Figure:
+    """Return one row for each knob and one cell for each value or bin, with its number of trained
     configs."""
-
-    name = "coverage"
-    section = COVERED
-    caption = (
-        "Configs trained at each value, or in each sixth of a knob's range on its own scale; "
-        "the number under a value counts them. Empty cells were never tried. Right of a knob's "
-        "name: values tried, of all."
-    )
-
-    knobs: tuple[KnobCoverage, ...]
-    configs: int
-    """Trained configs, the baseline included."""
-
-    @classmethod
-    def of(cls, found: Findings) -> Coverage:
-        knobs = []
-        for knob in found.knobs:
-            cells = knob.domain.cells
-            counts = Counter(found.places[knob.name])
-            setting = [one for one in found.iterations if knob.name in one.changed]
-            deltas = [iteration.delta for iteration in setting if iteration.delta is not None]
-            knobs.append(
-                KnobCoverage(
-                    name=knob.name,
-                    labels=tuple(map(cell_text, cells)),
-                    configs=tuple(counts[place] for place in range(len(cells))),
-                    proposals=len(setting),
-                    kept=sum(iteration.outcome == "keep" for iteration in setting),
-                    delta=of_mean(deltas) if deltas else None,
-                )
+    knobs = []
+    for knob in found.knobs:
+        cells = knob.domain.cells
+        counts = Counter(found.places[knob.name])
+        setting = [one for one in found.iterations if knob.name in one.changed]
+        deltas = [iteration.delta for iteration in setting if iteration.delta is not None]
+        knobs.append(
+            KnobCoverage(
+                name=knob.name,
+                labels=tuple(map(cell_text, cells)),
+                configs=tuple(counts[place] for place in range(len(cells))),
+                proposals=len(setting),
+                kept=sum(iteration.outcome == "keep" for iteration in setting),
+                delta=of_mean(deltas) if deltas else None,
             )
-        return cls(tuple(knobs), len(found.samples))
-
-    @property
-    def shows(self) -> bool:
-        return bool(self.knobs and self.configs)
-
-    @property
-    def alt(self) -> str:
-        untouched = [knob.name for knob in self.knobs if not knob.proposals]
-        return (
-            f"Configs trained at each value of {len(self.knobs)} knobs; "
-            f"never proposed: {', '.join(untouched) or 'none'}."
         )
+    draw = partial(_draw, knobs) if knobs and found.samples else None
+    return Figure("coverage", COVERED, CAPTION, draw, knobs)
 
-    def draw(self) -> Picture:
-        columns = min(CELLS, max(len(knob.labels) for knob in self.knobs))
-        most = max(max(knob.configs) for knob in self.knobs) or 1
-        lines = []
-        for knob in self.knobs:
-            name = f"{cut(knob.name, NAME_CHARACTERS)}  {knob.touched}/{len(knob.labels)}"
-            knob_cells = list(zip(knob.labels, knob.configs, strict=True))
-            for start in range(0, len(knob_cells), CELLS):
-                lines.append(("" if start else name, knob_cells[start : start + CELLS]))
-        figure = sheet(0.40 * len(lines) + 0.3)
-        axes = figure.subplots()
-        for row, (_, cells) in enumerate(lines):
-            for column, (text, count) in enumerate(cells):
-                _cell(axes, (column, row), text, count, count / most, LINE_CHARACTERS // columns)
-        axes.set_yticks([row + 0.5 for row in range(len(lines))], [name for name, _ in lines])
-        axes.tick_params(axis="y", labelcolor=INK.light)
-        axes.set_xticks([])
-        axes.set_xlim(0, columns)
-        axes.set_ylim(len(lines), 0)
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
-        return Picture(self.name, self.alt, figure)
+
+def _draw(knobs: Sequence[KnobCoverage]) -> Picture:
+    columns = min(CELLS, max(len(knob.labels) for knob in knobs))
+    most = max(max(knob.configs) for knob in knobs) or 1
+    lines = []
+    for knob in knobs:
+        name = f"{cut(knob.name, NAME_CHARACTERS)}  {knob.touched}/{len(knob.labels)}"
+        knob_cells = list(zip(knob.labels, knob.configs, strict=True))
+        for start in range(0, len(knob_cells), CELLS):
+            lines.append(("" if start else name, knob_cells[start : start + CELLS]))
+    figure = sheet(0.40 * len(lines) + 0.3)
+    axes = figure.subplots()
+    for row, (_, cells) in enumerate(lines):
+        for column, (text, count) in enumerate(cells):
+            _cell(axes, (column, row), text, count, count / most, LINE_CHARACTERS // columns)
+    axes.set_yticks([row + 0.5 for row in range(len(lines))], [name for name, _ in lines])
+    axes.tick_params(axis="y", labelcolor=INK.light)
+    axes.set_xticks([])
+    axes.set_xlim(0, columns)
+    axes.set_ylim(len(lines), 0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    untouched = ", ".join(knob.name for knob in knobs if not knob.proposals)
+    alt = (
+        f"Configs trained at each value of {len(knobs)} knobs; "
+        f"never proposed: {untouched or 'none'}."
+    )
+    return Picture("coverage", alt, figure)
 
 
 def _cell(axes: Axes, at: tuple[int, int], text: str, count: int, share: float, room: int) -> None:

@@ -1,11 +1,10 @@
-"""The page's sections, in order, and the base class of its figures."""
+"""The page's sections, in order, and what a figure consists of."""
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any
 
 from trajectory.report.canvas import Picture
-from trajectory.report.findings import Findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +33,23 @@ ALL = Section("all", "All iterations", "All iterations", always=True)
 SECTIONS = (SEARCH, BEST, KNOBS, COVERED, WHO, LEARNING, LONG, SPENT, ALL)
 
 
-class Figure(ABC):
-    """One figure: the values it shows, its drawing, and its text.
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure: its text, its values, and its drawing.
 
-    An instance holds plain values; Matplotlib is loaded when it is drawn. A template
-    ``templates/figures/NAME.html.j2``, if there is one, adds content below the caption, such as a
-    table of the same values. It sees the instance as ``figure``.
+    A template ``templates/figures/NAME.html.j2``, if there is one, adds content below the caption,
+    such as a table of the same values. It sees this object as ``figure``.
     """
 
-    name: ClassVar[str]
-    """The name of its module and files, and its anchor in the page."""
-    section: ClassVar[Section]
+    name: str
+    """The name of its files, and its anchor in the page."""
+    section: Section
     """The section that shows it; within a section, figures follow the registry's order."""
-
-    @classmethod
-    @abstractmethod
-    def of(cls, found: Findings) -> Self | None:
-        """Return the figure of a campaign; None if the page leaves it out altogether."""
-
-    @property
-    def shows(self) -> bool:
-        """Whether there is something to draw yet."""
-        return True
-
-    @property
-    @abstractmethod
-    def caption(self) -> str:
-        """Explanation of how to read it, in plain text, naming only colors that both color schemes
-        have."""
-
-    @property
-    @abstractmethod
-    def alt(self) -> str:
-        """Alternative text for readers who cannot see it."""
-
-    @abstractmethod
-    def draw(self) -> Picture:
-        """Draw it, within :func:`trajectory.report.canvas.style`."""
-
-    def draw_narrow(self) -> Picture | None:
-        """Draw it for a phone; None if a phone scrolls the wide picture."""
-        return None
+    caption: str
+    """Explanation of how to read it, in plain text, naming only colors that both color schemes
+    have."""
+    draw: Callable[[], Picture] | None
+    """Draws it, within :func:`trajectory.report.canvas.style`; None if there is nothing to draw
+    yet."""
+    values: Any = None
+    """What its template shows."""

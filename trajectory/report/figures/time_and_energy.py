@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from trajectory.report.canvas import (
     sheet,
 )
 from trajectory.report.figures.figure import SPENT, Figure
-from trajectory.report.findings import Findings
+from trajectory.report.findings import Findings, Ours
 from trajectory.report.reading.iterations import PARTS, Iteration, Spent
 from trajectory.spending import SearchBill
 
@@ -63,16 +64,13 @@ class Bar:
     """Mean of one iteration, over those that were metered."""
 
 
-@dataclass(frozen=True)
-class TimeAndEnergy(Figure):
-    """Seconds by iteration, stacked by activity; below, energy if it was metered.
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a campaign used.
 
     ``cost_usd = energy_wh / 1000 * usd_per_kwh`` is the price of the metered energy. The bill also
     has the unmetered energy and the machine's write-off.
     """
-
-    name = "time-and-energy"
-    section = SPENT
 
     total: Spent
     """Seconds of trials in calibration and iterations, summed over all lanes."""
@@ -91,45 +89,8 @@ class TimeAndEnergy(Figure):
     cost_usd: float | None
     bill: SearchBill
     """The whole cost of the search, as ``autoresearch cost`` prints it."""
-    bars: tuple[Bar, ...]
-    of_command: bool = False
+    of_command: bool
     """Whether a command trains; then its time for evaluation is unknown."""
-
-    @classmethod
-    def of(cls, found: Findings) -> TimeAndEnergy | None:
-        ours = found.ours
-        if ours is None:
-            return None
-        ledger = ours.ledger
-        total = Spent()
-        total.add(ledger.calibration)
-        for iteration in ledger.iterations:
-            total.add(iteration.spent)
-        metered = [ledger.calibration_wh, *(iteration.energy_wh for iteration in ledger.iterations)]
-        metered += [row.energy_wh for row in ledger.stress]
-        metered += [row.energy_wh for row in ledger.fresh]
-        known = [value for value in metered if value is not None]
-        energy_wh = sum(known) if known else None
-        return cls(
-            total=total,
-            active_s=ledger.active_s["search"] if ledger.lane_use.lanes else total.total,
-            long_runs_s=ledger.active_s["stress"],
-            fresh_runs_s=ledger.active_s["fresh"],
-            elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
-            energy_wh=energy_wh,
-            unmetered=sum(
-                iteration.energy_wh is None and iteration.outcome != "refused"
-                for iteration in ledger.iterations
-            ),
-            cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.bill.usd_per_kwh,
-            bill=ours.bill,
-            bars=tuple(_bars(sorted(ledger.iterations, key=lambda iteration: iteration.iter))),
-            of_command=ledger.campaign.script is not None,
-        )
-
-    @property
-    def shows(self) -> bool:
-        return bool(self.bars)
 
     @property
     def parts(self) -> dict[str, float]:
@@ -142,49 +103,84 @@ class TimeAndEnergy(Figure):
             }
         return {_LISTED[part]: seconds for part, seconds in spent.items()}
 
-    @property
-    def caption(self) -> str:
-        averaged = any(bar.last > bar.first for bar in self.bars)
-        mean = "; each bar is the mean of several iterations" if averaged else ""
-        below = " Below: the watt-hours that the device's meter counted."
-        return (
-            f"Seconds of each iteration by use, stacked{mean}. "
-            "The rest: starting and reaping processes, and the record."
-            f"{below if self.energy_wh is not None else ''}"
+
+def usage_of(ours: Ours) -> Usage:
+    """Return what a campaign of this tool used."""
+    ledger = ours.ledger
+    total = Spent()
+    total.add(ledger.calibration)
+    for iteration in ledger.iterations:
+        total.add(iteration.spent)
+    metered = [ledger.calibration_wh, *(iteration.energy_wh for iteration in ledger.iterations)]
+    metered += [row.energy_wh for row in ledger.stress]
+    metered += [row.energy_wh for row in ledger.fresh]
+    known = [value for value in metered if value is not None]
+    energy_wh = sum(known) if known else None
+    return Usage(
+        total=total,
+        active_s=ledger.active_s["search"] if ledger.lane_use.lanes else total.total,
+        long_runs_s=ledger.active_s["stress"],
+        fresh_runs_s=ledger.active_s["fresh"],
+        elapsed_s=_seconds(ledger.campaign.created_at, ledger.last_at),
+        energy_wh=energy_wh,
+        unmetered=sum(
+            iteration.energy_wh is None and iteration.outcome != "refused"
+            for iteration in ledger.iterations
+        ),
+        cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.bill.usd_per_kwh,
+        bill=ours.bill,
+        of_command=ledger.campaign.script is not None,
+    )
+
+
+def time_and_energy(found: Findings) -> Figure | None:
+    """Return seconds by iteration, stacked by activity, and below them the energy if it was
+    metered."""
+    if found.ours is None:
+        return None
+    usage = usage_of(found.ours)
+    bars = _bars(sorted(found.iterations, key=lambda iteration: iteration.iter))
+    averaged = any(bar.last > bar.first for bar in bars)
+    mean = "; each bar is the mean of several iterations" if averaged else ""
+    below = " Below: the watt-hours that the device's meter counted."
+    caption = (
+        f"Seconds of each iteration by use, stacked{mean}. "
+        "The rest: starting and reaping processes, and the record."
+        f"{below if usage.energy_wh is not None else ''}"
+    )
+    draw = partial(_draw, usage, bars) if bars else None
+    return Figure("time-and-energy", SPENT, caption, draw, usage)
+
+
+def _draw(usage: Usage, bars: Sequence[Bar]) -> Picture:
+    metered = any(bar.energy_wh is not None for bar in bars)
+    figure = sheet(4.9 if metered else 3.3)
+    if metered:
+        time, energy = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2, 1]})
+        energy.stairs(
+            [bar.energy_wh or 0.0 for bar in bars],
+            _edges(bars),
+            fill=True,
+            color=BASE.light,
+            alpha=0.75,
+            linewidth=0,
         )
-
-    @property
-    def alt(self) -> str:
-        work = self.total
-        if self.active_s < work.total:
-            return (
-                f"{self.active_s:.0f} s of work by the clock; concurrent trials took "
-                f"{work.total:.0f} s, of which training {work.training:.0f} s."
-            )
-        return f"{work.total:.0f} s of work, of which training {work.training:.0f} s."
-
-    def draw(self) -> Picture:
-        metered = any(bar.energy_wh is not None for bar in self.bars)
-        figure = sheet(4.9 if metered else 3.3)
-        if metered:
-            time, energy = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2, 1]})
-            energy.stairs(
-                [bar.energy_wh or 0.0 for bar in self.bars],
-                _edges(self.bars),
-                fill=True,
-                color=BASE.light,
-                alpha=0.75,
-                linewidth=0,
-            )
-            energy.set_ylabel("Wh an iteration")
-            _tidy(energy)
-        else:
-            time = energy = figure.subplots()
-        _draw_seconds(time, self.bars)
-        energy.set_xlabel("iteration")
-        energy.locator_params(axis="x", integer=True)
-        figure.legend(loc="outside upper left", ncols=6, handlelength=1, columnspacing=1.4)
-        return Picture(self.name, self.alt, figure)
+        energy.set_ylabel("Wh an iteration")
+        _tidy(energy)
+    else:
+        time = energy = figure.subplots()
+    _draw_seconds(time, bars)
+    energy.set_xlabel("iteration")
+    energy.locator_params(axis="x", integer=True)
+    figure.legend(loc="outside upper left", ncols=6, handlelength=1, columnspacing=1.4)
+    work = usage.total
+    alt = f"{work.total:.0f} s of work, of which training {work.training:.0f} s."
+    if usage.active_s < work.total:
+        alt = (
+            f"{usage.active_s:.0f} s of work by the clock; concurrent trials took "
+            f"{work.total:.0f} s, of which training {work.training:.0f} s."
+        )
+    return Picture("time-and-energy", alt, figure)
 
 
 def _bars(iterations: Sequence[Iteration]) -> list[Bar]:
