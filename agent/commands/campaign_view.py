@@ -10,7 +10,6 @@ import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,7 +18,7 @@ from agent.commands.night.status import Glance, glance
 from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
 from agent.workbench.places import existing_campaign, imported_provenance, refuse_imported
-from autoresearch.errors import CampaignError, SettingsError
+from autoresearch.errors import CampaignError, JournalError, SettingsError
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import changes_text
@@ -143,20 +142,17 @@ class CampaignView:
         from funnel.cost.bill import search_bill  # noqa: PLC0415
         from funnel.cost.measured import Usage  # noqa: PLC0415
         from trainer.isolation.trial_files import read_curve  # noqa: PLC0415
-        from trajectory.report.reading import own_campaign  # noqa: PLC0415
-        from trajectory.report.reading.knobs import ReportedKnob  # noqa: PLC0415
+        from trajectory.report.findings import ReportedKnob, read_findings  # noqa: PLC0415
 
         rates, row = read_rates(), self.row
         usage = Usage(source="the journal")
-        menu = menu_of(row) if row else None
-        knobs = []
-        for knob in menu.knobs.values() if menu else ():
-            asked = menu if knob.reads is not None else None
-            read = partial(asked.knob_value, name=knob.name) if asked else None
-            knobs.append(ReportedKnob(knob.name, knob.domain, knob.default, read))
-        found = own_campaign.read_campaign(
+        if row is None:
+            raise JournalError(f"{self.journal} holds no row yet; start it with: autoresearch loop")
+        menu = menu_of(row)
+        found = read_findings(
             self.journal,
-            knobs,
+            [ReportedKnob(one.name, one.domain, one.default) for one in menu.knobs.values()],
+            menu.knob_values,
             lambda trial_id: read_curve(self.directory / TRIALS_DIR / trial_id),
             lambda row: usage.add(row, rates.spark_kw),
             lambda: search_bill(rates, usage),

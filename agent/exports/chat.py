@@ -13,15 +13,14 @@ learn from.
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent.exports.base import Exported, Subject, whole_file
+from agent.exports.base import Exported, campaign_row, whole_file
 from agent.proposers.llm.completions import Conversations, Message
-from autoresearch.errors import FormatError
-from autoresearch.layout import PROMPTS_DIR
-from trajectory.proposals import Attempt
+from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
+from trajectory.journal import read_rows
 from trajectory.rows import IterationRow
 
 NO_REPLY = "exchanges brought no whole reply"
@@ -29,90 +28,70 @@ NOT_KEPT = "exchanges are without their prompt, which was not kept"
 REFUSED = "replies were refused by the rails"
 
 
-def export_chat(
-    subject: Subject, out: Path, *, overwrite: bool, accepted_only: bool = True
-) -> Exported:
-    """Export a model's replies in a campaign of this tool.
+def export_chat(directory: Path, where: str, *, accepted_only: bool = True) -> Exported:
+    """Export a model's replies.
 
     :param accepted_only: export replies that the rails passed, and count the others.
-    :raises FormatError: for another tool's campaign, which has no exchanges.
     """
-    if subject.foreign is not None:
-        raise FormatError(
-            f"{subject.directory} was imported from another tool and has no exchanges with a "
-            "model; export one of this tool's campaigns"
-        )
-    conversations = Conversations(subject.directory / PROMPTS_DIR)
+    conversations = Conversations(directory / PROMPTS_DIR)
     left_out: Counter[str] = Counter()
-    campaign_id = subject.campaign().id
+    campaign_id = campaign_row(directory).id
     written = 0
-    with whole_file(out, overwrite=overwrite) as new, new.open("w", encoding="utf-8") as file:
-        for row in subject.rows():
+    with whole_file(Path(where)) as new, new.open("w", encoding="utf-8") as file:
+        for row in read_rows(directory / JOURNAL_FILE):
             if not isinstance(row, IterationRow):
                 continue
-            for exchange in _exchanges(row, conversations, left_out):
-                if accepted_only and not exchange.accepted:
+            for number, before in _exchanges(row, conversations, left_out):
+                verdict = row.proposer.attempts[number].verdict
+                if accepted_only and not (verdict and verdict.allowed):
                     left_out[REFUSED] += 1
                     continue
-                example = exchange.accepted_line() if accepted_only else exchange.line(campaign_id)
-                file.write(json.dumps(example, ensure_ascii=False) + "\n")
+                line = {"messages": [*map(asdict, before[: len(before) - 2 * number])]}
+                line["messages"].append(asdict(_answer(row, number)))
+                if not accepted_only:
+                    line = _weighed_line(row, number, before, campaign_id)
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
                 written += 1
     notes = tuple(f"{count} {what}" for what, count in left_out.items())
-    return Exported(written, "replies", str(out), notes)
+    return Exported(written, "replies", where, notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Exchange:
-    """One complete reply."""
+def _answer(row: IterationRow, number: int) -> Message:
+    return Message("assistant", row.proposer.attempts[number].raw)
 
-    row: IterationRow
-    number: int
-    """Index of the reply within its iteration, from 0."""
-    before: Sequence[Message]
-    """All messages sent before the reply."""
 
-    @property
-    def attempt(self) -> Attempt:
-        return self.row.proposer.attempts[self.number]
-
-    @property
-    def accepted(self) -> bool:
-        verdict = self.attempt.verdict
-        return verdict is not None and verdict.allowed
-
-    def accepted_line(self) -> dict[str, Any]:
-        prompt = self.before[: len(self.before) - 2 * self.number]
-        messages = [*prompt, Message("assistant", self.attempt.raw)]
-        return {"messages": [asdict(message) for message in messages]}
-
-    def line(self, campaign_id: str) -> dict[str, Any]:
-        record, verdict = self.row.proposer, self.attempt.verdict
-        used = record.kind == "llm" and self.number == len(record.attempts) - 1
-        # Every earlier assistant message was refused.
-        said = [_weighed(message, 0) for message in self.before]
-        own = _weighed(Message("assistant", self.attempt.raw), int(self.accepted))
-        metadata = {
-            "campaign_id": campaign_id,
-            "iter": self.row.iter,
-            "attempt": self.number + 1,
-            "model": record.model,
-            "allowed": verdict.allowed if verdict is not None else None,
-            "rail": verdict.rail if verdict is not None else None,
-            "why": verdict.why if verdict is not None else "",
-            "used": used,
+def _weighed_line(
+    row: IterationRow, number: int, before: Sequence[Message], campaign_id: str
+) -> dict[str, Any]:
+    """Return a reply with all messages before it, its weight and what became of it."""
+    record = row.proposer
+    verdict = record.attempts[number].verdict
+    used = record.kind == "llm" and number == len(record.attempts) - 1
+    # Every earlier assistant message was refused.
+    said = [_weighed(message, 0) for message in before]
+    own = _weighed(_answer(row, number), int(verdict is not None and verdict.allowed))
+    metadata = {
+        "campaign_id": campaign_id,
+        "iter": row.iter,
+        "attempt": number + 1,
+        "model": record.model,
+        "allowed": verdict.allowed if verdict is not None else None,
+        "rail": verdict.rail if verdict is not None else None,
+        "why": verdict.why if verdict is not None else "",
+        "used": used,
+    }
+    if used:
+        decision = row.decision
+        metadata |= {
+            "changes": row.proposal.changes if row.proposal is not None else {},
+            "overrode": record.overrode,
+            "action": decision.action,
+            "estimate_objective": decision.estimate_objective,
+            "delta": decision.delta,
+            "stderr": decision.stderr,
+            "statuses": [trial.result.status for trial in row.trials],
         }
-        if used:
-            decision = self.row.decision
-            metadata |= {
-                "changes": self.row.proposal.changes if self.row.proposal is not None else {},
-                "overrode": record.overrode,
-                "action": decision.action,
-                "estimate_objective": decision.estimate_objective,
-                "delta": decision.delta,
-                "stderr": decision.stderr,
-                "statuses": [trial.result.status for trial in self.row.trials],
-            }
-        return {"messages": [*said, own], "metadata": metadata}
+    return {"messages": [*said, own], "metadata": metadata}
 
 
 def _weighed(message: Message, weight: int) -> dict[str, Any]:
@@ -123,7 +102,8 @@ def _weighed(message: Message, weight: int) -> dict[str, Any]:
 
 def _exchanges(
     row: IterationRow, conversations: Conversations, left_out: Counter[str]
-) -> Iterator[_Exchange]:
+) -> Iterator[tuple[int, Sequence[Message]]]:
+    """Yield each complete reply: its index within the iteration, and all messages before it."""
     record = row.proposer
     if not record.attempts:
         return
@@ -137,4 +117,4 @@ def _exchanges(
         if end > len(sent):
             left_out[NOT_KEPT] += 1
             continue
-        yield _Exchange(row, number, sent[:end])
+        yield number, sent[:end]

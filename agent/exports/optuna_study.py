@@ -2,8 +2,7 @@
 
 A trial of the study is a config: its value is the mean of its runs, and its attributes hold the
 number of runs by seed. A config without any measured run is a failed trial. The knobs keep their
-own values, so the dashboard shows them as the menu does. For another tool's campaign the domains
-are unknown, and each parameter is categorical over the values seen.
+own values, so the dashboard shows them as the menu does.
 """
 
 import warnings
@@ -14,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from agent.exports.base import Exported, Subject, whole_database
+from agent.exports.base import Exported, campaign_row, study_name, whole_database
 from agent.menu.files import menu_of
 from autoresearch.errors import FormatError
-from trainer.spec import BPB, Direction
+from autoresearch.layout import JOURNAL_FILE
+from trainer.spec import Direction
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import ImportedCampaign
-from trajectory.formats.standings import Standings
 from trajectory.formats.tracked import seconds_of
 from trajectory.history.tables import hidden
+from trajectory.journal import read_rows
 from trajectory.rows import BaselineRow, IterationRow
 
 BATCH = 500
@@ -40,26 +38,20 @@ _UNUSABLE = (
 )
 
 
-def export_optuna(subject: Subject, where: str) -> Exported:
+def export_optuna(directory: Path, where: str) -> Exported:
     """Write a study named after the campaign into the storage at a path or SQLAlchemy URL.
 
     :raises FormatError: if that storage has such a study, or cannot be used.
     """
-    if subject.foreign is not None:
-        trials, attributes = _foreign_trials(subject.foreign)
-        name, scale = subject.name, BPB
-        measure: str = subject.foreign.provenance.measure
-    else:
-        trials, attributes = _own_trials(subject)
-        scale = subject.campaign().measured_in
-        name, measure = f"{subject.name} {attributes['campaign_id']}", scale.name
+    trials, attributes = _trials(directory)
+    scale, name = campaign_row(directory).measured_in, study_name(directory)
     with whole_database(where) as place, _usable(place):
         url = place if "://" in place else f"sqlite:///{Path(place).absolute()}"
         direction = _DIRECTIONS[scale.direction]
         study = optuna.create_study(storage=url, study_name=name, direction=direction)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study.set_metric_names([measure])
+            study.set_metric_names([scale.name])
         try:
             for key, value in attributes.items():
                 study.set_user_attr(key, value)
@@ -91,26 +83,25 @@ def _usable(where: str) -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-# --- our own ------------------------------------------------------------------------------------
-
-
-def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
-    campaign = subject.campaign()
+def _trials(directory: Path) -> tuple[list[FrozenTrial], dict[str, Any]]:
+    campaign = campaign_row(directory)
     measure, menu = campaign.measured_in, menu_of(campaign)
     evidence = Evidence()
     seen: dict[str, tuple[str, str]] = {}  # times of the first and the last row, by config
-    for row in subject.rows():
+    for row in read_rows(directory / JOURNAL_FILE):
         evidence.add(row)
         if isinstance(row, BaselineRow | IterationRow) and row.config_hash is not None:
             first, _ = seen.get(row.config_hash, (row.at, row.at))
             seen[row.config_hash] = (first, row.at)
     distributions = {name: domain.distribution() for name, domain in menu.domains.items()}
-    trials = [
-        _trial(
-            measure.score(entry.mean) if entry.scores else None,
-            menu.knob_values(entry.config),
-            distributions,
-            {
+    trials = []
+    for entry in evidence.configs.values():
+        trial = optuna.trial.create_trial(
+            state=TrialState.COMPLETE if entry.scores else TrialState.FAIL,
+            value=measure.score(entry.mean) if entry.scores else None,
+            params=menu.knob_values(entry.config),
+            distributions=distributions,
+            user_attrs={
                 "config_hash": entry.config_hash,
                 "iter": entry.iter,
                 "action": entry.action,
@@ -123,10 +114,13 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
                 "train_s": entry.train_s,
                 "params": entry.params,
             },
-            seen.get(entry.config_hash),
         )
-        for entry in evidence.configs.values()
-    ]
+        if entry.config_hash in seen:
+            trial.datetime_start, trial.datetime_complete = (
+                datetime.fromtimestamp(seconds_of(at))  # as Optuna stores it: local, no zone
+                for at in seen[entry.config_hash]
+            )
+        trials.append(trial)
     about = {
         "campaign_id": campaign.id,
         "menu": campaign.menu_name,
@@ -137,62 +131,3 @@ def _own_trials(subject: Subject) -> tuple[list[FrozenTrial], dict[str, Any]]:
         "sigma": evidence.tally.sigma,
     }
     return trials, about
-
-
-# --- another tool's -----------------------------------------------------------------------------
-
-
-def _foreign_trials(campaign: ImportedCampaign) -> tuple[list[FrozenTrial], dict[str, Any]]:
-    configs = list(Standings.of(campaign.runs).configs.values())
-    # A name alone is an attribute: a category with one value per trial carries no information.
-    # Values are text because 1, 1.0 and true are one category to Python.
-    parameters = [{k: repr(v) for k, v in (config.values or {}).items()} for config in configs]
-    domains: dict[str, dict[Any, None]] = {}
-    for each in parameters:
-        for name, value in each.items():
-            domains.setdefault(name, {})[value] = None
-    trials = [
-        _trial(
-            config.mean if config.scores else None,
-            values,
-            {name: CategoricalDistribution(list(domains[name])) for name in values},
-            {
-                "config": config.name or config.key,
-                "iter": config.iter,
-                "action": config.action,
-                "reason": config.reason,
-                "n": config.n,
-                "scores": list(config.scores.values()),
-                "failures": config.failures,
-            },
-            None,
-        )
-        for config, values in zip(configs, parameters, strict=True)
-    ]
-    provenance = campaign.provenance
-    return trials, {"source": provenance.source, "format": provenance.format}
-
-
-# --- both ---------------------------------------------------------------------------------------
-
-
-def _trial(
-    value: float | None,
-    params: Mapping[str, Any],
-    distributions: Mapping[str, BaseDistribution],
-    attributes: dict[str, Any],
-    when: tuple[str, str] | None,
-) -> FrozenTrial:
-    trial = optuna.trial.create_trial(
-        state=TrialState.FAIL if value is None else TrialState.COMPLETE,
-        value=value,
-        params=dict(params),
-        distributions=dict(distributions),
-        user_attrs=attributes,
-    )
-    if when is not None:
-        trial.datetime_start, trial.datetime_complete = (
-            datetime.fromtimestamp(seconds_of(at))  # as Optuna stores it: local, without a zone
-            for at in when
-        )
-    return trial

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from autoresearch.values import Scalar
 from trainer.spec import CurvePoint, TrialSpec
+from trajectory.formats.tracked import curve_metrics, metrics_of
 from trajectory.rows import BaselineRow, CampaignRow, IterationRow, Role, TrialRecord
 
 
@@ -89,19 +90,40 @@ class RunLogger(Protocol):
         """Flush and close everything."""
 
 
-def iteration_metrics(row: IterationRow) -> dict[str, float]:
-    """Return the available numbers of an iteration, each with its unit in its name."""
-    decision = row.decision
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of one event, each with its unit in its name."""
+
+    group: Literal["trial", "result", "iteration", "baseline"]
+    """``trial`` is a point of a trial's curve, ``result`` what the trial ended with."""
+    values: dict[str, float]
+    step: int
+    trial_id: str | None = None
+    """The trial that they belong to; None for the campaign's own numbers."""
+
+
+def numbers_of(event: RunEvent) -> Numbers | None:
+    """Return an event's numbers; None if it has none."""
+    if isinstance(event, TrialPoint):
+        return Numbers("trial", curve_metrics(event.point), event.point.step, event.trial_id)
+    if isinstance(event, TrialRecord):
+        return Numbers("result", metrics_of(event.result), 0, event.trial_id)
+    if isinstance(event, BaselineRow) and event.trial.objective is not None:
+        return Numbers("baseline", {"objective": event.trial.objective}, event.trial.seed)
+    if not isinstance(event, IterationRow):
+        return None
+    decision = event.decision
     numbers = {
         "estimate_objective": decision.estimate_objective,
         "reference_objective": decision.reference_objective,
         "delta": decision.delta,
         "stderr": decision.stderr,
         "kept": float(decision.action == "keep"),
-        "refused": float(not row.verdict.allowed),
-        "runs": float(len(row.trials)),
-        "wall_s": row.wall_s,
-        "energy_wh": row.energy_wh,
-        "proposer_latency_s": row.proposer.latency_s,
+        "refused": float(not event.verdict.allowed),
+        "runs": float(len(event.trials)),
+        "wall_s": event.wall_s,
+        "energy_wh": event.energy_wh,
+        "proposer_latency_s": event.proposer.latency_s,
     }
-    return {name: value for name, value in numbers.items() if value is not None}
+    known = {name: value for name, value in numbers.items() if value is not None}
+    return Numbers("iteration", known, event.iter)

@@ -5,18 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent.loggers.base import (
-    CampaignFacts,
-    RunEvent,
-    TrialBegan,
-    TrialPoint,
-    iteration_metrics,
-)
+from agent.loggers.base import CampaignFacts, RunEvent, TrialBegan, numbers_of
 from autoresearch.errors import SettingsError
 from autoresearch.layout import trial_number
 from trajectory.formats.mlflow_runs import mlflow_client, translated
-from trajectory.formats.tracked import curve_metrics, metrics_of
-from trajectory.rows import BaselineRow, IterationRow, TrialRecord
+from trajectory.rows import TrialRecord
 
 POINTS = 50
 """Curve points sent per request."""
@@ -69,38 +62,32 @@ class MlflowLogger:
             self._log(event)
 
     def _log(self, event: RunEvent) -> None:
-        if isinstance(event, TrialBegan):
-            from mlflow.entities import Param  # noqa: PLC0415 (an extra, slow to load)
+        from mlflow.entities import Metric, Param  # noqa: PLC0415 (an extra, slow to load)
 
-            spec, experiment = event.spec, self._experiment
+        if isinstance(event, TrialBegan):
+            spec = event.spec
             tags = {"role": event.role, "config_hash": spec.config.config_hash}
-            created = self._client.create_run(experiment, tags=tags, run_name=spec.trial_id)
-            begun = self._runs[spec.trial_id] = str(created.info.run_id)
+            run = self._client.create_run(self._experiment, tags=tags, run_name=spec.trial_id)
+            begun = self._runs[spec.trial_id] = str(run.info.run_id)
             params = {**spec.config.canonical(), "seed": spec.seed}
             said = [Param(name, str(value)) for name, value in params.items()]
             self._client.log_batch(begun, params=said)
-        elif isinstance(event, TrialPoint):
-            run = self._runs.get(event.trial_id)
-            if run is not None:
-                self._add(run, curve_metrics(event.point), event.point.step)
-                if event.point.step % POINTS == 0:
-                    self._send(run)
-        elif isinstance(event, TrialRecord):
-            run = self._runs.pop(event.trial_id, None)
-            if run is not None:
-                self._add(run, metrics_of(event.result), 0)
-                self._send(run)
-                self._client.set_tag(run, "status", event.result.status)
-                failed = event.objective is None
-                self._client.set_terminated(run, "FAILED" if failed else "FINISHED")
-        elif isinstance(event, IterationRow):
-            self._add(self._campaign_run, iteration_metrics(event), event.iter)
-            self._send(self._campaign_run)
-        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
-            self._add(
-                self._campaign_run, {"baseline_objective": event.trial.objective}, event.trial.seed
-            )
-            self._send(self._campaign_run)
+        found = numbers_of(event)
+        if found is None or (found.trial_id and found.trial_id not in self._runs):
+            return
+        place = self._runs[found.trial_id] if found.trial_id else self._campaign_run
+        prefix = "baseline_" if found.group == "baseline" else ""
+        now_ms = round(1000 * time.time())
+        self._pending.setdefault(place, []).extend(
+            Metric(prefix + name, value, now_ms, found.step) for name, value in found.values.items()
+        )
+        if found.group != "trial" or found.step % POINTS == 0:
+            self._send(place)
+        if isinstance(event, TrialRecord):
+            self._client.set_tag(place, "status", event.result.status)
+            failed = event.objective is None
+            self._client.set_terminated(place, "FAILED" if failed else "FINISHED")
+            del self._runs[event.trial_id]
 
     def close(self) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""
@@ -108,14 +95,6 @@ class MlflowLogger:
             self._send(run)
             self._client.set_terminated(run, "KILLED")
         self._client.set_terminated(self._campaign_run, "FINISHED")
-
-    def _add(self, run: str, metrics: dict[str, float], step: int) -> None:
-        from mlflow.entities import Metric  # noqa: PLC0415 (an extra, slow to load)
-
-        now_ms = round(1000 * time.time())
-        self._pending.setdefault(run, []).extend(
-            Metric(name, value, now_ms, step) for name, value in metrics.items()
-        )
 
     def _send(self, run: str) -> None:
         metrics = self._pending.pop(run, [])
@@ -132,44 +111,29 @@ class TensorboardLogger:
         self._writer_of = Writer
         self._directory = directory
         self._campaign: Any = Writer(str(directory / "campaign"))
-        self._trial: Any = None
-        self._trial_id = ""
+        self._trials: dict[str, Any] = {}
+        """Writer of each running trial."""
 
     def log(self, event: RunEvent) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""
-        if isinstance(event, TrialPoint):
-            writer = self._writer(event.trial_id)
-            _add(writer, "trial", curve_metrics(event.point), event.point.step)
-        elif isinstance(event, TrialRecord):
-            writer = self._writer(event.trial_id)
-            _add(writer, "result", metrics_of(event.result), 0)
+        if (found := numbers_of(event)) is None:
+            return
+        writer, name = self._campaign, found.trial_id
+        if name is not None:
+            if name not in self._trials:
+                self._trials[name] = self._writer_of(str(self._directory / "trials" / name))
+            writer = self._trials[name]
+        for metric, value in found.values.items():
+            writer.add_scalar(f"{found.group}/{metric}", value, found.step)
+        if found.group == "result":
+            self._trials.pop(found.trial_id or "").close()
+        elif found.group == "iteration":
             writer.flush()
-        elif isinstance(event, IterationRow):
-            _add(self._campaign, "iteration", iteration_metrics(event), event.iter)
-            self._campaign.flush()
-        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
-            scores = {"objective": event.trial.objective}
-            _add(self._campaign, "baseline", scores, event.trial.seed)
 
     def close(self) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""
-        for writer in (self._trial, self._campaign):
-            if writer is not None:
-                writer.close()
-
-    def _writer(self, trial_id: str) -> Any:
-        """Return the running trial's writer; trials run one at a time."""
-        if trial_id != self._trial_id:
-            if self._trial is not None:
-                self._trial.close()
-            self._trial = self._writer_of(str(self._directory / "trials" / trial_id))
-            self._trial_id = trial_id
-        return self._trial
-
-
-def _add(writer: Any, prefix: str, metrics: dict[str, float], step: int) -> None:
-    for name, value in metrics.items():
-        writer.add_scalar(f"{prefix}/{name}", value, step)
+        for writer in (*self._trials.values(), self._campaign):
+            writer.close()
 
 
 class WandbLogger:
@@ -208,18 +172,17 @@ class WandbLogger:
 
     def log(self, event: RunEvent) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""
-        if isinstance(event, TrialPoint):
-            named = {f"trial/{name}": v for name, v in curve_metrics(event.point).items()}
-            number = trial_number(event.trial_id)
-            self._run.log({**named, "trial/step": event.point.step, "trial/number": number})
-        elif isinstance(event, TrialRecord):
-            named = {f"result/{name}": v for name, v in metrics_of(event.result).items()}
-            self._run.log({**named, "result/trial": trial_number(event.trial_id)})
-        elif isinstance(event, IterationRow):
-            named = {f"iteration/{name}": v for name, v in iteration_metrics(event).items()}
-            self._run.log({**named, "iter": event.iter})
-        elif isinstance(event, BaselineRow) and event.trial.objective is not None:
-            self._run.log({"baseline/objective": event.trial.objective})
+        if (found := numbers_of(event)) is None:
+            return
+        number = trial_number(found.trial_id) if found.trial_id else 0
+        beside = {
+            "trial": {"trial/step": found.step, "trial/number": number},
+            "result": {"result/trial": number},
+            "iteration": {"iter": found.step},
+            "baseline": {},
+        }
+        named = {f"{found.group}/{name}": value for name, value in found.values.items()}
+        self._run.log(named | beside[found.group])
 
     def close(self) -> None:
         """See :class:`~agent.loggers.base.RunLogger`."""

@@ -17,7 +17,7 @@ from tests.support.reports import simulated
 from tests.support.rows import write_journal
 from tests.support.trials import trial_spec
 from trainer.spec import Budget, CurvePoint, TrialOk
-from trajectory.report.reading.iterations import merged
+from trajectory.report.iterations import merged
 from trajectory.rows import IterationRow, Row
 
 HIGH: dict[str, Any] = {

@@ -23,10 +23,8 @@ from tests.support.rows import (
     write_journal,
 )
 from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
-from trajectory.report.findings import Findings
-from trajectory.report.reading.iterations import CurveReader
-from trajectory.report.reading.knobs import ReportedKnob
-from trajectory.report.reading.own_campaign import read_campaign
+from trajectory.report.findings import Findings, ReportedKnob, read_findings
+from trajectory.report.iterations import CurveReader
 from trajectory.rows import CampaignRow, Decision, FinalistsRow, Row, StressRow, StressVerdict
 
 MENU = (ROOT / "agent" / "menu" / "shipped" / "cpu-tiny.toml").read_text("utf-8")
@@ -72,9 +70,10 @@ def findings(
     write_journal(folder / "trajectory.jsonl", iter(rows))
     rates = rates or Rates()
     usage = Usage(source="the journal")
-    return read_campaign(
+    return read_findings(
         folder / "trajectory.jsonl",
         KNOBS,
+        lambda config: {knob.name: config.value(knob.name) for knob in KNOBS},
         read,
         lambda row: usage.add(row, rates.spark_kw),
         lambda: search_bill(rates, usage),

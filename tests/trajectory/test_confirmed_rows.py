@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.confirmed import confirmation
-from tests.support.present import known
 from tests.support.reports import findings, simulated
 from tests.support.rows import write_journal
 from trajectory.confirmed import latest_of
@@ -92,8 +91,8 @@ def test_the_report_counts_its_time_and_energy(tmp_path: Path) -> None:
         row.model_copy(update={"energy_wh": 2.0}) if isinstance(row, ConfirmRow) else row
         for row in rows
     ]
-    spent = usage_of(known(findings(tmp_path / "with", metered).ours))
-    without = usage_of(known(findings(tmp_path / "without", SEARCH).ours))
+    spent = usage_of(findings(tmp_path / "with", metered))
+    without = usage_of(findings(tmp_path / "without", SEARCH))
     runs = sum(isinstance(row, ConfirmRow) for row in rows)
     assert spent.fresh_runs_s == pytest.approx(3.65 * runs)
     assert spent.total == without.total

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from trainer.spec import Measure
-from trajectory.report.reading.iterations import LearningCurve, Outcome
+from trajectory.report.iterations import LearningCurve, Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

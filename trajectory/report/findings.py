@@ -1,27 +1,28 @@
 """A campaign's findings, as the values from which the page's texts and figures are made."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from pathlib import Path
+from typing import Self, get_args
 
+from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from trainer.spec import BPB, Measure
-from trajectory.confirmed import Confirmed, ConfirmedConfig
+from trainer.spec import AnyConfig, FailureStatus, Measure
+from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, finding, latest_of
+from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.reading import Reign
 from trajectory.report.details import Chunk
-from trajectory.report.reading.iterations import CurveReader, Iteration
-from trajectory.report.reading.knobs import ReportedKnob, Sample, places
-from trajectory.report.reading.ledger import Ledger
+from trajectory.report.iterations import CurveReader, Iteration
+from trajectory.report.ledger import Ledger, read_ledger
+from trajectory.rows import CampaignRow, Row
 from trajectory.spending import SearchBill
 from trajectory.statistics.intervals import Estimate, RunNoise
-from trajectory.statistics.standings import Standing
+from trajectory.statistics.standings import baseline_estimate
 
-UNIT: Mapping[str, str] = {
-    "val_bpb": "bits per byte",
-    "val_bits_per_token": "bits per token",
-}
+BEST = 10
+"""Configs in the ranking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +32,27 @@ class About:
     title: str
     """The campaign's name: the name of its directory."""
     campaign_id: str
-    """The id in its journal; empty for an imported campaign."""
     begun: str
-    """Start time in ISO 8601, or as the other tool writes it."""
-    source: str
-    """The file that every number comes from."""
-    measure: str
-    """Name of the measure that scores are in."""
-    facts: tuple[tuple[str, str], ...]
-    """Name and value of each part of the evaluation protocol."""
-    caution: str = ""
-    """Warning about scores that the built-in trainer did not measure; empty if it did."""
-    paired: bool = True
-    """Whether trials name their seeds, so that configs can be compared in pairs."""
-    scoring: Measure = BPB
+    """Start time in ISO 8601."""
+    scoring: Measure
     """Unit and direction of the scores. All numbers here are objectives; texts convert them
     back."""
-    pauses: int = 0
-    interruptions: int = 0
+    facts: tuple[tuple[str, str], ...]
+    """Name and value of each part of the evaluation protocol."""
+    caution: str
+    """Warning about scores that the built-in trainer did not measure; empty if it did."""
+    pauses: int
+    interruptions: int
+
+    @property
+    def measure(self) -> str:
+        """Name of the measure that scores are in."""
+        return self.scoring.name
 
     @property
     def unit(self) -> str:
         """The measure's unit, in words."""
-        return UNIT.get(self.measure, self.measure)
+        return self.scoring.unit
 
     @property
     def better_sign(self) -> str:
@@ -66,61 +65,17 @@ class About:
         return "below" if self.scoring.direction == "minimise" else "above"
 
 
-_ESTIMATES = (
-    *("iter", "n", "mean_objective", "objective", "objective_lo", "objective_hi"),
-    *("delta_lo", "delta_hi", "beats_baseline"),
-)
-"""Fields of a ranked config that a :class:`Best` has under the same names."""
-
-
 @dataclass(frozen=True, slots=True)
 class Best:
     """One of the best configs."""
 
-    iter: int
-    """The iteration that first proposed it; 0 for the baseline."""
-    name: str
-    """Name used if the config itself is unknown, such as a commit; empty if it is known."""
+    entry: Ranked
     is_baseline: bool
-    n: int
-    objective: float
-    """Posterior mean."""
-    objective_lo: float | None
-    """Lower end of its 95 % interval."""
-    objective_hi: float | None
-    mean_objective: float
-    delta: float | None
-    """Posterior mean of the difference to the baseline; negative is better."""
-    delta_lo: float | None
-    """Lower end of its 95 % interval."""
-    delta_hi: float | None
-    beats_baseline: bool
-    """Whether the whole 99 % interval of the difference is an improvement."""
-    train_s: float | None
     difference: Mapping[str, tuple[Scalar | None, Scalar | None]]
     """Fields that differ from the best config, or from the baseline if this is the best one. Each
-    has the other config's value, then this one's. Imported configs are compared with the
-    baseline."""
-    fresh: ConfirmedConfig | None = None
+    has the other config's value, then this one's."""
+    fresh: ConfirmedConfig | None
     """Result of fresh runs of it; None if there were none."""
-
-    @classmethod
-    def of(
-        cls,
-        found: Ranked | Standing[Any],
-        values: Mapping[str, Scalar],
-        others: Mapping[str, Scalar],
-        **more: Any,
-    ) -> Self:
-        """Return a config's estimates with its difference from another.
-
-        :param values: the config's values.
-        :param others: those of the config that it is compared with.
-        :param more: the other fields.
-        """
-        same: dict[str, Any] = {name: getattr(found, name) for name in _ESTIMATES}
-        changed = {n: (others.get(n), v) for n, v in values.items() if v != others.get(n)}
-        return cls(**same, delta=found.delta_vs_baseline, difference=changed, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +93,22 @@ class Stops:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
-    """Data that only this tool's own journal has: proposers, time, seeds, curves, long runs."""
+class ReportedKnob:
+    """A knob of the campaign."""
 
-    ledger: Ledger
-    posteriors: Posteriors
-    best: tuple[Ranked, ...]
-    """The first configs of the ranking."""
-    read: CurveReader
-    """Reads a trial's curve."""
-    bill: SearchBill
-    """Time, energy and money that the search took."""
+    name: str
+    domain: Domain
+    default: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One trained config, counted once however often it was trained."""
+
+    values: Mapping[str, Scalar]
+    """Values by knob."""
+    mean: float | None
+    """Mean score of its runs; None if none was measured."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +116,8 @@ class Findings:
     """All findings of a campaign, as far as its files record them."""
 
     about: About
+    ledger: Ledger
+    posteriors: Posteriors
     finding: str
     """The result in one clause: the report's title."""
     iterations: tuple[Iteration, ...]
@@ -178,10 +140,12 @@ class Findings:
     """The incumbent's value of every knob; empty if there is no incumbent."""
     stops: Stops
     details: tuple[Chunk, ...]
-    ours: Ours | None = None
-    """Data from its journal; None for an imported campaign."""
-    confirmed: Confirmed | None = None
+    confirmed: Confirmed | None
     """The latest confirmation."""
+    read: CurveReader
+    """Reads a trial's curve."""
+    bill: SearchBill
+    """Time, energy and money that the search took."""
 
     def with_facts(self, facts: Iterable[tuple[str, str]]) -> Self:
         """Return these findings with more facts about the campaign."""
@@ -202,4 +166,175 @@ class Findings:
     @cached_property
     def places(self) -> dict[str, list[int | None]]:
         """The cell of each sample's value, for each knob; None for a value outside its domain."""
-        return {knob.name: places(self.samples, knob) for knob in self.knobs}
+        return {knob.name: _places(self.samples, knob) for knob in self.knobs}
+
+
+def _places(samples: Iterable[Sample], knob: ReportedKnob) -> list[int | None]:
+    known: dict[tuple[type, Scalar | None], int | None] = {}
+    found = []
+    for sample in samples:
+        value = sample.values.get(knob.name)
+        key = value.__class__, value  # True equals 1, and is another value
+        if key not in known:
+            known[key] = knob.domain.place(value)
+        found.append(known[key])
+    return found
+
+
+def read_findings(
+    journal: Path,
+    knobs: Sequence[ReportedKnob],
+    values: Callable[[AnyConfig], Mapping[str, Scalar]],
+    read: CurveReader,
+    count: Callable[[Row], None],
+    bill: Callable[[], SearchBill],
+) -> Findings:
+    """Return the findings of a journal.
+
+    :param knobs: the campaign's knobs, in the menu's order.
+    :param values: returns a config's values of the knobs.
+    :param read: reads a trial's curve.
+    :param count: counts the cost of each row.
+    :param bill: returns the cost of all rows.
+    :raises JournalError: if the journal is damaged or empty.
+    """
+    ledger = read_ledger(journal, count)
+    evidence = ledger.evidence
+    posteriors = Posteriors.of(evidence)
+    noise, population = posteriors.noise, posteriors.population
+    best = posteriors.best(BEST)
+    baseline = evidence.configs.get(evidence.baseline_hash or "")
+    incumbent = evidence.configs.get(evidence.incumbent_hash or "")
+    fresh = latest_of(reversed(ledger.confirmed))
+    headline = NOTHING_YET
+    for held in posteriors.of_configs([incumbent.config_hash] if incumbent else []):
+        gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
+        headline = finding(ledger.campaign.measured_in, fresh.get(held.config_hash), *gain)
+    kept = (one.config_hash for one in ledger.iterations if one.outcome == "keep")
+    chosen = {*(reign.config_hash for reign in ledger.reigns), *filter(None, kept)}
+    refusals = evidence.tally.refusals
+    return Findings(
+        about=_about(ledger, journal.absolute().parent.name),
+        ledger=ledger,
+        posteriors=posteriors,
+        finding=headline,
+        iterations=tuple(ledger.iterations),
+        noise=noise,
+        shrunk=population is not None,
+        baseline=baseline_estimate(baseline, noise, population)
+        if baseline is not None and baseline.n
+        else None,
+        best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
+        reigns=tuple(ledger.reigns),
+        believed=posteriors.objectives(chosen),
+        knobs=tuple(knobs),
+        samples=tuple(
+            Sample(values(entry.config), entry.mean if entry.n else None)
+            for entry in evidence.configs.values()
+            if entry.n or entry.failures
+        ),
+        incumbent=values(incumbent.config) if incumbent else {},
+        stops=Stops(
+            repeats=ledger.repeats + refusals["novelty"],
+            refusals={rail: refusals[rail] for rail in get_args(RailName)},
+            failures={status: ledger.failures[status] for status in get_args(FailureStatus)},
+            trials=ledger.trials,
+        ),
+        details=ledger.details.chunks,
+        confirmed=ledger.confirmed[-1] if ledger.confirmed else None,
+        read=read,
+        bill=bill(),
+    )
+
+
+def _best(
+    entry: Ranked, ledger: Ledger, fresh: Mapping[str, ConfirmedConfig], first: AnyConfig
+) -> Best:
+    other = ledger.baseline if entry.config is first else first
+    values = entry.config.said if other else entry.config.canonical()
+    others = other.said if other else {}
+    return Best(
+        entry,
+        is_baseline=entry.config_hash == ledger.evidence.baseline_hash,
+        difference={n: (others.get(n), v) for n, v in values.items() if v != others.get(n)},
+        fresh=fresh.get(entry.config_hash),
+    )
+
+
+def _about(ledger: Ledger, name: str) -> About:
+    row, use = ledger.campaign, ledger.lane_use
+    facts = _facts(row)
+    if use.share is not None:
+        each = ", ".join(f"{lane} {share:.0%}" for lane, share in use.of_lanes())
+        by_lane = f" (lane by lane: {each})" if each else ""
+        said = f"up to {use.lanes} trials at once, {use.share:.0%} of the lanes' time{by_lane}"
+        facts.append(("lanes", said))
+    caution = ""
+    if row.script is not None:
+        who, whose = "the campaign's command", "that script"
+        if row.script.check:
+            who, whose = "the menu's check", "that check"
+        caution = (
+            f"The score is what {who} printed, in {row.measured_in.unit}. This page does not know "
+            f"how {whose} measured it."
+        )
+    return About(
+        title=name or row.menu_name,
+        campaign_id=row.id,
+        begun=row.created_at,
+        scoring=row.measured_in,
+        facts=tuple(facts),
+        caution=caution,
+        pauses=ledger.pauses,
+        interruptions=ledger.interruptions,
+    )
+
+
+def _facts(row: CampaignRow) -> list[tuple[str, str]]:
+    corpus, script, measure = row.corpus, row.script, row.measured_in
+    facts: list[tuple[str, str]] = []
+    if corpus is not None:
+        trained = f"{corpus.name}, {corpus.train_tokens:,} training tokens"
+        facts += [
+            ("corpus", f"{trained}, sha256 {corpus.sha256[:12]}"),
+            (
+                "held out",
+                f"{corpus.heldout_bytes:,} bytes in {corpus.heldout_tokens:,} tokens, the same "
+                "for every config",
+            ),
+            ("tokenizer", f"{corpus.tokenizer}, vocabulary {corpus.vocab_size:,}"),
+        ]
+    if script is not None:
+        code = f"{script.directory}, {script.files:,} files of code, sha256 {script.sha256[:12]}"
+        scorer = "check" if script.check else "command"
+        facts.append(("command", " ".join(script.command)))
+        if script.check:
+            facts.append(("check", " ".join(script.check)))
+        facts += [
+            ("script", code),
+            ("score", f"{measure.unit}, {measure.better}, as the {scorer} says it"),
+        ]
+    horizon = (
+        f", the prefix of a schedule of {row.horizon_steps:,} steps" if row.horizon_steps else ""
+    )
+    cooled = f", the last {row.cooldown_steps} cooling down" if row.cooldown_steps else ""
+    scored = f", scored with {row.average} of its weights" if row.average else ""
+    backend = f"{row.backend} on {row.device}" if script is None else f"on {row.device}"
+    return [
+        *facts,
+        ("a trial", f"{row.budget}{horizon}{cooled}{scored}"),
+        ("backend", backend),
+        (
+            "judge",
+            f"against the {row.reference}; kept at z ≥ {row.z_keep:g} over up to "
+            f"{row.max_runs} common seeds",
+        ),
+        ("sandbox", row.sandbox),
+        ("hardware", _listed(row.hardware)),
+        ("versions", _listed(row.versions)),
+        ("menu", f"{row.menu_name}, sha256 {row.menu_sha256[:12]}"),
+    ]
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

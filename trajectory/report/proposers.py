@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trajectory.report.findings import Findings
-from trajectory.report.reading.ledger import Workload
+from trajectory.report.ledger import Workload
 from trajectory.report.wording import label
 from trajectory.statistics.intervals import Estimate, of_share
 from trajectory.track_record import TrackRecord, credit_text
@@ -64,10 +64,8 @@ class Proposers:
 
     @classmethod
     def of(cls, found: Findings) -> Proposers | None:
-        """Return them; None if there are none, as in an imported campaign."""
-        if found.ours is None:
-            return None
-        ledger = found.ours.ledger
+        """Return them; None if there are none."""
+        ledger = found.ledger
         tally = ledger.evidence.tally
         keeps = sum(iteration.outcome == "keep" for iteration in ledger.iterations)
         kinds = []

@@ -27,8 +27,8 @@ from trajectory.report.canvas import style
 from trajectory.report.figures.figure import SECTIONS, WHO, Figure
 from trajectory.report.figures.registry import figures_of
 from trajectory.report.findings import Findings
+from trajectory.report.iterations import Iteration
 from trajectory.report.proposers import Proposers
-from trajectory.report.reading.iterations import Iteration
 from trajectory.report.svg import Drawing
 from trajectory.report.wording import cut, label, shown, value_text
 from trajectory.statistics.intervals import RunNoise
@@ -194,10 +194,7 @@ def columns(
 
 
 def changed_text(iteration: Iteration, limit: int = MOST_CHARACTERS) -> str:
-    """Return the proposed changes, such as ``lr=0.003 n_layer=4``, valid or not, or else their
-    description."""
-    if not iteration.changed:
-        return label(iteration.described, limit)
+    """Return the proposed changes, such as ``lr=0.003 n_layer=4``, valid or not."""
     shown = (f"{label(name, 24)}={value_text(value)}" for name, value in iteration.changed.items())
     return cut(" ".join(shown), limit)
 

@@ -3,6 +3,8 @@
 import json
 import shlex
 from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -11,19 +13,14 @@ from pydantic import Field
 from rich.console import Console
 
 from agent.commands.options import takes
-from agent.exports.base import Exported, Subject
+from agent.exports.base import Exported
 from agent.menu.files import load_menu
 from agent.search.first_row import read_campaign_row
 from agent.settings.environment import read_environment
 from agent.workbench.console import print_lines
-from agent.workbench.places import (
-    CampaignOption,
-    existing_campaign,
-    foreign_campaign,
-    latest_campaign,
-)
+from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
-from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, IMPORTED_FILE, JOURNAL_FILE, SETTINGS_FILE
+from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
 from autoresearch.options import AsOption
 from autoresearch.values import Frozen
 from autoresearch.words import counted
@@ -114,6 +111,15 @@ FILES: dict[Form, str] = {
     "chat-jsonl": "chat.jsonl",
     "jsonl": JOURNAL_FILE,
 }
+_EXPORTS: dict[Form, str] = {
+    "optuna": "optuna_study:export_optuna",
+    "csv": "base:export_csv",
+    "parquet": "base:export_parquet",
+    "mlflow": "base:export_mlflow",
+    "chat-jsonl": "chat:export_chat",
+    "jsonl": "base:export_jsonl",
+}
+"""Module and function of each form, loaded when used: each needs a library of its own."""
 _VIEWERS: dict[Form, str] = {
     "optuna": "optuna-dashboard",
     "mlflow": "mlflow ui --backend-store-uri",
@@ -133,9 +139,6 @@ class Asked(Frozen):
         description="A file; for optuna also a SQLAlchemy URL, for mlflow a tracking URI. "
         "Default: a file in the campaign's export folder.",
     )
-    overwrite: Annotated[bool, AsOption("--overwrite")] = Field(
-        False, description="Replace a csv, parquet or jsonl file."
-    )
     accepted_only: Annotated[bool, AsOption("--accepted-only/--all-replies")] = Field(
         True,
         description="For chat-jsonl: only accepted replies, or also refused ones with weight 0.",
@@ -150,17 +153,16 @@ def export(
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Write a campaign as an Optuna study, table, MLflow or chat data."""
-    directory = campaign or latest_campaign()
-    foreign = foreign_campaign(directory)
-    if foreign is None:
-        directory = existing_campaign(campaign)
-    own = {directory / name for name in (JOURNAL_FILE, IMPORTED_FILE, HISTORY_FILE, SETTINGS_FILE)}
-    if Path(asked.out or "").resolve() in {path.resolve() for path in own}:
-        raise FormatError(
-            f"{asked.out} is a file of the campaign itself; choose another with --out"
-        )
+    directory = existing_campaign(campaign)
     where = asked.out or str(directory / EXPORT_DIR / FILES[asked.to])
-    exported = _export(Subject(directory, foreign), asked, where)
+    own = {directory / name for name in (JOURNAL_FILE, HISTORY_FILE, SETTINGS_FILE)}
+    if Path(where).resolve() in {path.resolve() for path in own}:
+        raise FormatError(f"{where} is a file of the campaign itself; choose another with --out")
+    module, name = _EXPORTS[asked.to].split(":")
+    write = getattr(import_module(f"agent.exports.{module}"), name)
+    if asked.to == "chat-jsonl":
+        write = partial(write, accepted_only=asked.accepted_only)
+    exported: Exported = write(directory, where)
     if as_json:
         typer.echo(json.dumps(asdict(exported)))
         return
@@ -169,25 +171,3 @@ def export(
         address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
         lines.append(f"look with {viewer} {shlex.quote(address)}")
     print_lines(Console(), lines)
-
-
-def _export(subject: Subject, asked: Asked, where: str) -> Exported:
-    # Each format needs a library that the others do not.
-    if asked.to == "optuna":
-        from agent.exports.optuna_study import export_optuna  # noqa: PLC0415
-
-        return export_optuna(subject, where)
-    if asked.to == "mlflow":
-        from agent.exports.base import export_mlflow  # noqa: PLC0415
-
-        return export_mlflow(subject, where)
-    if asked.to == "chat-jsonl":
-        from agent.exports.chat import export_chat  # noqa: PLC0415
-
-        return export_chat(
-            subject, Path(where), overwrite=asked.overwrite, accepted_only=asked.accepted_only
-        )
-    from agent.exports.base import export_csv, export_jsonl, export_parquet  # noqa: PLC0415
-
-    writers = {"csv": export_csv, "parquet": export_parquet, "jsonl": export_jsonl}
-    return writers[asked.to](subject, Path(where), overwrite=asked.overwrite)

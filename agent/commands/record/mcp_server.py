@@ -10,14 +10,11 @@ from collections.abc import Callable
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import autoresearch
 from agent.commands.campaign_view import CampaignView
 from agent.menu.files import menu_of
-from agent.settings.environment import read_environment
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError, CampaignError, SettingsError
 from autoresearch.redaction import redact
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
 JOURNAL_BYTES = 1 << 20
 """Most bytes of the journal's end that an agent gets at once."""
-BODY_BYTES = 1 << 16
 MOST_SQL_ROWS = 200
 DOCS = ("automation", "concepts", "decisions", "search", "own-trainer", "formats")
 INSTRUCTIONS = """\
@@ -45,43 +41,17 @@ Result = TypeVar("Result")
 
 def mcp(
     campaign: CampaignOption = None,
-    http: Annotated[
-        bool,
-        typer.Option("--http", help="Serve HTTP on loopback; needs AUTORESEARCH_SERVE_TOKEN."),
-    ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of --http.")] = 8766,
 ) -> None:
     """Let a coding agent read a campaign and propose, over MCP.
 
-    The agent's client starts this command. With --http it runs by itself, and clients send
-    Authorization: Bearer TOKEN.
+    The agent's client starts this command, and talks to it over standard input and output.
     """
     if find_spec("mcp") is None:
         raise SettingsError(
             "this needs the MCP SDK, which is not installed; run: pip install 'autoresearch[mcp]'"
         )
     view = CampaignView(existing_campaign(campaign))
-    if not http:
-        server_of(view).run("stdio")
-        return
-    import uvicorn  # noqa: PLC0415
-
-    from agent.commands.record.serve import access_of, listening  # noqa: PLC0415
-    from trajectory.live.app import Gate  # noqa: PLC0415
-
-    if read_environment().serve_token is None:
-        raise SettingsError(
-            "--http needs a token and AUTORESEARCH_SERVE_TOKEN is not set; set it "
-            "(openssl rand -hex 32 makes one), or leave out --http"
-        )
-    access = access_of(needs_token=True)
-    app = server_of(view).streamable_http_app(max_request_body_size=BODY_BYTES)
-    with listening("127.0.0.1", port) as listener:
-        typer.echo(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp  (Ctrl-C ends it)")
-        config = uvicorn.Config(
-            Gate(app, access), log_level="warning", access_log=False, server_header=False
-        )
-        uvicorn.Server(config).run(sockets=[listener])
+    server_of(view).run("stdio")
 
 
 def server_of(view: CampaignView) -> MCPServer:

@@ -16,8 +16,6 @@ from agent.workbench.console import print_lines
 from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
-    foreign_campaign,
-    latest_campaign,
 )
 from autoresearch.closing import gc_paused
 from autoresearch.errors import MachineryError
@@ -25,7 +23,6 @@ from autoresearch.layout import REPORT_DIR
 from trajectory.report.figures.long_runs import fidelity_test
 from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.findings import Findings
-from trajectory.report.reading.foreign_campaign import read_foreign_campaign
 from trajectory.report.report import Report, write_report
 from trajectory.report.versus import compare_campaigns
 
@@ -35,10 +32,6 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to write. Default: CAMPAIGN/report.")
     ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option("--against", help="Another campaign to compare with, as `diff` does."),
-    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Show it in the web browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
@@ -46,17 +39,10 @@ def report(
 
     The page needs no network.
     """
-    directory = campaign or latest_campaign()
     with gc_paused():
-        foreign = foreign_campaign(directory)
-        if foreign is not None:
-            found = read_foreign_campaign(foreign)
-        else:
-            found = CampaignView(existing_campaign(campaign)).findings()
-        if against is not None:
-            versus = compare_campaigns(existing_campaign(directory), existing_campaign(against))
-            found = found.with_facts((f"diff {name}", text) for name, text in versus.facts())
-        folder = out or directory / REPORT_DIR
+        view = CampaignView(existing_campaign(campaign))
+        found = view.findings()
+        folder = out or view.directory / REPORT_DIR
         try:
             written = write_report(found, folder)
         except OSError as error:
@@ -83,7 +69,7 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
         f"{count} as SVG and PNG in {written.page.parent / 'figures'}" if count else "none yet",
     )
     if found.best:
-        best = found.best[0]
+        best = found.best[0].entry
         where = f"iteration {best.iter}" if best.iter else "the baseline"
         yield Text.assemble(
             ("best      ", "bold"),
@@ -92,36 +78,48 @@ def _lines(written: Report, found: Findings) -> Iterator[Text]:
         )
 
 
+_ESTIMATES = {
+    *("iter", "n", "mean_objective", "objective", "objective_lo", "objective_hi"),
+    *("delta_lo", "delta_hi", "beats_baseline", "train_s"),
+}
+
+
 def summary(found: Findings) -> dict[str, Any]:
     """Return the conclusions of the report for JSON."""
-    spending, test = usage_of(found.ours) if found.ours else None, fidelity_test(found)
+    spending, test = usage_of(found), fidelity_test(found)
     fidelity = test.fidelity if test else None
     scoring, known = found.about.scoring, found.baseline
     best: dict[str, Any] | None = None
     if found.best:
-        first = found.best[0]
-        fresh = first.fresh.model_dump(mode="json") if first.fresh else None
-        scores = scoring.fields(first.objective, first.objective_lo, first.objective_hi)
-        best = asdict(first) | scores | {"fresh": fresh}
+        first, entry = found.best[0], found.best[0].entry
+        best = {
+            **entry.model_dump(mode="json", include=_ESTIMATES),
+            **scoring.fields(entry.objective, entry.objective_lo, entry.objective_hi),
+            "name": "",
+            "is_baseline": first.is_baseline,
+            "delta": entry.delta_vs_baseline,
+            "difference": first.difference,
+            "fresh": first.fresh.model_dump(mode="json") if first.fresh else None,
+        }
     return {
-        "campaign": found.about.campaign_id or None,
+        "campaign": found.about.campaign_id,
         "measure": found.about.measure,
         "iterations": len(found.iterations),
         "kept": len(found.kept),
         "configs": len(found.samples),
         # Scores have this unit and direction; the other fields of best and baseline are
         # objectives, lower is better.
-        "unit": scoring.unit if found.ours else found.about.measure,
+        "unit": scoring.unit,
         "direction": scoring.direction,
         "best": best,
         "baseline": known and asdict(known) | scoring.fields(known.value, known.lo, known.hi),
         "sigma": found.noise.sigma if found.noise else None,
         "sigma_dof": found.noise.dof if found.noise else None,
-        "work_s": spending.total.total if spending else None,
-        "elapsed_s": spending.elapsed_s if spending else None,
-        "energy_wh": spending.energy_wh if spending else None,
-        "cost_usd": spending.cost_usd if spending else None,
-        "bill": spending.bill.model_dump() | {"usd": spending.bill.usd} if spending else None,
+        "work_s": spending.total.total,
+        "elapsed_s": spending.elapsed_s,
+        "energy_wh": spending.energy_wh,
+        "cost_usd": spending.cost_usd,
+        "bill": spending.bill.model_dump() | {"usd": spending.bill.usd},
         "stops": asdict(found.stops),
         "fidelity": fidelity.model_dump(mode="json") if fidelity else None,
     }

@@ -23,7 +23,7 @@ from trajectory.formats.table import Column, Table
 from trajectory.formats.table_files import write_csv
 from trajectory.history.store import reindex as rebuild
 from trajectory.history.view_definitions import VIEWS, keep_views
-from trajectory.history.views import EXAMPLE, MOST_ROWS, Answer, Cell, open_views
+from trajectory.history.views import EXAMPLE, Answer, Cell, open_views
 
 WIDEST = 10_000
 """Characters of a printed line at most."""
@@ -35,10 +35,6 @@ def sql(
         typer.Argument(help="One SELECT. Without it the command lists the views.", metavar="QUERY"),
     ] = None,
     campaign: CampaignOption = None,
-    rows: Annotated[
-        int,
-        typer.Option("--rows", min=1, max=MOST_ROWS, metavar="N", help="Most rows to return."),
-    ] = MOST_ROWS,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
 ) -> None:
@@ -53,7 +49,7 @@ def sql(
         if query is None:
             _list_views(views.columns(), as_json=as_json)
             return
-        answer = views.query(query, most=rows)
+        answer = views.query(query)
     if as_json:
         typer.echo(json.dumps(objects(answer), ensure_ascii=False))
     elif as_csv:
@@ -68,7 +64,7 @@ def sql(
         # needed.
         Console(width=WIDEST).print(table)
     if answer.cut:
-        typer.echo(f"note: only the first {len(answer.rows)} rows are shown; set --rows", err=True)
+        typer.echo(f"note: only the first {len(answer.rows)} rows are shown; set LIMIT", err=True)
 
 
 def _list_views(columns: dict[str, list[str]], *, as_json: bool) -> None:

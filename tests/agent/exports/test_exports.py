@@ -5,23 +5,20 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from itertools import islice
+from dataclasses import asdict
 from pathlib import Path
 from urllib.request import urlopen
 
 import optuna
 import pytest
 
-from agent.exports.base import Subject, export_csv, export_jsonl, export_mlflow
+from agent.exports.base import export_csv, export_jsonl, export_mlflow
 from agent.exports.chat import export_chat
 from agent.exports.optuna_study import export_optuna
 from agent.menu.files import load_menu
 from agent.proposers.llm.completions import Conversations, Message, messages_sha256
 from autoresearch.errors import FormatError, JournalError
 from autoresearch.layout import JOURNAL_FILE, PROMPTS_DIR
-from tests.support.foreign import RESULTS_TSV, single_knob_lines, write_jsonl
 from tests.support.memories import MENU, memory_of, raw
 from tests.support.ports import free_port
 from tests.support.rows import (
@@ -35,7 +32,6 @@ from tests.support.rows import (
 )
 from trainer.spec import CurvePoint
 from trajectory.evidence import Evidence
-from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
 from trajectory.journal import read_rows
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
@@ -51,10 +47,10 @@ CURVE = [
 ]
 
 
-def own(directory: Path, rows: list[Row]) -> Subject:
+def own(directory: Path, rows: list[Row]) -> Path:
     directory.mkdir(parents=True)
     write_journal(directory / JOURNAL_FILE, iter(rows))
-    return Subject(directory, None)
+    return directory
 
 
 def rows_of(iterations: int) -> list[Row]:
@@ -72,22 +68,16 @@ def rows_of(iterations: int) -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return own(tmp_path_factory.mktemp("exports") / "night", rows_of(30))
-
-
-@pytest.fixture
-def foreign(tmp_path: Path) -> Subject:
-    import_campaign(write_jsonl(tmp_path / "t.jsonl", single_knob_lines(20)), tmp_path / "sk")
-    return Subject(tmp_path / "sk", read_imported(tmp_path / "sk"))
 
 
 @pytest.mark.slow
 def test_a_study_has_a_trial_per_config_with_the_menus_values(
-    subject: Subject, tmp_path: Path
+    subject: Path, tmp_path: Path
 ) -> None:
     exported = export_optuna(subject, str(tmp_path / "o.sqlite"))
-    evidence = Evidence(subject.rows())
+    evidence = Evidence(read_rows(subject / JOURNAL_FILE))
     assert exported.count == len(evidence.configs)
     storage = f"sqlite:///{tmp_path / 'o.sqlite'}"
     study = optuna.load_study(study_name=f"night {campaign_row().id}", storage=storage)
@@ -106,7 +96,7 @@ def test_a_study_has_a_trial_per_config_with_the_menus_values(
 
 
 @pytest.mark.slow
-def test_a_study_that_is_there_is_left_alone(subject: Subject, tmp_path: Path) -> None:
+def test_a_study_that_is_there_is_left_alone(subject: Path, tmp_path: Path) -> None:
     where = str(tmp_path / "o.sqlite")
     export_optuna(subject, where)
     with pytest.raises(FormatError):
@@ -114,7 +104,7 @@ def test_a_study_that_is_there_is_left_alone(subject: Subject, tmp_path: Path) -
     assert len(optuna.study.get_all_study_names(f"sqlite:///{where}")) == 1
 
 
-def test_a_storage_that_cannot_be_used_is_said(subject: Subject, tmp_path: Path) -> None:
+def test_a_storage_that_cannot_be_used_is_said(subject: Path, tmp_path: Path) -> None:
     (tmp_path / "o.sqlite").write_text("no database at all, just words " * 100)
     for where in (str(tmp_path / "o.sqlite"), "nonsense://x", "postgresql+nodriver://x/y"):
         with pytest.raises(FormatError) as raised:
@@ -123,7 +113,7 @@ def test_a_storage_that_cannot_be_used_is_said(subject: Subject, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_optuna_dashboard_opens_the_study(subject: Subject, tmp_path: Path) -> None:
+def test_optuna_dashboard_opens_the_study(subject: Path, tmp_path: Path) -> None:
     pytest.importorskip("optuna_dashboard")
     export_optuna(subject, str(tmp_path / "o.sqlite"))
     command = Path(sys.executable).with_name("optuna-dashboard")
@@ -134,7 +124,7 @@ def test_optuna_dashboard_opens_the_study(subject: Subject, tmp_path: Path) -> N
         base = f"http://127.0.0.1:{str(arguments[-1]).partition('=')[2]}/api/studies"
         studies = json.loads(_get(base))["study_summaries"]
         shown = json.loads(_get(f"{base}/{studies[0]['study_id']}"))
-        assert len(shown["trials"]) == len(Evidence(subject.rows()).configs)
+        assert len(shown["trials"]) == len(Evidence(read_rows(subject / JOURNAL_FILE)).configs)
         assert {p["name"] for p in shown["trials"][0]["params"]} == set(MENU.knobs)
     finally:
         process.terminate()
@@ -152,26 +142,6 @@ def _get(url: str) -> bytes:
 
 
 @pytest.mark.slow
-def test_another_tools_configs_are_a_study_of_what_was_seen(
-    foreign: Subject, tmp_path: Path
-) -> None:
-    exported = export_optuna(foreign, str(tmp_path / "o.sqlite"))
-    study = optuna.load_study(study_name="sk", storage=f"sqlite:///{tmp_path / 'o.sqlite'}")
-    assert len(study.trials) == exported.count
-    assert study.metric_names == ["val_bits_per_token"]
-    assert {t.params["d_model"] for t in study.trials} >= {"1024", "768"}
-
-
-def test_a_commit_is_an_attribute_of_its_trial(tmp_path: Path) -> None:
-    (tmp_path / "results.tsv").write_text(RESULTS_TSV)
-    import_campaign(tmp_path / "results.tsv", tmp_path / "r")
-    export_optuna(Subject(tmp_path / "r", read_imported(tmp_path / "r")), str(tmp_path / "o"))
-    study = optuna.load_study(study_name="r", storage=f"sqlite:///{tmp_path / 'o'}")
-    assert [t.user_attrs["config"] for t in study.trials][:2] == ["a1b2c3d", "b2c3d4e"]
-    assert study.best_trial.user_attrs["config"] == "b2c3d4e"
-
-
-@pytest.mark.slow
 def test_mlflow_has_a_run_per_trial_with_its_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +150,7 @@ def test_mlflow_has_a_run_per_trial_with_its_curve(
     from mlflow.tracking import MlflowClient
 
     night = own(tmp_path / "night", rows_of(4))
-    folder = night.directory / "trials" / "t000000"
+    folder = night / "trials" / "t000000"
     folder.mkdir(parents=True)
     lines = "".join(point.model_dump_json() + "\n" for point in CURVE)
     (folder / "curve.jsonl").write_text(lines)
@@ -202,32 +172,6 @@ def test_mlflow_has_a_run_per_trial_with_its_curve(
         export_mlflow(night, where)
     with sqlite3.connect(where) as database:
         assert database.execute("select count(*) from runs").fetchone() == (7,)
-
-
-@pytest.mark.slow
-def test_an_mlflow_export_that_fails_leaves_its_name_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    night, where = own(tmp_path / "night", rows_of(4)), str(tmp_path / "m.sqlite")
-    export_mlflow(own(tmp_path / "another", rows_of(0)), where)
-    rows = night.rows
-
-    def cut_short() -> Iterator[Row]:
-        yield from islice(rows(), 3)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Subject, "rows", lambda _: cut_short())
-        with pytest.raises(KeyboardInterrupt):
-            export_mlflow(night, where)
-    assert export_mlflow(night, where).count == 7
-    with sqlite3.connect(where) as database:
-        found = database.execute("select name, lifecycle_stage from experiments").fetchall()
-    stages = {name.partition(" (unfinished ")[0]: stage for name, stage in found}
-    assert stages[f"night {campaign_row().id}"] == "active"
-    assert sorted(stage for name, stage in found if "(unfinished " in name) == ["deleted"]
 
 
 @pytest.mark.parametrize("scheme", ["http", "postgresql"])
@@ -264,8 +208,8 @@ def llm_row(iteration: int, **record: object) -> Row:
 
 def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) -> None:
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1)])
-    Conversations(night.directory / PROMPTS_DIR).keep(PROMPT, SENT)
-    exported = export_chat(night, tmp_path / "chat.jsonl", overwrite=False, accepted_only=False)
+    Conversations(night / PROMPTS_DIR).keep(PROMPT, SENT)
+    exported = export_chat(night, str(tmp_path / "chat.jsonl"), accepted_only=False)
     assert (exported.count, exported.notes) == (2, ())
     first, second = [
         json.loads(line) for line in (tmp_path / "chat.jsonl").read_text().splitlines()
@@ -286,9 +230,9 @@ def test_exchanges_are_chat_messages_with_what_became_of_them(tmp_path: Path) ->
 
 def test_what_was_accepted_is_ready_for_fine_tuning(tmp_path: Path) -> None:
     night = own(tmp_path / "night", [rows_of(0)[0], llm_row(1), llm_row(2)])
-    Conversations(night.directory / PROMPTS_DIR).keep(PROMPT, SENT)
+    Conversations(night / PROMPTS_DIR).keep(PROMPT, SENT)
     out = tmp_path / "chat.jsonl"
-    exported = export_chat(night, out, overwrite=False)
+    exported = export_chat(night, str(out))
     assert (exported.count, exported.notes) == (2, ("2 replies were refused by the rails",))
     for line in out.read_text().splitlines():
         assert json.loads(line) == {
@@ -309,7 +253,7 @@ def test_what_was_not_kept_or_is_not_whole_is_counted(tmp_path: Path) -> None:
         llm_row(3, kind="sampler", attempts=failed, fallback="down"),
     ]
     night = own(tmp_path / "night", rows)
-    exported = export_chat(night, tmp_path / "chat.jsonl", overwrite=False)
+    exported = export_chat(night, str(tmp_path / "chat.jsonl"))
     assert exported.count == 0
     assert exported.notes == (
         "2 exchanges are without their prompt, which was not kept",
@@ -321,45 +265,26 @@ def replace_attempts(**values: object) -> tuple[Attempt, ...]:
     return tuple(attempt.model_copy(update=values) for attempt in ATTEMPTS)
 
 
-def test_another_tool_has_no_exchanges(foreign: Subject, tmp_path: Path) -> None:
-    with pytest.raises(FormatError):
-        export_chat(foreign, tmp_path / "chat.jsonl", overwrite=False)
-    assert not (tmp_path / "chat.jsonl").exists()
-
-
-def test_rows_go_out_and_come_in_the_same(
-    subject: Subject, foreign: Subject, tmp_path: Path
-) -> None:
-    export_jsonl(subject, tmp_path / "own.jsonl", overwrite=False)
+def test_rows_go_out_and_come_in_the_same(subject: Path, tmp_path: Path) -> None:
+    export_jsonl(subject, str(tmp_path / "own.jsonl"))
     import_campaign(tmp_path / "own.jsonl", tmp_path / "own")
-    assert list(read_rows(tmp_path / "own" / JOURNAL_FILE)) == list(subject.rows())
-    export_jsonl(foreign, tmp_path / "foreign.jsonl", overwrite=False)
-    import_campaign(tmp_path / "foreign.jsonl", tmp_path / "foreign")
-    again = read_imported(tmp_path / "foreign")
-    assert foreign.foreign is not None
-    assert replace(again, directory=foreign.directory) == foreign.foreign
+    assert list(read_rows(tmp_path / "own" / JOURNAL_FILE)) == list(
+        read_rows(subject / JOURNAL_FILE)
+    )
 
 
-def test_a_file_is_replaced_only_when_asked_and_only_whole(
-    subject: Subject, tmp_path: Path
-) -> None:
+def test_a_file_is_never_replaced_and_only_written_whole(subject: Path, tmp_path: Path) -> None:
     out = tmp_path / "t.csv"
     out.write_text("mine")
-    with pytest.raises(FormatError, match="--overwrite"):
-        export_csv(subject, out, overwrite=False)
+    with pytest.raises(FormatError):
+        export_csv(subject, str(out))
+    assert out.read_text() == "mine"
+    out.unlink()
     damaged = own(tmp_path / "damaged", rows_of(2))
-    journal = damaged.directory / JOURNAL_FILE
+    journal = damaged / JOURNAL_FILE
     journal.write_text(journal.read_text() + '{"kind": "unheard of"}\n')
     with pytest.raises(JournalError, match="line 7"):
-        export_csv(damaged, out, overwrite=True)
-    assert out.read_text() == "mine"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["damaged", "t.csv"]
-    assert export_csv(subject, out, overwrite=True).count > 30
+        export_csv(damaged, str(out))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["damaged"]
+    assert export_csv(subject, str(out)).count > 30
     assert at(0)[:4] in out.read_text()
-
-
-def test_a_row_whose_time_is_none_is_exported_all_the_same(tmp_path: Path) -> None:
-    rows = rows_of(3)
-    subject = own(tmp_path / "night", [*rows[:-1], rows[-1].model_copy(update={"at": "late"})])
-    exported = export_optuna(subject, str(tmp_path / "o.sqlite"))
-    assert exported.count == len(Evidence(rows).configs)

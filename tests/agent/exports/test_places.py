@@ -4,16 +4,13 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import optuna
 import pytest
 
-from agent.exports.base import Exported, Subject, export_csv, export_mlflow
+from agent.exports.base import Exported, export_csv, export_mlflow
 from agent.exports.optuna_study import export_optuna
 from autoresearch.errors import FormatError
-from tests.support.foreign import RESULTS_TSV
+from tests.support.places import ROOT
 from trajectory.formats import mlflow_runs
-from trajectory.formats.imported import read_imported
-from trajectory.formats.importing import import_campaign
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
@@ -22,28 +19,25 @@ pytestmark = [
 
 
 @pytest.fixture
-def subject(tmp_path: Path) -> Subject:
-    (tmp_path / "results.tsv").write_text(RESULTS_TSV)
-    import_campaign(tmp_path / "results.tsv", tmp_path / "night")
-    return Subject(tmp_path / "night", read_imported(tmp_path / "night"))
+def subject(tmp_path: Path) -> Path:
+    (tmp_path / "night").mkdir()
+    lines = (ROOT / "docs" / "night" / "trajectory.jsonl").read_text("utf-8").splitlines(True)
+    (tmp_path / "night" / "trajectory.jsonl").write_text("".join(lines[:5]), "utf-8")
+    return tmp_path / "night"
 
 
-def to_csv(subject: Subject, where: str) -> Exported:
-    return export_csv(subject, Path(where), overwrite=True)
-
-
-def to_mlflow(subject: Subject, where: str) -> Exported:
+def to_mlflow(subject: Path, where: str) -> Exported:
     pytest.importorskip("mlflow")
     return export_mlflow(subject, where)
 
 
-EXPORTS = {"csv": to_csv, "optuna": export_optuna, "mlflow": to_mlflow}
+EXPORTS = {"csv": export_csv, "optuna": export_optuna, "mlflow": to_mlflow}
 
 
 @pytest.mark.parametrize("name", EXPORTS)
 @pytest.mark.parametrize("place", ["a folder", "/dev/null"])
 def test_what_is_no_file_is_left_as_it_is(
-    subject: Subject, tmp_path: Path, name: str, place: str
+    subject: Path, tmp_path: Path, name: str, place: str
 ) -> None:
     (tmp_path / "a folder").mkdir()
     with pytest.raises(FormatError):
@@ -54,7 +48,7 @@ def test_what_is_no_file_is_left_as_it_is(
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["optuna", "mlflow"])
 def test_another_programs_database_is_one_sentence(
-    subject: Subject, tmp_path: Path, first: str
+    subject: Path, tmp_path: Path, first: str
 ) -> None:
     where = str(tmp_path / "one.sqlite")
     then = "mlflow" if first == "optuna" else "optuna"
@@ -64,26 +58,8 @@ def test_another_programs_database_is_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-def test_a_study_cut_short_leaves_no_file(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut_short(study: optuna.Study, trials: list[optuna.trial.FrozenTrial]) -> None:
-        study.add_trial(trials[0])
-        raise KeyboardInterrupt
-
-    where = tmp_path / "o.sqlite"
-    before = sorted(tmp_path.iterdir())
-    with monkeypatch.context() as patched:
-        patched.setattr(optuna.Study, "add_trials", cut_short)
-        with pytest.raises(KeyboardInterrupt):
-            export_optuna(subject, str(where))
-    assert sorted(tmp_path.iterdir()) == before
-    assert export_optuna(subject, str(where)).count == 4
-    assert len(optuna.load_study(study_name="night", storage=f"sqlite:///{where}").trials) == 4
-
-
 def test_a_file_address_names_mlflows_folder(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subject: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -94,7 +70,7 @@ def test_a_file_address_names_mlflows_folder(
 
 @pytest.mark.parametrize("name", ["optuna", "mlflow"])
 def test_half_a_url_is_no_file_name(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    subject: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FormatError):

@@ -30,11 +30,10 @@ from trajectory.report.figures.knob_effects import knob_effects
 from trajectory.report.figures.learning_curves import learning_curves
 from trajectory.report.figures.long_runs import fidelity_test, long_runs
 from trajectory.report.figures.progress import believed_steps, points_of
-from trajectory.report.figures.time_and_energy import Usage, usage_of
-from trajectory.report.findings import Findings
+from trajectory.report.figures.time_and_energy import usage_of
+from trajectory.report.iterations import MAX_POINTS, merged
+from trajectory.report.ledger import read_ledger
 from trajectory.report.proposers import Proposers
-from trajectory.report.reading.iterations import MAX_POINTS, merged
-from trajectory.report.reading.ledger import read_ledger
 from trajectory.rows import BaselineRow, EventRow, IterationRow, Row
 from trajectory.statistics.intervals import student_t
 
@@ -42,10 +41,6 @@ from trajectory.statistics.intervals import student_t
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     return simulated(120, seed=3)
-
-
-def used(found: Findings) -> Usage:
-    return usage_of(known(found.ours))
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +71,7 @@ def test_every_estimate_is_that_of_top_not_the_lucky_score(
 ) -> None:
     found, ranked = findings(tmp_path, rows), top(Evidence(rows), 10_000)
     posterior = {entry.config_hash: entry.objective for entry in ranked}
-    assert [b.objective for b in found.best] == [e.objective for e in ranked[:10]]
-    assert [b.delta for b in found.best] == [e.delta_vs_baseline for e in ranked[:10]]
+    assert [b.entry.objective for b in found.best] == [e.objective for e in ranked[:10]]
     assert found.best[0].difference["lr"] == (1e-3, ranked[0].config.lr)
     baseline, line = known(found.baseline), next(entry for entry in ranked if entry.iter == 0)
     ends = (line.objective, line.objective_lo, line.objective_hi)
@@ -102,7 +96,7 @@ def test_the_seconds_of_all_parts_are_the_wall_time(
         lost = sum(t.wall_s for t in row.trials if t.result.status != "ok")
         assert iteration.spent.failed == pytest.approx(lost)
     calibration = 5 * 3.65
-    spending = used(found)
+    spending = usage_of(found)
     total = calibration + sum(iteration.spent.total for iteration in found.iterations)
     assert spending.total.total == pytest.approx(total)
 
@@ -114,7 +108,7 @@ def test_trials_side_by_side_are_one_time_at_work(tmp_path: Path) -> None:
         row = iteration_row(number, of, (trial(8 + number, of, 0, ok(4.2)),))
         at = f"2026-01-06T00:00:{number:02d}.000+00:00"
         rows.append(row.model_copy(update={"at": at, "wall_s": 30.0, "lanes": 2}))
-    spending = used(findings(tmp_path, rows))
+    spending = usage_of(findings(tmp_path, rows))
     work = Work.of(rows)
     assert spending.active_s == pytest.approx(work.hours * 3600)
     calibration = sum(row.trial.wall_s for row in rows if isinstance(row, BaselineRow))
@@ -134,13 +128,13 @@ def metered(energy_wh: float | None) -> list[Row]:
 def test_energy_costs_what_a_kilowatt_hour_does_and_nothing_is_claimed_without_a_meter(
     tmp_path: Path,
 ) -> None:
-    spending = used(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
+    spending = usage_of(findings(tmp_path, metered(2500.0), rates=Rates(kwh_usd=0.2)))
     assert spending.energy_wh == 2500
     assert spending.cost_usd == pytest.approx(0.5)
     assert spending.bill.usd_per_kwh == 0.2
     assert spending.bill.electricity_usd > 0.5, "the baselines' draw is supposed, and in the bill"
     assert spending.unmetered == 0
-    unmetered = used(findings(tmp_path, metered(None)))
+    unmetered = usage_of(findings(tmp_path, metered(None)))
     assert (unmetered.energy_wh, unmetered.cost_usd, unmetered.unmetered) == (None, None, 1)
 
 
@@ -244,7 +238,7 @@ def test_stand_ins_pauses_and_interruptions_are_counted(tmp_path: Path) -> None:
         None,
     )
     assert (found.about.pauses, found.about.interruptions) == (1, 1)
-    spending = used(found)
+    spending = usage_of(found)
     assert spending.elapsed_s == 7 * 51
 
 
@@ -282,7 +276,7 @@ def test_the_best_curves_are_read_from_the_trials_that_were_measured(
     found = findings(tmp_path, rows, read)
     evidence = Evidence(rows)
     curves = known(learning_curves(found)).values
-    names = [f"iteration {best.iter}" for best in found.best if not best.is_baseline][:5]
+    names = [f"iteration {best.entry.iter}" for best in found.best if not best.is_baseline][:5]
     assert [name for name, _ in curves] == names
     for _, one in curves:
         trials = evidence.configs[one.config_hash].trial_ids.values()
@@ -302,7 +296,7 @@ def test_long_runs_have_verdicts_and_test_the_ranking(tmp_path: Path, rows: list
 
 
 def test_energy_of_long_runs_is_in_the_bill(tmp_path: Path, rows: list[Row]) -> None:
-    found = used(findings(tmp_path, stress_rows(rows)))
+    found = usage_of(findings(tmp_path, stress_rows(rows)))
     assert found.energy_wh == pytest.approx(12 * 0.25)
     assert found.long_runs_s == pytest.approx(12 * 3.65)
 

@@ -204,12 +204,12 @@ def test_no_score_is_shown_negated_and_a_gain_is_positive(tmp_path: Path) -> Non
     found = findings(tmp_path, simulated(30))
     scoring = Measure(unit="accuracy", direction="maximise")
     # The measured 2.5, negated: as if the command had printed minus 2.5.
-    about = replace(found.about, measure="accuracy", scoring=scoring)
+    about = replace(found.about, scoring=scoring)
     page = render(replace(found, about=about), (), (), datetime.now(UTC))
-    best = found.best[0]
+    best = found.best[0].entry
     assert f"<b>\N{MINUS SIGN}{best.objective:.4f}</b>" in page
-    assert best.delta is not None
-    assert f"<b>+{-best.delta:.4f}</b>" in page or best.delta >= 0
+    assert best.delta_vs_baseline is not None
+    assert f"<b>+{-best.delta_vs_baseline:.4f}</b>" in page or best.delta_vs_baseline >= 0
     assert "positive is better" in page
     assert "negative is better" not in page
     assert not re.search("minus accuracy", page)

@@ -19,8 +19,7 @@ from trajectory.report.canvas import (
     show_scores,
 )
 from trajectory.report.figures.figure import KNOBS, Figure
-from trajectory.report.findings import Findings
-from trajectory.report.reading.knobs import ReportedKnob
+from trajectory.report.findings import Findings, ReportedKnob
 from trajectory.report.wording import cell_text, cut
 from trajectory.statistics.intervals import Estimate, of_mean
 

@@ -6,7 +6,7 @@ from functools import partial
 from trajectory.report.canvas import BASE, SERIES, Picture, draw_loss, finish_losses, sheet
 from trajectory.report.figures.figure import LEARNING, Figure
 from trajectory.report.findings import Findings
-from trajectory.report.reading.iterations import LearningCurve, curve_of
+from trajectory.report.iterations import LearningCurve, curve_of
 
 CURVES = 5
 """The most of the best configs whose curves are drawn."""
@@ -14,15 +14,12 @@ CURVES = 5
 
 def learning_curves(found: Findings) -> Figure | None:
     """Return curves of the best configs that have one, and the baseline's; None without any."""
-    if found.ours is None:
-        return None
-    evidence = found.ours.ledger.evidence
+    evidence = found.ledger.evidence
     entry = evidence.configs.get(evidence.baseline_hash or "")
-    baseline = curve_of(entry, found.ours.read) if entry else None
-    others = [one for one in found.ours.best if one.config_hash != evidence.baseline_hash]
+    baseline = curve_of(entry, found.read) if entry else None
     best = []
-    for ranked in others[:CURVES]:
-        curve = curve_of(evidence.configs[ranked.config_hash], found.ours.read)
+    for ranked in [one.entry for one in found.best if not one.is_baseline][:CURVES]:
+        curve = curve_of(evidence.configs[ranked.config_hash], found.read)
         if curve is not None:
             best.append((f"iteration {ranked.iter}", curve))
     if not best and baseline is None:
@@ -32,7 +29,7 @@ def learning_curves(found: Findings) -> Figure | None:
         "text.",
         "nats per token",
     )
-    if found.ours.ledger.campaign.script is not None:
+    if found.ledger.campaign.script is not None:
         what, unit = "The loss is the curve that the command printed; decisions use its score.", ""
     caption = (
         "Training loss of the best configs and the baseline, mean over n seeds and over a trailing "

@@ -29,7 +29,7 @@ from trajectory.report.canvas import (
 )
 from trajectory.report.figures.figure import LONG, Figure
 from trajectory.report.findings import About, Findings
-from trajectory.report.reading.iterations import CurveReader, LearningCurve, merged
+from trajectory.report.iterations import CurveReader, LearningCurve, merged
 from trajectory.rows import Finalist, StressRow
 
 
@@ -69,16 +69,14 @@ def long_run(own: LongRuns, standing: Finalist | None, read: CurveReader) -> Lon
 def long_runs(found: Findings) -> Figure | None:
     """Return learning curves of the long runs, the longest first, then by rank; None without
     any."""
-    if found.ours is None:
-        return None
-    ledger, read = found.ours.ledger, found.ours.read
+    ledger = found.ledger
     newest_first = ledger.stress[::-1]
     runs: list[LongRun] = []
     for steps in sorted({row.steps for row in newest_first}, reverse=True):
         group = gather(newest_first, steps)
         noise = LongNoise.of(group.values())
         baseline = group.get(ledger.evidence.baseline_hash or "")
-        same = [long_run(own, standing(own, noise, baseline), read) for own in group.values()]
+        same = [long_run(own, standing(own, noise, baseline), found.read) for own in group.values()]
         runs += sorted(same, key=lambda run: run.first.rank)
     if not runs:
         return None
@@ -112,14 +110,14 @@ def draw_long_runs(runs: Sequence[LongRun]) -> Picture:
 
 def fidelity_test(found: Findings) -> RankingTest | None:
     """Return the latest comparison of the ranking with a spread of long runs; None without one."""
-    if found.ours is None or not found.ours.ledger.stress:
+    ledger = found.ledger
+    if not ledger.stress:
         return None
-    ledger, posteriors = found.ours.ledger, found.ours.posteriors
     newest_first, ended = ledger.stress[::-1], ledger.finalists[::-1]
     spread = next((row.spread for row in ended if row.spread), ())
     ranked = {entry.config_hash for entry in ledger.evidence.contenders()}
     known = [name for name in spread if name in ranked]
-    return ranking_test(posteriors.of_configs(known), newest_first, ended)
+    return ranking_test(found.posteriors.of_configs(known), newest_first, ended)
 
 
 def rank_fidelity(found: Findings) -> Figure | None:

@@ -54,9 +54,7 @@ def points_of(found: Findings) -> list[Point]:
 
 
 def _caption(found: Findings) -> str:
-    dots = "Each dot is one run"
-    if found.about.paired:
-        dots = "Each dot is a candidate's mean over its seeds"
+    dots = "Each dot is a candidate's mean over its seeds"
     steps = (
         " The steps show each incumbent's estimated score now, from all its runs. The score with "
         "which it was kept is better, because it was chosen partly by luck. Marks at the bottom "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainer.spec import Measure
 from trajectory.report.canvas import MUTED, OUTCOME_INK
-from trajectory.report.reading.iterations import Outcome
+from trajectory.report.iterations import Outcome
 from trajectory.statistics.intervals import Estimate
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from trajectory.report.canvas import (
     sheet,
 )
 from trajectory.report.figures.figure import SPENT, Figure
-from trajectory.report.findings import Findings, Ours
-from trajectory.report.reading.iterations import PARTS, Iteration, Spent
+from trajectory.report.findings import Findings
+from trajectory.report.iterations import PARTS, Iteration, Spent
 from trajectory.spending import SearchBill
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class Usage:
         return {_LISTED[part]: seconds for part, seconds in spent.items()}
 
 
-def usage_of(ours: Ours) -> Usage:
-    """Return what a campaign of this tool used."""
-    ledger = ours.ledger
+def usage_of(found: Findings) -> Usage:
+    """Return what a campaign used."""
+    ledger = found.ledger
     total = Spent()
     total.add(ledger.calibration)
     for iteration in ledger.iterations:
@@ -127,18 +127,16 @@ def usage_of(ours: Ours) -> Usage:
             iteration.energy_wh is None and iteration.outcome != "refused"
             for iteration in ledger.iterations
         ),
-        cost_usd=None if energy_wh is None else energy_wh / 1000 * ours.bill.usd_per_kwh,
-        bill=ours.bill,
+        cost_usd=None if energy_wh is None else energy_wh / 1000 * found.bill.usd_per_kwh,
+        bill=found.bill,
         of_command=ledger.campaign.script is not None,
     )
 
 
-def time_and_energy(found: Findings) -> Figure | None:
+def time_and_energy(found: Findings) -> Figure:
     """Return seconds by iteration, stacked by activity, and below them the energy if it was
     metered."""
-    if found.ours is None:
-        return None
-    usage = usage_of(found.ours)
+    usage = usage_of(found)
     bars = _bars(sorted(found.iterations, key=lambda iteration: iteration.iter))
     averaged = any(bar.last > bar.first for bar in bars)
     mean = "; each bar is the mean of several iterations" if averaged else ""

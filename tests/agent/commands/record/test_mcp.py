@@ -1,23 +1,14 @@
 """Drive a running loop through the MCP server, with the SDK's own client."""
 
 import asyncio
-import os
-import re
-import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import httpx2
-import pytest
 
 from agent.search.stopping import Goal
 from tests.support.campaigns import COMMAND
 from tests.support.nights import work
 
-TOKEN = "a-token-of-some-length-0123456789"
 ME = "test-agent"
 TOOLS = {
     *("status", "top", "explain", "menu", "check", "queue", "sql", "report"),
@@ -102,56 +93,5 @@ def test_an_agent_drives_a_running_loop_over_standard_input_and_output(tmp_path:
 
     try:
         asyncio.run(talk())
-    finally:
-        loop.go()
-
-
-@contextmanager
-def serving(campaign: Path) -> Iterator[str]:
-    """Run the server on HTTP, and yield its address."""
-    process = subprocess.Popen(
-        [COMMAND, "mcp", f"--campaign={campaign}", "--http", "--port=0"],
-        env={**os.environ, "AUTORESEARCH_SERVE_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        found = re.match(r"(http://\S+)", process.stdout.readline())
-        assert found
-        yield found[1]
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-@pytest.mark.slow
-def test_an_agent_drives_it_over_http_with_the_token_and_nobody_without(tmp_path: Path) -> None:
-    from mcp.client.streamable_http import streamable_http_client
-
-    loop = PausedLoop(tmp_path)
-
-    async def talk(url: str) -> None:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=None) as http,
-            connected(streamable_http_client(url, http_client=http)) as client,
-        ):
-            await drive(client, loop)
-
-    try:
-        with serving(loop.campaign) as url:
-            asyncio.run(talk(url))
-            message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-            right = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
-            for expected, headers in (
-                (401, {}),
-                (401, {"Authorization": "Bearer wrong"}),
-                (403, {**right, "Origin": "http://elsewhere.example"}),
-                (403, {**right, "Sec-Fetch-Site": "cross-site"}),
-                (421, {**right, "Host": "elsewhere.example"}),
-            ):
-                got = httpx2.post(url, json=message, headers=headers, timeout=None)
-                assert got.status_code == expected, headers
     finally:
         loop.go()

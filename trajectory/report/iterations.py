@@ -73,8 +73,6 @@ class Iteration:
     config_hash: str | None
     changed: Mapping[str, Scalar]
     """Maps each changed knob to the proposed value."""
-    described: str
-    """Description of the change if no config is given; empty if one is."""
     mean: float | None
     runs: int
     """Seeds of the candidate behind ``mean``."""

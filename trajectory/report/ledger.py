@@ -14,7 +14,7 @@ from trainer.spec import AnyConfig
 from trajectory.journal import read_rows
 from trajectory.reading import CampaignState
 from trajectory.report.details import DetailBook, details_of
-from trajectory.report.reading.iterations import Iteration, Outcome, Spent
+from trajectory.report.iterations import Iteration, Outcome, Spent
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
@@ -133,7 +133,6 @@ class Ledger(CampaignState):
                 outcome=outcome,
                 config_hash=row.config_hash,
                 changed=row.proposal.changes if row.proposal else {},
-                described="",
                 mean=decision.estimate_objective,
                 runs=max(1, decision.pairs),
                 delta=decision.delta,

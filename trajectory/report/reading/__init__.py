@@ -1,1 +1,0 @@
-"""Turns a journal, or another tool's file, into findings."""
