@@ -8,61 +8,22 @@ from typing import Self, get_args
 
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
-from trainer.spec import AnyConfig, FailureStatus, Measure
+from trainer.spec import AnyConfig, FailureStatus
 from trajectory.confirmed import NOTHING_YET, Confirmed, ConfirmedConfig, finding, latest_of
 from trajectory.proposals import RailName
 from trajectory.ranking import Posteriors, Ranked
 from trajectory.reading import Reign
+from trajectory.report.about import About, about_of
 from trajectory.report.details import Chunk
 from trajectory.report.iterations import CurveReader, Iteration
 from trajectory.report.ledger import Ledger, read_ledger
-from trajectory.rows import CampaignRow, Row
+from trajectory.rows import Row
 from trajectory.spending import SearchBill
 from trajectory.statistics.intervals import Estimate, RunNoise
 from trajectory.statistics.standings import baseline_estimate
 
 BEST = 10
 """Configs in the ranking."""
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """Description of the campaign, and how its scores were measured."""
-
-    title: str
-    """The campaign's name: the name of its directory."""
-    campaign_id: str
-    begun: str
-    """Start time in ISO 8601."""
-    scoring: Measure
-    """Unit and direction of the scores. All numbers here are objectives; texts convert them
-    back."""
-    facts: tuple[tuple[str, str], ...]
-    """Name and value of each part of the evaluation protocol."""
-    caution: str
-    """Warning about scores that the built-in trainer did not measure; empty if it did."""
-    pauses: int
-    interruptions: int
-
-    @property
-    def measure(self) -> str:
-        """Name of the measure that scores are in."""
-        return self.scoring.name
-
-    @property
-    def unit(self) -> str:
-        """The measure's unit, in words."""
-        return self.scoring.unit
-
-    @property
-    def better_sign(self) -> str:
-        """Sign of a difference that is an improvement."""
-        return "negative" if self.scoring.direction == "minimise" else "positive"
-
-    @property
-    def better_side(self) -> str:
-        """Side of zero on which the interval of an improvement lies."""
-        return "below" if self.scoring.direction == "minimise" else "above"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +152,7 @@ def read_findings(
 ) -> Findings:
     """Return the findings of a journal.
 
-    :param knobs: the campaign's knobs, in the menu's order.
     :param values: returns a config's values of the knobs.
-    :param read: reads a trial's curve.
     :param count: counts the cost of each row.
     :param bill: returns the cost of all rows.
     :raises JournalError: if the journal is damaged or empty.
@@ -201,49 +160,64 @@ def read_findings(
     ledger = read_ledger(journal, count)
     evidence = ledger.evidence
     posteriors = Posteriors.of(evidence)
-    noise, population = posteriors.noise, posteriors.population
     best = posteriors.best(BEST)
-    baseline = evidence.configs.get(evidence.baseline_hash or "")
     incumbent = evidence.configs.get(evidence.incumbent_hash or "")
     fresh = latest_of(reversed(ledger.confirmed))
-    headline = NOTHING_YET
-    for held in posteriors.of_configs([incumbent.config_hash] if incumbent else []):
-        gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
-        headline = finding(ledger.campaign.measured_in, fresh.get(held.config_hash), *gain)
-    kept = (one.config_hash for one in ledger.iterations if one.outcome == "keep")
-    chosen = {*(reign.config_hash for reign in ledger.reigns), *filter(None, kept)}
-    refusals = evidence.tally.refusals
+    samples = (
+        Sample(values(one.config), one.mean if one.n else None)
+        for one in evidence.configs.values()
+        if one.n or one.failures
+    )
     return Findings(
-        about=_about(ledger, journal.absolute().parent.name),
+        about=about_of(ledger, journal.absolute().parent.name),
         ledger=ledger,
         posteriors=posteriors,
-        finding=headline,
+        finding=_headline(ledger, posteriors, fresh),
         iterations=tuple(ledger.iterations),
-        noise=noise,
-        shrunk=population is not None,
-        baseline=baseline_estimate(baseline, noise, population)
-        if baseline is not None and baseline.n
-        else None,
+        noise=posteriors.noise,
+        shrunk=posteriors.population is not None,
+        baseline=_baseline(posteriors),
         best=tuple(_best(entry, ledger, fresh, best[0].config) for entry in best),
         reigns=tuple(ledger.reigns),
-        believed=posteriors.objectives(chosen),
+        believed=_believed(ledger, posteriors),
         knobs=tuple(knobs),
-        samples=tuple(
-            Sample(values(entry.config), entry.mean if entry.n else None)
-            for entry in evidence.configs.values()
-            if entry.n or entry.failures
-        ),
+        samples=tuple(samples),
         incumbent=values(incumbent.config) if incumbent else {},
-        stops=Stops(
-            repeats=ledger.repeats + refusals["novelty"],
-            refusals={rail: refusals[rail] for rail in get_args(RailName)},
-            failures={status: ledger.failures[status] for status in get_args(FailureStatus)},
-            trials=ledger.trials,
-        ),
+        stops=_stops(ledger),
         details=ledger.details.chunks,
         confirmed=ledger.confirmed[-1] if ledger.confirmed else None,
         read=read,
         bill=bill(),
+    )
+
+
+def _headline(ledger: Ledger, posteriors: Posteriors, fresh: Mapping[str, ConfirmedConfig]) -> str:
+    for held in posteriors.of_configs([ledger.evidence.incumbent_hash or ""]):
+        gain = held.delta_vs_baseline, held.delta_lo, held.delta_hi
+        return finding(ledger.campaign.measured_in, fresh.get(held.config_hash), *gain)
+    return NOTHING_YET
+
+
+def _baseline(posteriors: Posteriors) -> Estimate | None:
+    evidence = posteriors.evidence
+    entry = evidence.configs.get(evidence.baseline_hash or "")
+    if entry is None or not entry.n:
+        return None
+    return baseline_estimate(entry, posteriors.noise, posteriors.population)
+
+
+def _believed(ledger: Ledger, posteriors: Posteriors) -> Mapping[str, float]:
+    kept = {one.config_hash or "" for one in ledger.iterations if one.outcome == "keep"}
+    return posteriors.objectives({*(reign.config_hash for reign in ledger.reigns), *kept})
+
+
+def _stops(ledger: Ledger) -> Stops:
+    refusals, failures = ledger.evidence.tally.refusals, ledger.failures
+    return Stops(
+        repeats=ledger.repeats + refusals["novelty"],
+        refusals={rail: refusals[rail] for rail in get_args(RailName)},
+        failures={status: failures[status] for status in get_args(FailureStatus)},
+        trials=ledger.trials,
     )
 
 
@@ -259,82 +233,3 @@ def _best(
         difference={n: (others.get(n), v) for n, v in values.items() if v != others.get(n)},
         fresh=fresh.get(entry.config_hash),
     )
-
-
-def _about(ledger: Ledger, name: str) -> About:
-    row, use = ledger.campaign, ledger.lane_use
-    facts = _facts(row)
-    if use.share is not None:
-        each = ", ".join(f"{lane} {share:.0%}" for lane, share in use.of_lanes())
-        by_lane = f" (lane by lane: {each})" if each else ""
-        said = f"up to {use.lanes} trials at once, {use.share:.0%} of the lanes' time{by_lane}"
-        facts.append(("lanes", said))
-    caution = ""
-    if row.script is not None:
-        who, whose = "the campaign's command", "that script"
-        if row.script.check:
-            who, whose = "the menu's check", "that check"
-        caution = (
-            f"The score is what {who} printed, in {row.measured_in.unit}. This page does not know "
-            f"how {whose} measured it."
-        )
-    return About(
-        title=name or row.menu_name,
-        campaign_id=row.id,
-        begun=row.created_at,
-        scoring=row.measured_in,
-        facts=tuple(facts),
-        caution=caution,
-        pauses=ledger.pauses,
-        interruptions=ledger.interruptions,
-    )
-
-
-def _facts(row: CampaignRow) -> list[tuple[str, str]]:
-    corpus, script, measure = row.corpus, row.script, row.measured_in
-    facts: list[tuple[str, str]] = []
-    if corpus is not None:
-        trained = f"{corpus.name}, {corpus.train_tokens:,} training tokens"
-        facts += [
-            ("corpus", f"{trained}, sha256 {corpus.sha256[:12]}"),
-            (
-                "held out",
-                f"{corpus.heldout_bytes:,} bytes in {corpus.heldout_tokens:,} tokens, the same "
-                "for every config",
-            ),
-            ("tokenizer", f"{corpus.tokenizer}, vocabulary {corpus.vocab_size:,}"),
-        ]
-    if script is not None:
-        code = f"{script.directory}, {script.files:,} files of code, sha256 {script.sha256[:12]}"
-        scorer = "check" if script.check else "command"
-        facts.append(("command", " ".join(script.command)))
-        if script.check:
-            facts.append(("check", " ".join(script.check)))
-        facts += [
-            ("script", code),
-            ("score", f"{measure.unit}, {measure.better}, as the {scorer} says it"),
-        ]
-    horizon = (
-        f", the prefix of a schedule of {row.horizon_steps:,} steps" if row.horizon_steps else ""
-    )
-    cooled = f", the last {row.cooldown_steps} cooling down" if row.cooldown_steps else ""
-    scored = f", scored with {row.average} of its weights" if row.average else ""
-    backend = f"{row.backend} on {row.device}" if script is None else f"on {row.device}"
-    return [
-        *facts,
-        ("a trial", f"{row.budget}{horizon}{cooled}{scored}"),
-        ("backend", backend),
-        (
-            "judge",
-            f"against the {row.reference}; kept at z ≥ {row.z_keep:g} over up to "
-            f"{row.max_runs} common seeds",
-        ),
-        ("sandbox", row.sandbox),
-        ("hardware", _listed(row.hardware)),
-        ("versions", _listed(row.versions)),
-        ("menu", f"{row.menu_name}, sha256 {row.menu_sha256[:12]}"),
-    ]
-
-
-def _listed(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -52,4 +52,4 @@ class Figure:
     """Draws it, within :func:`trajectory.report.canvas.style`; None if there is nothing to draw
     yet."""
     values: Any = None
-    """What its template shows."""
+    """Values that its template shows."""

@@ -14,6 +14,7 @@ from trajectory.longruns import (
     ranking_test,
     standing,
 )
+from trajectory.report.about import About
 from trajectory.report.canvas import (
     BASE,
     FAILED,
@@ -28,7 +29,7 @@ from trajectory.report.canvas import (
     show_scores,
 )
 from trajectory.report.figures.figure import LONG, Figure
-from trajectory.report.findings import About, Findings
+from trajectory.report.findings import Findings
 from trajectory.report.iterations import CurveReader, LearningCurve, merged
 from trajectory.rows import Finalist, StressRow
 

@@ -66,7 +66,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a campaign used.
+    """Time, energy and money that a campaign used.
 
     ``cost_usd = energy_wh / 1000 * usd_per_kwh`` is the price of the metered energy. The bill also
     has the unmetered energy and the machine's write-off.
