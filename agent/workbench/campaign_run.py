@@ -36,11 +36,10 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.conclusion import conclude
 from agent.workbench.console import say
-from agent.workbench.display import display_for
+from agent.workbench.display import Display
 from agent.workbench.greeting import greet
 from agent.workbench.lane_opening import AUTO, choose_device
 from agent.workbench.places import DEFAULT_MENU, refuse_imported
-from agent.workbench.progress import Progress
 from agent.workbench.session import Session
 from autoresearch.errors import MachineryError, SpecError
 from autoresearch.files import writing_to
@@ -154,7 +153,7 @@ def _work(
     branch: GitBranch | None,
 ) -> str:
     campaign = session.campaign
-    display = display_for(session.console, Progress(campaign, goal))
+    display = Display(session.console, campaign, goal)
     scribe = Scribe(campaign, session.stop, display.note)
     facts = CampaignFacts.of(campaign.directory, campaign.row)
     loggers = [target.started(facts) for target in targets]

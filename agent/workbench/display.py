@@ -1,215 +1,193 @@
-"""Show the running loop: a live screen on a terminal, plain lines elsewhere."""
+"""Show the running loop: one line per event, and on a terminal also what runs now, below them."""
 
+import time
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from agent.judge import Assessment
+from agent.search.campaign import Campaign
+from agent.search.stopping import Goal
 from agent.search.trial import Watcher
-from agent.workbench.progress import LaneBoard, Progress
 from autoresearch.words import changes_text, duration_text
-from trainer.spec import BPB, CurvePoint, Measure, Place, TrialFailed, TrialSpec
-from trajectory.rows import BaselineRow, IterationRow, Role, TrialRecord
+from trainer.spec import CurvePoint, Measure, Place, TrialFailed, TrialSpec, difference
+from trajectory.confirmed import latest_of
+from trajectory.ranking import ranked_config
+from trajectory.rows import BaselineRow, ConfirmedRow, IterationRow, Role, TrialRecord
 
-SHOWN_ITERATIONS = 10
-ACTION_STYLE = {"keep": "bold green", "discard": "dim", "none": "yellow"}
-
-
-def trial_line(spec: TrialSpec, role: Role, point: CurvePoint | None) -> str:
-    """Return the running trial's step, loss, tokens/s and time left."""
-    head = f"{role} on seed {spec.seed}"
-    if point is None:
-        return f"{head}: starting"
-    steps = spec.steps
-    of = "" if steps is None else f" of {steps}"
-    text = f"{head}: step {point.step}{of} · loss {point.loss:.3f}"
-    if point.tokens is not None:
-        rate = point.tokens / point.elapsed_s if point.elapsed_s > 0 else 0.0
-        text += f" · {rate:,.0f} tokens/s"
-    if steps is not None and point.step:
-        left_s = point.elapsed_s / point.step * (steps - point.step)
-    elif spec.budget.unit == "seconds":
-        left_s = spec.budget.amount - point.elapsed_s
-    else:
-        return text
-    return f"{text} · {duration_text(max(0.0, left_s))} left"
+ACTION_STYLE = {"keep": "bold green", "discard": "", "none": "yellow"}
+PACE_ITERATIONS = 30
+"""Number of iterations over which the pace is averaged."""
 
 
-class _Display(Watcher):
-    """The common part of both displays: follow the lanes, and draw the current activity."""
+@dataclass(slots=True)
+class ShownTrial:
+    """A trial that began."""
 
-    def __init__(self, console: Console, progress: Progress) -> None:
-        self._console = console
-        self._progress = progress
-        self._board = LaneBoard()
+    spec: TrialSpec
+    role: Role
+    place: Place | None = None
+    """None while it waits for a lane, or if there is only one."""
+    point: CurvePoint | None = None
 
-    def note(self, text: str) -> None:
-        self._console.print(Text(text, style="yellow"))
-        self._draw(text)
-
-    def proposing(self, iteration: int) -> None:
-        self._draw(f"iteration {iteration}: proposing")
-
-    def trial_started(self, spec: TrialSpec, role: Role) -> None:
-        self._board.started(spec, role)
-        self._draw(trial_line(spec, role, None))
-
-    def trial_placed(self, trial_id: str, place: Place) -> None:
-        self._board.placed(trial_id, place)
-        self._draw(f"{trial_id} on lane {place}")
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        self._board.left(record.trial_id, record.wall_s)
-        self._draw("deciding")
-        if slow := self._progress.pace.ended(record):
-            self.note(slow)
-
-    def assessed(self, assessment: Assessment) -> None:
-        self._draw(assessment.explanation)
-
-    def showing(self) -> AbstractContextManager[object]:
-        """Show the display while the block runs."""
-        return nullcontext()
-
-    def _draw(self, doing: str) -> None:
-        """Redraw everything, with what the loop does now."""
+    def __str__(self) -> str:
+        """Return its step, loss, tokens/s and time left."""
+        head, point = f"{self.role} on seed {self.spec.seed}", self.point
+        if point is None:
+            return f"{head}: starting"
+        steps, budget = self.spec.steps, self.spec.budget
+        of = "" if steps is None else f" of {steps}"
+        text = f"{head}: step {point.step}{of} · loss {point.loss:.3f}"
+        if point.tokens is not None and point.elapsed_s > 0:
+            text += f" · {point.tokens / point.elapsed_s:,.0f} tokens/s"
+        if steps is not None and point.step:
+            left_s = point.elapsed_s / point.step * (steps - point.step)
+        elif budget.unit == "seconds":
+            left_s = budget.amount - point.elapsed_s
+        else:
+            return text
+        return f"{text} · {duration_text(max(0.0, left_s))} left"
 
 
-class PlainDisplay(_Display):
-    """Prints one line per event: for logs, pipes and ``nohup``."""
-
-    def note(self, text: str) -> None:
-        self._print(text)
-
-    def baseline_measured(self, row: BaselineRow) -> None:
-        measure, score = self._progress.measure, row.trial.objective or 0.0
-        self._print(
-            f"baseline  seed {row.trial.seed}  {measure.text(score)} {measure.short}  "
-            f"{row.trial.wall_s:.1f} s"
-        )
-
-    def iteration_ended(self, row: IterationRow) -> None:
-        self._progress.ended(row)
-        cells = IterationCells(row, self._progress.measure)
-        self._print(
-            f"{cells.number:>4}  {cells.proposer:<8} {cells.action:<8} {cells.bpb:>7}  "
-            f"{cells.delta:<17} {cells.changes}  [{duration_text(row.wall_s)}]"
-        )
-        if row.decision.action == "keep":
-            self._print(f"      best so far: {self._progress.best()}")
-        if row.iter % 10 == 0 or row.iter == self._progress.goal.iterations:
-            self._print(f"      {self._progress.line()}")
-            if self._board.has_several:
-                self._print(f"      {self._board.summary()}")
-
-    def _print(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True, highlight=False)
-
-
-class LiveDisplay(_Display):
-    """Redraws the last iterations, the best so far and the running trial in place.
+class Display(Watcher):
+    """Follows a session of the loop.
 
     Rich redraws from its own thread, which reads one immutable renderable of everything. Each event
     replaces it, so that thread never reads the campaign while rows are added.
     """
 
-    def __init__(self, console: Console, progress: Progress) -> None:
-        super().__init__(console, progress)
-        earlier = progress.campaign.history.iterations(limit=SHOWN_ITERATIONS)
-        self._rows: deque[IterationRow] = deque(reversed(earlier), maxlen=SHOWN_ITERATIONS)
-        self._baselines: list[str] = []
+    def __init__(self, console: Console, campaign: Campaign, goal: Goal) -> None:
+        self._console = console
+        self._campaign = campaign
+        self._goal = goal
+        self._measure = campaign.menu.measure
+        self._trials: dict[str, ShownTrial] = {}
+        self._ends_s: deque[float] = deque(maxlen=PACE_ITERATIONS + 1)
+        self._best = self._best_text()
         self._picture: RenderableType = ""
         self._draw("starting")
-        self._live = Live(
-            console=console, get_renderable=lambda: self._picture, refresh_per_second=4
-        )
 
     def showing(self) -> AbstractContextManager[object]:
-        """See :meth:`_Display.showing`."""
-        return self._live
+        """Show what runs now while the block runs, if a person sees it."""
+        if not self._console.is_terminal:
+            return nullcontext()
+        return Live(
+            console=self._console, get_renderable=lambda: self._picture, refresh_per_second=4
+        )
 
-    def baseline_measured(self, row: BaselineRow) -> None:
-        self._baselines.append(self._progress.measure.text(row.trial.objective or 0.0))
-        self._draw("measuring the baseline")
+    def note(self, text: str) -> None:
+        self._print(Text(text, "yellow"))
+
+    def proposing(self, iteration: int) -> None:
+        self._draw(f"iteration {iteration}: proposing")
+
+    def trial_started(self, spec: TrialSpec, role: Role) -> None:
+        shown = self._trials[spec.trial_id] = ShownTrial(spec, role)
+        self._draw(str(shown))
+
+    def trial_placed(self, trial_id: str, place: Place) -> None:
+        if trial_id in self._trials:
+            self._trials[trial_id].place = place
+            self._draw(f"{trial_id} on lane {place}")
 
     def trial_point(self, trial_id: str, point: CurvePoint) -> None:
-        shown = self._board.reported(trial_id, point)
-        if shown is not None:
-            self._draw(trial_line(shown.spec, shown.role, point))
+        if trial_id in self._trials:
+            self._trials[trial_id].point = point
+            self._draw(str(self._trials[trial_id]))
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        self._trials.pop(record.trial_id, None)
+        self._draw("deciding")
+
+    def assessed(self, assessment: Assessment) -> None:
+        self._draw(assessment.explanation)
+
+    def baseline_measured(self, row: BaselineRow) -> None:
+        score, short = self._measure.text(row.trial.objective or 0.0), self._measure.short
+        line = f"baseline  seed {row.trial.seed}  {score} {short}  {row.trial.wall_s:.1f} s"
+        self._print(Text(line))
+        self._best = self._best_text()
 
     def iteration_ended(self, row: IterationRow) -> None:
-        self._progress.ended(row)
-        self._rows.append(row)
+        self._ends_s.append(time.monotonic())
+        self._print(Text(iteration_line(row, self._measure), ACTION_STYLE[row.decision.action]))
+        self._best = self._best_text()
+        if row.decision.action == "keep":
+            self._print(Text(f"      best so far: {self._best}"))
+        is_round = row.iter % 10 == 0 or row.iter == self._goal.iterations
+        if is_round and not self._console.is_terminal:
+            self._print(Text(f"      {self._progress()}"))
         self._draw(row.decision.explanation)
 
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)
+
     def _draw(self, doing: str) -> None:
-        parts: list[RenderableType] = []
-        if self._rows:
-            parts.append(iterations_table(list(self._rows), self._progress.measure))
-        elif self._baselines:
-            unit = self._progress.measure.short
-            parts.append(Text(f"baseline: {', '.join(self._baselines)} {unit}"))
-        parts.append(Text.assemble(("best  ", "bold"), self._progress.best()))
-        if self._board.has_several:
-            parts.append(Text.assemble(("lanes ", "bold"), self._board.summary()))
-            for lane, shown in self._board.by_lane():
-                line = "free" if shown is None else trial_line(shown.spec, shown.role, shown.point)
-                parts.append(Text(f"  {lane:>4}  {line}"))
-        else:
-            parts.append(Text.assemble(("now   ", "bold"), doing))
-        parts.append(Text(self._progress.line(), style="dim"))
-        self._picture = Group(*parts)
-
-
-def display_for(console: Console, progress: Progress) -> LiveDisplay | PlainDisplay:
-    """Return a live display on a terminal, else a plain one."""
-    return (LiveDisplay if console.is_terminal else PlainDisplay)(console, progress)
-
-
-class IterationCells:
-    """The cells of one iteration's table row."""
-
-    def __init__(self, row: IterationRow, measure: Measure = BPB) -> None:
-        decision = row.decision
-        self.number = str(row.iter)
-        self.proposer = row.proposer.kind + ("*" if row.proposer.fallback else "")
-        self.action = decision.action
-        self.changes = changes_text(row.proposal.changes) if row.proposal else row.verdict.why
-        self.bpb = (
-            "" if decision.estimate_objective is None else measure.text(decision.estimate_objective)
+        """Redraw everything, with what the loop does now."""
+        placed = [one for one in self._trials.values() if one.place is not None]
+        now = [f"lane {one.place}  {one}" for one in placed] or [doing]
+        self._picture = Group(
+            Text.assemble(("best  ", "bold"), self._best),
+            *(Text.assemble(("now   ", "bold"), line) for line in now),
+            Text(self._progress(), style="dim"),
         )
-        self.delta = decision.explanation
-        if decision.delta is not None and decision.stderr is not None:
-            self.delta = f"{measure.signed(decision.delta)} ± {measure.size(decision.stderr)}"
-        elif row.trials and isinstance(row.trials[-1].result, TrialFailed):
-            self.delta = row.trials[-1].result.status
-        elif row.verdict.rail is not None:
-            self.delta = f"refused: {row.verdict.rail}"
+
+    def _progress(self) -> str:
+        """Return counts, pace and estimated end."""
+        done, until = self._campaign.evidence.tally.iterations, self._goal.iterations
+        text = f"{done} iterations, until {self._goal}"
+        if len(self._ends_s) > 1:
+            seconds = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
+            text += f" · {3600 / max(seconds, 1e-3):.0f} an hour"
+            if self._goal.is_iterations_alone and until is not None and done < until:
+                left_s = seconds * (until - done)
+                end = datetime.now() + timedelta(seconds=left_s)
+                text += f" · {duration_text(left_s)} left (about {end:%a %H:%M})"
+        return text
+
+    def _best_text(self) -> str:
+        """Return the incumbent and its gain over the baseline, both as shrunk estimates, not means
+        of the runs that chose it."""
+        evidence, measure = self._campaign.evidence, self._measure
+        best = ranked_config(evidence, evidence.incumbent_hash)
+        baseline = evidence.configs.get(evidence.baseline_hash or "")
+        if best is None or baseline is None or not baseline.n:
+            return "no baseline yet"
+        text = f"believed to score {measure.text(best.objective)} {measure.short} (n={best.n})"
+        if best.config_hash == baseline.config_hash:
+            return f"the baseline, {text}"
+        gain = "" if best.delta_vs_baseline is None else measure.signed(best.delta_vs_baseline)
+        if best.delta_lo is not None and best.delta_hi is not None:
+            gain += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
+        changed = changes_text(difference(best.config, baseline.config))
+        confirmations = [row.found for row in self._campaign.history.newest(ConfirmedRow)]
+        said = latest_of(confirmations).get(best.config_hash)
+        stands = f"; confirmed {said.headline}" if said is not None and said.stands else ""
+        return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}{stands}"
 
 
-def iterations_table(rows: list[IterationRow], measure: Measure = BPB) -> Table:
-    """Return a table of the last iterations: who proposed what, and the outcome."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("iter", justify="right")
-    table.add_column("by")
-    table.add_column(measure.name, justify="right")
-    table.add_column("delta ± stderr", no_wrap=True)
-    table.add_column("runs", justify="right")
-    table.add_column("decision")
-    table.add_column("changes", overflow="fold")
-    for row in rows:
-        cells = IterationCells(row, measure)
-        table.add_row(
-            cells.number,
-            cells.proposer,
-            cells.bpb,
-            cells.delta,
-            str(len(row.trials)),
-            Text(cells.action, style=ACTION_STYLE[row.decision.action]),
-            Text(cells.changes),
-        )
-    return table
+def iteration_line(row: IterationRow, measure: Measure) -> str:
+    """Return a line on who proposed what, and the outcome."""
+    decision, score = row.decision, ""
+    if decision.estimate_objective is not None:
+        score = measure.text(decision.estimate_objective)
+    proposer = row.proposer.kind + ("*" if row.proposer.fallback else "")
+    changes = changes_text(row.proposal.changes) if row.proposal else row.verdict.why
+    return (
+        f"{row.iter:>4}  {proposer:<8} {decision.action:<8} {score:>7}  {_delta(row, measure):<17} "
+        f"{changes}  [{duration_text(row.wall_s)}]"
+    )
+
+
+def _delta(row: IterationRow, measure: Measure) -> str:
+    decision = row.decision
+    if decision.delta is not None and decision.stderr is not None:
+        return f"{measure.signed(decision.delta)} ± {measure.size(decision.stderr)}"
+    if row.trials and isinstance(row.trials[-1].result, TrialFailed):
+        return row.trials[-1].result.status
+    return decision.explanation if row.verdict.rail is None else f"refused: {row.verdict.rail}"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from agent.cli import app
 from agent.search.pruning import prune_rule
-from agent.workbench.display import trial_line
+from agent.workbench.display import ShownTrial
 from tests.support.configs import config
 from tests.support.reports import simulated
 from tests.support.rows import write_journal
@@ -100,7 +100,7 @@ def curve(**changes: Any) -> list[CurvePoint]:
 def test_a_running_trial_is_shown_whatever_it_says(changes: dict[str, Any]) -> None:
     points = curve(**changes)
     for budget in (Budget(), Budget(unit="seconds", amount=30)):
-        line = trial_line(trial_spec(budget=budget), "candidate", points[-1])
+        line = str(ShownTrial(trial_spec(budget=budget), "candidate", None, points[-1]))
         Console(file=StringIO()).print(line)
         assert len(line) < 200
     assert merged("hash", [points, points]) is not None

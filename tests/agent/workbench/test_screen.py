@@ -1,29 +1,30 @@
 """Test what a person sees of a session: its greeting, its lanes, its progress and its summary."""
 
+import io
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from rich.console import Console
 
 from agent.menu.files import load_menu
+from agent.search.campaign import Campaign
 from agent.search.campaign_settings import new_settings
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.conclusion import believed_scores
+from agent.workbench.display import Display
 from agent.workbench.greeting import Phase, crowding, epochs_text, phases_of, warnings
-from agent.workbench.progress import LaneBoard, Pace, Progress
 from tests.support.campaigns import Toy
 from tests.support.configs import config
 from tests.support.places import ROOT
-from tests.support.rows import campaign_row, iteration_row, ok, trial
+from tests.support.rows import campaign_row, iteration_row
+from tests.support.simulated.night import no_corpus
 from tests.support.trials import trial_spec
 from trainer.memory.estimate import parameter_count
-from trainer.spec import BPB, Budget, Measure, Place
-from trajectory.evidence import Evidence, Tally
+from trainer.spec import BPB, Budget, CurvePoint, Measure, Place
+from trajectory.evidence import Evidence
 from trajectory.journal import read_rows
 from trajectory.ranking import top
-from trajectory.rows import TrialRecord
 
 
 @pytest.mark.parametrize(("lanes", "trial_gib"), [(1, 100.0), (4, None), (4, 6.0)])
@@ -96,29 +97,7 @@ def test_a_small_corpus_is_told_before_the_first_trial(tmp_path: Path) -> None:
     assert size < epochs < warned[0] < first
 
 
-def test_the_board_says_what_runs_where_and_how_much_of_the_time() -> None:
-    clock = [100.0]
-    board = LaneBoard(lambda: clock[0])
-    assert not board.has_several
-    for number in (1, 2, 3):
-        board.started(trial_spec(trial_id=f"t{number:06d}"), "candidate")
-    board.placed("t000001", Place(lane="0"))
-    board.placed("t000002", Place(lane="10"))
-    assert board.waiting == 1
-    clock[0] = 110.0
-    assert board.utilisation == pytest.approx(1.0)
-    board.left("t000001", 10.0)
-    clock[0] = 120.0
-    assert board.utilisation == pytest.approx((10 + 20) / 40)
-    assert [(lane, shown is not None) for lane, shown in board.by_lane()] == [
-        ("0", False),
-        ("10", True),
-    ]
-    assert board.summary() == "2 lanes, 75% in use for 20 s, 1 waiting"
-    board.left("t000003")
-    assert board.waiting == 0
-
-
+POINT = CurvePoint(step=1, tokens=64, loss=5.25, lr=1e-3, grad_norm=1.0, elapsed_s=0.1)
 ROWS = list(read_rows(ROOT / "docs/night/trajectory.jsonl"))
 
 
@@ -148,41 +127,17 @@ def test_nothing_is_said_before_anything_was_measured() -> None:
     assert (said["baseline"], said["incumbent"], said["gain"]) == (None, None, None)
 
 
-def record(step_ms: float, lr: float = 1e-3, **changes: Any) -> TrialRecord:
-    return trial(1, config(lr=lr), 0, ok(4.2, step_ms=step_ms, **changes))
-
-
-def test_slow_trials_of_one_config_are_told_of_once() -> None:
-    pace = Pace()
-    assert [pace.ended(record(ms)) for ms in (40, 45, 100, 130)] == [None] * 4
-    told = pace.ended(record(200))
-    assert told is not None
-    assert told.startswith("trials take 5.0 times as long as before (200 ms a step, 40 before): ")
-    assert "--threads 1" in told
-    assert "load" in told
-    assert pace.ended(record(300)) is None
-    assert pace.ended(record(50)) is None
-    assert pace.ended(record(300)) is None
-    assert pace.ended(record(300)) is not None, "slow again"
-
-
-def test_another_config_may_take_longer_by_its_size() -> None:
-    pace = Pace()
-    pace.ended(record(40, params=1_000_000))
-    for number in range(5):
-        larger = record(40 * 20, lr=1e-4 * (1 + number), params=10_000_000)
-        assert pace.ended(larger) is None, "twice as slow for its size"
-    told = [pace.ended(record(400, lr=2e-3 + n * 1e-4, params=1_000_000)) for n in range(2)]
-    assert told[0] is None
-    assert told[1] is not None
-
-
-def test_a_refused_proposal_amid_long_races_does_not_hide_them() -> None:
-    campaign: Any = SimpleNamespace(evidence=SimpleNamespace(tally=Tally(iterations=5)))
-    progress = Progress(campaign, Goal(hours=1.0))
-    assert "an hour" not in progress.line()
-    for number, (at, wall_s) in enumerate([("00:59", 1.0), *[("01:00", 60.0)] * 4], start=1):
-        row = iteration_row(number, config(lr=1e-3 * number), ())
-        changes = {"at": f"2026-01-01T00:{at}.000+00:00", "wall_s": wall_s, "lanes": 4}
-        progress.ended(row.model_copy(update=changes))
-    assert "· 300 an hour" in progress.line(), "5 in a minute"
+def test_on_a_terminal_the_running_trials_stand_below_the_lines(tmp_path: Path) -> None:
+    settings = new_settings(MENU, "cpu-tiny", {})
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    corpus = no_corpus(tmp_path)
+    with Campaign(tmp_path / "campaign", settings, MENU, corpus, sandbox="none") as campaign:
+        display = Display(console, campaign, Goal(iterations=2))
+        with display.showing():
+            display.trial_started(trial_spec(trial_id="t000001"), "candidate")
+            display.trial_placed("t000001", Place(lane="1"))
+            display.trial_point("t000001", POINT)
+            display.iteration_ended(iteration_row(1, config(lr=2e-3), ()))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "lane 1" in shown
+    assert "loss 5.250" in shown
