@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from agent.menu.files import ProxyMenu, load_menu, menu_of
 from agent.settings.campaign import CampaignSettings, Sources
 from autoresearch.errors import CampaignError, SettingsError
-from autoresearch.files import read_given, replace_file, writing_to
 from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE, TRIALS_DIR
 from autoresearch.options import built_in_flags, set_fields
 from autoresearch.values import explain
@@ -78,14 +77,9 @@ def _validated(values: Mapping[str, Any]) -> CampaignSettings:
         raise SettingsError(f"these settings cannot be used: {explain(error)}") from error
 
 
-def begun_settings(directory: Path, chosen: Mapping[str, Any]) -> CampaignSettings | None:
-    """Return the settings of a campaign that ended before its first row was on disk, with the new
-    choices.
-
-    This lets a campaign resume after a full disk, without naming its menu again. None if there is
-    no such campaign, or if another menu is chosen.
-
-    :raises CampaignError: if the directory shows that the first row once existed.
+def refuse_lost_journal(directory: Path) -> None:
+    """
+    :raises CampaignError: if the directory has no journal, and shows that there was one.
     """
     trials = directory / TRIALS_DIR
     has_trials = trials.is_dir() and any(not one.name.startswith(".") for one in trials.iterdir())
@@ -95,13 +89,6 @@ def begun_settings(directory: Path, chosen: Mapping[str, Any]) -> CampaignSettin
             f"{JOURNAL_FILE}, or an empty one; restore it from a copy, or choose another "
             "directory with --campaign"
         )
-    path = directory / SETTINGS_FILE
-    if not path.is_file():
-        return None
-    begun = CampaignSettings.from_toml(path)
-    if chosen.get("menu", begun.menu) != begun.menu:
-        return None
-    return _validated(dict(begun) | dict(chosen) | {"menu": begun.menu})
 
 
 def resumed_settings(
@@ -119,11 +106,9 @@ def resumed_settings(
     unsaid = Rules.model_fields.keys() - read.model_fields_set
     kept = read.model_copy(update={name: getattr(row, name) for name in unsaid})
     asked = _validated(dict(kept) | dict(chosen) | {"menu": kept.menu})
-    on_cores = kept.device == "cpu" and is_kept
-    by_clock = kept.budget.unit == "seconds"
-    # The number of lanes is measured or chosen once, and kept in campaign.toml.
-    is_known = on_cores and (by_clock or "lanes" in read.model_fields_set)
-    if asked.lanes == "auto" and is_known and asked.executor == "local":
+    # The number of cores of a trial decides how many steps it makes in a budget of seconds.
+    is_by_cores = kept.device == "cpu" and is_kept and kept.budget.unit == "seconds"
+    if asked.lanes == "auto" and is_by_cores:
         asked = asked.model_copy(update={"lanes": kept.lanes})
     changed = kept.differences(asked, (*Sources.model_fields, *EvaluationProtocol.model_fields))
     if "menu" in chosen and load_menu(chosen["menu"]).content != menu_of(row).content:
@@ -133,7 +118,7 @@ def resumed_settings(
             f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. "
             "A campaign's evaluation protocol is fixed; choose another directory with --campaign"
         )
-    if by_clock and on_cores and (changed := kept.differences(asked, ("lanes", "threads"))):
+    if is_by_cores and (changed := kept.differences(asked, ("lanes", "threads"))):
         raise CampaignError(
             f"{directory} cannot be resumed with other settings: {'; '.join(changed)}. A budget of "
             f"{kept.budget} trains more steps on more cores, so new scores could not be compared "
@@ -141,18 +126,6 @@ def resumed_settings(
             "--campaign"
         )
     return asked
-
-
-def keep_lanes(directory: Path, lanes: int) -> None:
-    """Write the measured number of lanes to campaign.toml, and leave the rest as it is.
-
-    :raises MachineryError: if the file cannot be written.
-    """
-    path = directory / SETTINGS_FILE
-    lines = read_given(path).decode("utf-8").splitlines()
-    others = [line for line in lines if line.partition("=")[0].strip() != "lanes"]
-    with writing_to(directory):
-        replace_file(path, "\n".join([*others, f"lanes = {lanes}"]) + "\n", durable=True)
 
 
 def _settings_of(row: CampaignRow, chosen: Mapping[str, Any]) -> CampaignSettings:

@@ -26,7 +26,7 @@ from agent.menu.rails import Rails
 from agent.proposers.choice import Choice, choose_proposer
 from agent.proposers.priors import NOTE, Prior, note_on, read_priors
 from agent.search.campaign import Campaign
-from agent.search.campaign_settings import begun_settings, new_settings, resumed_settings
+from agent.search.campaign_settings import new_settings, refuse_lost_journal, resumed_settings
 from agent.search.first_row import read_campaign_row
 from agent.search.loop import Loop
 from agent.search.scribe import Scribe
@@ -218,10 +218,10 @@ def chosen_settings(
     row = read_campaign_row(directory)
     if row is not None:
         return resumed_settings(directory, row, chosen), menu_of(row)
-    begun = begun_settings(directory, chosen)
-    source = begun.menu if begun else chosen.get("menu", DEFAULT_MENU)
+    refuse_lost_journal(directory)
+    source = chosen.get("menu", DEFAULT_MENU)
     menu = load_menu(source)
-    settings = begun or new_settings(
+    settings = new_settings(
         menu, source, {**chosen, "device": choose_device(menu, chosen, console)}
     )
     if menu.trainer is None:

@@ -6,7 +6,7 @@ nearly as well as new text would. The value of further epochs falls towards noth
 also measures how well a config tolerates repetition.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from agent.menu.proxy_menu import ProxyMenu
 from agent.search.campaign import Campaign
@@ -14,7 +14,6 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.console import print_lines
 from agent.workbench.session import Session
-from autoresearch.values import Frozen, PositiveInt
 from autoresearch.words import counted
 from trainer.executors.base import Executor
 from trainer.executors.placement import shares, usable_cores
@@ -36,8 +35,9 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
     if session.own is None:
         info = campaign.corpus.info
         params = parameter_count(gpt(campaign.menu.baseline), info.vocab_size)
-        phases = tuple(phases_of(campaign.menu, settings, target_tokens))
-        epochs = (f"{one.name} {epochs_text(one.tokens / info.train_tokens)}" for one in phases)
+        phases = phases_of(campaign.menu, settings, target_tokens)
+        epochs = {name: tokens / info.train_tokens for name, tokens in phases.items()}
+        each = "; ".join(f"{name} {epochs_text(times)}" for name, times in epochs.items())
         session.say(
             f"corpus    {info.name} · {info.tokenizer} · {info.train_bytes / 1e6:.3g} MB to train "
             f"on, {info.heldout_bytes:,} bytes held out"
@@ -46,21 +46,17 @@ def greet(session: Session, *more: str, target_tokens: int | None = None) -> Non
             f"size      {params / 1e6:,.3g} M parameters at the defaults, with this corpus's "
             f"vocabulary of {info.vocab_size:,}"
         )
-        session.say(f"epochs    {'; '.join(epochs)}")
-        print_lines(session.console, warnings(phases, info), "yellow")
+        session.say(f"epochs    {each}")
+        print_lines(session.console, warnings(epochs, info), "yellow")
     else:
         print_lines(session.console, session.own.lines())
     session.say(f"sandbox   {session.executor.describe()}")
     if session.executor.places > 1 or settings.executor != "local":
         session.say(f"lanes     {_lanes(campaign, session.executor)}")
     if settings.executor == "local" and settings.device == "cpu":  # only then is memory shared
-        crowded = crowding(
-            session.executor.places,
-            settings.trial_memory_gib,
-            device_limit("cpu").gib,
-            read_environment().memory_reserve_gib,
-        )
-        if crowded:
+        total_gib, reserve_gib = device_limit("cpu").gib, read_environment().memory_reserve_gib
+        lanes, trial_gib = session.executor.places, settings.trial_memory_gib
+        if crowded := crowding(lanes, trial_gib, total_gib - reserve_gib):
             session.say(crowded, "yellow")
     memory, telemetry = session.memory.description, session.telemetry
     print_lines(session.console, (f"memory    {memory}", f"telemetry {telemetry}", *more))
@@ -74,31 +70,27 @@ def _lanes(campaign: Campaign, executor: Executor) -> str:
         return f"{counted(lanes, 'trial')} at once, on the cluster {settings.executor}"
     if settings.device != "cpu":
         return f"{lanes} trials at once, each on a GPU of its own"
-    cores = len(shares(usable_cores(), lanes)[0])
-    own = "of its own" if lanes * cores <= len(usable_cores()) else "that others have too"
-    return f"{lanes} trials at once, each on {counted(cores, 'core')} {own}"
+    cores = counted(len(shares(usable_cores(), lanes)[0]), "core")
+    return f"{lanes} trials at once, each on {cores} of {len(usable_cores())}"
 
 
-def crowding(lanes: int, trial_gib: float | None, total_gib: float, reserve_gib: float) -> str:
+def crowding(lanes: int, trial_gib: float | None, shared_gib: float) -> str:
     """Return a warning about memory; empty if all trials fit.
 
     A trial's own memory limit does not depend on the number of lanes, since a trial that passed on
-    one lane must not fail on several. The reserve belongs to the machine: if it is touched, every
-    running trial ends, also those that did not cause it.
+    one lane must not fail on several. If the machine's reserve is touched, every running trial
+    ends, also those that did not cause it.
 
     :param trial_gib: memory limit of each trial; None for no limit of its own.
-    :param total_gib: memory available to all of them, including the reserve.
+    :param shared_gib: memory available to all of them, without the reserve.
     """
-    if lanes == 1 or trial_gib is None or lanes * trial_gib + reserve_gib <= total_gib:
+    if lanes == 1 or trial_gib is None or lanes * trial_gib <= shared_gib:
         return ""
-    most_gib = (total_gib - reserve_gib) / lanes
-    together = (
-        f"{lanes} trials of {trial_gib:g} GiB and a reserve of {reserve_gib:g} GiB are more than "
-        f"the {total_gib:.1f} GiB here; one trial may then end all that run beside it"
+    return (
+        f"{lanes} trials of {trial_gib:g} GiB are more than the {shared_gib:.1f} GiB here without "
+        "the reserve; one trial may then end all that run beside it; ask for less "
+        "--trial-memory-gib or fewer lanes"
     )
-    if most_gib <= 0:
-        return f"{together}; ask for fewer lanes"
-    return f"{together}; ask for --trial-memory-gib {most_gib:.1f} or less, or for fewer lanes"
 
 
 STRESS_STEPS = 1000
@@ -107,41 +99,29 @@ TOKENS_PER_PARAMETER = 20
 """Training tokens per parameter of a compute-optimal run (Hoffmann et al. 2022, arXiv 2203.15556).
 """
 AS_GOOD_AS_NEW = 4.0
-WORTH_NOTHING = 16.0
-
-
-class Phase(Frozen):
-    """A kind of run that will train on a corpus."""
-
-    name: str
-    tokens: PositiveInt
 
 
 def phases_of(
     menu: ProxyMenu, settings: CampaignSettings, target_tokens: int | None = None
-) -> Iterator[Phase]:
-    """Yield the phases that a campaign of these settings leads to, each at the baseline's tokens
-    per step.
+) -> dict[str, int]:
+    """Return the training tokens of each phase that a campaign of these settings leads to, by name,
+    at the baseline's tokens per step.
 
     They are its short runs, unless the budget is in seconds; the stress test; the ladder's rung of
     the baseline's size; and the target, if it is known.
     """
-    baseline = gpt(menu.baseline)
+    baseline, budget = gpt(menu.baseline), settings.budget
     a_step = baseline.tokens_per_step
-    budget = settings.budget
+    found: dict[str, int] = {}
     if budget.unit != "seconds":  # the number of steps in so many seconds is not known beforehand
         each = a_step if budget.unit == "steps" else 1
-        yield Phase(name=f"{budget} a trial", tokens=int(budget.amount) * each)
+        found[f"{budget} a trial"] = int(budget.amount) * each
     long_steps = settings.horizon_steps or STRESS_STEPS
-    yield Phase(name=f"stress of {long_steps:,} steps", tokens=long_steps * a_step)
+    found[f"stress of {long_steps:,} steps"] = long_steps * a_step
     # Count parameters as a ladder does: without tables, which learn one token at a time.
     params = baseline.n_layer * block_weights(baseline)
-    yield Phase(
-        name=f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter",
-        tokens=TOKENS_PER_PARAMETER * params,
-    )
-    if target_tokens is not None:
-        yield Phase(name="target", tokens=target_tokens)
+    found[f"ladder at {TOKENS_PER_PARAMETER} tokens a parameter"] = TOKENS_PER_PARAMETER * params
+    return found if target_tokens is None else found | {"target": target_tokens}
 
 
 def epochs_text(epochs: float) -> str:
@@ -149,19 +129,12 @@ def epochs_text(epochs: float) -> str:
     return f"{epochs:.2g}" if epochs < 10 else f"{float(f'{epochs:.2g}'):,.0f}"
 
 
-def warnings(phases: Sequence[Phase], corpus: CorpusInfo) -> Iterator[str]:
-    """Yield a sentence for each phase that the corpus is too small for."""
-    for phase in phases:
-        epochs = phase.tokens / corpus.train_tokens
-        if epochs <= AS_GOOD_AS_NEW:
-            continue
-        worth = (
-            "and what is repeated beyond sixteen times teaches next to nothing"
-            if epochs > WORTH_NOTHING
-            else "and beyond four times it teaches less than new text would"
-        )
-        yield (
-            f"the corpus {corpus.name} is too small for {phase.name}: its "
-            f"{corpus.train_tokens:,} tokens would be gone through {epochs_text(epochs)} "
-            f"times, {worth}; use a larger one for it"
-        )
+def warnings(epochs: Mapping[str, float], corpus: CorpusInfo) -> Iterator[str]:
+    """Yield a sentence for each phase that the corpus is too small for, by the epochs of each."""
+    for name, times in epochs.items():
+        if times > AS_GOOD_AS_NEW:
+            yield (
+                f"the corpus {corpus.name} is too small for {name}: its {corpus.train_tokens:,} "
+                f"tokens would be gone through {epochs_text(times)} times; beyond four times they "
+                "teach less than new text, beyond sixteen next to nothing; use a larger one for it"
+            )

@@ -23,7 +23,7 @@ from agent.search.trials import TrialRunner
 from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import read_environment
 from agent.workbench.console import say
-from agent.workbench.lane_opening import OpenLanes, device_telemetry, open_lanes
+from agent.workbench.lane_opening import device_telemetry, open_lanes
 from agent.workbench.own_trainer import OwnTrainer, one_script
 from agent.workbench.places import refuse_imported
 from autoresearch import screen
@@ -74,24 +74,36 @@ class Session:
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
             command = own.command if own else None
-            lanes = open_lanes(resources, directory, settings, menu, console, command=command)
-            executor = lanes.executor
-            campaign = resources.enter_context(_campaign(directory, lanes, menu, own))
-            lanes.keep(directory)
+            executor, settings, corpus = open_lanes(
+                resources, directory, settings, console, command=command
+            )
+            campaign = resources.enter_context(
+                Campaign(
+                    directory,
+                    settings,
+                    menu,
+                    corpus,
+                    sandbox=executor.describe(),
+                    history_url=read_environment().history_url,
+                    command=command,
+                    script=own.script if own else None,
+                )
+            )
+            is_here = settings.executor == "local"
             clear_left(directory / TRIALS_DIR)
-            telemetry = device_telemetry(settings.device, executor.places, here=lanes.here)
+            telemetry = device_telemetry(settings.device, executor.places, here=is_here)
             warn = partial(say, console, style="yellow")
             sampler = resources.enter_context(
                 Sampler(telemetry, directory / TELEMETRY_FILE, on_note=warn)
             )
-            metered = lanes.here and executor.places == 1
+            metered = is_here and executor.places == 1
             yield cls(
                 console=console,
                 campaign=campaign,
                 executor=executor,
                 hooks=tuple(_hooks(campaign, own, sampler if metered else None)),
                 sampler=sampler,
-                memory=_memory(campaign, executor.places if lanes.here else 1),
+                memory=_memory(campaign, executor.places if is_here else 1),
                 stop=stop,
                 own=own,
                 telemetry=telemetry.description,
@@ -140,21 +152,6 @@ def resumed(directory: Path, *, as_json: bool) -> Iterator[Session]:
     console = Console(stderr=as_json)
     with Session.opened(directory, settings, menu_of(row), console) as session:
         yield session
-
-
-def _campaign(
-    directory: Path, lanes: OpenLanes, menu: ProxyMenu, own: OwnTrainer | None
-) -> Campaign:
-    return Campaign(
-        directory,
-        lanes.settings,
-        menu,
-        lanes.corpus,
-        sandbox=lanes.executor.describe(),
-        history_url=read_environment().history_url,
-        command=own.command if own else None,
-        script=own.script if own else None,
-    )
 
 
 def _hooks(

@@ -7,9 +7,8 @@ import pytest
 
 from agent.menu.files import load_menu, parse_menu
 from agent.search.campaign_settings import (
-    begun_settings,
-    keep_lanes,
     new_settings,
+    refuse_lost_journal,
     resumed_settings,
     set_settings,
 )
@@ -98,18 +97,6 @@ def test_a_budget_in_steps_goes_on_with_any_number_of_lanes(tmp_path: Path) -> N
     assert (again.lanes, again.threads) == (2, 1)
 
 
-def test_what_a_measurement_of_lanes_found_is_not_measured_again(tmp_path: Path) -> None:
-    begun(tmp_path)
-    asked = {"lanes": "auto"}
-    assert resumed_settings(tmp_path, campaign_row(), asked).lanes == "auto", "nobody measured"
-    before = resumed_settings(tmp_path, campaign_row(), {})
-    for found in (1, 3):
-        keep_lanes(tmp_path, found)
-        assert resumed_settings(tmp_path, campaign_row(), asked).lanes == found
-        again = resumed_settings(tmp_path, campaign_row(), {})
-        assert again == before.model_copy(update={"lanes": found})
-
-
 @pytest.mark.parametrize(
     ("name", "value", "flag"),
     [
@@ -147,19 +134,9 @@ def test_a_command_that_is_told_the_horizon_has_one() -> None:
     assert new_settings(menu, "own", {}).horizon_steps == 1000
 
 
-def test_what_ended_before_its_first_row_is_gone_on_with(tmp_path: Path) -> None:
-    assert begun_settings(tmp_path, {}) is None
-    begun = new_settings(load_menu("cpu-tiny"), "cpu-tiny", {"seed": 7, "menu": "cpu-tiny"})
-    (tmp_path / "campaign.toml").write_text(begun.to_toml())
-    assert begun_settings(tmp_path, {}) == begun
-    again = begun_settings(tmp_path, {"menu": "cpu-tiny", "threads": 3})
-    assert again == begun.model_copy(update={"threads": 3})
-    assert begun_settings(tmp_path, {"menu": "another.toml"}) is None
-
-
 @pytest.mark.parametrize("left", ["trials/t000001/spec.json", "history.sqlite"])
 def test_a_campaign_whose_journal_is_gone_is_not_begun_anew(left: str, tmp_path: Path) -> None:
     (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / left).write_text("")
     with pytest.raises(CampaignError, match=r"trajectory\.json"):
-        begun_settings(tmp_path, {})
+        refuse_lost_journal(tmp_path)

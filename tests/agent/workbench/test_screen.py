@@ -13,7 +13,7 @@ from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.conclusion import believed_scores
 from agent.workbench.display import Display
-from agent.workbench.greeting import Phase, crowding, epochs_text, phases_of, warnings
+from agent.workbench.greeting import crowding, epochs_text, phases_of, warnings
 from tests.support.campaigns import Toy
 from tests.support.configs import config
 from tests.support.places import ROOT
@@ -27,14 +27,13 @@ from trajectory.journal import read_rows
 from trajectory.ranking import top
 
 
-@pytest.mark.parametrize(("lanes", "trial_gib"), [(1, 100.0), (4, None), (4, 6.0)])
-def test_what_fits_is_not_spoken_of(lanes: int, trial_gib: float | None) -> None:
-    assert crowding(lanes, trial_gib, total_gib=28.0, reserve_gib=4.0) == ""
-
-
-def test_what_does_not_fit_names_what_would() -> None:
-    assert "--trial-memory-gib 6.0 or less" in crowding(4, 8.0, total_gib=28.0, reserve_gib=4.0)
-    assert crowding(4, 8.0, total_gib=3.0, reserve_gib=4.0)
+@pytest.mark.parametrize(
+    ("lanes", "trial_gib", "warns"), [(1, 100.0, 0), (4, None, 0), (4, 6.0, 0), (4, 8.0, 1)]
+)
+def test_lanes_without_memory_for_all_are_told(
+    lanes: int, trial_gib: float | None, warns: bool
+) -> None:
+    assert bool(crowding(lanes, trial_gib, shared_gib=24.0)) == warns
 
 
 MENU = load_menu("cpu-tiny")
@@ -46,37 +45,26 @@ def settings(**changes: object) -> CampaignSettings:
 
 def test_each_phase_by_hand() -> None:
     a_step = MENU.baseline.tokens_per_step
-    short, stress, ladder, target = phases_of(
-        MENU, settings(budget=Budget(amount=60), horizon_steps=300), 10**9
-    )
-    assert short == Phase(name="60 steps a trial", tokens=60 * a_step)
-    assert stress == Phase(name="stress of 300 steps", tokens=300 * a_step)
+    budget = Budget(amount=60)
+    phases = phases_of(MENU, settings(budget=budget, horizon_steps=300), 10**9)
     tables = (1024 + MENU.baseline.seq_len) * MENU.baseline.d_model
     gains = (2 * MENU.baseline.n_layer + 1) * MENU.baseline.d_model
     blocks = parameter_count(MENU.baseline, 1024) - tables - gains
-    assert ladder.tokens == 20 * blocks, "as a ladder counts them: without the tables"
-    assert target == Phase(name="target", tokens=10**9)
-    assert epochs_text(target.tokens / 10**6) == "1,000"
+    # a ladder counts parameters without the tables
+    assert list(phases.values()) == [60 * a_step, 300 * a_step, 20 * blocks, 10**9]
+    assert epochs_text(1000.0) == "1,000"
 
 
 def test_seconds_are_no_number_of_tokens_and_tokens_are() -> None:
     in_seconds = phases_of(MENU, settings(budget=Budget(unit="seconds", amount=300)))
-    assert [one.name.split()[0] for one in in_seconds] == ["stress", "ladder"]
+    assert [name.split()[0] for name in in_seconds] == ["stress", "ladder"]
     in_tokens = phases_of(MENU, settings(budget=Budget(unit="tokens", amount=10**6)))
-    assert next(in_tokens).tokens == 10**6
+    assert next(iter(in_tokens.values())) == 10**6
 
 
-def test_four_epochs_are_as_good_as_new_and_sixteen_are_worth_nothing() -> None:
+def test_more_than_four_epochs_are_told() -> None:
     corpus = campaign_row().corpus
-    tokens = corpus.train_tokens
-
-    def said(times: float) -> list[str]:
-        phase = Phase(name="target", tokens=round(times * tokens))
-        return list(warnings((phase,), corpus.model_copy(update={"train_tokens": tokens})))
-
-    assert said(4) == []
-    warned = ["sixteen" in text for times in (5, 15, 17) for text in said(times)]
-    assert warned == [False, False, True]
+    assert [len(list(warnings({"target": times}, corpus))) for times in (4, 5, 17)] == [0, 1, 1]
 
 
 @pytest.mark.slow
