@@ -57,11 +57,7 @@ class Session:
     @classmethod
     @contextmanager
     def opened(
-        cls,
-        directory: Path,
-        settings: CampaignSettings,
-        menu: ProxyMenu,
-        console: Console,
+        cls, directory: Path, settings: CampaignSettings, menu: ProxyMenu, console: Console
     ) -> Iterator[Session]:
         """Create or resume the campaign in ``directory``, with everything that runs its trials.
 
@@ -73,7 +69,7 @@ class Session:
             resources.enter_context(naming_full_disk(directory))
             resources.enter_context(stop.listening())
             own = OwnTrainer.of(directory, settings, menu)
-            command = own.command if own else None
+            command, script = (own.command, own.script) if own else (None, None)
             executor, settings, corpus = open_lanes(
                 resources, directory, settings, console, command=command
             )
@@ -86,24 +82,26 @@ class Session:
                     sandbox=executor.describe(),
                     history_url=read_environment().history_url,
                     command=command,
-                    script=own.script if own else None,
+                    script=script,
                 )
             )
-            is_here = settings.executor == "local"
+            here = settings.executor == "local"
             clear_left(directory / TRIALS_DIR)
-            telemetry = device_telemetry(settings.device, executor.places, here=is_here)
-            warn = partial(say, console, style="yellow")
-            sampler = resources.enter_context(
-                Sampler(telemetry, directory / TELEMETRY_FILE, on_note=warn)
+            telemetry = device_telemetry(settings.device, executor.places, here=here)
+            sampler = Sampler(
+                telemetry,
+                directory / TELEMETRY_FILE,
+                on_note=partial(say, console, style="yellow"),
             )
-            metered = is_here and executor.places == 1
+            resources.enter_context(sampler)
+            meter = sampler if here and executor.places == 1 else None
             yield cls(
                 console=console,
                 campaign=campaign,
                 executor=executor,
-                hooks=tuple(_hooks(campaign, own, sampler if metered else None)),
+                hooks=tuple(_hooks(campaign, own, meter)),
                 sampler=sampler,
-                memory=_memory(campaign, executor.places if is_here else 1),
+                memory=_memory(campaign, executor.places if here else 1),
                 stop=stop,
                 own=own,
                 telemetry=telemetry.description,
