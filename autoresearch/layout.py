@@ -8,7 +8,6 @@ in_flight/          one file per iteration that is not in the journal yet
 queue/              one file per proposal that waits; queue/taken/ is the loop's
 pause               while it is there, the loop waits
 telemetry.csv       power and memory of the device
-endpoint.json       request options that the language model's endpoint accepts
 imported.jsonl      another tool's measurements and their source
 prompts/            prompts sent to a language model
 compiled/           code that the trials compiled
@@ -33,7 +32,6 @@ QUEUE_DIR = "queue"
 TAKEN_DIR = "taken"
 PAUSE_FILE = "pause"
 TELEMETRY_FILE = "telemetry.csv"
-ENDPOINT_FILE = "endpoint.json"
 IMPORTED_FILE = "imported.jsonl"
 PROMPTS_DIR = "prompts"
 COMPILED_DIR = "compiled"

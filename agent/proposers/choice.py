@@ -16,7 +16,7 @@ from agent.settings.campaign import CampaignSettings
 from agent.settings.environment import Environment
 from autoresearch.errors import SettingsError
 from autoresearch.files import read_given
-from autoresearch.layout import ENDPOINT_FILE, PROMPTS_DIR
+from autoresearch.layout import PROMPTS_DIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def choose_proposer(
 ) -> Choice:
     """Return the proposer of the settings, with the endpoint of the environment.
 
-    :param directory: the campaign's directory, where the endpoint's schema mode is stored.
+    :param directory: the campaign's directory, where conversations are stored.
     :param prompts: a folder whose templates replace the shipped ones.
     :param program: a file of research directions for the language model.
     :param priors: earlier campaigns to learn from.
@@ -100,7 +100,7 @@ def _with_model(
     from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
     from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
 
-    endpoint = Endpoint.of(environment, modes_path=directory / ENDPOINT_FILE)
+    endpoint = Endpoint.of(environment)
     llm = LlmProposer(endpoint, rails, prompter, Conversations(directory / PROMPTS_DIR))
     model = environment.llm_model or "its first model"
     where = f"{model} at {endpoint.base_url}"

@@ -13,7 +13,6 @@ from autoresearch.errors import CampaignError, HistoryError, MachineryError
 from autoresearch.files import replace_file, sweep, sweep_all, writing_to
 from autoresearch.layout import (
     COMPILED_DIR,
-    ENDPOINT_FILE,
     HISTORY_FILE,
     IN_FLIGHT_DIR,
     JOURNAL_FILE,
@@ -283,6 +282,5 @@ def _lock(directory: Path, resources: ExitStack) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     resources.enter_context(CampaignLock(directory))
     with writing_to(directory):
-        for name in (SETTINGS_FILE, ENDPOINT_FILE):
-            sweep(directory / name)
+        sweep(directory / SETTINGS_FILE)
         sweep_all(directory / IN_FLIGHT_DIR)

@@ -214,9 +214,6 @@ class SystemEnvironment(BaseSettings):
     """GPUs that CUDA shows."""
     cuda_device_order: str | None = None
     """Order in which CUDA numbers them."""
-    ssl_cert_file: str | None = None
-    """Certificates that TLS trusts in place of the system's."""
-    ssl_cert_dir: str | None = None
     xdg_cache_home: Path | None = None
 
 

@@ -124,16 +124,12 @@ class _Completion(Lenient):
 
     message: dict[str, Any] | None = Field(None, validation_alias=AliasPath(*_MESSAGE))
     content: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "content"))
-    arguments: Text = Field(
+    thoughts: Text = Field(
         "",
         validation_alias=AliasChoices(
-            AliasPath(*_MESSAGE, "tool_calls", 0, "function", "arguments"),
-            AliasPath(*_MESSAGE, "function_call", "arguments"),
+            AliasPath(*_MESSAGE, "reasoning_content"), AliasPath(*_MESSAGE, "reasoning")
         ),
     )
-    """Arguments of a function that the model calls instead of answering."""
-    reasoning_content: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning_content"))
-    reasoning: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "reasoning"))
     refusal: Text = Field("", validation_alias=AliasPath(*_MESSAGE, "refusal"))
     finish_reason: str | None = Field(
         None, validation_alias=AliasPath("choices", 0, "finish_reason")
@@ -147,17 +143,15 @@ class ServedModel(Lenient):
     NIM, OpenRouter or Groq."""
 
     id: Annotated[str, Field(max_length=300)] = ""
-    n_ctx: Count = Field(None, validation_alias=AliasPath("meta", "n_ctx"))
-    max_model_len: Count = None
-    context_length: Count = None
-    context_window: Count = None
-    n_ctx_train: Count = Field(None, validation_alias=AliasPath("meta", "n_ctx_train"))
-
-    @property
-    def context(self) -> int | None:
-        """Most tokens of a question and its reply together, if reported."""
-        reported = self.n_ctx or self.max_model_len or self.context_length or self.context_window
-        return reported or self.n_ctx_train or None
+    context: Annotated[int, Field(strict=True, gt=0, le=MAX_COUNT)] | None = Field(
+        None,
+        validation_alias=AliasChoices(
+            AliasPath("meta", "n_ctx"),
+            *("max_model_len", "context_length", "context_window"),
+            AliasPath("meta", "n_ctx_train"),
+        ),
+    )
+    """Most tokens of a question and its reply together, if reported."""
 
     @property
     def chats(self) -> bool:
@@ -196,17 +190,14 @@ def read_completion(
         shown = redact(body.decode("utf-8", "replace"))
         why = f"the reply is not a chat completion: {quoted(shown) or '(nothing)'}"
         return Reply(shown, mode, latency_s, why, is_completion=False)
-    thoughts = found.reasoning_content or found.reasoning
-    is_call = "{" not in found.content and found.arguments.strip()
     # Some servers classify all output as thoughts; then the answer is among them.
-    said = (found.arguments if is_call else found.content, thoughts)
-    text = next((each for each in said if each.strip()), "")
+    text = found.content if found.content.strip() else found.thoughts
     error = None
     if found.finish_reason == "length":
         error = "the reply was cut off at the token limit"
     elif found.refusal.strip() and not found.content.strip():
         error = f"the model refuses: {quoted(redact(found.refusal))}"
-    elif not text:
+    elif not text.strip():
         error = "the reply is empty"
     return Reply(
         redact(text),
@@ -216,7 +207,7 @@ def read_completion(
         found.finish_reason,
         found.prompt_tokens,
         found.completion_tokens,
-        thinks=bool(thoughts.strip() or THOUGHT.search(found.content)),
+        thinks=bool(found.thoughts.strip() or THOUGHT.search(found.content)),
     )
 
 

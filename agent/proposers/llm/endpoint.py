@@ -2,14 +2,14 @@
 
 vLLM, NIM, llama.cpp's server, Ollama and the hosted services all speak ``/v1/chat/completions``.
 They differ in how they can be made to answer in JSON, which is found out on the first question
-(:mod:`agent.proposers.llm.schema_modes`) rather than by name. They also differ in the length of a
+rather than by name. They also differ in the length of a
 question, which the server reports in its list of models or when it refuses one.
 """
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Self
 
 from agent.proposers.llm.completions import (
@@ -21,12 +21,12 @@ from agent.proposers.llm.completions import (
     read_models,
 )
 from agent.proposers.llm.failures import (
+    ROLES,
     ContextError,
     EndpointError,
     RefusedError,
     RejectedError,
 )
-from agent.proposers.llm.schema_modes import QUIET, Manner, SchemaMode, recall, remember
 from agent.proposers.llm.tokens import ReplyRoom
 from agent.proposers.llm.wire import Json, Patience, Wire
 from agent.settings.environment import Environment
@@ -35,6 +35,69 @@ from autoresearch.errors import SettingsError
 __all__ = ["ContextError", "Endpoint", "EndpointError"]
 
 TEMPERATURE = 0.7
+QUIET: Json = {
+    "chat_template_kwargs": {"enable_thinking": False, "thinking": False},
+    "reasoning_effort": "none",
+}
+"""Request fields that turn thinking off, on one server or another."""
+
+
+class SchemaMode(StrEnum):
+    """Place of the schema in the request, in the order in which they are tried."""
+
+    JSON_SCHEMA = "json_schema"
+    """OpenAI's own ``response_format``."""
+    JSON_OBJECT_SCHEMA = "json_object.schema"
+    """llama-cpp-python and some hosted services: a schema beside ``json_object``."""
+    JSON_OBJECT = "json_object"
+    """Any JSON object."""
+    NONE = "none"
+    """Only the prompt asks for JSON."""
+
+    def request(self, schema: Json) -> Json:
+        """Return the fields that this mode adds to a chat request."""
+        # Not "strict": hosted servers then require every property, and a proposal changes only some
+        # knobs.
+        forms: dict[SchemaMode, Json] = {
+            SchemaMode.JSON_SCHEMA: {"json_schema": {"name": "reply", "schema": schema}},
+            SchemaMode.JSON_OBJECT_SCHEMA: {"schema": schema},
+            SchemaMode.JSON_OBJECT: {},
+        }
+        if self not in forms:
+            return {}
+        return {"response_format": {"type": self.value.removesuffix(".schema"), **forms[self]}}
+
+
+@dataclass(slots=True)
+class Manner:
+    """How to ask a model, which its refusals and cut replies tell."""
+
+    merges_system: bool = False
+    """Whether it refuses the system role, so that the system text begins the first user message."""
+    reply_tokens: int | None = None
+    """Longest reply to ask for, if the usual length was too short."""
+    is_quiet: bool = False
+    """Whether to ask with :data:`QUIET`."""
+    tokens_named: str = "max_tokens"
+    """Field that limits the reply's tokens."""
+    refused: set[str] = field(default_factory=set)
+    """Fields that the model refuses."""
+
+    def adapts(self, error: RejectedError) -> bool:
+        """Return whether a refused question can be asked in another form, which is used from now
+        on."""
+        quiet = set(QUIET) - self.refused if self.is_quiet else set()
+        if error.param == "max_tokens" == self.tokens_named:
+            self.tokens_named = "max_completion_tokens"
+        elif error.param == "temperature" and "temperature" not in self.refused:
+            self.refused.add("temperature")
+        elif not self.merges_system and ROLES.search(error.said):
+            self.merges_system = True
+        elif quiet:
+            self.refused |= {name for name in quiet if name in error.said} or quiet
+        else:
+            return False
+        return True
 
 
 class Endpoint:
@@ -45,7 +108,6 @@ class Endpoint:
     :param model: None or "": the first chat model that the server lists, asked once.
     :param api_key: sent to this server; no error, repr, log or stored reply shows it.
     :param max_tokens: longest reply to ask for, if the server's context allows it.
-    :param modes_path: file that stores how to ask this server; None: only this object does.
     :raises SettingsError: on an invalid base_url.
     """
 
@@ -57,23 +119,16 @@ class Endpoint:
         *,
         max_tokens: int = 1024,
         patience: Patience | None = None,
-        modes_path: Path | None = None,
     ) -> None:
         self._wire = Wire(base_url, api_key, patience or Patience())
         self._model = model or None
         self._room = ReplyRoom(max_tokens)
-        self._modes_path = modes_path
         self._mode: SchemaMode | None = None
+        self._manner = Manner()
         self._listed: list[ServedModel] | None = None
 
     @classmethod
-    def of(
-        cls,
-        environment: Environment,
-        *,
-        patience: Patience | None = None,
-        modes_path: Path | None = None,
-    ) -> Self:
+    def of(cls, environment: Environment, *, patience: Patience | None = None) -> Self:
         """Return the endpoint that the environment names.
 
         :param patience: None: the environment's; the deadline is at least one request's timeout.
@@ -89,7 +144,6 @@ class Endpoint:
             key.get_secret_value() if key else None,
             patience=patience
             or Patience(timeout_s=timeout_s, deadline_s=max(environment.llm_deadline_s, timeout_s)),
-            modes_path=modes_path,
         )
 
     def __repr__(self) -> str:
@@ -151,7 +205,7 @@ class Endpoint:
         :raises ContextError: if the chat is too long for the server, which reports its limit.
         :raises EndpointError: if no reply came.
         """
-        known = self._mode or self._manner.mode
+        known = self._mode
         modes = list(dict.fromkeys((known, SchemaMode.NONE))) if known else list(SchemaMode)
         for mode in modes:
             try:
@@ -165,25 +219,9 @@ class Endpoint:
                 continue
             if known or reply.is_completion:
                 break
-        if reply.error is None and mode is not known:
+        if reply.error is None:
             self._mode = mode
-            if known is None:  # otherwise the next session may have another schema
-                self._manner.mode = mode
-                self._remember()
         return reply
-
-    # --- what is known about it -------------------------------------------------------------------
-
-    @cached_property
-    def _manner(self) -> Manner:
-        return recall(self._modes_path).get(self._key, Manner())
-
-    @property
-    def _key(self) -> str:
-        return f"{self.base_url} {self.model}"
-
-    def _remember(self) -> None:
-        remember(self._modes_path, self._key, self._manner)
 
     def _served(self) -> list[ServedModel]:
         """Return the models that the server lists, asked once.
@@ -211,7 +249,6 @@ class Endpoint:
                 break
             manner.reply_tokens = raised or manner.reply_tokens
             manner.is_quiet = manner.is_quiet or reply.thinks
-            self._remember()
             reply = self._complete(messages, mode, schema, warmer)
         return reply
 
@@ -235,6 +272,5 @@ class Endpoint:
         except RejectedError as error:
             if not manner.adapts(error):
                 raise
-            self._remember()
             return self._complete(messages, mode, schema, warmer)
         return read_completion(raw, mode.value, time.monotonic() - began, self._wire.redacted)

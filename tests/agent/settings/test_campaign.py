@@ -199,18 +199,16 @@ def test_what_a_kill_left_of_a_file_being_replaced_goes_when_it_is_opened(
     directory = tmp_path / "c"
     directory.mkdir()
     (directory / "in_flight").mkdir()
-    names = ("campaign.toml", "endpoint.json", "in_flight/.000007.json")
+    names = ("campaign.toml", "in_flight/.000007.json")
     for name in names:
         beside = directory / name
         hidden_name = f".{beside.name.removeprefix('.')}.0123456789abcdef"
         beside.with_name(hidden_name).write_text("half of it")
-    (directory / ".endpoint.json.notes").write_text("a person's own")
+    (directory / ".own.json.notes").write_text("a person's own")
     menu = load_menu("cpu-tiny")
     with Campaign(directory, new_settings(menu, "cpu-tiny", {}), menu, corpus, sandbox="none"):
         hidden = {path.name for path in directory.glob(".*.json.*")}
-        assert hidden | {path.name for path in directory.glob(".*.toml.*")} == {
-            ".endpoint.json.notes"
-        }
+        assert hidden | {path.name for path in directory.glob(".*.toml.*")} == {".own.json.notes"}
         assert list((directory / "in_flight").iterdir()) == []
 
 

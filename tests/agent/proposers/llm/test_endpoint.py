@@ -3,14 +3,12 @@ question's length."""
 
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.endpoint import Endpoint, SchemaMode
 from agent.proposers.llm.failures import ContextError, EndpointError, RefusedError
-from agent.proposers.llm.schema_modes import SchemaMode
 from agent.proposers.llm.wire import Patience
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
@@ -115,8 +113,6 @@ def test_what_may_pass_is_tried_again(fault: Turn) -> None:
         ("-1", 0.2, 0.2),
         ("soon", 0.2, 0.2),
         ("nan", 0.2, 0.2),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.2, 0.2),
-        ("Wed, 21 Oct 99999999999999999999 07:28:00 GMT", 0.2, 0.2),
     ],
 )
 def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
@@ -131,7 +127,7 @@ def test_the_longer_of_the_back_off_and_retry_after_is_waited_for(
     assert len(server.chats) == 2
 
 
-@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400, "Wed, 21 Oct 2215 07:28:00 GMT"])
+@pytest.mark.parametrize("header", ["3600", "1" + "0" * 400])
 def test_a_retry_after_past_the_deadline_is_not_waited_for(header: str) -> None:
     with (
         OpenAIServer([refuses(429, Retry_After=header)]) as server,
@@ -240,18 +236,17 @@ def test_the_key_is_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_credentials_in_the_url_are_sent_and_not_shown(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    path = tmp_path / "modes.json"
     with OpenAIServer([says(ANSWER), refuses(500)]) as server:
         url = server.url.replace("http://", "http://me:hunter22@")
-        endpoint = Endpoint(f"{url}?token=abc", "tiny", patience=QUICK, modes_path=path)
+        endpoint = Endpoint(f"{url}?token=abc", "tiny", patience=QUICK)
         endpoint.ask(CHAT, SCHEMA)
         with pytest.raises(EndpointError) as raised:
             endpoint.ask(CHAT, SCHEMA)
     assert set(server.authorizations) == {"Basic bWU6aHVudGVyMjI="}
-    for text in (str(raised.value), repr(endpoint), path.read_text()):
+    for text in (str(raised.value), repr(endpoint)):
         assert "hunter22" not in text
         assert "token=abc" not in text
     assert "hunter22" not in caplog.text
@@ -266,7 +261,16 @@ def test_without_a_key_none_of_the_environments_is_sent(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://host/v1", "http://", "http://[::1", "http://h:99999/v1", "h:port/v1"]
+    "url",
+    [
+        "",
+        "localhost:8000/v1",
+        "ftp://host/v1",
+        "http://",
+        "http://[::1",
+        "http://h:99999/v1",
+        "h:port/v1",
+    ],
 )
 def test_a_base_url_that_is_none(url: str) -> None:
     with pytest.raises(SettingsError, match="AUTORESEARCH_LLM_BASE_URL"):

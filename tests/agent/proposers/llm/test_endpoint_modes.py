@@ -1,15 +1,12 @@
 """Check how the endpoint asks servers and models that deviate from the protocol: their JSON modes,
 thoughts, roles, bodies and lists of models."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.endpoint import Endpoint, SchemaMode
 from agent.proposers.llm.failures import TRIES, EndpointError
-from agent.proposers.llm.schema_modes import SchemaMode
 from agent.settings.environment import Environment
 from agent.workbench.doctor.checks import endpoint as doctor_of
 from tests.support.endpoints import ANSWER, CHAT, SCHEMA, endpoint_at
@@ -36,36 +33,10 @@ def test_the_mode_used_is_the_first_that_is_not_refused(count: int) -> None:
     assert schema_of(server.chats[-1]) == schema
 
 
-def test_a_campaign_finds_the_mode_once_per_endpoint_and_model(tmp_path: Path) -> None:
-    path = tmp_path / "modes.json"
-    rejects = ["json_schema", "json_object.schema"]
-    with OpenAIServer([says(ANSWER)], rejects=rejects) as server:
-        for model in ("tiny", "tiny", "other"):
-            endpoint_at(server, modes_path=path, model=model).ask(CHAT, SCHEMA)
-    asked = [(body["model"], mode_of(body)) for body in server.chats]
-    found = [*rejects, "json_object"]
-    first, second = ([(model, mode) for mode in found] for model in ("tiny", "other"))
-    assert asked == [*first, ("tiny", "json_object"), *second]
-    assert json.loads(path.read_text()) == {
-        f"{server.url} tiny": {"mode": "json_object"},
-        f"{server.url} other": {"mode": "json_object"},
-    }
-
-
-@pytest.mark.parametrize("damage", ["{", '{"x": "no such mode"}', "\x00\xff"])
-def test_a_damaged_memory_of_modes_costs_a_probe(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "modes.json"
-    path.write_bytes(damage.encode("latin-1"))
-    with OpenAIServer([says(ANSWER)]) as server:
-        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).error is None
-    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_schema"}}
-
-
-def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone(tmp_path: Path) -> None:
-    path = tmp_path / "modes.json"
+def test_a_question_that_is_wrong_in_itself_leaves_the_mode_alone() -> None:
     bad = refuses(400, "bad words")
     with OpenAIServer([says(ANSWER), bad, bad, says(ANSWER)]) as server:
-        endpoint = endpoint_at(server, modes_path=path)
+        endpoint = endpoint_at(server)
         endpoint.ask(CHAT, SCHEMA)
         with pytest.raises(EndpointError):
             endpoint.ask(CHAT, SCHEMA)
@@ -78,14 +49,12 @@ BROKEN = sends_json(
 """llama-cpp-python's answer, which reports a request it cannot read as its own fault."""
 
 
-def test_http_500_to_a_mode_is_in_the_end_that_modes_answer(tmp_path: Path) -> None:
+def test_http_500_to_a_mode_is_in_the_end_that_modes_answer() -> None:
     """llama-cpp-python's server answers this way to json_schema."""
-    path = tmp_path / "modes.json"
     with OpenAIServer([says(ANSWER)], rejects=["json_schema"], rejection=BROKEN) as server:
-        endpoint = endpoint_at(server, modes_path=path)
+        endpoint = endpoint_at(server)
         replies = [endpoint.ask(CHAT, SCHEMA) for _ in range(2)]
         assert {(reply.mode, reply.text) for reply in replies} == {("json_object.schema", ANSWER)}
-    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_object.schema"}}
     assert server.chats[-1]["response_format"] == {"type": "json_object", "schema": SCHEMA}
     asked = [mode_of(body) for body in server.chats]
     assert asked == ["json_schema"] * TRIES + ["json_object.schema"] * 2
@@ -96,29 +65,24 @@ def test_http_500_to_a_mode_is_in_the_end_that_modes_answer(tmp_path: Path) -> N
     [refuses(400, "no such model"), refuses(404, "no such model"), BROKEN],
     ids=["400", "404", "500"],
 )
-def test_a_server_that_serves_no_question_says_nothing_of_its_modes(
-    tmp_path: Path, no_such_model: Turn
-) -> None:
-    path = tmp_path / "modes.json"
+def test_a_server_that_serves_no_question_says_nothing_of_its_modes(no_such_model: Turn) -> None:
     with OpenAIServer([says(ANSWER)], rejects=[*SchemaMode], rejection=no_such_model) as server:
-        endpoint = endpoint_at(server, model="wrong", modes_path=path)
+        endpoint = endpoint_at(server, model="wrong")
         with pytest.raises(EndpointError):
             endpoint.ask(CHAT, SCHEMA)
-        assert not path.exists()
         server.rejects = ()
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
 
 @pytest.mark.parametrize("refusal", [[refuses(400, "unsupported schema")], [BROKEN] * TRIES])
 def test_a_schema_that_the_server_cannot_compile_is_left_out_for_this_session(
-    tmp_path: Path, refusal: list[Turn]
+    refusal: list[Turn],
 ) -> None:
-    path = tmp_path / "modes.json"
     with OpenAIServer([says(ANSWER), *refusal, says(ANSWER)]) as server:
-        endpoint = endpoint_at(server, modes_path=path)
+        endpoint = endpoint_at(server)
         modes = [endpoint.ask(CHAT, SCHEMA).mode for _ in range(3)]
         assert modes == ["json_schema", "none", "none"]
-        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).mode == "json_schema"
+        assert endpoint_at(server).ask(CHAT, SCHEMA).mode == "json_schema"
     asked = ["json_schema"] * (1 + len(refusal)) + ["none", "none", "json_schema"]
     assert [mode_of(body) for body in server.chats] == asked
 
@@ -144,17 +108,14 @@ class Llama(Gemma):
 @pytest.mark.parametrize("family", [Gemma, Llama])
 @pytest.mark.parametrize("rejects", [[], ["json_schema"]])
 def test_a_refused_system_role_is_merged_and_remembered(
-    tmp_path: Path, family: type[Gemma], rejects: list[str]
+    family: type[Gemma], rejects: list[str]
 ) -> None:
-    path = tmp_path / "modes.json"
     with family([says(ANSWER)], rejects=rejects) as server:
-        endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
-        again = endpoint_at(server, modes_path=path)
-        assert again.ask(CHAT, SCHEMA).text == ANSWER
+        endpoint = endpoint_at(server)
+        assert [endpoint.ask(CHAT, SCHEMA).text for _ in range(2)] == [ANSWER] * 2
     first, second = server.chats[-2:]
     assert first["messages"] == [{"role": "user", "content": "be brief\n\npropose"}]
     assert second["messages"] == first["messages"]
-    assert json.loads(path.read_text())[f"{server.url} tiny"]["merges_system"] is True
 
 
 def test_the_doctor_asks_as_the_loop_does() -> None:
@@ -189,14 +150,14 @@ class Thinker(OpenAIServer):
         return turn
 
 
-def test_a_model_that_thinks_for_long_is_given_the_tokens_once_and_for_all(tmp_path: Path) -> None:
-    path = tmp_path / "modes.json"
+def test_a_model_that_thinks_for_long_is_given_the_tokens_once_and_for_all() -> None:
     with Thinker([says(ANSWER)]) as server:
         server.refused = "chat_template_kwargs"
-        reply = endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA)
+        endpoint = endpoint_at(server)
+        reply = endpoint.ask(CHAT, SCHEMA)
         assert (reply.text, reply.error, reply.mode) == (ANSWER, None, "json_schema")
         asked = len(server.chats)
-        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).text == ANSWER
+        assert endpoint.ask(CHAT, SCHEMA).text == ANSWER
     assert len(server.chats) == asked + 1
     assert server.chats[-1]["max_tokens"] == 4096
 
@@ -231,16 +192,10 @@ def test_a_cut_reply_is_asked_for_again_as_long_as_there_is_room(
     assert most - 64 < asked[-1] <= most
 
 
-CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": ANSWER}}]
-
-
 @pytest.mark.parametrize(
     "turn",
     [
         says([{"type": "text", "text": ANSWER[:3]}, {"type": "text", "text": ANSWER[3:]}]),
-        says(None, tool_calls=CALL, finish_reason="tool_calls"),
-        says("I call it.", tool_calls=CALL),
-        says(None, function_call={"name": "f", "arguments": ANSWER}),
         says(None, reasoning=ANSWER),
         says("", reasoning_content=ANSWER),
     ],
@@ -269,32 +224,21 @@ class Page(OpenAIServer):
         b'{"choices": [' + b"9" * 5000 + b'], "Welcome": 0}',
     ],
 )
-def test_nothing_is_known_after_replies_that_are_no_completion(tmp_path: Path, body: bytes) -> None:
-    path = tmp_path / "modes.json"
+def test_nothing_is_known_after_replies_that_are_no_completion(body: bytes) -> None:
     with Page([says(ANSWER)]) as server:
         server.body = body
-        endpoint = endpoint_at(server, modes_path=path)
+        endpoint = endpoint_at(server)
         reply = endpoint.ask(CHAT, SCHEMA)
         assert reply.error
         assert "Welcome" in reply.error or len(body) > 5000
-        assert not path.exists()
         server.body = None
         assert endpoint.ask(CHAT, SCHEMA).mode == "json_schema"
 
 
-def test_a_mode_that_brings_an_error_with_http_200_is_not_used(tmp_path: Path) -> None:
-    path = tmp_path / "modes.json"
+def test_a_mode_that_brings_an_error_with_http_200_is_not_used() -> None:
     unsupported = sends_json({"error": {"message": "unsupported response_format"}})
     with OpenAIServer([unsupported, says(ANSWER)]) as server:
-        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).text == ANSWER
-    assert json.loads(path.read_text()) == {f"{server.url} tiny": {"mode": "json_object.schema"}}
-
-
-def test_an_empty_reply_is_not_remembered_for_good(tmp_path: Path) -> None:
-    path = tmp_path / "modes.json"
-    with OpenAIServer([says("")]) as server:
-        assert endpoint_at(server, modes_path=path).ask(CHAT, SCHEMA).error
-    assert not path.exists()
+        assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
 
 
 @pytest.mark.parametrize("first", ["text-embedding-3-small", "\x1b[2Jtiny"])

@@ -11,8 +11,7 @@ import pytest
 
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.failures import EndpointError
-from agent.proposers.llm.transport import Transport
-from agent.proposers.llm.wire import Patience
+from agent.proposers.llm.wire import Patience, Wire
 from tests.support.endpoints import ANSWER, CHAT, SCHEMA
 from tests.support.openai_server import mode_of
 
@@ -58,7 +57,7 @@ class ScriptedServer:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
     server = ScriptedServer()
-    monkeypatch.setattr(Transport, "exchange", lambda _, *asked: server.exchange(*asked))
+    monkeypatch.setattr(Wire, "exchange", lambda _, *asked: server.exchange(*asked))
     for clock in ("agent.proposers.llm.wire.time", "tenacity.time", "tenacity.nap.time"):
         monkeypatch.setattr(clock, server)
     return server

@@ -46,9 +46,9 @@ def served(
         yield name, url
 
 
-def test_it_proposes_within_a_short_context(served: tuple[str, str], tmp_path: Path) -> None:
+def test_it_proposes_within_a_short_context(served: tuple[str, str]) -> None:
     name, url = served
-    endpoint = Endpoint(url, patience=PATIENT, modes_path=tmp_path / "modes.json")
+    endpoint = Endpoint(url, patience=PATIENT)
     proposer = LlmProposer(endpoint, RAILS, Prompter(Budget()))
     proposed = 0
     for iterations in (0, 10, 40):

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from httpx2 import URL
 
 from agent.proposers.llm.completions import Message
 from agent.proposers.llm.endpoint import Endpoint
 from agent.proposers.llm.failures import TRIES, EndpointError, RefusedError
-from agent.proposers.llm.transport import Transport, parsed
-from agent.proposers.llm.wire import Patience
+from agent.proposers.llm.wire import Patience, Wire, parsed
 from autoresearch.errors import SettingsError
 from tests.support.endpoints import ANSWER, CHAT, KEY, QUICK, SCHEMA, endpoint_at
 from tests.support.openai_server import OpenAIServer, hangs, says, sends
@@ -50,7 +48,7 @@ def test_what_never_ends_ends_at_the_deadline(speech: Speech) -> None:
 
 def test_silence_is_a_timeout() -> None:
     with OpenAIServer([hangs(600)]) as server, pytest.raises(TimeoutError):
-        Transport(URL(server.url), {}).exchange("POST", "/chat/completions", 0.2, {})
+        Wire(server.url, None, QUICK).exchange("POST", "/chat/completions", 0.2, {})
 
 
 @pytest.mark.parametrize(
@@ -133,22 +131,14 @@ def test_a_tls_error_is_final_at_once() -> None:
         assert len(server.heads) == 1
 
 
-def test_a_redirect_to_another_origin_is_sent_nothing() -> None:
+def test_a_redirect_is_not_followed() -> None:
     with OpenAIServer([says(ANSWER)]) as other:
         target = {"Location": f"{other.url}/chat/completions"}
         with OpenAIServer([sends(b"", 307, target)]) as server:
-            endpoint = endpoint_at(server)
-            with pytest.raises(RefusedError, match=other.url):
-                endpoint.ask(CHAT, SCHEMA)
+            with pytest.raises(RefusedError):
+                endpoint_at(server).ask(CHAT, SCHEMA)
+            assert len(server.chats) == 1
         assert (other.chats, other.authorizations) == ([], [])
-
-
-def test_a_redirect_within_the_origin_is_not_followed_either() -> None:
-    there = sends(b"", 307, {"Location": "/v1/chat/completions"})
-    with OpenAIServer([there, says(ANSWER)]) as server:
-        with pytest.raises(RefusedError):
-            endpoint_at(server).ask(CHAT, SCHEMA)
-        assert len(server.chats) == 1
 
 
 @pytest.fixture
@@ -185,22 +175,11 @@ def test_an_error_behind_a_proxy_names_the_proxy(no_proxies: pytest.MonkeyPatch)
     with RawServer(says_once(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")) as proxy:
         no_proxies.setenv("HTTP_PROXY", f"http://me:hunter22@127.0.0.1:{proxy.port}")
         endpoint = Endpoint("http://models.example/v1", "tiny", patience=QUICK)
-        with pytest.raises(EndpointError, match="HTTP_PROXY") as raised:
+        with pytest.raises(EndpointError) as raised:
             endpoint.ask(CHAT, SCHEMA)
         assert f"127.0.0.1:{proxy.port}" in str(raised.value)
         assert "hunter22" not in str(raised.value)
         assert proxy.heads[0].startswith(b"POST http://models.example/v1/chat/completions ")
-
-
-@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_missing_certificates_matter_to_https_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
-) -> None:
-    monkeypatch.setenv(variable, str(tmp_path / "absent"))
-    with OpenAIServer([says(ANSWER)]) as server:
-        assert endpoint_at(server).ask(CHAT, SCHEMA).text == ANSWER
-    with pytest.raises(SettingsError, match=variable):
-        Endpoint("https://127.0.0.1:1/v1", "tiny")
 
 
 def test_a_file_that_holds_no_certificates_is_named(
@@ -226,7 +205,7 @@ def test_a_connection_that_comes_after_the_deadline_is_closed(
     monkeypatch.setattr(socket, "create_connection", slowly)
     with OpenAIServer([says(ANSWER)]) as server:
         with pytest.raises(TimeoutError):
-            Transport(URL(server.url), {}).exchange("GET", "/models", 0.01)
+            Wire(server.url, None, QUICK).exchange("GET", "/models", 0.01)
         is_late.set()
         wait_until(lambda: made and made[0].fileno() == -1)
 
@@ -252,12 +231,8 @@ except EndpointError:
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ("localhost:8000", "http://localhost:8000/v1"),
-        ("127.0.0.1:8000/v1/", "http://127.0.0.1:8000/v1"),
-        ("gpu7:8000", "http://gpu7:8000/v1"),
-        ("localhost", "http://localhost/v1"),
-        ("api.example.com/v1", "https://api.example.com/v1"),
-        (" HTTP://LOCALHOST:8000/V1 ", "http://localhost:8000/v1"),
+        ("http://127.0.0.1:8000/v1/", "http://127.0.0.1:8000/v1"),
+        (" HTTP://LOCALHOST:8000/v1 ", "http://localhost:8000/v1"),
         ("http://localhost:8000/v1/chat/completions", "http://localhost:8000/v1"),
         ("https://api.example.com/openai/v1?v=2", "https://api.example.com/openai/v1?v=2"),
         ("http://[::1]:8000", "http://[::1]:8000/v1"),
