@@ -18,9 +18,11 @@ RESUME = """
 import sys
 from pathlib import Path
 from trajectory.history.store import History
+from trajectory.reading import Results
 place = Path(sys.argv[1])
-with History.open(place / "history.sqlite", place / "trajectory.jsonl") as history:
-    history.evidence()
+results = Results(place / "trajectory.jsonl")
+with History(place / "history.sqlite", place / "trajectory.jsonl") as history:
+    history.catch_up(results)
 """
 PAGE = """
 import sys
@@ -31,8 +33,8 @@ Watched("campaign", Path(sys.argv[1])).poll()
 AUTORESEARCH = str(Path(sys.executable).with_name("autoresearch"))
 READERS = {
     "first resume, without an index": ([sys.executable, "-c", RESUME], 1.0, 500),
-    "resume": ([sys.executable, "-c", RESUME], 1.0, 50),
-    "top": ([AUTORESEARCH, "top", "--campaign"], 1.0, 50),
+    "resume": ([sys.executable, "-c", RESUME], 1.0, 200),
+    "top": ([AUTORESEARCH, "top", "--campaign"], 1.0, 200),
     "page": ([sys.executable, "-c", PAGE], 1.0, 150),
     "status": ([AUTORESEARCH, "status"], 1.0, 150),
     "report": ([AUTORESEARCH, "report", "--campaign"], 4.0, 300),

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field
 
@@ -158,17 +158,6 @@ class Evidence:
         """Configs whose entries a snapshot shares; they are copied before a change."""
         for row in rows:
             self.add(row)
-
-    @classmethod
-    def restore(cls, tally: Tally, configs: Iterable[ConfigEvidence]) -> Self:
-        """Return the evidence with this tally and these configs, in this order.
-
-        If only some of the configs are given, it can still add rows about those configs.
-        """
-        evidence = cls()
-        evidence.tally = tally
-        evidence.configs = {entry.config_hash: entry for entry in configs}
-        return evidence
 
     def snapshot(self) -> Evidence:
         """Return a copy that later additions to this one do not change.

@@ -1,87 +1,66 @@
-"""Read a campaign's results from its journal if that is short, otherwise from its index.
+"""Collect a campaign's results from the rows of its journal, in memory.
 
-Reading a journal of a few megabytes is faster than loading the database libraries, and its results
-are never outdated. The index serves longer journals. The live page and the report need more than
-both: they add the journal's rows to a :class:`CampaignState`.
+:class:`Results` serves the loop and the commands. The live page and the report need more: they add
+the rows to a :class:`CampaignState`.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from autoresearch.closing import Closing, gc_paused
+from autoresearch.closing import gc_paused
+from autoresearch.values import Frozen
 from trainer.spec import TrialFailed
-from trajectory import ranking
 from trajectory.confirmed import Confirmed
 from trajectory.evidence import Evidence, Tally
-from trajectory.journal import read_records
-from trajectory.ranking import Ranked, Unranked
+from trajectory.journal import read_rows
 from trajectory.rows import (
     BaselineRow,
-    CalibratedRow,
     CampaignRow,
     ConfirmedRow,
-    FinalistsRow,
+    EventRow,
     IterationRow,
     Row,
     RowOfOneRun,
-    StressRow,
+    TrialRecord,
     trials_of,
 )
 from trajectory.spending import BusyTime, LaneUse
 
-SHORT_BYTES = 8 << 20
-"""Largest journal to read directly: about three thousand iterations, in a quarter of a second."""
-
-Kind = TypeVar("Kind", CampaignRow, StressRow, FinalistsRow, ConfirmedRow, CalibratedRow)
-_KEPT = (CampaignRow, StressRow, FinalistsRow, ConfirmedRow, CalibratedRow)
+Kind = TypeVar("Kind", bound=Frozen)
 
 
-class Reading(Closing, Protocol):
-    """Read access to a campaign's results; a context manager."""
-
-    note: str | None
-    """One sentence on why the results may be outdated; None if they are complete."""
-
-    @property
-    def tally(self) -> Tally: ...
-    def campaign(self) -> CampaignRow | None: ...
-    def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]: ...
-    def top(self, k: int) -> list[Ranked]: ...
-    def unranked(self) -> Unranked: ...
-
-
-def read_campaign(journal: Path, index: Callable[[], str | Path]) -> Reading:
-    """Return read access to the current state of a journal's campaign.
-
-    :param index: returns the location of the history; called only for a long journal.
-    :raises JournalError: if the journal is read and damaged.
-    :raises HistoryError: if the history is read and cannot be reached.
-    """
-    if journal.stat().st_size <= SHORT_BYTES:
-        return JournalReading(journal)
-    from trajectory.history.store import History  # noqa: PLC0415 (a third of a second to load)
-
-    return History.open(index(), journal, readonly=True)
-
-
-class JournalReading(Closing):
-    """Results computed from the journal itself, row by row; an incomplete last line is skipped."""
-
-    note: str | None = None
+class Results:
+    """The results of a journal's rows; the loop adds each row that it writes."""
 
     def __init__(self, journal: Path) -> None:
+        """Read the whole journal, without an incomplete last line.
+
+        :raises JournalError: if the journal is damaged.
+        """
         self.evidence = Evidence()
-        self._rows: list[Row] = []
-        """Rows of the kinds in ``_KEPT``, in the journal's order; the evidence covers short
-        runs."""
+        self.trial_ids: set[str] = set()
+        """Ids of all trials in any row, as measured, failed or interrupted."""
+        self._journal = journal
+        self._others: list[Frozen] = []
+        """The rows that are neither baselines nor iterations, in the journal's order."""
+        self._measured: dict[str, list[TrialRecord]] = {}
+        """Answers of :meth:`measurements` since the last row about a config of the search."""
         with gc_paused():
-            for record in read_records(journal):
-                self.evidence.add(record.row)
-                if isinstance(record.row, _KEPT):
-                    self._rows.append(record.row)
+            for row in read_rows(journal):
+                self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Add the next row of the journal."""
+        self.evidence.add(row)
+        self.trial_ids.update(trial.trial_id for trial in trials_of(row))
+        if isinstance(row, BaselineRow | IterationRow):
+            self._measured.clear()
+            return
+        self._others.append(row)
+        if isinstance(row, EventRow):
+            self.trial_ids.update(row.trial_ids)
 
     @property
     def tally(self) -> Tally:
@@ -93,20 +72,27 @@ class JournalReading(Closing):
         return next(iter(self.newest(CampaignRow)), None)
 
     def newest(self, kind: type[Kind], limit: int | None = None) -> list[Kind]:
-        """Return the rows of one kind, newest first."""
-        return [row for row in reversed(self._rows) if isinstance(row, kind)][:limit]
+        """Return the rows of one kind, newest first; not for baselines and iterations."""
+        return [row for row in reversed(self._others) if isinstance(row, kind)][:limit]
 
-    def top(self, k: int) -> list[Ranked]:
-        """Return the ``k`` best configs by posterior mean; see :mod:`trajectory.ranking`."""
-        return ranking.top(self.evidence, k)
+    def measurements(self, config_hash: str) -> list[TrialRecord]:
+        """Return a config's short runs that ended with a measurement, newest row first.
 
-    def unranked(self) -> Unranked:
-        """Count the measured configs that :meth:`top` does not rank."""
-        return Unranked.of(self.evidence)
-
-    def close(self) -> None:
-        """Do nothing: the journal is already closed."""
-        return
+        Only rows about that config count, not rows in which it served as the reference.
+        """
+        if config_hash not in self._measured:
+            about = [
+                trials_of(row)
+                for row in read_rows(self._journal)
+                if isinstance(row, BaselineRow | IterationRow) and row.config_hash == config_hash
+            ]
+            self._measured[config_hash] = [
+                trial
+                for trials in reversed(about)
+                for trial in trials
+                if trial.config_hash == config_hash and trial.objective is not None
+            ]
+        return self._measured[config_hash]
 
 
 @dataclass(frozen=True, slots=True)

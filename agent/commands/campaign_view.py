@@ -19,16 +19,17 @@ from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
 from agent.workbench.places import existing_campaign, imported_provenance, refuse_imported
 from autoresearch.errors import CampaignError, JournalError, SettingsError
-from autoresearch.layout import HISTORY_FILE, JOURNAL_FILE, TRIALS_DIR
+from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Frozen, Scalar
 from autoresearch.words import changes_text
 from trainer.spec import BPB, difference
+from trajectory import ranking
 from trajectory.journal import read_rows
 from trajectory.live.follower import Follower
 from trajectory.proposals import Proposal
 from trajectory.queue import Queued, add, queued_in
 from trajectory.ranking import Ranked
-from trajectory.reading import JournalReading, Reading, read_campaign
+from trajectory.reading import Results
 from trajectory.rows import CampaignRow, IterationRow
 
 if TYPE_CHECKING:
@@ -94,14 +95,13 @@ class CampaignView:
         """The campaign's first row, which holds its settings; None in an empty journal."""
         return next((row for row in read_rows(self.journal) if isinstance(row, CampaignRow)), None)
 
-    def reading(self) -> Reading:
-        """Open the campaign's journal or its index for reading; the caller closes it."""
-        return read_campaign(self.journal, self.history)
+    def results(self) -> Results:
+        """Read the campaign's journal."""
+        return Results(self.journal)
 
     def top(self, k: int = 10) -> Rows[Ranked]:
         """Return the ``k`` best configs by posterior mean."""
-        with self.reading() as reading:
-            return Rows(reading.top(k))
+        return Rows(ranking.top(self.results().evidence, k))
 
     def iterations(self) -> Rows[IterationRow]:
         """Return every iteration: its proposal, verdict, trials and decision."""
@@ -170,11 +170,11 @@ class CampaignView:
 
         :raises CampaignError: if the journal is empty.
         """
-        reading = JournalReading(self.journal)
-        row = reading.campaign()
+        results = self.results()
+        row = results.campaign()
         if row is None:
             raise CampaignError(f"{self.directory} holds an empty journal; start its loop first")
-        menu, evidence = menu_of(row), reading.evidence
+        menu, evidence = menu_of(row), results.evidence
         best = evidence.configs.get(evidence.incumbent_hash or "")
         moves = row.reference == "incumbent"
         reference = best.config if best is not None and moves else menu.baseline
@@ -203,12 +203,6 @@ class CampaignView:
     def queue(self) -> Rows[Queued]:
         """Return the proposals whose iterations are not in the journal yet."""
         return Rows(queued_in(self.directory))
-
-    def history(self) -> str | Path:
-        """Return where the campaign's index is: a file, or the URL of a shared database."""
-        from agent.settings.environment import read_environment  # noqa: PLC0415 (slow to load)
-
-        return read_environment().history_url or self.directory / HISTORY_FILE
 
     def __repr__(self) -> str:
         return f"CampaignView({str(self.directory)!r})"

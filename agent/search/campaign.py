@@ -1,6 +1,5 @@
 """A campaign on disk: created once, resumed at will, written by one process at a time."""
 
-from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,10 +20,10 @@ from autoresearch.layout import (
 from autoresearch.words import is_utf8
 from trainer.corpus import Corpus
 from trainer.spec import AnyConfig, Command, Limits, RunSchedule, ScriptInfo, TrialSpec, makes_code
-from trajectory.evidence import Evidence
 from trajectory.history.store import History
 from trajectory.journal import Journal
 from trajectory.lock import CampaignLock
+from trajectory.reading import Results
 from trajectory.rows import CampaignRow, EvaluationProtocol, Row
 
 
@@ -65,12 +64,12 @@ class Campaign(Closing):
             _lock(directory, resources)
             self.journal = resources.enter_context(Journal(directory / JOURNAL_FILE))
             self.row = self._first_row(sandbox)
+            self.results = Results(directory / JOURNAL_FILE)
+            self.evidence = self.results.evidence
             self.history = resources.enter_context(
-                History.open(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
+                History(history_url or directory / HISTORY_FILE, directory / JOURNAL_FILE)
             )
-            self.evidence: Evidence = self.history.evidence()
-            self._to_index: deque[tuple[Row, int]] = deque()
-            self._trouble: str | None = None
+            self.history.catch_up(self.results)
             self._resources = resources.pop_all()
 
     def _first_row(self, sandbox: str) -> CampaignRow:
@@ -106,26 +105,20 @@ class Campaign(Closing):
 
         :raises MachineryError: if the journal cannot be written.
         """
-        end = self.journal.append(row)
-        self.evidence.add(row)
-        self._to_index.append((row, end))
+        self.journal.append(row)
+        self.results.add(row)
 
     def index(self) -> str | None:
         """Index the rows written since the last call, and return the trouble if that fails.
 
         An index that cannot be written, as when a database server is down, does not stop the
-        campaign, because the journal holds every row. The trouble is returned until it ends. The
-        next row that can be indexed brings the missing ones along.
-
-        :raises JournalError: if the journal, read from its first line, is damaged.
+        campaign, because the journal holds every row. A later call adds the missing rows.
         """
-        while self._to_index:
-            try:
-                self.history.add(*self._to_index.popleft())
-                self._trouble = None
-            except (HistoryError, MachineryError) as error:
-                self._trouble = f"the history lags behind the journal: {error}"
-        return self._trouble
+        try:
+            self.history.catch_up(self.results)
+        except (HistoryError, MachineryError) as error:
+            return f"the history lags behind the journal: {error}"
+        return None
 
     @property
     def corpus(self) -> Corpus:

@@ -112,7 +112,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
     """Config, seed and evaluation of every run that was planned so far."""
 
     def __post_init__(self) -> None:
-        for row in self.campaign.history.newest(self.row_type):
+        for row in self.campaign.results.newest(self.row_type):
             if self.serves(row):
                 key = row.config_hash, row.trial.seed, self.variant_of(row)
                 self.rows.setdefault(key, row)
@@ -235,7 +235,7 @@ class Experiment(ABC, Generic[Tag, RunRow, Found]):
     def record_found(self, row: FoundRow) -> FoundRow:
         """Write a conclusion, unless the latest of its kind is the same; return the one in the
         journal."""
-        latest = next(iter(self.campaign.history.newest(type(row), 1)), None)
+        latest = next(iter(self.campaign.results.newest(type(row), 1)), None)
         if latest is not None and latest.model_copy(update={"at": row.at}) == row:
             return latest
         self.record(row)
@@ -279,7 +279,7 @@ def fresh_seeds(campaign: Campaign, experiment: Block, count: int) -> tuple[int,
     entries = campaign.evidence.configs.values()
     used = {seed for entry in entries for seed in (*entry.scores, *entry.failed_seeds)}
     if experiment in {"ladder", "attribution"}:
-        used |= {row.trial.seed for row in campaign.history.newest(StressRow)}
+        used |= {row.trial.seed for row in campaign.results.newest(StressRow)}
     fresh = [seed for seed in seeds_of(campaign.settings.seed, experiment) if seed not in used]
     if len(fresh) < count:
         raise CampaignError(

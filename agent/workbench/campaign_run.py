@@ -195,7 +195,7 @@ def _tell_loss(note: Callable[[str], None], notifier: Notifier, directory: Path,
 
 def _note_priors(campaign: Campaign, scribe: Scribe, priors: Sequence[Prior]) -> None:
     """Record which earlier campaigns inform the proposers, if that changed."""
-    notes = (event.why for event in campaign.history.events() if event.event == "note")
+    notes = (event.why for event in campaign.results.newest(EventRow) if event.event == "note")
     note = note_on(priors, next((why for why in notes if why.startswith(NOTE)), None))
     if note is None:
         return

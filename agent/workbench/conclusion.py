@@ -83,7 +83,7 @@ class _Confirmation:
             return cls()  # fresh runs add nothing, as the baseline's note already says
         try:
             usual = ConfirmAsked()
-            latest = next(iter(session.campaign.history.newest(ConfirmedRow, 1)), None)
+            latest = next(iter(session.campaign.results.newest(ConfirmedRow, 1)), None)
             seeds = usual.seeds if latest is None else max(usual.seeds, len(latest.found.seeds))
             return cls(confirm(session, usual.model_copy(update={"seeds": seeds})))
         except Interrupted as interrupted:

@@ -165,7 +165,7 @@ class Display(Watcher):
         if best.delta_lo is not None and best.delta_hi is not None:
             gain += f" ({measure.signed_span(best.delta_lo, best.delta_hi)})"
         changed = changes_text(difference(best.config, baseline.config))
-        confirmations = [row.found for row in self._campaign.history.newest(ConfirmedRow)]
+        confirmations = [row.found for row in self._campaign.results.newest(ConfirmedRow)]
         said = latest_of(confirmations).get(best.config_hash)
         stands = f"; confirmed {said.headline}" if said is not None and said.stands else ""
         return f"iteration {best.iter}, {text}, {gain} against the baseline: {changed}{stands}"

@@ -113,7 +113,7 @@ class Session:
             self.campaign.directory / TRIALS_DIR,
             self.campaign.trial_spec,
             self.executor,
-            self.campaign.history.trial_ids(),
+            self.campaign.results.trial_ids,
             self.stop,
             watcher,
             self.hooks,

@@ -73,7 +73,7 @@ def candidates_of(campaign: Campaign, rows: Sequence[Row]) -> Candidates:
     settings = campaign.settings
     horizon = settings.horizon_steps or settings.budget.steps(entry.config.tokens_per_step)
     if horizon is None:  # a budget in seconds: use the most steps reached
-        measured = campaign.history.measurements(incumbent)
+        measured = campaign.results.measurements(incumbent)
         horizon = max(getattr(record.result, "steps", 0) or 0 for record in measured)
     return Candidates(gpt(entry.config), "search", gpt(campaign.menu.baseline), horizon)
 

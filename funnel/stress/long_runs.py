@@ -110,10 +110,10 @@ class LongRunSpec:
 
         :raises CampaignError: if there is none.
         """
-        for record in self.campaign.history.measurements(config.config_hash):
+        for record in self.campaign.results.measurements(config.config_hash):
             if not isinstance(record.result, TrialFailed):
                 return record.result
         raise CampaignError(
             f"no short run of config {config.config_hash[:12]} was measured, though it is ranked; "
-            "run autoresearch reindex"
+            "restore the journal from a copy"
         )

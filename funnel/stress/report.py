@@ -54,7 +54,7 @@ class StressReport:
             for config in work.plan.configs
         )
         ranked = ranking.top(evidence, len(evidence.configs))
-        ended = [finalists, *work.campaign.history.newest(FinalistsRow)]
+        ended = [finalists, *work.campaign.results.newest(FinalistsRow)]
         return cls(
             work, finalists, table, noise, ranking_test(ranked, list(work.rows.values()), ended)
         )

@@ -12,13 +12,14 @@ from autoresearch.layout import HISTORY_FILE, IN_FLIGHT_DIR, JOURNAL_FILE, TRIAL
 from tests.support.campaigns import Toy
 from trajectory.history import tables
 from trajectory.history.store import History
+from trajectory.reading import Results
 
 Tables = dict[str, list[tuple[object, ...]]]
 
 
 def dump(where: str | Path) -> Tables:
     """Return every row of every table of a history, all of one moment."""
-    engine = tables.connect(where, readonly=True)
+    engine = tables.connect(where)
     try:
         with engine.connect() as connection:
             return {
@@ -35,7 +36,8 @@ def rebuilt(journal: Path, length: int | None = None) -> Tables:
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory, JOURNAL_FILE)
         copy.write_bytes(journal.read_bytes()[:length])
-        History.open(copy.with_name(HISTORY_FILE), copy).close()
+        with History(copy.with_name(HISTORY_FILE), copy) as history:
+            history.catch_up(Results(copy))
         return dump(copy.with_name(HISTORY_FILE))
 
 

@@ -81,7 +81,7 @@ class Plan:
                 self.campaign.directory / "trials",
                 self.campaign.trial_spec,
                 executor,
-                self.campaign.history.trial_ids(),
+                self.campaign.results.trial_ids,
                 stop,
                 onlooker,
             )

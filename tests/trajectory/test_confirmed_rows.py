@@ -12,10 +12,9 @@ from trajectory.confirmed import latest_of
 from trajectory.evidence import Evidence
 from trajectory.formats.importing import import_campaign
 from trajectory.formats.table import trials_table
-from trajectory.history.store import History, reindex
 from trajectory.live.follower import Follower
 from trajectory.ranking import top
-from trajectory.reading import JournalReading
+from trajectory.reading import Results
 from trajectory.report.figures.time_and_energy import usage_of
 from trajectory.report.report import render
 from trajectory.rows import ConfirmedRow, ConfirmRow, Row
@@ -39,19 +38,18 @@ def test_it_counts_in_no_ranking_and_no_race() -> None:
     assert vars(Evidence(rows)) == vars(EVIDENCE)
 
 
-def test_the_index_says_what_the_journal_says(tmp_path: Path) -> None:
+def test_it_is_among_the_results_and_no_measurement_of_the_search(tmp_path: Path) -> None:
     rows, end = confirmed()
-    journal, where = tmp_path / "trajectory.jsonl", tmp_path / "history.sqlite"
+    journal = tmp_path / "trajectory.jsonl"
     write_journal(journal, iter(rows))
-    reindex(where, journal)
     runs = [row for row in rows if isinstance(row, ConfirmRow)]
-    with History.open(where, journal) as history:
-        assert history.newest(ConfirmRow) == runs[::-1]
-        assert history.newest(ConfirmedRow) == JournalReading(journal).newest(ConfirmedRow) == [end]
-        assert {row.trial.trial_id for row in runs} <= history.trial_ids()
-        assert history.measurements(BASELINE.config_hash) == [
-            row.trial for row in reversed(SEARCH) if row.kind == "baseline"
-        ]
+    results = Results(journal)
+    assert results.newest(ConfirmRow) == runs[::-1]
+    assert results.newest(ConfirmedRow) == [end]
+    assert {row.trial.trial_id for row in runs} <= results.trial_ids
+    assert results.measurements(BASELINE.config_hash) == [
+        row.trial for row in reversed(SEARCH) if row.kind == "baseline"
+    ]
 
 
 def test_the_page_follows_it(tmp_path: Path) -> None:
@@ -117,5 +115,5 @@ def test_other_tools_get_its_runs(tmp_path: Path) -> None:
     kinds = [line[1] for line in trials_table(rows).lines]
     assert kinds.count("confirm") == 2 * (1 + len(FINALISTS))
     import_campaign(journal, tmp_path / "taken")
-    taken = JournalReading(tmp_path / "taken" / "trajectory.jsonl")
+    taken = Results(tmp_path / "taken" / "trajectory.jsonl")
     assert len(taken.newest(ConfirmedRow)) == 1

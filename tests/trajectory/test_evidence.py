@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -28,10 +29,9 @@ from tests.support.rows import (
 )
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence
-from trajectory.history.store import History
 from trajectory.proposals import Attempt, ProposerRecord, Verdict
-from trajectory.reading import SHORT_BYTES, JournalReading, read_campaign
-from trajectory.rows import CampaignRow, Decision, FinalistsRow, Row, StressRow, TrialRecord
+from trajectory.reading import Results
+from trajectory.rows import Decision, FinalistsRow, Row, StressRow, TrialRecord
 from trajectory.statistics.intervals import exact_parts
 
 CONFIGS = [config(lr=1e-4 * (1 + i)) for i in range(5)]
@@ -74,18 +74,6 @@ def test_sigma_is_the_pooled_sd_of_the_first_score_of_each_seed(
         assert evidence.tally.sigma == pytest.approx(math.sqrt(squares / dof), rel=1e-12, abs=1e-12)
     else:
         assert evidence.tally.sigma is None
-
-
-@given(st.lists(measurement, max_size=30), st.integers(0, 30))
-def test_restored_midway_it_goes_on_as_if_never_stopped(
-    measurements: list[Measurement], cut: int
-) -> None:
-    rows = rows_of(measurements)
-    before = Evidence(rows[:cut])
-    restored = Evidence.restore(before.tally, before.configs.values())
-    for row in rows[cut:]:
-        restored.add(row)
-    assert_equal(restored, Evidence(rows))
 
 
 def test_sigma_does_not_drift_over_many_updates() -> None:
@@ -197,60 +185,44 @@ def test_a_snapshot_stays_as_it_was_while_rows_go_on_coming() -> None:
     assert list(evidence.configs) == list(Evidence(rows).configs), "in the order first seen"
 
 
-DEMO = ROOT / "docs" / "demo" / "trajectory.jsonl"
+def test_results_are_those_of_the_rows(tmp_path: Path) -> None:
+    journal = tmp_path / "trajectory.jsonl"
+    rows = write_journal(journal, Simulator(6).rows(30, stress_every=4))
+    results = Results(journal)
+    assert_equal(results.evidence, Evidence(rows))
+    assert results.campaign() == rows[0]
+    stress = [row for row in rows if isinstance(row, StressRow)]
+    assert results.newest(StressRow) == stress[::-1]
+    assert results.newest(StressRow, 2) == stress[:-3:-1]
+    text = journal.read_text()
+    listed = re.findall(r'"trial_ids":\[([^]]*)\]', text)
+    named = set(re.findall(r'"trial_id":"(t\d+)"', text)) | set(re.findall(r"t\d+", str(listed)))
+    assert results.trial_ids == named
+    for name, entry in results.evidence.configs.items():
+        found = results.measurements(name)
+        assert {trial.seed: trial.objective for trial in found} == entry.scores
+        assert all(trial.config_hash == name and trial.role != "stress" for trial in found)
 
 
-def unasked() -> Path:
-    raise AssertionError("the history is nobody's business here")
+def test_long_runs_change_no_evidence() -> None:
+    rows = list(Simulator(5).rows(30, stress_every=4))
+    short = [row for row in rows if not isinstance(row, StressRow | FinalistsRow)]
+    assert len(rows) - len(short) > 15
+    assert_equal(Evidence(rows), Evidence(short))
 
 
-@pytest.mark.parametrize("rows", [0, 1, 300])
-def test_the_journal_says_what_its_index_says(tmp_path: Path, rows: int) -> None:
-    journal, where = tmp_path / "trajectory.jsonl", tmp_path / "history.sqlite"
-    write_journal(journal, Simulator(3).rows(rows))
-    with History.open(where, journal) as history, read_campaign(journal, unasked) as reading:
-        assert isinstance(reading, JournalReading)
-        assert reading.note is None
-        assert reading.tally == history.tally
-        assert reading.campaign() == history.campaign()
-        for kind in (StressRow, FinalistsRow, CampaignRow):
-            assert reading.newest(kind) == history.newest(kind)
-        assert reading.newest(StressRow, 1) == history.newest(StressRow, 1)
-        for k in (1, 10, sys.maxsize):
-            assert reading.top(k) == history.top(k)
-
-
-def test_a_short_journal_loads_no_database() -> None:
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from trajectory.reading import read_campaign\n"
-        f"assert read_campaign(Path({str(DEMO)!r}), Path.cwd).top(1)\n"
-        "sys.exit('sqlalchemy' in sys.modules)\n"
-    )
+def test_results_load_no_database() -> None:
+    code = "import sys, agent.commands.campaign_view; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
-
-
-def test_a_long_journal_is_asked_through_its_index(tmp_path: Path) -> None:
-    journal, where = tmp_path / "trajectory.jsonl", tmp_path / "history.sqlite"
-    write_journal(journal, Simulator(3).rows(20))
-    with History.open(where, journal):
-        pass
-    with journal.open("a") as file:
-        file.write(" " * SHORT_BYTES)
-    with read_campaign(journal, lambda: where) as reading:
-        assert isinstance(reading, History)
-        assert reading.campaign() is not None
 
 
 def test_a_line_in_the_making_is_left_out_and_a_damaged_one_named(tmp_path: Path) -> None:
     journal = tmp_path / "trajectory.jsonl"
-    write_journal(journal, Simulator(3).rows(20))
-    before = JournalReading(journal).top(10)
+    rows = write_journal(journal, Simulator(3).rows(20))
     whole = journal.read_bytes()
     journal.write_bytes(whole + whole.splitlines()[-1][:50])
-    assert JournalReading(journal).top(10) == before
+    assert_equal(Results(journal).evidence, Evidence(rows))
     lines = whole.splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:5], b"{}\n", *lines[6:]]))
     with pytest.raises(JournalError, match="line 6"):
-        JournalReading(journal)
+        Results(journal)

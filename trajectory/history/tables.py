@@ -4,13 +4,11 @@ The tables' names contain the version of their layout. There are no migrations: 
 this version are missing, they are filled from the journal.
 """
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -18,7 +16,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from autoresearch.errors import HistoryError, MachineryError
 
-LAYOUT = 6
+LAYOUT = 7
 BUSY_TIMEOUT_S = 30.0
 MEMORY = ":memory:"
 
@@ -33,10 +31,8 @@ campaigns = sa.Table(
     sa.Column("journal_end", _BIG, nullable=False, comment="bytes of the journal indexed"),
     sa.Column("journal_sha256", sa.Text, nullable=False, comment="of those bytes"),
     sa.Column("lines", _BIG, nullable=False),
-    sa.Column("configs", _BIG, nullable=False),
-    sa.Column("tally", sa.Text, nullable=False, comment="JSON of trajectory.evidence.Tally"),
 )
-"""Position of the index, one row per campaign."""
+"""The indexed part of each campaign's journal."""
 
 rows = sa.Table(
     f"rows_v{LAYOUT}",
@@ -79,24 +75,11 @@ configs = sa.Table(
     sa.Column("iter", _BIG, nullable=False),
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("n", sa.Integer, nullable=False, comment="seeds measured"),
-    sa.Column("seeds", sa.Text, nullable=False, comment="those, joined by commas"),
     sa.Column("mean_objective", _REAL, comment="over them"),
-    sa.Column("sum_of_squares", _REAL, nullable=False, comment="about that mean"),
     sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("contends", sa.Boolean, nullable=False, comment="whether a ranking has it"),
     sa.Column("train_s", _REAL, nullable=False),
     sa.Column("params", _BIG),
-    sa.Column("evidence", sa.Text, nullable=False, comment="JSON of ConfigEvidence"),
-    sa.Index(f"configs_by_hash_v{LAYOUT}", "campaign_id", "config_hash", unique=True),
-    sa.Index(
-        f"configs_by_mean_v{LAYOUT}",
-        "campaign_id",
-        "seeds",
-        "mean_objective",
-        "position",
-        "contends",
-    ),
-    sqlite_with_rowid=False,  # stored in key order, to read all configs sequentially
+    sa.Column("config", sa.Text, nullable=False, comment="JSON"),
 )
 
 
@@ -111,10 +94,10 @@ _UNDEFINED = {"42P01", "42703"}
 
 
 class DamagedIndexError(HistoryError):
-    """No usable index exists; a process that may write builds one."""
+    """The database is no SQLite file, or its tables have other columns."""
 
 
-def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
+def connect(where: str | Path) -> sa.Engine:
     """Return an engine for a SQLite file (a path), memory (``:memory:``) or any SQLAlchemy URL.
 
     :raises HistoryError: for a URL whose database this installation cannot reach.
@@ -123,8 +106,7 @@ def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
         return _sqlite(lambda: sqlite3.connect(MEMORY, check_same_thread=False), StaticPool)
     path = sqlite_path(where)
     if path is not None:
-        opener = partial(_open_readonly if readonly else _open_writable, path)
-        return _sqlite(opener, QueuePool, immediate=not readonly)
+        return _sqlite(partial(_open_file, path), QueuePool)
     try:
         engine = sa.create_engine(str(where), pool_pre_ping=True)
         if engine.dialect.driver == "psycopg":
@@ -138,8 +120,6 @@ def connect(where: str | Path, *, readonly: bool) -> sa.Engine:
             f"the history cannot be kept at {hidden(where)} ({why}); give a file's path or a "
             "SQLAlchemy URL whose driver is installed, such as postgresql+psycopg://host/database"
         ) from error
-    if readonly:
-        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return engine
 
 
@@ -193,16 +173,13 @@ def translated(where: str | Path) -> Iterator[None]:
 
 
 def _sqlite(
-    opener: Callable[[], sqlite3.Connection],
-    pool: type[QueuePool] | type[StaticPool],
-    *,
-    immediate: bool = False,
+    opener: Callable[[], sqlite3.Connection], pool: type[QueuePool] | type[StaticPool]
 ) -> sa.Engine:
     engine = sa.create_engine("sqlite://", creator=opener, poolclass=pool)
 
     def begin(connection: sa.Connection) -> None:
         # Lock for writing at once, because a read lock cannot always be upgraded.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def take_over_transactions(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # otherwise sqlite3 begins its own transactions
@@ -212,44 +189,9 @@ def _sqlite(
     return engine
 
 
-def _open_writable(path: Path) -> sqlite3.Connection:
+def _open_file(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
-    connection.execute("PRAGMA page_size=8192")  # for a new file: fits a config's row
     connection.execute("PRAGMA journal_mode=WAL")
     # Safe in WAL; rows lost in a power failure are restored from the journal.
     connection.execute("PRAGMA synchronous=NORMAL")
-    return connection
-
-
-def _open_readonly(path: Path) -> sqlite3.Connection:
-    """Open a file for reading.
-
-    In a directory that is not writable, WAL's shared memory cannot be created. Then the file is
-    opened as immutable if it has no log beside it.
-    """
-    try:
-        return _open_uri(path, "mode=ro")
-    except sqlite3.OperationalError as error:
-        unwritable = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
-        log = path.with_name(path.name + "-wal")
-        if error.sqlite_errorcode & 0xFF not in unwritable or (
-            log.exists() and log.stat().st_size > 0
-        ):
-            raise
-        return _open_uri(path, "mode=ro&immutable=1")
-
-
-def _open_uri(path: Path, options: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"file:{quote(os.fsencode(path))}?{options}",
-        uri=True,
-        timeout=BUSY_TIMEOUT_S,
-        check_same_thread=False,
-    )
-    try:
-        connection.execute("PRAGMA query_only=ON")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error:
-        connection.close()
-        raise
     return connection

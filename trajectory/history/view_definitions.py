@@ -6,11 +6,8 @@ The history is an index of the journal, so the views hold nothing that the journ
 import json
 import sqlite3
 import tomllib
-from pathlib import Path
 
-from autoresearch.errors import HistoryError
 from trajectory.history import tables
-from trajectory.history.store import History
 
 _ITERATION = "FROM {rows} AS r WHERE r.campaign_id = {id} AND r.kind = 'iteration' ORDER BY r.iter"
 _TRIAL = (
@@ -121,20 +118,7 @@ VIEWS: dict[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
 After its columns, ``configs`` has one column for each field of a config, the knobs first."""
 
 
-def keep_views(file: Path, journal: Path) -> None:
-    """Store the views in a SQLite history, for other programs that read it.
-
-    :raises HistoryError: if the file cannot be written.
-    """
-    with (
-        History.open(file, journal) as history,
-        history.sqlite() as connection,
-        tables.translated(file),
-    ):
-        create_views(connection, history.position.campaign_id, "VIEW")
-
-
-def create_views(connection: sqlite3.Connection, campaign_id: str, what: str) -> None:
+def create_views(connection: sqlite3.Connection, campaign_id: str) -> None:
     """Create the views of one campaign, replacing those of the same names."""
     names = {"rows": tables.rows, "trials": tables.trials, "configs": tables.configs}
     given = {name: table.name for name, table in names.items()} | {"id": _quoted(campaign_id)}
@@ -148,39 +132,33 @@ def create_views(connection: sqlite3.Connection, campaign_id: str, what: str) ->
             f"{expression.replace('{sign}', sign)} AS " + _quoted(column, '"')
             for column, expression in columns
         )
-        schema = "temp" if what.startswith("TEMP") else "main"
-        connection.execute(f"DROP VIEW IF EXISTS {schema}.{name}")
-        connection.execute(f"CREATE {what} {name} AS SELECT {selected} {source.format_map(given)}")
+        connection.execute(f"DROP VIEW IF EXISTS {name}")
+        connection.execute(f"CREATE VIEW {name} AS SELECT {selected} {source.format_map(given)}")
 
 
 def _campaign_facts(connection: sqlite3.Connection, campaign_id: str) -> tuple[str, dict[str, str]]:
-    """Return the factor from objective to score, and the expression of each field of a config.
-
-    :raises HistoryError: if the index holds invalid rows.
-    """
+    """Return the factor from objective to score, and the expression of each field of a config."""
     row = connection.execute(
         f"SELECT json FROM {tables.rows.name} WHERE campaign_id = ? AND kind = 'campaign'",
         (campaign_id,),
     ).fetchone()
     config = connection.execute(
-        f"SELECT evidence FROM {tables.configs.name} WHERE campaign_id = ? AND position = 0",
+        f"SELECT config FROM {tables.configs.name} WHERE campaign_id = ? AND position = 0",
         (campaign_id,),
     ).fetchone()
-    path = "$.config."
+    path = "$."
+    first = json.loads(row[0]) if row else {}
+    direction = (first.get("measure") or {}).get("direction")
+    values = json.loads(config[0]) if config else {}
+    if isinstance(values.get("values"), dict):
+        values, path = values["values"], "$.values."
     try:
-        first = json.loads(row[0]) if row else {}
-        direction = (first.get("measure") or {}).get("direction")
-        values = json.loads(config[0])["config"] if config else {}
-        if isinstance(values.get("values"), dict):
-            values, path = values["values"], "$.config.values."
         knobs = list(tomllib.loads(first.get("menu_toml", "")).get("knobs", {}))
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise HistoryError(
-            f"the history of campaign {campaign_id} is damaged; run autoresearch reindex"
-        ) from error
+    except (tomllib.TOMLDecodeError, AttributeError):  # only in an edited journal
+        knobs = []
     ordered = [*(name for name in knobs if name in values), *values]
     fields = {
-        name: f"json_extract(c.evidence, {_quoted(path + json.dumps(name))})" for name in ordered
+        name: f"json_extract(c.config, {_quoted(path + json.dumps(name))})" for name in ordered
     }
     return ("-1" if direction == "maximise" else "1"), fields
 

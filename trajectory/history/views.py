@@ -15,7 +15,8 @@ from typing import TypeAlias
 from autoresearch.errors import HistoryError
 from trajectory.history import tables
 from trajectory.history.store import History
-from trajectory.history.view_definitions import VIEWS, create_views
+from trajectory.history.view_definitions import VIEWS
+from trajectory.reading import Results
 
 Cell: TypeAlias = str | int | float | bytes | None
 
@@ -50,10 +51,8 @@ class Answer:
 class Views:
     """A campaign's history with the views, open for queries. Create it with :func:`open_views`."""
 
-    def __init__(self, connection: sqlite3.Connection, note: str | None) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.note = note
-        """One sentence on why the answers may be outdated; None if they are not."""
 
     def columns(self) -> dict[str, list[str]]:
         """Return the names of each view's columns."""
@@ -83,31 +82,23 @@ EXAMPLE = "SELECT iter, delta, stderr FROM iterations WHERE action = 'keep'"
 
 
 @contextmanager
-def open_views(where: str | Path, journal: Path) -> Iterator[Views]:
-    """Open the views of a journal's campaign, read-only.
+def open_views(journal: Path) -> Iterator[Views]:
+    """Open the views of a journal's campaign, in an index built in memory.
 
-    :param where: the history: a SQLite file or URL. For another database, an index is built in
-        memory, because the views are in SQLite's language.
-    :raises HistoryError: if the history cannot be read.
-    :raises JournalError: if the index must be built and the journal is damaged.
+    :raises JournalError: if the journal is damaged.
     """
-    is_file = tables.sqlite_path(where) is not None
-    with (
-        History.open(where if is_file else tables.MEMORY, journal, readonly=is_file) as history,
-        history.sqlite() as connection,
-        tables.translated(where),
-    ):
-        connection.execute("PRAGMA query_only=OFF")  # the file stays read-only; views are temporary
-        create_views(connection, history.position.campaign_id, "TEMP VIEW")
-        connection.execute("PRAGMA query_only=ON")
-        connection.execute("PRAGMA trusted_schema=OFF")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_CELL_BYTES)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _MOST_PATTERN_BYTES)
-        connection.set_authorizer(_authorize)
-        try:
-            yield Views(connection, history.note)
-        finally:
-            connection.set_authorizer(None)
+    results = Results(journal)
+    with History(tables.MEMORY, journal) as history:
+        history.catch_up(results)
+        with history.views(results) as connection:
+            connection.execute("PRAGMA query_only=ON")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_CELL_BYTES)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _MOST_PATTERN_BYTES)
+            connection.set_authorizer(_authorize)
+            try:
+                yield Views(connection)
+            finally:
+                connection.set_authorizer(None)
 
 
 def _authorize(action: int, name: str | None, detail: str | None, *_: object) -> int:

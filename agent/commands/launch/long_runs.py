@@ -143,7 +143,7 @@ def attribute(
     directory = existing_campaign(campaign)
     with resumed(directory, as_json=as_json) as session:
         opened = session.campaign
-        ended = next(iter(opened.history.newest(FinalistsRow, 1)), None)
+        ended = next(iter(opened.results.newest(FinalistsRow, 1)), None)
         plan = AttributionPlan.of(
             opened.menu,
             _winner(opened, ended, config),

@@ -29,7 +29,6 @@ class Board:
     fields: dict[str, Any]
     """The whole output as JSON fields."""
     measure: Measure = BPB
-    note: str | None = None
     unranked: str = ""
     """Number of measured configs without a rank, and the reason; empty if there are none."""
     incumbent: str | None = None

@@ -32,8 +32,8 @@ from trajectory.calibrated import Calibrated
 from trajectory.confirmed import Confirmed, ConfirmedConfig, latest_of
 from trajectory.evidence import SAME_RUNS
 from trajectory.longruns import RankingTest, ranking_test
-from trajectory.ranking import Noise, Ranked
-from trajectory.reading import Reading
+from trajectory.ranking import Noise, Posteriors, Ranked, Unranked
+from trajectory.reading import Results
 from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsRow, StressRow
 from trajectory.statistics.population import MIN_CONFIGS
 
@@ -70,8 +70,6 @@ def top(
         typer.echo(json.dumps(board.fields))
         return
     console = Console()
-    if board.note:
-        console.print(Text(board.note, style="yellow"), soft_wrap=True)
     if board.entries:
         print_lines(console, board.confirmed, "bold")
         print_lines(console, table(board))
@@ -92,18 +90,19 @@ def top(
 
 def own_board(directory: Path, k: int) -> Board:
     """Return the ranking of a campaign of this tool."""
-    with CampaignView(directory).reading() as reading:
-        ranked = reading.top(k)
-        noise = Noise.of(reading.tally)
-        row = reading.campaign()
-        menu = menu_of(row) if row else None
-        baseline = menu.baseline if menu else None
-        tested = _tested(reading)
-        unranked = reading.unranked()
-        few = len(reading.top(MIN_CONFIGS + 1)) <= MIN_CONFIGS  # including the baseline
-        incumbent = reading.tally.incumbent_hash
-        found = [row.found for row in reading.newest(ConfirmedRow)]
-        calibrated = next((row.found for row in reading.newest(CalibratedRow, 1)), None)
+    results = CampaignView(directory).results()
+    posteriors = Posteriors.of(results.evidence)
+    ranked = posteriors.best(k)
+    noise = posteriors.noise
+    row = results.campaign()
+    menu = menu_of(row) if row else None
+    baseline = menu.baseline if menu else None
+    tested = _tested(results, posteriors)
+    unranked = Unranked.of(results.evidence)
+    few = len(posteriors.best(MIN_CONFIGS + 1)) <= MIN_CONFIGS  # including the baseline
+    incumbent = results.evidence.incumbent_hash
+    found = [row.found for row in results.newest(ConfirmedRow)]
+    calibrated = next((row.found for row in results.newest(CalibratedRow, 1)), None)
     imported = imported_provenance(directory)
     measure = row.measured_in if row else BPB
     fresh = [latest_of(found).get(entry.config_hash) for entry in ranked]
@@ -122,7 +121,7 @@ def own_board(directory: Path, k: int) -> Board:
             "direction": measure.direction,
             "sigma": noise.sigma if noise else None,
             "sigma_dof": noise.dof if noise else None,
-            "note": reading.note,
+            "note": None,
             "left_out": [one.model_dump() for one in imported.skipped] if imported else [],
             "configs": _configs(ranked, measure, differences, diffs, fresh),
             "unranked": dataclasses.asdict(unranked),
@@ -131,7 +130,6 @@ def own_board(directory: Path, k: int) -> Board:
             "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
             "confirmed": found[0].model_dump(mode="json") if found else None,
         },
-        note=reading.note,
         unranked=str(unranked),
         code=list(_code_lines(diffs)),
         incumbent=_incumbent(row, ranked, incumbent) if row and ranked else None,
@@ -204,12 +202,12 @@ def _fresh(said: ConfirmedConfig | None) -> str:
     return f"{verdict} {gain} on {gain.seeds} fresh seeds and {text}"
 
 
-def _tested(reading: Reading) -> RankingTest | None:
+def _tested(results: Results, posteriors: Posteriors) -> RankingTest | None:
     """Compare the current ranking with the latest spread of long runs; None if there was none."""
-    ended = reading.newest(FinalistsRow)
+    ended = results.newest(FinalistsRow)
     if not any(row.spread for row in ended):
         return None
-    return ranking_test(reading.top(sys.maxsize), reading.newest(StressRow), ended)
+    return ranking_test(posteriors.best(sys.maxsize), results.newest(StressRow), ended)
 
 
 def _fidelity(tested: RankingTest | None, calibrated: Calibrated | None) -> list[str]:

@@ -16,7 +16,6 @@ from agent.commands.options import takes
 from agent.exports.base import Exported
 from agent.menu.files import load_menu
 from agent.search.first_row import read_campaign_row
-from agent.settings.environment import read_environment
 from agent.workbench.console import print_lines
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
@@ -29,7 +28,6 @@ from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign, imported_count
 from trajectory.formats.standings import Retold
 from trajectory.formats.trackers.stores import Wanted
-from trajectory.history.store import reindex
 
 SHOWN_SKIPPED = 20
 
@@ -66,9 +64,6 @@ def import_(
     name = path.stem if path.suffix else path.name
     directory = campaign or Path("runs") / f"imported-{name}"
     provenance = import_campaign(file, directory, Wanted(metric, study))
-    if provenance.format == "journal" and read_environment().history_url is None:
-        # In a shared database, the index under a campaign's id belongs to the original.
-        reindex(directory / HISTORY_FILE, directory / JOURNAL_FILE)
     count, noun = imported_count(directory)
     imported = read_imported(directory)
     retold = Retold.of(imported.runs, knobs) if imported.is_foreign else None

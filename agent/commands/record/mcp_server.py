@@ -152,7 +152,7 @@ class _Tools:
         from agent.commands.record.sql import objects  # noqa: PLC0415
         from trajectory.history.views import open_views  # noqa: PLC0415 (slow to load)
 
-        with open_views(self._view.history(), self._view.journal) as views:
+        with open_views(self._view.journal) as views:
             if not query:
                 return {"views": views.columns()}
             answer = views.query(query, most=MOST_SQL_ROWS)

@@ -22,7 +22,7 @@ from autoresearch.words import counted
 from trajectory.formats.table import Column, Table
 from trajectory.formats.table_files import write_csv
 from trajectory.history.store import reindex as rebuild
-from trajectory.history.view_definitions import VIEWS, keep_views
+from trajectory.history.view_definitions import VIEWS
 from trajectory.history.views import EXAMPLE, Answer, Cell, open_views
 
 WIDEST = 10_000
@@ -43,9 +43,7 @@ def sql(
     The query cannot write anything. It may take a minute.
     """
     view = CampaignView(existing_campaign(campaign))
-    with open_views(view.history(), view.journal) as views:
-        if views.note:
-            typer.echo(f"note: {views.note}", err=True)
+    with open_views(view.journal) as views:
         if query is None:
             _list_views(views.columns(), as_json=as_json)
             return
@@ -125,10 +123,8 @@ def reindex(campaign: CampaignOption = None) -> None:
     directory = existing_campaign(campaign)
     url = read_environment().history_url
     history, journal = directory / HISTORY_FILE, directory / JOURNAL_FILE
-    rebuilt = rebuild(url or history, journal)
-    if url is None:
-        keep_views(history, journal)
+    evidence = rebuild(url or history, journal).evidence
     typer.echo(
-        f"{counted(rebuilt.lines, 'row')} indexed: "
-        f"{counted(rebuilt.tally.iterations, 'iteration')}, {counted(rebuilt.configs, 'config')}"
+        f"indexed: {counted(evidence.tally.iterations, 'iteration')}, "
+        f"{counted(len(evidence.configs), 'config')}"
     )

@@ -101,7 +101,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
                 yield PlannedRun(short.model_copy(update=more), str(one), one)
 
     def expected_s(self, run: PlannedRun[Candidate]) -> float:
-        known = self.campaign.history.measurements(run.tag.ranked.config_hash)
+        known = self.campaign.results.measurements(run.tag.ranked.config_hash)
         return known[0].wall_s if known else 0.0
 
     # --- its rows --------------------------------------------------------------------------------
@@ -137,12 +137,12 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
     def analyses(self) -> int:
         """Return the earlier interim analyses; see
         :func:`~agent.search.confirm.interim.earlier_analyses`."""
-        history = self.campaign.history
+        results = self.campaign.results
         texts = frozenset(text.sha256 for text in self.texts.scored)
         return earlier_analyses(
             Question(self._chosen_hash, self.plan.seeds, texts),
-            [row.found for row in reversed(history.newest(ConfirmedRow))],
-            history.newest(ConfirmRow),
+            [row.found for row in reversed(results.newest(ConfirmedRow))],
+            results.newest(ConfirmRow),
             self.plan.baseline.ranked.config_hash,
         )
 
@@ -153,7 +153,7 @@ class Confirmation(Experiment[Candidate, ConfirmRow, Confirmed]):
         mine = {c.ranked.config_hash for c in (self.plan.baseline, *self.plan.finalists)}
         seen = {
             row.config_hash
-            for row in self.campaign.history.newest(ConfirmRow)
+            for row in self.campaign.results.newest(ConfirmRow)
             if isinstance(row.trial.result, TrialOk)
             and any(text.sha256 in texts for text in row.trial.result.texts)
         }

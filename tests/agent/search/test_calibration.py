@@ -120,7 +120,7 @@ def calibrated(
             opened.directory / "trials",
             opened.trial_spec,
             world,
-            opened.history.trial_ids(),
+            opened.results.trial_ids,
             StopRequest(),
             ExperimentWatcher(),
         )

@@ -187,7 +187,7 @@ def with_seeds(used: set[int], stressed: Collection[int] = (), campaign_seed: in
     return SimpleNamespace(
         evidence=SimpleNamespace(configs={"a": entry}),
         settings=SimpleNamespace(seed=campaign_seed),
-        history=SimpleNamespace(newest=lambda _kind: rows),
+        results=SimpleNamespace(newest=lambda _kind: rows),
     )
 
 

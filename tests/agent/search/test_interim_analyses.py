@@ -39,7 +39,7 @@ class Campaign:
         ]
         self.evidence = Evidence(rows)
         self.settings = SimpleNamespace(seed=0)
-        self.history = SimpleNamespace(newest=self._newest)
+        self.results = SimpleNamespace(newest=self._newest)
         self._told: list[ConfirmedRow] = []
         self._runs: list[ConfirmRow] = []
 

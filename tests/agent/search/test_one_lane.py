@@ -12,10 +12,11 @@ from agent.search.campaign_settings import new_settings
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, StopRequest
 from tests.support import nights
-from tests.support.nights import WORLD, rows_of, work, written
+from tests.support.nights import WORLD, rows_of
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.night import no_corpus
 from trajectory.evidence import Evidence
+from trajectory.history import tables
 from trajectory.journal import read_rows
 from trajectory.rows import EventRow, IterationRow
 from trajectory.rules import Rules
@@ -40,18 +41,10 @@ def test_the_rows_are_those_of_before_to_the_last_bit(tmp_path: Path) -> None:
     assert {one["pairs"] for one in decided} == {1, 2, 3, 4}, "races of every length are among them"
 
 
-def test_an_index_with_other_numbers_does_not_give_one_again(tmp_path: Path) -> None:
-    rows_of(tmp_path, 4)
-    with sqlite3.connect(tmp_path / "campaign" / "history.sqlite") as index:
-        changed = index.execute("UPDATE rows_v6 SET iter = 1 WHERE kind = 'iteration'").rowcount
-    index.close()
-    assert changed == 4
-    work(tmp_path, Goal(iterations=7))
-    numbers = [row["iter"] for row in written(tmp_path) if row["kind"] == "iteration"]
-    assert numbers == [1, 2, 3, 4, 5, 6, 7]
-
-
-REFUSED = "CREATE TRIGGER refusing BEFORE INSERT ON rows_v6 BEGIN SELECT RAISE(ABORT, 'away'); END"
+REFUSED = (
+    f"CREATE TRIGGER refusing BEFORE INSERT ON {tables.rows.name} "
+    "BEGIN SELECT RAISE(ABORT, 'away'); END"
+)
 
 
 def test_that_the_index_lags_is_said_once_until_it_has_caught_up(tmp_path: Path) -> None:
@@ -68,7 +61,7 @@ def test_that_the_index_lags_is_said_once_until_it_has_caught_up(tmp_path: Path)
             assert len(notes) == outage
             change(campaign, "DROP TRIGGER refusing")
             scribe.record(EventRow(at="2026-01-05T22:02:14.000+00:00", event="note", why="back"))
-            assert len(campaign.history.events()) == 4 * outage
+            assert len(campaign.results.newest(EventRow)) == 4 * outage
         assert len(notes) == 2
 
 

@@ -143,7 +143,7 @@ def put_together(
             campaign.directory / TRIALS_DIR,
             campaign.trial_spec,
             executor,
-            campaign.history.trial_ids(),
+            campaign.results.trial_ids,
             stop,
             watcher,
         ),

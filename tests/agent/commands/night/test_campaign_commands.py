@@ -14,7 +14,6 @@ from autoresearch.layout import IN_FLIGHT_DIR
 from tests.support.campaigns import COMMAND, Toy, installed
 from tests.support.places import ROOT
 from tests.trajectory.live.server import append, simulated, write_campaign
-from trajectory import reading
 from trajectory.lock import CampaignLock, lock_state
 from trajectory.rows import EventRow, IterationRow
 
@@ -110,19 +109,6 @@ def test_what_is_not_ranked_is_counted(toy: Toy) -> None:
     assert best["config_hash"] not in {one["config_hash"] for one in told["configs"]}
     said = " ".join(toy.run("top", "--k=3", f"--campaign={toy.campaign}").stdout.split())
     assert "not ranked: 1 config that failed on one of the seeds" in said
-
-
-def test_a_history_that_cannot_be_used_is_named_where_it_is_needed(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    toy.environment["AUTORESEARCH_HISTORY_URL"] = "sqlite:////proc/nowhere/h.sqlite"
-    done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "nowhere" not in done.stdout
-
-    monkeypatch.setattr(reading, "SHORT_BYTES", 0)  # so that a short journal needs its index
-    done = toy.run("top", "--k=1", f"--campaign={toy.campaign}")
-    assert done.returncode == 0, done.stderr
 
 
 def propose(directory: Path, *words: str) -> tuple[int, Any]:

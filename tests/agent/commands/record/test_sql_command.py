@@ -13,7 +13,7 @@ import pytest
 from autoresearch.errors import HistoryError
 from tests.support.campaigns import installed
 from tests.support.places import ROOT
-from trajectory.history.view_definitions import VIEWS, keep_views
+from trajectory.history.view_definitions import VIEWS
 from trajectory.history.views import open_views
 from trajectory.journal import read_rows
 from trajectory.rows import ConfirmedRow, IterationRow, trials_of
@@ -30,7 +30,7 @@ def campaign(tmp_path: Path) -> Path:
 def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
     rows = list(read_rows(campaign / "trajectory.jsonl"))
     iterations = [row for row in rows if isinstance(row, IterationRow)]
-    with open_views(campaign / "history.sqlite", campaign / "trajectory.jsonl") as views:
+    with open_views(campaign / "trajectory.jsonl") as views:
         shown = views.query(
             "SELECT iter, estimate, delta, stderr, reason, wall_s FROM iterations"
         ).rows
@@ -66,15 +66,15 @@ def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "DROP TABLE rows_v6",
-        "DELETE FROM trials_v6",
+        "DROP TABLE rows_v7",
+        "DELETE FROM trials_v7",
         "ATTACH 'stolen.sqlite' AS s",
         "VACUUM INTO 'stolen.sqlite'",
         "PRAGMA query_only = OFF",
         "SELECT * FROM pragma_database_list",
         "SELECT load_extension('x')",
         "CREATE TEMP TABLE t (a)",
-        "SELECT 1; DROP TABLE rows_v6",
+        "SELECT 1; DROP TABLE rows_v7",
         "SELECT zeroblob(100000000)",
         "SELECT hex(zeroblob(500000)) LIKE '%' || hex(zeroblob(20000)) || '1%'",
         f"{ENDLESS} count(*) FROM t",
@@ -85,19 +85,16 @@ def test_the_views_say_what_the_journal_says(campaign: Path) -> None:
     ],
 )
 def test_a_query_can_do_no_harm(campaign: Path, query: str) -> None:
-    keep_views(campaign / "history.sqlite", campaign / "trajectory.jsonl")
-    before = (campaign / "history.sqlite").read_bytes()
-    with open_views(campaign / "history.sqlite", campaign / "trajectory.jsonl") as views:
+    with open_views(campaign / "trajectory.jsonl") as views:
         with pytest.raises(HistoryError) as refused:
             views.query(query, limit_s=0.2)
         assert "\n" not in str(refused.value)
         assert views.query("SELECT count(*) FROM iterations").rows == [(100,)]
-    assert (campaign / "history.sqlite").read_bytes() == before
-    assert not list(campaign.glob("stolen*"))
+    assert [path.name for path in campaign.iterdir()] == ["trajectory.jsonl"]
 
 
 def test_rows_beyond_the_limit_are_cut(campaign: Path) -> None:
-    with open_views(campaign / "history.sqlite", campaign / "trajectory.jsonl") as views:
+    with open_views(campaign / "trajectory.jsonl") as views:
         answer = views.query("SELECT iter FROM iterations ORDER BY iter", most=3)
         assert (answer.rows, answer.cut) == ([(1,), (2,), (3,)], True)
         assert not views.query("SELECT iter FROM iterations", most=100).cut
@@ -124,7 +121,6 @@ def test_the_command_prints_a_table_csv_and_json(campaign: Path) -> None:
     assert len(wide.stdout.splitlines()) == 4  # no value is folded
     shown = installed("sql", "SELECT 7 AS \"[/x]\", x'00' AS b", f"--campaign={campaign}")
     assert shown.stdout.split() == ["[/x]", "b", "7", "00"]
-    keep_views(campaign / "history.sqlite", campaign / "trajectory.jsonl")  # else it says so
     refused = installed("sql", "DROP TABLE t", f"--campaign={campaign}")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     views = json.loads(installed("sql", f"--campaign={campaign}", "--json").stdout)
