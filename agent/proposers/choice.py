@@ -35,14 +35,12 @@ def choose_proposer(
     rails: Rails,
     *,
     directory: Path,
-    prompts: Path | None = None,
     program: Path | None = None,
     priors: tuple[Prior, ...] = (),
 ) -> Choice:
     """Return the proposer of the settings, with the endpoint of the environment.
 
     :param directory: the campaign's directory, where conversations are stored.
-    :param prompts: a folder whose templates replace the shipped ones.
     :param program: a file of research directions for the language model.
     :param priors: earlier campaigns to learn from.
     :raises SettingsError: if something it names does not exist.
@@ -63,7 +61,6 @@ def choose_proposer(
             horizon_steps=settings.horizon_steps,
             moves=settings.reference == "incumbent",
             tokens=settings.prompt_tokens,
-            directory=prompts,
             program=program_text(program),
         )
         proposer, said, write = _with_model(

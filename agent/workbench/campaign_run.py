@@ -57,8 +57,6 @@ from trajectory.rows import EventRow
 class SessionOptions:
     """Choices for one session, which no campaign stores."""
 
-    prompts: Path | None = None
-    """Folder whose templates replace the shipped prompts."""
     program: Path | None = None
     """File of research directions for the language model."""
     priors: Sequence[Path] = ()
@@ -97,7 +95,6 @@ def run_campaign(
         read_environment(),
         rails,
         directory=directory,
-        prompts=options.prompts,
         program=options.program,
         priors=known,
     )

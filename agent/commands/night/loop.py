@@ -36,12 +36,6 @@ CampaignOption = Annotated[
     Path | None,
     typer.Option("--campaign", help="A directory. Default: runs/ and the menu's name."),
 ]
-PromptsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--prompts", metavar="PATH", help="Folder whose templates replace the shipped prompts."
-    ),
-]
 ProgramOption = Annotated[
     Path | None,
     typer.Option(
@@ -105,7 +99,7 @@ PANELS = {
     "How long": ("trials", "confirm"),
     "What is searched": ("prior", "seed"),
     "Evaluation": ("tokenizer", "budget", "backend", "compile"),
-    "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens", "prompts"),),
+    "Proposer": (*("proposer", "program", "llm_share", "prompt_tokens"),),
     "Judge and other settings": ("baseline_seeds", "further"),
     "Machine": (
         *("device", "lanes", "threads", "executor"),
@@ -125,7 +119,6 @@ def loop(
     campaign: CampaignOption = None,
     asked: dict[str, Any],
     further: SetOption = None,
-    prompts: PromptsOption = None,
     program: ProgramOption = None,
     prior: PriorOption = None,
     log: LogOption = None,
@@ -141,7 +134,6 @@ def loop(
     exists, and ends with `confirm`.
     """
     options = SessionOptions(
-        prompts=prompts,
         program=program,
         priors=prior or (),
         log=log or (),

@@ -45,17 +45,16 @@ def suggest(
     """
     from agent.proposers.llm.completions import Message  # noqa: PLC0415 (slow to load)
     from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
-    from agent.proposers.llm.templates import load_templates  # noqa: PLC0415
+    from agent.proposers.llm.templates import rendered  # noqa: PLC0415
 
     chosen, directions = load_menu(menu), program_text(program)
     if not directions.strip():
         raise SettingsError(f"{program} is empty; write your research directions there")
-    template = load_templates(None, {TEMPLATE: {"knobs", "program"}})[TEMPLATE]
     knobs = [
         {**knob.model_dump(mode="json"), "domain": str(knob.domain)}
         for knob in chosen.knobs.values()
     ]
-    asked = template.render({"knobs": knobs, "program": directions})
+    asked = rendered(TEMPLATE, {"knobs": knobs, "program": directions})
     endpoint = Endpoint.of(read_environment())
     reply = endpoint.ask([Message("user", asked)], suggestions_schema(chosen))
     try:

@@ -9,7 +9,6 @@ history. The prompt counts what is omitted.
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from agent.proposers.base import Memory, ProposerError
@@ -26,7 +25,7 @@ from agent.proposers.llm.facts import (
     variants,
 )
 from agent.proposers.llm.reply_form import example_text, slate_example
-from agent.proposers.llm.templates import load_templates
+from agent.proposers.llm.templates import rendered
 from agent.proposers.llm.tokens import MESSAGE_TOKENS, Section, cut_to, estimate_tokens, fit_lines
 from trainer.spec import Budget
 from trajectory.proposals import Arm
@@ -43,27 +42,6 @@ PROMPT_SHARE = 6000 / WHOLE_CONTEXT
 ROOM_SHARE = 0.15
 """Share of a prompt for measurements; if less is left, knobs and constraints lose their
 explanations."""
-
-_VARIABLES = {
-    SYSTEM: {
-        "knobs",
-        "tied",
-        "constants",
-        "constraints",
-        "budget",
-        "horizon",
-        "corpus",
-        "own",
-        "measure",
-    }
-    | {"kept_when", "moves", "max_changes", "max_reason", "example", "program", "program_cut"},
-    USER: {"iteration", "until", "reference", "baseline", "noise", "refusals", "configs", "failed"}
-    | {"slate", "names", "arms", "max_changes", "max_reason", "pending", "example", "own"}
-    | {"measure", *SECTIONS},
-    REPAIR: {"why", "max_changes", "example"},
-    CODE: {"budget", "horizon", "own", "measure", "kept_when", "noise", "program", "max_reason"}
-    | {"name", "signature", "doc", "limits", "code", "variants", "omitted", "example"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +62,13 @@ class Prompt:
 
 
 class Prompter:
-    """Writes prompts from the shipped templates, or from those of the same name in a directory.
+    """Writes prompts.
 
     :param budget: length of a trial.
     :param horizon_steps: steps over which its schedule would decay; None: the budget itself.
     :param moves: whether a kept config becomes the reference.
     :param tokens: longest prompt, estimated upwards.
-    :param directory: templates that replace shipped ones, file by file.
     :param program: the user's own research directions.
-    :raises SettingsError: on a template that cannot be read, or uses an unknown variable.
     """
 
     def __init__(
@@ -102,7 +78,6 @@ class Prompter:
         horizon_steps: int | None = None,
         moves: bool = True,
         tokens: int = 6000,
-        directory: Path | None = None,
         program: str = "",
     ) -> None:
         self._budget = budget
@@ -110,7 +85,6 @@ class Prompter:
         self._moves = moves
         self._tokens = tokens
         self._program = program.strip()
-        self._templates = load_templates(directory, _VARIABLES)
 
     def prompt(
         self,
@@ -140,7 +114,7 @@ class Prompter:
             prompt = self._written(system, facts, _sections(digest, room))
             if prompt.tokens <= tokens or room == 0:
                 return prompt
-            # Headings came with the lines, and a user's template may repeat a line.
+            # Headings came with the lines.
             room = max(0, room * tokens // prompt.tokens - 16)
 
     def code_prompt(self, memory: Memory, name: str, *, context: int | None = None) -> Prompt:
@@ -167,7 +141,7 @@ class Prompter:
         return self._about_code(facts, fit_lines({"": blocks}, tokens - bare.tokens - 200)[""])
 
     def _about_code(self, facts: Mapping[str, Any], tried: Section) -> Prompt:
-        said = self._render(CODE, {**facts, "variants": tried.lines, "omitted": tried.omitted})
+        said = rendered(CODE, {**facts, "variants": tried.lines, "omitted": tried.omitted})
         return Prompt((Message("user", said),))
 
     def _essentials(
@@ -193,7 +167,7 @@ class Prompter:
         :param example: the form of a reply.
         """
         known = {"why": why, "max_changes": memory.asked_changes, "example": example}
-        return Message("assistant", said), Message("user", self._render(REPAIR, known))
+        return Message("assistant", said), Message("user", rendered(REPAIR, known))
 
     def example(self, memory: Memory, slate: Slate | None) -> str:
         """Return the form of a reply: a choice from the slate, or else changes."""
@@ -211,7 +185,7 @@ class Prompter:
         self, system: str, facts: Mapping[str, Any], sections: Mapping[str, Section]
     ) -> Prompt:
         shown = {name: asdict(section) for name, section in sections.items()}
-        user = self._render(USER, {**facts, **shown})
+        user = rendered(USER, {**facts, **shown})
         return Prompt((Message("system", system), Message("user", user)))
 
     def _system(self, memory: Memory, *, terse: bool, directions: int) -> str:
@@ -225,7 +199,7 @@ class Prompter:
             if knob.name not in menu.code_knobs
         ]
         constraints = [{**each.model_dump(mode="json"), **unsaid} for each in menu.constraints]
-        return self._render(
+        return rendered(
             SYSTEM,
             {
                 **on_scores(memory),
@@ -263,9 +237,6 @@ class Prompter:
             "max_changes": memory.asked_changes,
             "example": self.example(memory, slate),
         }
-
-    def _render(self, name: str, variables: Mapping[str, Any]) -> str:
-        return self._templates[name].render(variables)
 
 
 def share_of(context: int) -> int:

@@ -20,11 +20,11 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.config_lines import QUOTED_CHARACTERS, assignments, quoted, short
-from agent.proposers.llm.prompt import REFUSED_REPLY, REPAIR, SYSTEM, USER, Prompt, Prompter
+from agent.proposers.llm.prompt import REFUSED_REPLY, USER, Prompt, Prompter
 from agent.proposers.llm.reply_form import example_text
 from agent.proposers.llm.tokens import estimate_tokens
 from agent.proposers.sampler import SamplerProposer
-from autoresearch.errors import SettingsError, SpecError
+from autoresearch.errors import SpecError
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory, memory_of, remember
 from tests.support.places import ROOT
@@ -428,25 +428,6 @@ def test_a_reason_cannot_pose_as_a_section_or_an_instruction() -> None:
     assert "\x1b" not in text
     assert "{{ 7 * 7 }}" in text
     assert "y" * (QUOTED_CHARACTERS + 1) not in text
-
-
-def test_a_folder_replaces_templates_file_by_file(tmp_path: Path) -> None:
-    (tmp_path / SYSTEM).write_text("Only {{ max_changes }} knobs.")
-    prompt = Prompter(Budget(), directory=tmp_path).prompt(fresh_memory())
-    assert prompt.messages[0].content == "Only 3 knobs.\n"
-    assert "## The reference" in prompt.messages[1].content
-
-
-def test_a_bad_template_is_refused_before_the_night_begins(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="--prompts"):
-        Prompter(Budget(), directory=tmp_path / "nowhere")
-    for name in (SYSTEM, USER, REPAIR):
-        path = tmp_path / name
-        path.write_text("{{ no_such_thing }}")
-        with pytest.raises(SettingsError) as raised:
-            Prompter(Budget(), directory=tmp_path)
-        assert str(path) in str(raised.value)
-        path.unlink()
 
 
 OWN = """
