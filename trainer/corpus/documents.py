@@ -43,12 +43,6 @@ CUT_ONE_LINE_IN = 32
 
 DIGEST_BYTES = 16
 
-_SPACE = ord(" ")
-# str.split() counts these ASCII characters as white space; bytes.split() knows only some of them.
-_WHITE_TO_SPACE = bytes(
-    _SPACE if byte in b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f" else byte for byte in range(256)
-)
-
 
 def cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the documents of one text, given in blocks of any size.
@@ -97,15 +91,7 @@ def _piece_end(text: bytes, start: int) -> int:
 def normal_form(text: bytes) -> bytes:
     """Return UTF-8 text as it is compared: NFC, white space collapsed, case kept; empty if
     blank."""
-    if not text.isascii():
-        composed = unicodedata.normalize("NFC", text.decode())
-        return " ".join(composed.split()).encode()
-    spaced = np.frombuffer(text.translate(_WHITE_TO_SPACE), dtype=np.uint8)
-    is_ink = spaced != _SPACE
-    keep = is_ink.copy()
-    keep[1:] |= is_ink[:-1]  # the first space after ink stays
-    collapsed: bytes = spaced[keep].tobytes()
-    return collapsed.strip(b" ")
+    return " ".join(unicodedata.normalize("NFC", text.decode()).split()).encode()
 
 
 def fingerprint(text: bytes) -> bytes | None:

@@ -14,27 +14,16 @@ from typing import Literal, TypeAlias
 from autoresearch.errors import CorpusError
 from trainer.corpus.documents import NEEDED_BYTES, Indices, Split, Spool, split
 from trainer.corpus.sources import READ_SUFFIXES, SourceReader
-from trainer.corpus.store import (
-    HELDOUT,
-    META,
-    TOKENIZER,
-    TRAIN,
-    Corpus,
-    check_name,
-    corpus_sha256,
-)
+from trainer.corpus.store import Corpus, check_name
 from trainer.corpus.tokenization import (
     BPE_SAMPLE_BYTES,
-    Tokenizer,
     TokenizerRecipe,
     Tokens,
     check_lossless,
-    dtype_name,
     parse_tokenizer,
     vocab_size,
 )
-from trainer.corpus.workspace import Workspace, write_tokens
-from trainer.spec import CorpusInfo
+from trainer.corpus.workspace import Made, intact_corpus, publish, workspace
 
 FORMAT = 1
 """Part of the cache key: raise it whenever equal inputs would give other files."""
@@ -94,7 +83,7 @@ def prepare(
     recipe = parse_tokenizer(tokenizer)
     reader = SourceReader(sources, text_field)
     name = check_name(name if name is not None else default_name(sources))
-    with Workspace(cache_dir) as workspace, Spool(workspace.directory) as spool:
+    with workspace(cache_dir) as directory, Spool(directory) as spool:
 
         def report(stage: Stage, done_bytes: int, total_bytes: int | None) -> None:
             counts = (len(spool), spool.blank_documents, reader.skipped_files)
@@ -104,11 +93,10 @@ def prepare(
         _read(reader, spool, report)
         parts = split(spool, heldout_bytes)
         folder = f"{name}-{_cache_key(spool, parts, recipe, heldout_bytes)[:12]}"
-        cached = workspace.existing(folder)
+        cached = intact_corpus(directory.parent / folder)
         if cached is not None:
             return cached
-        _build(workspace, spool, parts, recipe, name=name, report=report)
-        return workspace.publish(folder)
+        return _build(directory, folder, spool, parts, recipe, name=name, report=report)
 
 
 def default_name(sources: Sequence[str]) -> str:
@@ -144,15 +132,15 @@ def _read(reader: SourceReader, spool: Spool, report: Report) -> None:
 
 
 def _build(
-    workspace: Workspace,
+    directory: Path,
+    folder: str,
     spool: Spool,
     parts: Split,
     recipe: TokenizerRecipe,
     *,
     name: str,
     report: Report,
-) -> None:
-    """Write every file of the corpus into the workspace."""
+) -> Corpus:
     report("train tokenizer", 0, None)
     tokenizer = recipe.build(_sample(spool, parts.train))
     check_lossless(tokenizer, recipe.label, spool.read(parts.heldout.tolist()))
@@ -161,36 +149,19 @@ def _build(
     total = int(sizes[parts.heldout].sum() + sizes[parts.train].sum())
     done = 0
 
-    def encoded(text_bytes: int) -> None:
+    def encoded(indices: Indices) -> Iterator[tuple[Tokens, int, int]]:
         nonlocal done
-        done += text_bytes
-        report("encode", done, total)
+        for batch in _batches(spool.read(indices.tolist())):
+            text_bytes = sum(map(len, batch))
+            yield tokenizer.encode(batch), len(batch), text_bytes
+            done += text_bytes
+            report("encode", done, total)
 
-    encoded(0)
-    heldout, train = (
-        write_tokens(workspace.directory / file, _encoded(spool, part, tokenizer, encoded))
-        for file, part in ((HELDOUT, parts.heldout), (TRAIN, parts.train))
+    report("encode", 0, total)
+    made = Made(name, recipe.label, vocab_size(tokenizer), tokenizer.json, len(spool))
+    return publish(
+        directory, folder, made, heldout=encoded(parts.heldout), train=encoded(parts.train)
     )
-    if tokenizer.json is not None:
-        workspace.write(TOKENIZER, tokenizer.json)
-    info = CorpusInfo(
-        name=name,
-        sha256=corpus_sha256(train.sha256, heldout.sha256, tokenizer.json),
-        heldout_sha256=heldout.sha256,
-        tokenizer=recipe.label,
-        vocab_size=vocab_size(tokenizer),
-        separator_id=tokenizer.separator_id,
-        dtype=dtype_name(vocab_size(tokenizer)),
-        documents=len(spool),
-        duplicates=len(spool) - train.documents - heldout.documents,
-        train_documents=train.documents,
-        train_tokens=train.tokens,
-        train_bytes=train.text_bytes,
-        heldout_documents=heldout.documents,
-        heldout_tokens=heldout.tokens,
-        heldout_bytes=heldout.text_bytes,
-    )
-    workspace.write(META, (info.model_dump_json(indent=2) + "\n").encode())
 
 
 def _cache_key(spool: Spool, parts: Split, recipe: TokenizerRecipe, heldout_bytes: int) -> str:
@@ -208,16 +179,6 @@ def _sample(spool: Spool, indices: Indices) -> Iterator[bytes]:
             return
         seen += len(text)
         yield text
-
-
-def _encoded(
-    spool: Spool, indices: Indices, tokenizer: Tokenizer, report: Callable[[int], None]
-) -> Iterator[tuple[Tokens, int, int]]:
-    """Yield batches of documents as :func:`write_tokens` takes them, and report their bytes."""
-    for batch in _batches(spool.read(indices.tolist())):
-        text_bytes = sum(map(len, batch))
-        yield tokenizer.encode(batch), len(batch), text_bytes
-        report(text_bytes)
 
 
 def _batches(documents: Iterator[bytes]) -> Iterator[list[bytes]]:

@@ -5,9 +5,7 @@ text are skipped.
 """
 
 import json
-import os
-import resource
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,16 +18,9 @@ PARQUET_MOST_RATIO = 200
 is a decompression bomb."""
 PARQUET_RATIO_FROM = 4 << 20
 """Unpacked bytes below which the ratio does not matter."""
-PARQUET_SPARE = 512 << 20
-"""Bytes that Arrow and its threads may take besides, whatever a file's size."""
-
-Advance = Callable[[int], None]
-"""Called with the size of each piece of source bytes read."""
 
 
-def jsonl_documents(
-    file: BinaryIO, path: Path, text_field: str, advance: Advance
-) -> Iterator[bytes]:
+def jsonl_documents(file: BinaryIO, path: Path, text_field: str) -> Iterator[bytes]:
     """Yield the text of each line's object, skipping blank lines.
 
     :raises CorpusError: naming the line that is not an object with that field.
@@ -37,7 +28,6 @@ def jsonl_documents(
     number = 0
     while line := file.readline(LINE_BYTES):
         number += 1
-        advance(len(line))
         where = f"{path} line {number}"
         if len(line) == LINE_BYTES and not line.endswith(b"\n"):
             raise CorpusError(
@@ -52,18 +42,10 @@ def jsonl_documents(
             raise CorpusError(
                 f"{where} is not JSON in UTF-8 ({reason}); fix or remove the line"
             ) from error
-        if not isinstance(record, dict):
-            raise CorpusError(
-                f"{where} is a JSON {_json_type(record)}, not an object; write one object a line"
-            )
-        if text_field not in record:
-            raise _no_field(where, text_field, record)
-        yield from _text(record[text_field], where, text_field)
+        yield from _text(record, where, text_field)
 
 
-def parquet_documents(
-    file: BinaryIO, path: Path, text_field: str, advance: Advance
-) -> Iterator[bytes]:
+def parquet_documents(file: BinaryIO, path: Path, text_field: str) -> Iterator[bytes]:
     """Yield the text column of a Parquet file, one row at a time.
 
     :raises CorpusError: if it is not a Parquet file, or has no such column of strings.
@@ -74,53 +56,23 @@ def parquet_documents(
         raise CorpusError(
             f"reading {path} needs pyarrow; run: pip install 'autoresearch[parquet]'"
         ) from error
-    size = path.stat().st_size
     try:
         # pre_buffer would prefetch whole row groups, however large.
         with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
-            if text_field not in table.schema_arrow.names:
-                raise _no_field(str(path), text_field, table.schema_arrow.names)
+            names = table.schema_arrow.names
+            if text_field not in names:
+                raise _no_field(str(path), text_field, names)
             _refuse_bomb(table.metadata, path, text_field)
-            rows = max(table.metadata.num_rows, 1)
             # A dictionary stores a text once, however many rows repeat it, but a batch holds a copy
             # for each row, regardless of the footer. So a batch is one row.
-            batches = _bounded(table.iter_batches(1, columns=[text_field]), size)
+            batches = table.iter_batches(1, columns=[text_field])
             for row, batch in enumerate(batches, start=1):
-                yield from _text(batch.column(0)[0].as_py(), f"{path} row {row}", text_field)
-                advance(size * row // rows - size * (row - 1) // rows)
+                record = {text_field: batch.column(0)[0].as_py()}
+                yield from _text(record, f"{path} row {row}", text_field)
     except (ValueError, NotImplementedError) as error:  # Arrow's own errors are among them
         raise CorpusError(
             f"{path} cannot be read as Parquet ({_one_line(error)}); write it again or leave it out"
         ) from error
-    except MemoryError as error:
-        raise CorpusError(
-            f"{path} unpacks {size:,} bytes into more than its footer says, which is not plausible "
-            "text; leave it out"
-        ) from error
-
-
-def _bounded(batches: Iterator[Any], packed: int) -> Iterator[Any]:
-    """Yield batches, with a limit to the memory that Arrow takes for one: a page's header may say
-    more than the footer.
-
-    :raises MemoryError: if it takes more than text of this packed size can need.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    spare = PARQUET_SPARE + PARQUET_MOST_RATIO * packed
-    page = resource.getpagesize()
-    # Kept open, since each row asks; its sixth number is what RLIMIT_DATA counts, in pages.
-    with Path("/proc/self/statm").open("rb", buffering=0) as statm:
-        while True:
-            most = int(os.pread(statm.fileno(), 256, 0).split()[5]) * page + spare
-            if soft == resource.RLIM_INFINITY or most < soft:
-                resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-            try:
-                batch = next(batches, None)
-            finally:
-                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-            if batch is None:
-                return
-            yield batch
 
 
 def _refuse_bomb(metadata: Any, path: Path, text_field: str) -> None:
@@ -150,9 +102,7 @@ def dataset_documents(
     """
     where = f"hf:{name}{'@' + config if config else ''}:{split}"
     for number, record in enumerate(_dataset_records(name, config, split, where), start=1):
-        if text_field not in record:
-            raise _no_field(where, text_field, record)
-        yield from _text(record[text_field], f"{where} record {number}", text_field)
+        yield from _text(record, f"{where} record {number}", text_field)
 
 
 def _dataset_records(
@@ -174,13 +124,16 @@ def _dataset_records(
         ) from error
 
 
-def _text(value: Any, where: str, text_field: str) -> Iterable[bytes]:
-    """Return the value of a text field as UTF-8; nothing for null."""
+def _text(record: Any, where: str, text_field: str) -> Iterable[bytes]:
+    """Return the value of a record's text field as UTF-8; nothing for null."""
+    if not isinstance(record, dict) or text_field not in record:
+        raise _no_field(where, text_field, record if isinstance(record, dict) else ())
+    value = record[text_field]
     if value is None:
         return ()
     if not isinstance(value, str):
         raise CorpusError(
-            f"{where}: the field {text_field!r} is a {_json_type(value)}, not a string; choose "
+            f"{where}: the field {text_field!r} is a {type(value).__name__}, not a string; choose "
             "another with --text-field"
         )
     try:
@@ -198,11 +151,6 @@ def _no_field(where: str, text_field: str, fields: Iterable[str]) -> CorpusError
         f"{where} has no field {text_field!r}, only {there}; "
         "set --text-field to the one that holds the text"
     )
-
-
-def _json_type(value: Any) -> str:
-    names = {dict: "object", list: "list", str: "string", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number" if isinstance(value, int | float) else "value")
 
 
 def _one_line(error: Exception) -> str:

@@ -21,7 +21,7 @@ import re
 import stat
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -36,9 +36,14 @@ TEXT_SUFFIXES = frozenset(
     ".java .kt .scala .js .mjs .ts .tsx .jsx .rb .php .pl .lua .r .jl .hs .ml .swift .sh .sql .css "
     ".html .htm .xml .toml .yaml .yml .ini .cfg .srt .vtt".split()
 )
-JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
-PARQUET_SUFFIXES = frozenset({".parquet", ".pq"})
-READ_SUFFIXES = TEXT_SUFFIXES | JSONL_SUFFIXES | PARQUET_SUFFIXES
+RECORDS: Mapping[str, Callable[[BinaryIO, Path, str], Iterator[bytes]]] = {
+    ".jsonl": jsonl_documents,
+    ".ndjson": jsonl_documents,
+    ".parquet": parquet_documents,
+    ".pq": parquet_documents,
+}
+"""Readers of the texts in a file of records, by suffix."""
+READ_SUFFIXES = TEXT_SUFFIXES | RECORDS.keys()
 
 TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
 BLOCK_BYTES = 1 << 20
@@ -90,27 +95,23 @@ class SourceReader:
         for part in self._parts:
             if isinstance(part, SourceFile):
                 end = self.read_bytes + part.size
-                yield from self._file_documents(part.path)
+                for document in self._file_documents(part.path):
+                    yield document
+                    self.read_bytes = min(end, self.read_bytes + len(document))
                 self.read_bytes = end
             else:
                 for text in dataset_documents(part.name, part.config, part.split, self._text_field):
-                    self._advance(len(text))
+                    self.read_bytes += len(text)
                     yield from cut([text])
 
-    def _advance(self, size: int) -> None:
-        self.read_bytes += size
-
     def _file_documents(self, path: Path) -> Iterator[bytes]:
+        kind = path.suffix.lower()
         try:
             with os.fdopen(open_regular(path), "rb") as file:
-                if path.suffix.lower() in PARQUET_SUFFIXES:
-                    texts = parquet_documents(file, path, self._text_field, self._advance)
-                elif path.suffix.lower() in JSONL_SUFFIXES:
-                    texts = jsonl_documents(file, path, self._text_field, self._advance)
-                else:
-                    yield from _checked(cut(_blocks(file, self._advance)), path)
+                if kind not in RECORDS:
+                    yield from _checked(cut(_blocks(file)), path)
                     return
-                for text in texts:
+                for text in RECORDS[kind](file, path, self._text_field):
                     yield from cut([text])
         except OSError as error:
             raise _unreadable(path, error) from error
@@ -201,38 +202,31 @@ def _stdlib_files() -> Iterator[SourceFile]:
 # --- reading ---
 
 
-def _blocks(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
-    first = True
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    yield file.read(BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK)
     while block := file.read(BLOCK_BYTES):
-        advance(len(block))
-        yield block.removeprefix(BYTE_ORDER_MARK) if first else block
-        first = False
+        yield block
 
 
 def _checked(documents: Iterable[bytes], path: Path) -> Iterator[bytes]:
     """Yield the same documents after checking that each is text."""
     offset = 0
     for document in documents:
-        if (at := document.find(b"\0")) >= 0:
+        try:
+            document.decode()
+            at = document.find(b"\0")
+        except UnicodeDecodeError as error:
+            at = error.start
+        if at >= 0:
             raise CorpusError(
-                f"{path} is binary: byte {offset + at:,} is NUL; leave it out, or save its text "
-                "as UTF-8"
+                f"{path} is not UTF-8 text: byte {offset + at:,} is 0x{document[at]:02x}; leave "
+                "it out, or save it as UTF-8"
             )
-        if not document.isascii():
-            try:
-                document.decode()
-            except UnicodeDecodeError as error:
-                raise CorpusError(
-                    f"{path} is not UTF-8 text: byte {offset + error.start:,} is "
-                    f"0x{document[error.start]:02x}; leave it out, or save it as UTF-8"
-                ) from error
         offset += len(document)
         yield document
 
 
 def _unreadable(path: Path, error: OSError) -> CorpusError:
-    if path.is_symlink() and isinstance(error, FileNotFoundError):
-        return CorpusError(f"{path} is a symbolic link to nothing; fix the link or remove it")
     return CorpusError(
         f"cannot read {path}: {error.strerror or error}; check the path and its permissions"
     )

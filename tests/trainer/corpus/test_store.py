@@ -156,23 +156,6 @@ def test_interrupted_it_cleans_up_itself(folder: Path, tmp_path: Path) -> None:
     assert [path.name for path in cache_dir.iterdir()] == [".lock"]
 
 
-def test_one_in_the_making_is_left_alone_and_finds_the_other_done(
-    folder: Path, tmp_path: Path
-) -> None:
-    cache_dir = tmp_path / "cache"
-    with start_stepping(folder, cache_dir) as slow:
-        step_to(slow, "encode", 1)
-        in_the_making = building(cache_dir)
-        quick = prepare([str(folder)], cache_dir=cache_dir, tokenizer="bpe:300")
-        inode = (quick.directory / "train.bin").stat().st_ino
-        assert building(cache_dir) == in_the_making
-        slow.communicate("\n" * 1000)
-    assert slow.returncode == 0
-    assert building(cache_dir) == []
-    assert corpus_directories(cache_dir) == [quick.directory]
-    assert (quick.directory / "train.bin").stat().st_ino == inode
-
-
 def test_many_at_once_make_one_corpus(folder: Path, tmp_path: Path) -> None:
     cache_dir = tmp_path / "cache"
     processes = [start_stepping(folder, cache_dir) for _ in range(3)]
