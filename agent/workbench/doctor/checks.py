@@ -12,11 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from agent.menu.files import load_menu
+from agent.menu.rails import Rails
+from agent.proposers.base import Memory
+from agent.proposers.llm.endpoint import Endpoint
+from agent.proposers.llm.prompt import Prompter
+from agent.proposers.llm.proposer import LlmProposer
+from agent.proposers.llm.wire import Patience
 from agent.settings.environment import Environment, data_dir
+from agent.workbench.own_trainer import OwnTrainer
 from autoresearch.errors import AutoresearchError, MachineryError
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
+from trainer.spec import Budget
+from trajectory.evidence import Evidence
 
 if TYPE_CHECKING:
     from trainer.backends.megatron.backend import Trio
@@ -40,6 +50,9 @@ class Check:
     """The finding and, unless it is good, what to do."""
 
 
+WITHOUT_LANDLOCK = (
+    "use Linux 5.13 or newer with landlock among its LSMs, or accept it with --allow-unsandboxed"
+)
 OWN_TEXT = Check("corpus", "good", "none needed: the menu's command brings its own data")
 
 
@@ -57,42 +70,35 @@ def examine(environment: Environment, directory: Path, menu: str | None = None) 
     yield _device()
     yield from _engines()
     yield _journal_disk(directory)
-    yield _corpus() if menu is None or not _trains_with_command(menu) else OWN_TEXT
-    yield endpoint(environment)
+    trains_itself = False
+    trainer = None
     if menu is not None:
-        yield own_trainer(menu, directory)
+        trains_itself, trainer = own_trainer(menu, directory)
+    yield OWN_TEXT if trains_itself else _corpus()
+    yield endpoint(environment)
+    if trainer is not None:
+        yield trainer
 
 
-def _trains_with_command(source: str) -> bool:
-    from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
-
-    try:
-        return load_menu(source).trainer is not None
-    except AutoresearchError:
-        return False  # the check of its command reports what is wrong with it
-
-
-def own_trainer(source: str, directory: Path) -> Check:
-    """Check whether a menu's command can run here, and what it may read."""
-    from agent.menu.files import load_menu  # noqa: PLC0415 (of use to few)
-    from agent.workbench.own_trainer import OwnTrainer  # noqa: PLC0415
-
+def own_trainer(source: str, directory: Path) -> tuple[bool, Check]:
+    """Return whether a menu has a command, and check whether it can run and what it may read."""
+    has_command = False
     try:
         menu = load_menu(source)
+        has_command = menu.trainer is not None
         own = OwnTrainer.at(source, menu, directory / menu.name)
     except AutoresearchError as error:
-        return Check("trainer", "bad", f"{error}")
+        return has_command, Check("trainer", "bad", f"{error}")
     if own is None:
-        return Check("trainer", "good", f"menu {menu.name} uses the built-in trainer")
-    command, reads = " ".join(own.table.command), ", ".join(own.reads())
-    state: Literal["good", "note"] = "good" if own.table.tells_seed else "note"
-    seed = "" if own.table.tells_seed else "; it does not take {seed}, so all runs may be identical"
-    return Check(
-        "trainer",
-        state,
-        f"{command} in {own.script.directory}; reads {reads}; writes its own directory; no "
-        f"network{seed}",
+        return False, Check("trainer", "good", f"menu {menu.name} uses the built-in trainer")
+    found = (
+        f"{' '.join(own.table.command)} in {own.script.directory}; reads {', '.join(own.reads())}; "
+        "writes its own directory; no network"
     )
+    if own.table.tells_seed:
+        return True, Check("trainer", "good", found)
+    found += "; it does not take {seed}, so all runs may be identical"
+    return True, Check("trainer", "note", found)
 
 
 def _torch() -> Check:
@@ -102,16 +108,7 @@ def _torch() -> Check:
         return Check("torch", "bad", f"does not import ({error}); install torch 2.11 or newer")
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < MIN_TORCH:
         return Check("torch", "bad", f"{torch.__version__}; 2.11 or newer is needed")
-    began = time.perf_counter()
-    square = torch.ones(512, 512)
-    (square @ square).sum().item()
-    took_ms = 1e3 * (time.perf_counter() - began)
-    return Check(
-        "torch",
-        "good",
-        f"{torch.__version__}, {torch.get_num_threads()} threads, "
-        f"a 512 × 512 product in {took_ms:.1f} ms",
-    )
+    return Check("torch", "good", f"{torch.__version__}, {torch.get_num_threads()} threads")
 
 
 def _device() -> Check:
@@ -119,20 +116,13 @@ def _device() -> Check:
         from trainer.training.cuda_probe import probe_cuda  # noqa: PLC0415 (torch)
     except (ImportError, OSError):
         return Check("device", "bad", "unknown without torch")
-    try:
-        flags = Path("/proc/cpuinfo").read_text("utf-8")
-    except OSError:
-        flags = ""
-    has_bf16 = any(flag in flags for flag in ("amx_bf16", "avx512_bf16", " bf16"))
-    bf16 = "with" if has_bf16 else "without"
-    on_cpu = f"trials run on the CPU, {bf16} bf16 matrix instructions"
     if not cuda_driver.is_installed():
-        return Check("device", "good", f"no GPU; {on_cpu}")
+        return Check("device", "good", "no GPU; trials run on the CPU")
     probe = probe_cuda()
     if probe.works:
         return Check("device", "good", f"{probe.said} (--device cuda)")
     if probe.is_absent:
-        return Check("device", "note", f"{probe.said}; without it {on_cpu}")
+        return Check("device", "note", f"{probe.said}; without it trials run on the CPU")
     return Check("device", "bad", probe.said)
 
 
@@ -146,8 +136,12 @@ def _engines() -> Iterator[Check]:
     except (ImportError, OSError):
         return
     yield megatron(Trio.installed())
-    if torch.cuda.is_available():
-        yield compilation(missing_for(torch.device("cuda")))
+    if not torch.cuda.is_available():
+        return
+    if missing := missing_for(torch.device("cuda")):
+        yield Check("compiler", "note", f"compiling needs {missing}; trials run without it")
+    else:
+        yield Check("compiler", "good", "Triton and a C compiler; trials can be compiled")
 
 
 def megatron(trio: Trio) -> Check:
@@ -163,21 +157,13 @@ def megatron(trio: Trio) -> Check:
     return Check("megatron", "good", f"{trio}")
 
 
-def compilation(missing: str | None) -> Check:
-    """Check whether trials on the GPU can be compiled."""
-    if missing is None:
-        return Check("compiler", "good", "Triton and a C compiler; trials can be compiled")
-    return Check("compiler", "note", f"compiling needs {missing}; trials run without it")
-
-
 def _sandbox() -> Check:
     layers = Layers.detect()
     if not layers.confine:
         return Check(
             "sandbox",
             "bad",
-            "this kernel has no Landlock, so trials cannot be confined; use Linux 5.13 or newer "
-            "with landlock among its LSMs, or accept it with --allow-unsandboxed",
+            f"this kernel has no Landlock, so trials cannot be confined; {WITHOUT_LANDLOCK}",
         )
     state: Literal["good", "note"] = "good" if layers.landlock_abi >= 6 else "note"
     counted = (
@@ -227,46 +213,27 @@ def _corpus() -> Check:
 
 
 def endpoint(environment: Environment) -> Check:
-    """Check whether the language model answers, if one is configured."""
+    """Check whether the language model, if one is configured, makes a proposal that the loop would
+    train."""
     if not environment.llm_base_url:
         return Check(
             "endpoint",
             "note",
             "AUTORESEARCH_LLM_BASE_URL is not set; only the sampler proposes",
         )
-    good, found = asked(environment)
-    return Check("endpoint", "good" if good else "note", found)
-
-
-def asked(environment: Environment) -> tuple[bool, str]:
-    """Return whether the endpoint makes a proposal that the loop would train, and what was found.
-
-    :param environment: names an endpoint.
-    """
-    # These load slowly.
-    from agent.menu.files import load_menu  # noqa: PLC0415
-    from agent.menu.rails import Rails  # noqa: PLC0415
-    from agent.proposers.base import Memory  # noqa: PLC0415
-    from agent.proposers.llm.endpoint import Endpoint  # noqa: PLC0415
-    from agent.proposers.llm.prompt import Prompter  # noqa: PLC0415
-    from agent.proposers.llm.proposer import LlmProposer  # noqa: PLC0415
-    from agent.proposers.llm.wire import Patience  # noqa: PLC0415
-    from trainer.spec import Budget  # noqa: PLC0415
-    from trajectory.evidence import Evidence  # noqa: PLC0415
-
     menu, budget, timeout_s = load_menu(ENDPOINT_MENU), Budget(), environment.llm_timeout_s
     memory = Memory(menu, menu.baseline, Evidence(), iter=1, seed=0, max_changes=1)
     rails = Rails(menu, budget=budget, max_changes=1)
     try:
         # A person is waiting, so a server that fails gets the time of one request.
         patience = Patience(timeout_s=timeout_s, deadline_s=timeout_s)
-        endpoint = Endpoint.of(environment, patience=patience)
-        offer = LlmProposer(endpoint, rails, Prompter(budget)).propose(memory)
+        client = Endpoint.of(environment, patience=patience)
+        offer = LlmProposer(client, rails, Prompter(budget)).propose(memory)
     except AutoresearchError as error:
-        return False, str(error)
-    context, reply = endpoint.context, offer.record.attempts[-1]
+        return Check("endpoint", "note", f"{error}")
+    context, reply = client.context, offer.record.attempts[-1]
     length = "context length not reported" if context is None else f"context {context:,} tokens"
-    found = f"{endpoint.base_url} serves {endpoint.model}, mode {reply.mode}, {length}, "
+    found = f"{client.base_url} serves {client.model}, mode {reply.mode}, {length}, "
     tokens, took_s = reply.completion_tokens, reply.latency_s
     speed = f" ({tokens / took_s:.1f} tokens/s)" if tokens and took_s > 0 else ""
-    return True, f"{found}a proposal in {took_s:.1f} s{speed}"
+    return Check("endpoint", "good", f"{found}a proposal in {took_s:.1f} s{speed}")
