@@ -1,26 +1,4 @@
-"""Compute the band in which the cloud run's loss must lie on its first day.
-
-The proxy's law (:mod:`funnel.forecast.loss_law`) is in nats per token of the proxy's tokenizer. The
-forecast is in bits per byte, ``nats / (ln 2 × bytes per token)``, so a run with another tokenizer
-can be compared. At equal tokens the target's loss differs from the proxy's for three reasons. The
-edges of the band assume that each has either no effect or its full effect:
-
-- Size. Kaplan et al. 2020 (arXiv 2001.08361, section 1.2): ``L ~ N^-0.076``, N without embeddings,
-  for sufficiently long training. Early in training a larger model gains less. Under the
-  maximal-update rule a wider model is not worse at any step (Yang et al. 2022, arXiv 2203.03466,
-  section 8). So the low edge has the whole factor, the high edge none, and the middle its square
-  root. The exponent is an assumption: it was measured on other data.
-- Batch. With k times the tokens per step, the same tokens are fewer steps. The target is then no
-  better than the proxy at equal tokens and no worse than the proxy at equal steps (McCandlish et
-  al. 2018, arXiv 1812.06162). The edges are these two.
-- Warm-up. The target's warm-up is longer than the proxy's by the ratio of their schedules. The high
-  edge measures progress by the sum of learning rates (Tissue et al. 2024, arXiv 2408.11029: the
-  loss falls as a power of it). Step s of a warm-up over W steps counts as ``s² / 2W`` steps at the
-  full rate, and a later step s as ``s - W/2``. The low edge counts every step in full.
-
-The forecast also assumes that the cloud trains on text like the campaign's corpus, and that the
-learning rate was carried correctly. The comparison tests these assumptions.
-"""
+"""Define the forecast of the target's run, as ``forecast.json`` of a launch plan holds it."""
 
 import csv
 import io
@@ -33,18 +11,100 @@ from pydantic import Field, ValidationError
 
 from autoresearch.errors import HandoffError
 from autoresearch.files import read_given
-from autoresearch.values import Frozen, Positive, PositiveInt, explain
-from funnel.forecast.both_runs import NO_LADDER, SIZE_EXPONENT, BothRuns, PlannedRuns, assumptions
-from funnel.forecast.ladder.basis import LadderBasis
-from funnel.forecast.loss_law import LawBand, LossLaw
-from funnel.forecast.power_law import Array
-from funnel.target.shape import size_text
+from autoresearch.values import Finite, Frozen, NonNegative, Positive, PositiveInt, explain
+from funnel.forecast.robust_fit import Array
+from funnel.forecast.scaling_law import Exponents, ScalingLaw
+from funnel.forecast.sound_runs import SoundRuns
 
-POINTS = 97
 MILESTONES = 9
-"""Number of milestones; ``POINTS - 1`` is a multiple of ``MILESTONES - 1``."""
-LEAST_SPAN = 4.0
-"""Least ratio of the tokens at the end of the forecast to those at its beginning."""
+EARLY, LATE = 0.05, 0.5
+"""Shares of the steps at which a faulty run stops learning."""
+
+
+class Text(Frozen):
+    """Definition of a token in one of the two runs."""
+
+    tokenizer: str
+    vocab_size: PositiveInt
+    bytes_per_token: Positive | None
+    """Mean UTF-8 bytes per token; None if unknown."""
+
+
+class BothRuns(Frozen, extra="ignore"):
+    """The ladder's runs and the target's, as a forecast records them."""
+
+    target: str
+    corpus: str
+    """Corpus that the ladder was trained on."""
+    proxy_text: Text
+    target_text: Text
+    target_params: PositiveInt
+    """The target's parameters, without embeddings."""
+    tokens_per_step: PositiveInt
+    """The target's tokens per step."""
+    seq_len: PositiveInt
+    """The target's sequence length; it converts a log's samples into tokens."""
+    first_day_tokens: PositiveInt
+    """Tokens in 24 hours at the planned utilization, even if the run is shorter."""
+
+    @property
+    def nats_to_bpb(self) -> float:
+        """Factor from the ladder's nats per token to bits per byte.
+
+        :raises HandoffError: if the bytes per token are unknown.
+        """
+        if self.proxy_text.bytes_per_token is None:
+            raise HandoffError(
+                f"the corpus {self.corpus} does not say how many bytes a token has, and a forecast "
+                "in bits per byte needs it; prepare the corpus again with: autoresearch data "
+                "prepare"
+            )
+        return 1 / (math.log(2) * self.proxy_text.bytes_per_token)
+
+
+class Catch(Frozen):
+    """A fault, and when a comparison would catch it."""
+
+    name: str
+    words: str
+    from_tokens: PositiveInt
+    """Tokens from which the fault is present."""
+    by_tokens: PositiveInt | None
+    """Tokens by which it is caught; None if it is not caught."""
+    is_needed: bool
+
+
+class LadderBasis(Frozen, extra="ignore"):
+    """The law of the rungs' final losses, the model of sound runs, and the faults to be caught."""
+
+    law: ScalingLaw
+    """Law of the final loss, in bits per byte."""
+    exponents: Exponents
+    runs: PositiveInt
+    scatter: NonNegative
+    drift_per_doubling: NonNegative
+    doublings: NonNegative
+    """Doublings of compute from the largest rung to the target."""
+    end_low_bpb: Positive
+    end_middle_bpb: Positive
+    end_high_bpb: Positive
+    """95 % interval of the finished target's training loss: low edge, middle and high edge."""
+    total_tokens: PositiveInt
+    wrong_size: Finite
+    """Change of the log loss when the parameters are halved."""
+    sound: SoundRuns
+    caught: tuple[Catch, ...]
+    """Faults that a comparison of every step's loss would catch."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a comparison would catch the needed faults; if not, the forecast is worthless."""
+        return all(catch.by_tokens is not None for catch in self.caught if catch.is_needed)
+
+    @property
+    def end_half_width(self) -> float:
+        """Half width of the band at the end of the run, relative to its middle."""
+        return (self.end_high_bpb - self.end_low_bpb) / (2 * self.end_middle_bpb)
 
 
 class ForecastPoint(Frozen):
@@ -62,17 +122,9 @@ class Forecast(BothRuns):
     """Expected loss of the cloud run, from ``points[0].tokens`` to ``points[-1].tokens``."""
 
     schema_version: PositiveInt = 1
-    fall: LossLaw | None
-    """The proxy's law; None if the forecast is from a ladder."""
-    size_factor: Positive | None
-    """Factor of the low edge, ``(target_params / proxy_params)^-0.076``, at most 1.
-
-    None if the forecast is from a ladder.
-    """
     points: Annotated[tuple[ForecastPoint, ...], Field(min_length=2)]
     assumptions: tuple[str, ...]
-    ladder: LadderBasis | None = None
-    """Basis of a forecast from a ladder; None if the forecast is from the proxy's law."""
+    ladder: LadderBasis
 
     @property
     def bytes_per_token(self) -> float | None:
@@ -91,23 +143,30 @@ class Forecast(BothRuns):
         """A few evenly spaced points, the first and the last included."""
         return self.points[:: (len(self.points) - 1) // (MILESTONES - 1)]
 
+    @property
+    def telling_point(self) -> ForecastPoint | None:
+        """The point from which a comparison can confirm the run; None if it never can.
+
+        It is the point at which the last of the faults that must be caught early is caught.
+        """
+        if not self.ladder.is_usable:
+            return None
+        caught = max(
+            catch.by_tokens or 0
+            for catch in self.ladder.caught
+            if catch.is_needed and catch.from_tokens <= EARLY * self.ladder.total_tokens
+        )
+        return next((point for point in self.points if point.tokens >= caught), self.points[-1])
+
     def at(self, tokens_N: Array) -> tuple[Array, Array, Array]:
         """Return low, middle and high bits per byte, interpolated in log tokens."""
         places = np.log([point.tokens for point in self.points])
-        edges = (
-            [point.low_bpb for point in self.points],
-            [point.middle_bpb for point in self.points],
-            [point.high_bpb for point in self.points],
-        )
         x_N = np.log(tokens_N)
-        low_N, middle_N, high_N = (np.interp(x_N, places, edge) for edge in edges)
-        return low_N, middle_N, high_N
-
-    def log_middle(self, tokens_N: Array) -> Array:
-        """Return the natural logarithm of the middle bits per byte, interpolated in log tokens."""
-        places = np.log([point.tokens for point in self.points])
-        middle = np.log([point.middle_bpb for point in self.points])
-        return np.interp(np.log(tokens_N), places, middle)
+        return (
+            np.interp(x_N, places, [point.low_bpb for point in self.points]),
+            np.interp(x_N, places, [point.middle_bpb for point in self.points]),
+            np.interp(x_N, places, [point.high_bpb for point in self.points]),
+        )
 
     def to_csv(self) -> str:
         """Return the band as CSV, one line per point."""
@@ -115,92 +174,32 @@ class Forecast(BothRuns):
         writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(ForecastPoint.model_fields)
         for point in self.points:
-            writer.writerow(
-                [
-                    point.tokens,
-                    point.step,
-                    *(f"{bpb:.6g}" for bpb in (point.low_bpb, point.middle_bpb, point.high_bpb)),
-                ]
-            )
+            edges = (point.low_bpb, point.middle_bpb, point.high_bpb)
+            writer.writerow([point.tokens, point.step, *(f"{bpb:.6g}" for bpb in edges)])
         return lines.getvalue()
+
+
+def log_middle(points: tuple[ForecastPoint, ...], tokens_N: Array) -> Array:
+    """Return the natural logarithm of the middle bits per byte, interpolated in log tokens."""
+    places = np.log([point.tokens for point in points])
+    middle = np.log([point.middle_bpb for point in points])
+    return np.interp(np.log(tokens_N), places, middle)
 
 
 def read_forecast(path: Path) -> Forecast:
     """Read the forecast in a launch plan's ``forecast.json``.
 
-    :raises HandoffError: if the file cannot be read or is not a forecast.
+    :raises HandoffError: if the file cannot be read or is not a ladder's forecast.
     """
     try:
         return Forecast.model_validate_json(read_given(path))
     except OSError as error:
         raise HandoffError(
             f"the forecast {path} cannot be read ({error.strerror}); name the launch plan with "
-            "--handoff, or make one with: autoresearch handoff"
+            "--handoff, or make one with: autoresearch ladder, then autoresearch handoff"
         ) from error
     except ValidationError as error:
         raise HandoffError(
-            f"{path} is not a forecast ({explain(error)[:200]}); make it again with: autoresearch "
-            "handoff"
+            f"{path} is not a forecast from a ladder ({explain(error)[:200]}); make it again with: "
+            "autoresearch ladder, then autoresearch handoff"
         ) from error
-
-
-def make_forecast(band: LawBand, both: PlannedRuns, no_ladder: str = NO_LADDER) -> Forecast:
-    """Return the forecast of the target's run from the proxy's law.
-
-    :param no_ladder: why the forecast is not from a ladder, in words.
-    :raises HandoffError: if the run ends before a forecast could begin, or the bytes per token are
-        unknown.
-    """
-    nats_to_bpb = both.nats_to_bpb
-    first, last = _span(band.fall, both)
-    tokens_N = np.geomspace(first, last, POINTS).round()
-    size_factor = min(1.0, (both.target_params / both.proxy_params) ** -SIZE_EXPONENT)
-    steps_N = tokens_N / both.tokens_per_step
-    most = max(both.tokens_per_step, both.proxy_tokens_per_step)
-    least = min(both.tokens_per_step, both.proxy_tokens_per_step)
-    # Edges and middle in nats per token of the proxy's tokenizer.
-    fast = band.quantiles(steps_N * most)
-    # Steps at the full learning rate that have the same sum of learning rates.
-    warmup, full_N = both.warmup_steps, steps_N
-    if warmup:
-        full_N = np.where(steps_N < warmup, steps_N**2 / (2 * warmup), steps_N - warmup / 2)
-    slow = band.quantiles(full_N * least)
-    low_N = fast[0] * size_factor
-    middle_N = np.sqrt(fast[1] * size_factor * slow[1])
-    # The loss of a sound run does not rise, so an earlier bound also holds later.
-    high_N = np.minimum.accumulate(slow[2])
-    return Forecast(
-        **both.model_dump(include=set(BothRuns.model_fields)),
-        fall=band.fall,
-        size_factor=size_factor,
-        points=tuple(
-            ForecastPoint(
-                tokens=int(tokens),
-                step=max(1, round(tokens / both.tokens_per_step)),
-                low_bpb=low * nats_to_bpb,
-                middle_bpb=middle * nats_to_bpb,
-                high_bpb=high * nats_to_bpb,
-            )
-            for tokens, low, middle, high in zip(tokens_N, low_N, middle_N, high_N, strict=True)
-        ),
-        assumptions=tuple(assumptions(band.fall, both, size_factor, first, last, no_ladder)),
-    )
-
-
-def _span(fall: LossLaw, both: PlannedRuns) -> tuple[int, int]:
-    """Return the tokens at the beginning and the end of the forecast.
-
-    The forecast begins once the slowest measure of progress has reached the law's first tokens.
-    """
-    progress = fall.from_tokens / min(both.tokens_per_step, both.proxy_tokens_per_step)
-    warmup = both.warmup_steps
-    step = math.sqrt(2 * warmup * progress) if 2 * progress < warmup else progress + warmup / 2
-    first = math.ceil(step + 1) * both.tokens_per_step
-    last = min(max(both.first_day_tokens, round(LEAST_SPAN * first)), both.total_tokens)
-    if last <= first:
-        raise HandoffError(
-            f"the run of {size_text(both.total_tokens)} tokens ends before a forecast could begin "
-            f"(after {size_text(first)}: the first plunge of the loss); give the target a larger "
-            "token_budget"
-        )
-    return first, last

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from funnel.forecast.power_law import Array
+Array = NDArray[np.float64]
 
 HUBER_K = 1.345
 """Standard deviations at which the loss becomes linear: 95 % efficient for normal scatter (Huber).

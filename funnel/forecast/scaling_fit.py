@@ -7,7 +7,7 @@ import numpy as np
 
 from autoresearch.errors import HandoffError
 from funnel.forecast import robust_fit
-from funnel.forecast.power_law import Array
+from funnel.forecast.robust_fit import Array
 from funnel.forecast.robust_fit import Problem
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit, ScalingLaw
 
@@ -55,23 +55,8 @@ def fit_scaling_law(
             f"{FEWEST_SPAN:.0f}; train larger rungs with: autoresearch ladder --hours"
         )
     generator = np.random.default_rng(seed)
-    return _fitted(runs, _drift_per_doubling(runs, generator), generator, replicates)
-
-
-def fit_with_more(fit: ScalingFit, runs: Sequence[FinishedRun], replicates: int) -> ScalingFit:
-    """Fit the law of these runs, assuming the drift of ``fit``."""
-    generator = np.random.default_rng(0)
-    return _fitted(runs, (fit.drift_per_doubling, fit.backtests), generator, replicates)
-
-
-def _fitted(
-    runs: Sequence[FinishedRun],
-    backtest: tuple[float, int],
-    generator: np.random.Generator,
-    replicates: int,
-) -> ScalingFit:
+    drift, backtests = _drift_per_doubling(runs, generator)
     fit = _Fit(runs)
-    drift, backtests = backtest
     return ScalingFit(
         law=fit.law(fit.theta_5),
         replicates=tuple(map(fit.law, fit.resampled(replicates, generator))),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, Positive, PositiveInt
-from funnel.forecast.power_law import Array
+from funnel.forecast.robust_fit import Array
 
 COVERAGE = 0.95
 

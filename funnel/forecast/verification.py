@@ -1,179 +1,82 @@
-"""Compare a cloud run's loss with its forecast, and give a verdict in one sentence."""
+"""Compare a cloud run's loss with its forecast, and give a verdict in one sentence.
+
+A departure is an alarm of :mod:`funnel.forecast.watch`, or ``LASTING`` successive losses that are
+not finite. A run is confirmed only once the log would have shown the needed faults.
+"""
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from itertools import groupby
+from statistics import median
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autoresearch.errors import HandoffError
-from autoresearch.values import Frozen, NonNegativeInt
-from funnel.forecast.band import Forecast
+from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
+from funnel.forecast.band import EARLY, Catch, Forecast, log_middle
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.departures import (
-    LASTING,
-    LEAST_POINTS,
-    RISE,
-    TOLERANCE,
-    Departure,
-    Window,
-    earliest_departure,
-    lost,
-    make_windows,
-    stalled_bpb,
-    telling_point,
-    tells,
-)
-from funnel.forecast.ladder.basis import Catch, LadderBasis
-from funnel.forecast.ladder.comparison import FEWEST_WINDOWS, LadderComparison
-from funnel.forecast.ladder.words import power_lines
+from funnel.forecast.faults import catches, cut
+from funnel.forecast.robust_fit import Array
+from funnel.forecast.sound_runs import median_error, noise_of
+from funnel.forecast.watch import LASTING, SPIKE, Analyses, Kind, Watch
+from funnel.forecast.words import power_lines
 from funnel.target.shape import size_text
 
-_LIKE = {
+FEWEST_WINDOWS = LASTING + SPIKE
+
+Side: TypeAlias = Literal["above", "below", "rising", "stopped", "not finite"]
+_SIDES: dict[Kind, tuple[Side, Side]] = {
+    "level": ("above", "below"),
+    "drift": ("above", "below"),
+    "stop": ("stopped", "stopped"),
+    "rise": ("rising", "rising"),
+}
+"""Side of an alarm's departure while the loss is above the middle, and below it."""
+_LIKE: dict[Side, str] = {
     "above": "is higher than a sound run's",
     "below": "is lower than a sound run's",
     "rising": "has risen",
     "stopped": "has stopped falling",
 }
-WIDE_BAND = 2.0
-"""Ratio of the high edge to the low edge above which the sentence calls the evidence weak."""
-
-
-def verdict_sentence(
-    windows: Sequence[Window],
-    departure: Departure | None,
-    forecast: Forecast,
-    log: CloudLog,
-    usable: int,
-) -> str:
-    """Return the verdict on a run whose forecast is from the proxy's law, in words.
-
-    :param usable: number of finite losses within the forecast.
-    """
-    if departure is not None:
-        return _broken(departure)
-    first = forecast.points[0]
-    if log.points[0].tokens > forecast.points[-1].tokens:
-        return (
-            f"nothing to compare: the log begins at {size_text(log.points[0].tokens)} tokens and "
-            f"the forecast ends at {size_text(forecast.points[-1].tokens)}; give the run's log "
-            "from its start"
-        )
-    if len(windows) < LASTING:
-        reached = log.points[-1]
-        return (
-            f"too early to tell: {usable} losses lie within the forecast, which begins at step "
-            f"{first.step:,} ({size_text(first.tokens)} tokens), and {LASTING * LEAST_POINTS} are "
-            f"needed; the log reaches {size_text(reached.tokens)} tokens"
-        )
-    last = windows[-1]
-    if not tells(last, forecast):
-        return _nothing_shown(last, forecast)
-    worst = max(windows, key=lambda window: abs(window.beyond))
-    off = last.bpb / last.middle_bpb - 1
-    return (
-        f"within {TOLERANCE:.0%} of the forecast up to step {last.step:,} "
-        f"({size_text(last.tokens)} tokens): now {last.bpb:.4f} bits per byte, band "
-        f"{last.low_bpb:.4f} to {last.high_bpb:.4f}, {abs(off):.1%} "
-        f"{'above' if off > 0 else 'below'} its middle"
-        + (f"; farthest outside {worst.beyond:+.1%} at step {worst.step:,}" if worst.beyond else "")
-        + (
-            f"; the band is wide, its high edge {last.high_bpb / last.low_bpb:.3g} times its low "
-            "one, so that this says little"
-            if last.high_bpb > WIDE_BAND * last.low_bpb
-            else ""
-        )
-    )
-
-
-def _nothing_shown(last: Window, forecast: Forecast) -> str:
-    telling = telling_point(forecast)
-    what = (
-        f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens; now "
-        f"{last.bpb:.4f} bits per byte, band {last.low_bpb:.4f} to {last.high_bpb:.4f}), but "
-        "neither would a run that stopped learning where the forecast begins, at "
-        f"{stalled_bpb(forecast):.4f}"
-    )
-    if telling is None:
-        return (
-            f"too wide to tell: {what}, and the band excludes it at no step; larger proxies and "
-            "longer stress runs make a narrower one"
-        )
-    return (
-        f"too early to tell: {what}; from step {telling.step:,} ({size_text(telling.tokens)} "
-        "tokens) on the band excludes it"
-    )
-
-
-def _broken(departure: Departure) -> str:
-    if departure.side == "not finite":
-        return (
-            f"broken: the loss is not finite since step {departure.step:,} "
-            f"({size_text(departure.tokens)} tokens)"
-        )
-    if departure.seen_at_step is not None:
-        return (
-            f"broken: against the forecast the loss {_LIKE[departure.side]} since about step "
-            f"{departure.step:,} ({size_text(departure.tokens)} tokens), "
-            f"{departure.worst or 0:+.1%} of its middle; told at step "
-            f"{departure.seen_at_step:,}, and fewer than one sound run in a hundred looks like it"
-        )
-    what = (
-        f"has been more than {RISE:.0%} above its own lowest"
-        if departure.side == "rising"
-        else f"is more than {TOLERANCE:.0%} {departure.side} the forecast"
-    )
-    back = (
-        f"; it was back at step {departure.back_at_step:,}"
-        if departure.back_at_step is not None
-        else ""
-    )
-    return (
-        f"broken: the loss {what} since step {departure.step:,} ({size_text(departure.tokens)} "
-        f"tokens), at the worst by {abs(departure.worst or 0):.1%}{back}; the proxy does not stand "
-        "for this run"
-    )
-
-
-def ladder_sentence(
-    verdict: str, departure: Departure | None, seen: LadderComparison, log: CloudLog
-) -> str:
-    """Return the verdict on a run whose forecast is from a ladder, in words."""
-    if departure is not None:
-        return _broken(departure)
-    if not seen.windows:
-        first = seen.forecast.points[0]
-        return (
-            f"too early to tell: {len(seen.points)} losses lie within the forecast, which begins "
-            f"at step {first.step:,} ({size_text(first.tokens)} tokens); the log reaches "
-            f"{size_text(log.points[-1].tokens)} tokens"
-        )
-    last = seen.windows[-1]
-    off = last.bpb / last.middle_bpb - 1
-    where = (
-        f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens): now "
-        f"{last.bpb:.4f} bits per byte, {abs(off):.1%} {'above' if off > 0 else 'below'} the "
-        "forecast's middle"
-    )
-    if verdict == "too_wide":
-        return "; ".join([f"too wide to tell: {where}", *power_lines(seen.basis, seen.forecast)])
-    missed = [f"one that {c.words}" if c.words[0].isalpha() else c.words for c in seen.not_yet]
-    if verdict == "too_early":
-        what = f"a run {' or '.join(missed)}" if missed else "most faults"
-        return f"too early to tell: {where}, but {what} might not have been caught yet"
-    caught = [c for c in seen.caught if c.by_tokens is not None]
-    by_now = ", ".join(
-        f"{c.words} by step {round((c.by_tokens or 0) / seen.forecast.tokens_per_step):,}"
-        for c in caught
-    )
-    return f"within: {where}; would have been caught: {by_now}"
-
 
 ForecastVerdict: TypeAlias = Literal["within", "broken", "too_early", "too_wide"]
 """Verdict on a cloud run.
 
-``within`` confirms the run; ``broken``: it departs from the forecast. ``too_early``: there are too
-few losses, or the log does not yet reach tokens at which the band confirms a run
-(:mod:`funnel.forecast.departures`). ``too_wide``: the band confirms no run anywhere.
+``within`` confirms the run; ``broken``: it departs from the forecast. ``too_early``: the log could
+not show the needed faults yet. ``too_wide``: the forecast is worthless.
 """
+
+
+class Window(Frozen):
+    """Successive points, compared with the band."""
+
+    tokens: PositiveInt
+    """Tokens of the middle point."""
+    step: NonNegativeInt
+    points: PositiveInt
+    bpb: Finite
+    """Median of the points."""
+    low_bpb: Finite
+    middle_bpb: Finite
+    high_bpb: Finite
+    beyond: Finite
+    """Distance outside the band, relative to the edge; 0 inside, negative below."""
+
+
+class Departure(Frozen):
+    """A lasting departure of the run from the band."""
+
+    side: Side
+    step: NonNegativeInt
+    tokens: PositiveInt
+    """Tokens of the first window or point that departs; ``step`` is its step."""
+    worst: Finite | None = None
+    """Largest relative distance from the middle; None if the loss was not finite."""
+    seen_at_step: NonNegativeInt | None = None
+    """Step at which the departure could be detected; None if the loss was not finite."""
 
 
 class Verification(Frozen):
@@ -196,12 +99,8 @@ class Verification(Frozen):
     bytes_per_token: float | None
     """Bytes per token used to convert nats into bits per byte; None if the log is in bits per byte.
     """
-    telling_step: NonNegativeInt | None
-    """Step from which the band excludes a run that stopped learning; None if it never does, or if
-    the forecast is from a ladder."""
     caught: tuple[Catch, ...] = ()
-    """The needed faults and when each is caught, for a forecast from a ladder without a departure.
-    """
+    """The needed faults and when each is caught, for a usable forecast without a departure."""
     windows: tuple[Window, ...]
     sentence: str
 
@@ -214,74 +113,45 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
     """
     factor, used_bytes = _to_bpb(log, forecast, bytes_per_token)
     first, last = forecast.points[0].tokens, forecast.points[-1].tokens
-    inside = [point for point in log.points if first <= point.tokens <= last]
-    finite = [point for point in inside if math.isfinite(point.loss)]
-    found = (
-        _against_proxy(log, forecast, finite, factor)
-        if forecast.ladder is None
-        else _against_ladder(log, forecast, forecast.ladder, finite, factor)
-    )
+    inside = [p for p in log.points if first <= p.tokens <= last and math.isfinite(p.loss)]
+    tokens_P = np.array([float(point.tokens) for point in inside])
+    total = float(forecast.ladder.total_tokens)
+    parts = cut(tokens_P, first / total, total)
+    windows = tuple(_window([inside[i] for i in part], forecast, factor) for part in parts)
+    departure, caught = _lost(log.points, forecast), ()
+    is_enough = len(parts) >= FEWEST_WINDOWS
+    if is_enough:
+        loss_P = np.array([point.loss for point in inside]) * factor
+        residual_P = np.log(np.maximum(loss_P, 1e-9)) - log_middle(forecast.points, tokens_P)
+        watch = _watch(forecast, tokens_P, residual_P, parts)
+        levels_W = np.array([float(np.median(residual_P[part])) for part in parts])
+        alarm = _alarm(watch, levels_W, windows)
+        if alarm and (departure is None or alarm.tokens <= departure.tokens):
+            departure = alarm
+        if departure is None and forecast.ladder.is_usable:
+            caught = catches(watch, forecast.ladder.wrong_size, all_faults=False)
+    missed = _not_yet(caught, windows, total)
+    verdict: ForecastVerdict = "within" if is_enough and not missed else "too_early"
+    if departure is not None:
+        verdict, sentence = "broken", _broken(departure)
+    else:
+        if not forecast.ladder.is_usable:
+            verdict = "too_wide"
+        sentence = _unbroken(verdict, windows, caught, missed, forecast)
     return Verification(
-        **found,
+        verdict=verdict,
+        departure=departure,
         points=len(log.points),
-        compared=sum(window.points for window in found["windows"]),
+        compared=sum(window.points for window in windows),
         before=sum(point.tokens < first for point in log.points),
         after=sum(point.tokens > last for point in log.points),
         not_finite=sum(not math.isfinite(point.loss) for point in log.points),
         repeated=log.repeated,
         bytes_per_token=used_bytes,
+        caught=caught,
+        windows=windows,
+        sentence=sentence,
     )
-
-
-def _against_proxy(
-    log: CloudLog, forecast: Forecast, finite: Sequence[CloudPoint], factor: float
-) -> dict[str, Any]:
-    windows = make_windows(finite, forecast, factor)
-    departure = earliest_departure(windows, log.points, forecast)
-    telling = telling_point(forecast)
-    verdict: ForecastVerdict = "broken" if departure else "too_early"
-    if departure is None and len(windows) >= LASTING:
-        if tells(windows[-1], forecast):
-            verdict = "within"
-        elif telling is None:
-            verdict = "too_wide"
-    return {
-        "verdict": verdict,
-        "departure": departure,
-        "telling_step": telling.step if telling else None,
-        "caught": (),
-        "windows": tuple(windows),
-        "sentence": verdict_sentence(windows, departure, forecast, log, len(finite)),
-    }
-
-
-def _against_ladder(
-    log: CloudLog,
-    forecast: Forecast,
-    basis: LadderBasis,
-    finite: Sequence[CloudPoint],
-    factor: float,
-) -> dict[str, Any]:
-    seen = LadderComparison(forecast, basis, tuple(finite), factor)
-    departures = [d for d in (seen.departure, lost(log.points, forecast)) if d is not None]
-    departure = min(departures, key=lambda found: found.tokens, default=None)
-    verdict: ForecastVerdict
-    if departure is not None:
-        verdict = "broken"
-    elif not basis.is_usable:
-        verdict = "too_wide"
-    elif len(seen.windows) < FEWEST_WINDOWS or seen.not_yet:
-        verdict = "too_early"
-    else:
-        verdict = "within"
-    return {
-        "verdict": verdict,
-        "departure": departure,
-        "telling_step": None,
-        "caught": seen.caught if departure is None and basis.is_usable else (),
-        "windows": seen.windows,
-        "sentence": ladder_sentence(verdict, departure, seen, log),
-    }
 
 
 def _to_bpb(log: CloudLog, forecast: Forecast, asked: float | None) -> tuple[float, float | None]:
@@ -296,3 +166,127 @@ def _to_bpb(log: CloudLog, forecast: Forecast, asked: float | None) -> tuple[flo
             "token of the cloud's tokenizer has on average with --bytes-per-token"
         )
     return 1 / (math.log(2) * bytes_per_token), bytes_per_token
+
+
+def _window(points: Sequence[CloudPoint], forecast: Forecast, factor: float) -> Window:
+    middle = points[len(points) // 2]
+    bpb = median(point.loss for point in points) * factor
+    edges = forecast.at(np.array([middle.tokens], dtype=np.float64))
+    low, mid, high = (float(edge[0]) for edge in edges)
+    beyond = bpb / high - 1 if bpb > high else bpb / low - 1 if bpb < low else 0.0
+    return Window(
+        tokens=middle.tokens,
+        step=_step(middle, forecast),
+        points=len(points),
+        bpb=bpb,
+        low_bpb=low,
+        middle_bpb=mid,
+        high_bpb=high,
+        beyond=beyond,
+    )
+
+
+def _step(point: CloudPoint, forecast: Forecast) -> int:
+    return round(point.tokens / forecast.tokens_per_step) if point.step is None else point.step
+
+
+def _lost(points: Sequence[CloudPoint], forecast: Forecast) -> Departure | None:
+    """Return the first departure of LASTING successive losses that are not finite.
+
+    The losses need not lie within the forecast.
+    """
+    for finite, group in groupby(points, key=lambda point: math.isfinite(point.loss)):
+        run = list(group)
+        if not finite and len(run) >= LASTING:
+            step = _step(run[0], forecast)
+            return Departure(side="not finite", step=step, tokens=run[0].tokens)
+    return None
+
+
+def _watch(
+    forecast: Forecast, tokens_P: Array, residual_P: Array, parts: Sequence[NDArray[np.intp]]
+) -> Watch:
+    noise, correlation = noise_of(residual_P)
+    points_W = np.array([float(len(part)) for part in parts])
+    analyses = Analyses(
+        tokens=np.array([float(tokens_P[part].mean()) for part in parts]),
+        error=median_error(noise, correlation, points_W),
+        total_tokens=float(forecast.ladder.total_tokens),
+    )
+    return Watch(forecast.ladder.sound, analyses, partial(log_middle, forecast.points))
+
+
+def _alarm(watch: Watch, levels_W: Array, windows: Sequence[Window]) -> Departure | None:
+    """Return the first alarm, as a departure; None if there is none."""
+    alarm = watch.first_alarm(levels_W)
+    if alarm is None:
+        return None
+    since = windows[alarm.since]
+    level_W = levels_W[alarm.since : alarm.analysis + 1]
+    return Departure(
+        side=_SIDES[alarm.kind][int(levels_W[alarm.analysis] < 0)],
+        step=since.step,
+        tokens=since.tokens,
+        worst=float(np.expm1(level_W[np.argmax(np.abs(level_W))])),
+        seen_at_step=windows[alarm.analysis].step,
+    )
+
+
+def _not_yet(caught: Sequence[Catch], windows: Sequence[Window], total: float) -> list[Catch]:
+    """Return the needed faults that may be present in the log and would not be caught yet.
+
+    A run that stopped learning at the share EARLY of its steps always counts as present: nothing is
+    confirmed before the log could show it.
+    """
+    reached = windows[-1].tokens if windows else 0
+    return [
+        catch
+        for catch in caught
+        if catch.by_tokens is None
+        and (catch.from_tokens < reached or catch.from_tokens <= EARLY * total)
+    ]
+
+
+def _broken(departure: Departure) -> str:
+    since = f"step {departure.step:,} ({size_text(departure.tokens)} tokens)"
+    if departure.seen_at_step is None:
+        return f"broken: the loss is not finite since {since}"
+    return (
+        f"broken: against the forecast the loss {_LIKE[departure.side]} since about {since}, "
+        f"{departure.worst or 0:+.1%} of its middle; told at step {departure.seen_at_step:,}, and "
+        "fewer than one sound run in a hundred looks like it"
+    )
+
+
+def _unbroken(
+    verdict: ForecastVerdict,
+    windows: Sequence[Window],
+    caught: Sequence[Catch],
+    missed: Sequence[Catch],
+    forecast: Forecast,
+) -> str:
+    """Return the sentence on a run without a departure."""
+    if not windows:
+        first = forecast.points[0]
+        return (
+            "too early to tell: too few losses lie within the forecast, which begins at step "
+            f"{first.step:,} ({size_text(first.tokens)} tokens)"
+        )
+    last = windows[-1]
+    off = last.bpb / last.middle_bpb - 1
+    where = (
+        f"nothing departs up to step {last.step:,} ({size_text(last.tokens)} tokens): now "
+        f"{last.bpb:.4f} bits per byte, {abs(off):.1%} {'above' if off > 0 else 'below'} the "
+        "forecast's middle"
+    )
+    if verdict == "too_wide":
+        return "; ".join([f"too wide to tell: {where}", *power_lines(forecast)])
+    if verdict == "too_early":
+        faults = " or ".join(catch.words for catch in missed) or "most faults"
+        return f"too early to tell: {where}, but the log could not show yet: {faults}"
+    by_now = ", ".join(
+        f"{catch.words} by step {round(catch.by_tokens / forecast.tokens_per_step):,}"
+        for catch in caught
+        if catch.by_tokens is not None
+    )
+    return f"within: {where}; would have been caught: {by_now}"

@@ -2,7 +2,7 @@
 
 ``L(x) / L(1) - 1 = k (s(x)^-b - 1) + c (LD(1) - LD(x))``. Here ``x`` is the completed share of the
 run, ``s`` the progress by summed learning rate, and ``LD`` the gain from decreases of the rate
-(:mod:`funnel.forecast.ladder.rung_runs`). If a recipe is carried correctly, the curve relative
+(:mod:`funnel.forecast.rung_runs`). If a recipe is carried correctly, the curve relative
 to its final loss is nearly the same at every size (Qiu et al. 2025, arXiv 2507.02119). ``k`` and
 ``c`` change with powers of parameters and tokens, which are fitted to the rungs under a prior.
 
@@ -19,8 +19,8 @@ from itertools import product
 
 import numpy as np
 
-from funnel.forecast.ladder.rung_runs import BinnedCurve, RungRun, ScheduleShape
-from funnel.forecast.power_law import Array
+from funnel.forecast.rung_runs import BinnedCurve, RungRun, ScheduleShape
+from funnel.forecast.robust_fit import Array
 
 EXPONENTS = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.9, 1.1)
 """Candidate values of ``b``."""

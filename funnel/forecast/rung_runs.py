@@ -20,7 +20,7 @@ import numpy as np
 
 from autoresearch.errors import HandoffError
 from autoresearch.values import Frozen, NonNegative, NonNegativeInt, PositiveInt
-from funnel.forecast.power_law import Array
+from funnel.forecast.robust_fit import Array
 from trainer.spec import Config, CurvePoint
 
 SETTLING_EXPONENT = 0.59

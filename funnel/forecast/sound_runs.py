@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoresearch.values import Finite, Frozen, NonNegative, Positive
-from funnel.forecast.power_law import Array
+from funnel.forecast.robust_fit import Array
 
 WIGGLE_LENGTHS = (0.5, 0.1)
 """Correlation lengths of the wiggle, in ln tokens; the second part has half the sd of the first."""

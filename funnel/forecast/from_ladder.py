@@ -3,7 +3,7 @@
 The curve is the final loss, from the ladder's law, times the shape of a curve under the target's
 schedule. The law (:mod:`funnel.forecast.scaling_law`) is fitted to the ends of the rungs' training
 curves, because a comparison also sees training losses. The shape comes from
-:mod:`funnel.forecast.ladder.curve_shape`. Draws of both give the band, and the smooth modes from
+:mod:`funnel.forecast.curve_shape`. Draws of both give the band, and the smooth modes from
 which a comparison draws sound runs. The form of the shape adds two errors to the spread of the
 draws:
 
@@ -17,21 +17,27 @@ Both grow with the square root of the doublings of compute between the fitted an
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from funnel.forecast.band import Forecast, ForecastPoint
-from funnel.forecast.both_runs import BothRuns, PlannedRuns
-from funnel.forecast.ladder.basis import LadderBasis, catches, is_usable, listed_faults
-from funnel.forecast.ladder.comparison import planned
-from funnel.forecast.ladder.curve_shape import CurveShape, fit_curve_shape
-from funnel.forecast.ladder.rung_runs import BinnedCurve, RungRun, ScheduleShape, first_share
-from funnel.forecast.ladder.sound_runs import LEAST_WIGGLE, SoundRuns, noise_of, principal_modes
-from funnel.forecast.ladder.watch import Analyses, Watch
-from funnel.forecast.ladder.words import assumptions_of, narrowing
-from funnel.forecast.power_law import Array
+from funnel.forecast.band import (
+    BothRuns,
+    Catch,
+    Forecast,
+    ForecastPoint,
+    LadderBasis,
+    log_middle,
+)
+from funnel.forecast.curve_shape import CurveShape, fit_curve_shape
+from funnel.forecast.faults import catches, planned
+from funnel.forecast.robust_fit import Array
+from funnel.forecast.rung_runs import BinnedCurve, RungRun, ScheduleShape, first_share
 from funnel.forecast.scaling_fit import fit_scaling_law
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit
+from funnel.forecast.sound_runs import LEAST_WIGGLE, SoundRuns, noise_of, principal_modes
+from funnel.forecast.watch import Analyses, Watch
+from funnel.forecast.words import assumptions_of
 
 POINTS = 161
 """Number of points; ``POINTS - 1`` is a multiple of eight, for the milestones."""
@@ -47,7 +53,7 @@ _BACKTESTS = 2
 
 def make_ladder_forecast(
     runs: Sequence[RungRun],
-    both: PlannedRuns,
+    both: BothRuns,
     schedule: ScheduleShape,
     *,
     seed: int,
@@ -64,14 +70,17 @@ def make_ladder_forecast(
     """
     rng = np.random.default_rng(seed)
     shape = fit_curve_shape(runs)
-    finished = _finished(runs, shape, both)
+    finished = [
+        FinishedRun(params=run.params, tokens=run.tokens, loss=math.exp(level) * both.nats_to_bpb)
+        for run, level in zip(runs, shape.end_level, strict=True)
+    ]
     fit = fit_scaling_law(finished, seed=seed)
-    total = float(both.total_tokens)
+    size, total = float(both.target_params), float(schedule.steps * both.tokens_per_step)
     share_P = _places(first_share(schedule))
-    ends_R = np.log(fit.draws(both.target_params, total))
-    descent_RP = shape.draw(share_P, schedule, (both.target_params, total), rng, len(ends_R))
-    log_RP = ends_R[:, None] + descent_RP + _form_doubt(runs, fit, both, share_P, rng, len(ends_R))
-    low_P, middle_P, high_P = np.exp(np.percentile(log_RP, [2.5, 50.0, 97.5], axis=0))
+    ends_R = np.log(fit.draws(size, total))
+    descent_RP = shape.draw(share_P, schedule, (size, total), rng, len(ends_R))
+    doublings = float(fit.doublings(size, total))
+    log_RP = ends_R[:, None] + descent_RP + _form_doubt(runs, doublings, share_P, rng, len(ends_R))
     tokens_P = np.maximum(np.round(share_P * total), 1)
     points = tuple(
         ForecastPoint(
@@ -81,19 +90,35 @@ def make_ladder_forecast(
             middle_bpb=middle,
             high_bpb=high,
         )
-        for tokens, low, middle, high in zip(tokens_P, low_P, middle_P, high_P, strict=True)
-    )
-    forecast = Forecast(
-        **both.model_dump(include=set(BothRuns.model_fields)),
-        fall=None,
-        size_factor=None,
-        points=points,
-        assumptions=(),
+        for tokens, low, middle, high in zip(
+            tokens_P, *np.exp(np.percentile(log_RP, [2.5, 50.0, 97.5], axis=0)), strict=True
+        )
     )
     sound = _sound_runs(runs, shape, fit, both, tokens_P, log_RP)
-    basis = _basis(fit, finished, both, schedule, sound, forecast)
-    assumed = tuple(assumptions_of(basis, both, runs, other_rules))
-    return forecast.model_copy(update={"ladder": basis, "assumptions": assumed})
+    wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
+    caught = _caught(sound, points, schedule, total, wrong_size)
+    low, middle, high = (float(edge) for edge in fit.predict(size, total))
+    basis = LadderBasis(
+        law=fit.law,
+        exponents=fit.exponents,
+        runs=fit.runs,
+        scatter=fit.scatter,
+        drift_per_doubling=fit.drift_per_doubling,
+        doublings=doublings,
+        end_low_bpb=low,
+        end_middle_bpb=middle,
+        end_high_bpb=high,
+        total_tokens=round(total),
+        wrong_size=wrong_size,
+        sound=sound,
+        caught=caught,
+    )
+    return Forecast(
+        **dict(both),
+        points=points,
+        assumptions=tuple(assumptions_of(basis, both, runs, other_rules)),
+        ladder=basis,
+    )
 
 
 def _places(first: float) -> Array:
@@ -112,27 +137,17 @@ def _places(first: float) -> Array:
     return places[-POINTS:]
 
 
-def _finished(runs: Sequence[RungRun], shape: CurveShape, both: PlannedRuns) -> list[FinishedRun]:
-    """Return the runs' last losses in bits per byte.
-
-    :raises HandoffError: if the bytes per token are unknown.
-    """
-    return [
-        FinishedRun(params=run.params, tokens=run.tokens, loss=math.exp(level) * both.nats_to_bpb)
-        for run, level in zip(runs, shape.end_level, strict=True)
-    ]
-
-
 def _form_doubt(
     runs: Sequence[RungRun],
-    fit: ScalingFit,
-    both: PlannedRuns,
+    far: float,
     share_P: Array,
     rng: np.random.Generator,
     count: int,
 ) -> Array:
-    """Return draws of the form's log error, ``(count, P)``; it is zero at the end of the run."""
-    far = float(fit.doublings(both.target_params, both.total_tokens))
+    """Return draws of the form's log error, ``(count, P)``; it is zero at the end of the run.
+
+    :param far: doublings of compute from the largest rung to the target.
+    """
     log_left_P = np.log(share_P) / math.log(share_P[0])  # 1 at the first place, 0 at the end
     scale = FORM * math.sqrt(max(far / FORM_DOUBLINGS, 1.0))
     modes = [scale * (1 - share_P) * np.cos(math.pi * k * log_left_P) for k in range(3)]
@@ -167,7 +182,7 @@ def _sound_runs(
     runs: Sequence[RungRun],
     shape: CurveShape,
     fit: ScalingFit,
-    both: PlannedRuns,
+    both: BothRuns,
     tokens_P: Array,
     log_RP: Array,
 ) -> SoundRuns:
@@ -190,34 +205,14 @@ def _sound_runs(
     )
 
 
-def _basis(
-    fit: ScalingFit,
-    finished: Sequence[FinishedRun],
-    both: PlannedRuns,
-    schedule: ScheduleShape,
+def _caught(
     sound: SoundRuns,
-    forecast: Forecast,
-) -> LadderBasis:
-    size, total = float(both.target_params), float(both.total_tokens)
+    points: tuple[ForecastPoint, ...],
+    schedule: ScheduleShape,
+    total: float,
+    wrong_size: float,
+) -> tuple[Catch, ...]:
+    """Return when a comparison of every step's loss would catch each fault."""
     tokens_W, points_W = planned(first_share(schedule), total, schedule.steps)
     analyses = Analyses(tokens_W, sound.level_error(points_W), total)
-    watch = Watch(sound, analyses, forecast.log_middle)
-    wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
-    low, middle, high = (float(edge) for edge in fit.predict(size, total))
-    caught = catches(watch, listed_faults(wrong_size))
-    return LadderBasis(
-        law=fit.law,
-        exponents=fit.exponents,
-        runs=fit.runs,
-        scatter=fit.scatter,
-        drift_per_doubling=fit.drift_per_doubling,
-        doublings=float(fit.doublings(size, total)),
-        end_low_bpb=low,
-        end_middle_bpb=middle,
-        end_high_bpb=high,
-        total_tokens=both.total_tokens,
-        wrong_size=wrong_size,
-        sound=sound,
-        caught=caught,
-        narrowing="" if is_usable(caught) else narrowing(fit, finished, size, total),
-    )
+    return catches(Watch(sound, analyses, partial(log_middle, points)), wrong_size)

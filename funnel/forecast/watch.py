@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from funnel.forecast.ladder.sound_runs import SoundRuns
-from funnel.forecast.power_law import Array
+from funnel.forecast.sound_runs import SoundRuns
+from funnel.forecast.robust_fit import Array
 
 FALSE_ALARMS = 0.003
 """False alarm rate of a sound run over all its analyses, for each of the four kinds of fault.
@@ -90,20 +90,15 @@ class Watch:
             for along_KRW in self._sound
         ]
 
-    def alarms(self, level_RW: Array) -> Array:
-        """Return the analysis at which each run raises its first alarm, else W, ``(R,)``."""
-        calm_RW = self._calm(level_RW)
-        return self._first(self._along(calm_RW, kind_KW) for kind_KW in self._kinds)
-
     def first_alarm(self, level_W: Array) -> Alarm | None:
         """Return the first alarm of one run; None if there is none."""
-        analysis = int(self.alarms(level_W[None])[0])
+        calm_RW = self._calm(level_W[None])
+        along = [self._along(calm_RW, kind_KW) for kind_KW in self._kinds]
+        analysis = int(self._first(along)[0])
         if analysis == len(level_W):
             return None
-        calm_RW = self._calm(level_W[None])
         best = (-np.inf, 0, 0)
-        for number, kind_KW in enumerate(self._kinds):
-            along_KRW = self._along(calm_RW, kind_KW)
+        for number, along_KRW in enumerate(along):
             score = lasting(along_KRW.max(axis=0))[0, analysis] / self.thresholds[number]
             fault = int(along_KRW[:, 0, analysis - SPIKE].argmax())
             best = max(best, (float(score), number, fault))
@@ -113,7 +108,8 @@ class Watch:
         return Alarm(kind=kind, analysis=analysis, since=min(since, analysis))
 
     def alarms_with_fault(self, added_W: Array) -> Array:
-        """Return the first alarms of draws of sound runs with a fault added, like :meth:`alarms`.
+        """Return the analysis at which each draw of a sound run with a fault added raises its first
+        alarm, else W, ``(R,)``.
 
         :param added_W: the fault's change of each level.
         """

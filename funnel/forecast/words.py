@@ -1,27 +1,18 @@
-"""State in words the assumptions and the power of a ladder's forecast, and how to narrow it."""
+"""State in words the assumptions and the power of a ladder's forecast."""
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from funnel.forecast.both_runs import BothRuns, PlannedRuns
-from funnel.forecast.ladder.basis import POWER, LadderBasis
-from funnel.forecast.ladder.rung_runs import RungRun
-from funnel.forecast.scaling_fit import fit_with_more
-from funnel.forecast.scaling_law import FinishedRun, ScalingFit
+from funnel.forecast.band import BothRuns, Forecast, LadderBasis
+from funnel.forecast.faults import POWER
+from funnel.forecast.rung_runs import RungRun
 from funnel.target.shape import size_text
 
-MOST_RUNGS = 3
-"""Largest number of additional rungs whose effect is estimated."""
-RUNG_FACTOR = 2.0
-"""Ratio of parameters, and of tokens, from one additional rung to the next."""
-REPLICATES = 200
 HOURS_A_DAY = 24
 
 
 def assumptions_of(
     basis: LadderBasis,
-    both: PlannedRuns,
+    both: BothRuns,
     runs: Sequence[RungRun],
     other_rules: Sequence[str] = (),
 ) -> Iterator[str]:
@@ -61,21 +52,22 @@ def assumptions_of(
     )
 
 
-def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
+def power_lines(forecast: Forecast) -> Iterator[str]:
     """Yield one sentence per fault, saying when it is caught; or say the forecast is worthless."""
+    basis = forecast.ladder
     if not basis.is_usable:
         missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
         yield (
             f"the forecast is worthless: within its band, ± {basis.end_half_width:.1%} at the end, "
-            f"verify could not distinguish a healthy run from one that {_and(missed)}; "
-            + basis.narrowing
+            f"verify could not distinguish a healthy run from one that {' or '.join(missed)}; train "
+            "larger rungs: autoresearch ladder --hours"
         )
         return
     for catch in basis.caught:
         when = "not caught"
         if catch.by_tokens is not None:
-            step = round(catch.by_tokens / both.tokens_per_step)
-            hour = HOURS_A_DAY * catch.by_tokens / both.first_day_tokens
+            step = round(catch.by_tokens / forecast.tokens_per_step)
+            hour = HOURS_A_DAY * catch.by_tokens / forecast.first_day_tokens
             when = f"by step {step:,} (hour {hour:,.3g})"
             if "stopped" in catch.words:
                 after = (catch.by_tokens - catch.from_tokens) / basis.total_tokens
@@ -87,39 +79,3 @@ def power_lines(basis: LadderBasis, both: BothRuns) -> Iterator[str]:
         "verify exits 0 only where a run 5 % too high and one that stopped learning would have "
         "been caught by then"
     )
-
-
-def narrowing(
-    fit: ScalingFit, finished: Sequence[FinishedRun], params: float, tokens: float
-) -> str:
-    """Return how far more rungs would narrow the interval of the target's final loss, in words."""
-    now = _half_width(fit, params, tokens)
-    largest = max(finished, key=lambda run: run.compute)
-    more, found = list(finished), []
-    for number in range(1, MOST_RUNGS + 1):
-        size = largest.params * RUNG_FACTOR**number
-        length = largest.tokens * RUNG_FACTOR**number
-        if 6 * size * length > 6 * params * tokens:
-            break
-        loss = float(fit.law.at(size, length))
-        more.append(FinishedRun(params=size, tokens=length, loss=loss))
-        then = _half_width(fit_with_more(fit, more, REPLICATES), params, tokens)
-        if then < now:
-            found.append(
-                f"± {then:.1%} with {'a rung' if number == 1 else 'rungs up to one'} of "
-                f"{size_text(round(size))} parameters on {size_text(round(length))} tokens"
-            )
-    if not found:
-        return f"the end is known to ± {now:.1%}, and more rungs like these would not narrow it"
-    return f"the end is known to ± {now:.1%}; it would be to {', '.join(found)}"
-
-
-def _half_width(fit: ScalingFit, params: float, tokens: float) -> float:
-    low, middle, high = fit.predict(params, tokens)
-    return float(np.max((high - low) / (2 * middle)))
-
-
-def _and(parts: Sequence[str]) -> str:
-    if len(parts) < 2:
-        return "".join(parts) or "is not"
-    return f"{', '.join(parts[:-1])} or {parts[-1]}"

@@ -1,0 +1,135 @@
+"""Find which faults of a run a comparison with its forecast would catch, and when.
+
+The faults are added to draws of sound runs. A fault counts as caught at the first analysis by which
+a share ``POWER`` of the faulty runs has raised an alarm. A forecast is usable if every needed fault
+is caught before the run ends; otherwise it is reported as worthless.
+
+The plan's stated power and the comparison divide a log into the same windows. A window covers half
+a percent of the run up to a tenth of it, and one percent afterward. Windows are merged until each
+has ``LEAST_POINTS`` losses. They are fixed places in the run, not shares of the log, so a longer
+log has the windows of a shorter one and more.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from funnel.forecast.band import EARLY, LATE, Catch
+from funnel.forecast.robust_fit import Array
+from funnel.forecast.watch import Watch
+
+POWER = 0.95
+FINE, COARSE = 0.005, 0.01
+FINE_UNTIL = 0.1
+LEAST_POINTS = 5
+"""Fewest losses in a window."""
+PLANNED_POINTS = 200
+"""Largest number of losses per window that a plan assumes; more make no difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault, described by its change of the log loss in each window."""
+
+    name: str
+    words: str
+    added: Array
+    is_needed: bool = False
+    from_share: float = 0.0
+    """Share of the run after which the fault is present."""
+
+
+def listed_faults(watch: Watch, wrong_size: float) -> Iterator[Fault]:
+    """Yield the faults that a launch plan lists.
+
+    :param wrong_size: change of the log loss when the parameters are halved, by the ladder's law.
+    """
+    tokens_W, total = watch.analyses.tokens, watch.analyses.total_tokens
+    ones_W = np.ones(len(tokens_W))
+    for percent in (2, 5, 10, 40):
+        excess = percent / 100
+        yield Fault(
+            f"x{1 + excess:.2f}",
+            f"{percent} % too high",
+            math.log1p(excess) * ones_W,
+            is_needed=percent == 5,
+        )
+    for share in (EARLY, LATE):
+        stop = watch.log_middle(np.array([share * total]))[0]
+        yield Fault(
+            f"stop{share:.2f}",
+            f"stopped learning at {100 * share:.0f} % of the steps",
+            np.where(tokens_W > share * total, stop - watch.log_middle(tokens_W), 0.0),
+            is_needed=True,
+            from_share=share,
+        )
+    yield Fault("drift", "drifts up, 5 % by the end", np.log1p(0.05 * tokens_W / total))
+    yield Fault("size", "has half the parameters", wrong_size * ones_W)
+
+
+def catches(watch: Watch, wrong_size: float, *, all_faults: bool = True) -> tuple[Catch, ...]:
+    """Return when each fault would be caught in runs with these windows.
+
+    :param all_faults: whether to include the faults that a usable forecast need not catch.
+    """
+    analyses = watch.analyses
+    found = []
+    for fault in listed_faults(watch, wrong_size):
+        if not (fault.is_needed or all_faults):
+            continue
+        first_R = watch.alarms_with_fault(fault.added)
+        analysis = math.ceil(float(np.quantile(first_R, POWER, method="higher")))
+        is_caught = analysis < len(analyses.tokens)
+        found.append(
+            Catch(
+                name=fault.name,
+                words=fault.words,
+                from_tokens=max(
+                    1, round(fault.from_share * analyses.total_tokens or analyses.tokens[0])
+                ),
+                by_tokens=round(analyses.tokens[analysis]) if is_caught else None,
+                is_needed=fault.is_needed,
+            )
+        )
+    return tuple(found)
+
+
+def _edges(first: float) -> Array:
+    """Return the boundaries of the windows, as shares of a run, beginning with ``first``."""
+    fine = np.arange(0.0, FINE_UNTIL - FINE / 2, FINE)
+    coarse = np.arange(FINE_UNTIL, 1.0 + COARSE / 2, COARSE)
+    ends = np.concatenate([fine, coarse])
+    return np.concatenate([[first], ends[ends > first + FINE / 2]])
+
+
+def cut(tokens_P: Array, first: float, total_tokens: float) -> list[NDArray[np.intp]]:
+    """Return the indices of the losses in each window.
+
+    The last window may be incomplete, but has enough losses.
+    """
+    edges = _edges(first)
+    place_P = np.digitize(tokens_P / total_tokens, edges) - 1
+    windows: list[NDArray[np.intp]] = []
+    held: list[int] = []
+    for place in range(len(edges) - 1):
+        held.extend(np.flatnonzero(place_P == place).tolist())
+        if len(held) >= LEAST_POINTS:
+            windows.append(np.array(held))
+            held = []
+    last = np.flatnonzero(place_P == len(edges) - 1)
+    if len(last) and windows:
+        windows[-1] = np.concatenate([windows[-1], last])
+    return windows
+
+
+def planned(first: float, total_tokens: float, steps: int) -> tuple[Array, Array]:
+    """Return the windows of a whole run that logs every step: mean tokens and number of losses."""
+    per_point = max(1.0, steps / 20_000)
+    step_P: Array = np.arange(1.0, min(steps, 20_000) + 1) * per_point
+    windows = cut(step_P, first, float(steps))
+    tokens_W = np.array([float(step_P[w].mean()) for w in windows]) / steps * total_tokens
+    points_W = np.array([float(min(len(w) * per_point, PLANNED_POINTS)) for w in windows])
+    return tokens_W, points_W

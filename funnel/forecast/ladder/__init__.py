@@ -1,1 +1,0 @@
-"""Forecast the target's run from a ladder, and state which faults a comparison would catch."""
