@@ -16,7 +16,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from bench.figure import Figure
-from funnel.forecast.ladder.forecast import make_ladder_forecast
+from funnel.forecast.from_ladder import make_ladder_forecast
 from funnel.forecast.verification import verify
 from tests.support.verify_worlds import KINDS, World
 
@@ -47,7 +47,6 @@ def outcome_of(seed: int) -> Outcome:
     both, schedule = world.target()
     forecast = make_ladder_forecast(world.ladder(), both, schedule, seed=seed)
     basis = forecast.ladder
-    assert basis is not None
     verdicts: dict[str, str] = {}
     caught_at, covered = {}, 0.0
     for number, kind in enumerate(KINDS):

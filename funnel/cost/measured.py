@@ -16,7 +16,7 @@ from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Finite, Frozen, PositiveInt
 from funnel.ladder.lead import Lead
 from funnel.ladder.plan import best_finalist
-from funnel.ladder.result import LadderResult, read_ladder, read_ladder_of
+from funnel.ladder.result import LadderResult, read_ladder
 from trainer.spec import TrialOk
 from trajectory import ranking
 from trajectory.evidence import Evidence
@@ -191,7 +191,7 @@ def measured_of(directory: Path) -> Measured:
     """
     rows = list(read_rows(directory / JOURNAL_FILE))
     best = best_finalist(rows)
-    ladder = read_ladder_of(*best, directory) if best else read_ladder(directory)
+    ladder = read_ladder(directory, of=best)
     ended = [row for row in reversed(rows) if isinstance(row, FinalistsRow)]
     if not ended:
         return Measured.of(None, ladder)

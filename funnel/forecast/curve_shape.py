@@ -19,8 +19,8 @@ from itertools import product
 
 import numpy as np
 
-from funnel.forecast.rung_runs import BinnedCurve, RungRun, ScheduleShape
 from funnel.forecast.robust_fit import Array
+from funnel.forecast.rung_runs import BinnedCurve, RungRun, ScheduleShape
 
 EXPONENTS = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.9, 1.1)
 """Candidate values of ``b``."""

@@ -23,7 +23,6 @@ import numpy as np
 
 from funnel.forecast.band import (
     BothRuns,
-    Catch,
     Forecast,
     ForecastPoint,
     LadderBasis,
@@ -65,8 +64,7 @@ def make_ladder_forecast(
     :param schedule: the target's schedule.
     :param other_rules: differences, in words, between the rules that carried the recipe to the
         target and to the rungs.
-    :raises HandoffError: if the ladder is too small for a law, its curves are too short, or the
-        bytes per token are unknown.
+    :raises HandoffError: if the ladder gives no law, or the bytes per token are unknown.
     """
     rng = np.random.default_rng(seed)
     shape = fit_curve_shape(runs)
@@ -79,8 +77,8 @@ def make_ladder_forecast(
     share_P = _places(first_share(schedule))
     ends_R = np.log(fit.draws(size, total))
     descent_RP = shape.draw(share_P, schedule, (size, total), rng, len(ends_R))
-    doublings = float(fit.doublings(size, total))
-    log_RP = ends_R[:, None] + descent_RP + _form_doubt(runs, doublings, share_P, rng, len(ends_R))
+    far = float(fit.doublings(size, total))
+    log_RP = ends_R[:, None] + descent_RP + _form_doubt(runs, far, share_P, rng, len(ends_R))
     tokens_P = np.maximum(np.round(share_P * total), 1)
     points = tuple(
         ForecastPoint(
@@ -95,24 +93,7 @@ def make_ladder_forecast(
         )
     )
     sound = _sound_runs(runs, shape, fit, both, tokens_P, log_RP)
-    wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
-    caught = _caught(sound, points, schedule, total, wrong_size)
-    low, middle, high = (float(edge) for edge in fit.predict(size, total))
-    basis = LadderBasis(
-        law=fit.law,
-        exponents=fit.exponents,
-        runs=fit.runs,
-        scatter=fit.scatter,
-        drift_per_doubling=fit.drift_per_doubling,
-        doublings=doublings,
-        end_low_bpb=low,
-        end_middle_bpb=middle,
-        end_high_bpb=high,
-        total_tokens=round(total),
-        wrong_size=wrong_size,
-        sound=sound,
-        caught=caught,
-    )
+    basis = _basis(fit, size, schedule, sound, points)
     return Forecast(
         **dict(both),
         points=points,
@@ -205,14 +186,30 @@ def _sound_runs(
     )
 
 
-def _caught(
+def _basis(
+    fit: ScalingFit,
+    size: float,
+    schedule: ScheduleShape,
     sound: SoundRuns,
     points: tuple[ForecastPoint, ...],
-    schedule: ScheduleShape,
-    total: float,
-    wrong_size: float,
-) -> tuple[Catch, ...]:
-    """Return when a comparison of every step's loss would catch each fault."""
+) -> LadderBasis:
+    total = float(points[-1].tokens)
     tokens_W, points_W = planned(first_share(schedule), total, schedule.steps)
     analyses = Analyses(tokens_W, sound.level_error(points_W), total)
-    return catches(Watch(sound, analyses, partial(log_middle, points)), wrong_size)
+    wrong_size = float(np.log(fit.law.at(size / 2, total) / fit.law.at(size, total)))
+    low, middle, high = (float(edge) for edge in fit.predict(size, total))
+    return LadderBasis(
+        law=fit.law,
+        exponents=fit.exponents,
+        runs=fit.runs,
+        scatter=fit.scatter,
+        drift_per_doubling=fit.drift_per_doubling,
+        doublings=float(fit.doublings(size, total)),
+        end_low_bpb=low,
+        end_middle_bpb=middle,
+        end_high_bpb=high,
+        total_tokens=round(total),
+        wrong_size=wrong_size,
+        sound=sound,
+        caught=catches(Watch(sound, analyses, partial(log_middle, points)), wrong_size),
+    )

@@ -7,8 +7,7 @@ import numpy as np
 
 from autoresearch.errors import HandoffError
 from funnel.forecast import robust_fit
-from funnel.forecast.robust_fit import Array
-from funnel.forecast.robust_fit import Problem
+from funnel.forecast.robust_fit import Array, Problem
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit, ScalingLaw
 
 FEWEST_RUNS = 4

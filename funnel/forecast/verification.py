@@ -118,7 +118,8 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
     total = float(forecast.ladder.total_tokens)
     parts = cut(tokens_P, first / total, total)
     windows = tuple(_window([inside[i] for i in part], forecast, factor) for part in parts)
-    departure, caught = _lost(log.points, forecast), ()
+    departure = _lost(log.points, forecast)
+    caught: tuple[Catch, ...] = ()
     is_enough = len(parts) >= FEWEST_WINDOWS
     if is_enough:
         loss_P = np.array([point.loss for point in inside]) * factor
@@ -133,11 +134,9 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
     missed = _not_yet(caught, windows, total)
     verdict: ForecastVerdict = "within" if is_enough and not missed else "too_early"
     if departure is not None:
-        verdict, sentence = "broken", _broken(departure)
-    else:
-        if not forecast.ladder.is_usable:
-            verdict = "too_wide"
-        sentence = _unbroken(verdict, windows, caught, missed, forecast)
+        verdict = "broken"
+    elif not forecast.ladder.is_usable:
+        verdict = "too_wide"
     return Verification(
         verdict=verdict,
         departure=departure,
@@ -150,7 +149,9 @@ def verify(log: CloudLog, forecast: Forecast, bytes_per_token: float | None) -> 
         bytes_per_token=used_bytes,
         caught=caught,
         windows=windows,
-        sentence=sentence,
+        sentence=_broken(departure)
+        if departure
+        else _unbroken(verdict, windows, caught, missed, forecast),
     )
 
 

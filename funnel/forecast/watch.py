@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from funnel.forecast.sound_runs import SoundRuns
 from funnel.forecast.robust_fit import Array
+from funnel.forecast.sound_runs import SoundRuns
 
 FALSE_ALARMS = 0.003
 """False alarm rate of a sound run over all its analyses, for each of the four kinds of fault.

@@ -59,8 +59,8 @@ def power_lines(forecast: Forecast) -> Iterator[str]:
         missed = [c.words for c in basis.caught if c.is_needed and c.by_tokens is None]
         yield (
             f"the forecast is worthless: within its band, ± {basis.end_half_width:.1%} at the end, "
-            f"verify could not distinguish a healthy run from one that {' or '.join(missed)}; train "
-            "larger rungs: autoresearch ladder --hours"
+            f"verify could not distinguish a healthy run from one that {' or '.join(missed)}; "
+            "train larger rungs: autoresearch ladder --hours"
         )
         return
     for catch in basis.caught:

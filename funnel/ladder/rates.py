@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoresearch.values import Frozen, Positive, PositiveInt
-from funnel.forecast.power_law import Array
+from funnel.forecast.robust_fit import Array
 from trajectory.statistics.intervals import student_t
 
 LEVEL = 0.95

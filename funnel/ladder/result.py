@@ -1,11 +1,9 @@
 """Read the result of a campaign's ladder from its journal."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from autoresearch.layout import JOURNAL_FILE
 from autoresearch.values import Frozen, NonNegativeInt
-from funnel.forecast.both_runs import NO_LADDER
 from funnel.forecast.scaling_law import ScalingFit
 from funnel.ladder.lead import Lead, fit_lead
 from funnel.ladder.points import (
@@ -47,40 +45,22 @@ class LadderResult(Frozen):
     rates: tuple[RateOptimum, ...]
 
 
-def read_ladder(directory: Path) -> LadderResult | None:
+def read_ladder(directory: Path, *, of: tuple[Config, int] | None = None) -> LadderResult | None:
     """Return the latest complete ladder of the campaign in this directory, else the latest; None if
     there is none.
 
+    :param of: a config, and the steps of the schedule that it was found with. Ladders of another
+        config or schedule are left out.
     :raises JournalError: if the journal is damaged, or a prediction in it was changed.
     """
-    return _latest(directory, lambda _: True)
-
-
-def read_ladder_of(winner: Config, source_steps: int, directory: Path) -> LadderResult | None:
-    """Return the same among the ladders of this config, found with a schedule of this many steps.
-    Ladders of another config or schedule do not apply to it.
-
-    :raises JournalError: if the journal is damaged, or a prediction in it was changed.
-    """
-    return _latest(
-        directory, lambda plan: (plan.winner, plan.source_steps) == (winner, source_steps)
-    )
-
-
-def no_ladder_words(directory: Path) -> str:
-    """Return the reason that the campaign in this directory has no ladder of the recipe."""
-    if LadderLog.of(read_rows(directory / JOURNAL_FILE)).runs:
-        return "the ladder is of another recipe, or was carried from another schedule"
-    return NO_LADDER
-
-
-def _latest(directory: Path, asked: Callable[[LadderPlanRow], bool]) -> LadderResult | None:
     rows = read_rows(directory / JOURNAL_FILE)
     first = next(rows, None)
     if not isinstance(first, CampaignRow):
         return None
     log = LadderLog.of(rows)
-    newest = [plan for plan in log.plans[::-1] if asked(plan)]
+    newest = [
+        plan for plan in reversed(log.plans) if of is None or of == (plan.winner, plan.source_steps)
+    ]
     if not newest or not log.runs:
         return None
     plan = next((plan for plan in newest if not pending(plan, log.done(plan))), newest[0])

@@ -1,6 +1,5 @@
 """Read a campaign's evidence for its finalists: the search, the cull, the long runs, the noise."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +32,6 @@ class Candidate(Frozen):
     standing: Finalist
     horizon_steps: PositiveInt
     """Steps of its long runs' schedule."""
-    trial_ids: tuple[str, ...]
-    """Trial ids of its long runs that have a score."""
 
     @property
     def config_hash(self) -> str:
@@ -79,8 +76,6 @@ class LaunchCase:
     """The finalists, best first; at least one."""
     ranking_test: RankingTest | None
     """None if no stress test had a spread."""
-    run_sd: float
-    """Relative sd between long runs, else between short runs; 0 if no config was replicated."""
     confirmations: tuple[Confirmed, ...] = ()
     """Confirmations, newest first."""
 
@@ -113,22 +108,6 @@ class LaunchCase:
     def curve(self, trial_id: str) -> list[CurvePoint]:
         """Return a trial's learning curve; empty if it left none."""
         return read_curve(self.directory / TRIALS_DIR / trial_id)
-
-    def curves(self, candidate: Candidate) -> list[list[CurvePoint]]:
-        """Return the learning curves of the candidate's long runs.
-
-        :raises HandoffError: if a curve is missing or empty.
-        """
-        curves = [self.curve(trial_id) for trial_id in candidate.trial_ids]
-        for trial_id, curve in zip(candidate.trial_ids, curves, strict=True):
-            if not curve:
-                raise HandoffError(
-                    "the curve of the long run "
-                    f"{self.directory / TRIALS_DIR / trial_id} is missing or empty, and the "
-                    "forecast is fitted to it; restore it from a copy, or run autoresearch stress "
-                    "with other --steps"
-                )
-        return curves
 
 
 def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
@@ -170,7 +149,6 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
         long_runs=tuple(sorted(runs.values(), key=lambda entry: entry.rows[0].rank)),
         candidates=tuple(_candidate(standing, runs) for standing in ended.finalists),
         ranking_test=ranking_test(ranked, count.stress, count.finalists),
-        run_sd=_run_sd(ended.finalists, noise, ranked),
         confirmations=tuple(reversed(count.confirmed)),
     )
 
@@ -224,7 +202,6 @@ def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
         config=gpt(entry.config),
         standing=standing,
         horizon_steps=max(getattr(row.trial.result, "steps", 0) or 0 for row in scored),
-        trial_ids=tuple(row.trial.trial_id for row in scored),
     )
 
 
@@ -246,12 +223,3 @@ def _search(
             any(row.purpose == "candidate" for row in entry.rows) for entry in runs.values()
         ),
     )
-
-
-def _run_sd(finalists: tuple[Finalist, ...], noise: Noise | None, ranked: list[Ranked]) -> float:
-    best = finalists[0]
-    if best.stderr is not None:
-        return best.stderr * math.sqrt(best.runs) / best.objective
-    if noise is not None and ranked:
-        return noise.sigma / ranked[0].mean_objective
-    return 0.0

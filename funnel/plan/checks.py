@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from autoresearch.values import Frozen, NonNegative, PositiveInt
 from funnel.cost.gpus import MACHINES
 from funnel.forecast.band import Forecast
-from funnel.forecast.departures import telling_point
 from funnel.plan.booking import Booking
 from funnel.plan.layout import Cluster, MemoryUse
 from funnel.plan.megatron_flags import flag_words, layout_flags
@@ -81,7 +80,9 @@ def other_layout(recipe: Recipe) -> MemoryUse | None:
     return None
 
 
-def preflight_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Sequence[Check]:
+def preflight_checks(
+    recipe: Recipe, booking: Booking, forecast: Forecast | None
+) -> Sequence[Check]:
     """Return the checks, each of which the script preflight.sh runs and judges."""
     data = Check(
         name="Data",
@@ -125,7 +126,7 @@ def _machine_checks(cluster: Cluster, limits: PreflightLimits) -> Iterator[Check
         )
 
 
-def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Iterator[Check]:
+def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast | None) -> Iterator[Check]:
     """Yield the checks that run the launch script."""
     unneeded = "; the recipe is bf16, so this is only for who means to change it to fp8"
     yield Check(
@@ -166,15 +167,16 @@ def _launch_checks(recipe: Recipe, booking: Booking, forecast: Forecast) -> Iter
             f"forecast; about ${booking.compute.day_usd:,.0f}, and nothing is lost where it passes"
         ),
         passes=(
-            f"autoresearch verify exits {day_code(forecast)}, no restart was needed, and the log's "
-            f"throughput is near {tokens_per_s:,.0f} tokens/s a GPU"
+            (f"autoresearch verify exits {day_code(forecast)}, " if forecast else "")
+            + "no restart was needed, and the log's throughput is near "
+            f"{tokens_per_s:,.0f} tokens/s a GPU"
         ),
     )
 
 
 def day_code(forecast: Forecast) -> str:
     """Return, in words, verify's exit code after the first day of a sound run."""
-    point = telling_point(forecast)
+    point = forecast.telling_point
     if point is None:
         return "3 and not 1 (0 it cannot: its band is too wide)"
     if point.tokens <= forecast.first_day_tokens:

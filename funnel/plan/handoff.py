@@ -11,13 +11,11 @@ from funnel.attribution.result import AttributionResult, read_attribution
 from funnel.cost.bill import Bill, CloudRun, make_bill
 from funnel.cost.gpus import hourly_usd
 from funnel.cost.measured import Measured, measured_usage
-from funnel.forecast.band import Forecast, make_forecast
-from funnel.forecast.both_runs import PlannedRuns, Text
-from funnel.forecast.ladder.forecast import make_ladder_forecast
-from funnel.forecast.ladder.rung_runs import schedule_of
-from funnel.forecast.loss_law import fit_loss_law
+from funnel.forecast.band import BothRuns, Forecast, Text
+from funnel.forecast.from_ladder import make_ladder_forecast
+from funnel.forecast.rung_runs import schedule_of
 from funnel.ladder.points import of_recipe, rung_runs
-from funnel.ladder.result import LadderResult, no_ladder_words
+from funnel.ladder.result import LadderResult
 from funnel.plan.booking import DAY_S, Booking, make_booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.checks import Check, preflight_checks
@@ -25,12 +23,9 @@ from funnel.plan.layout import Cluster
 from funnel.plan.megatron_flags import launch_precision
 from funnel.plan.operations import Terms
 from funnel.plan.recipe import Recipe, carried_recipe, departures, make_recipes
-from funnel.plan.risks import risks
+from funnel.plan.risks import forecast_risks, risks
 from funnel.plan.utilisation import MeasuredSpeed, utilisation
 from funnel.target.architecture import TargetArchitecture
-from funnel.target.shape import ParameterCount
-
-NO_CURVES = "the ladder gives no law (none of its runs has left a curve)"
 
 
 class Wishes(Frozen):
@@ -56,7 +51,8 @@ class Handoff:
     booking: Booking
     recipes: tuple[Recipe, ...]
     """Recipes, the winner's first."""
-    forecast: Forecast
+    forecast: Forecast | None
+    """None if no ladder of the recipe gives one."""
     money: Bill
     checks: tuple[Check, ...]
     risks: tuple[str, ...]
@@ -83,7 +79,7 @@ def make_handoff(
 
     :param ladder: the winner's ladder; None if the campaign has none. Its runs make the forecast,
         and its lead enters the bill.
-    :raises HandoffError: if no layout fits, or the curves are too short for a forecast.
+    :raises HandoffError: if no layout fits.
     :raises TargetError: if a finalist cannot be carried to the target.
     """
     best, menu = case.candidates[0].config, menu_of(case.row)
@@ -91,7 +87,11 @@ def make_handoff(
     shape = shape_of_winner(best, target, menu, case.row.text.vocab_size, measured)
     booking = _booking(case, shape.target, cluster, wishes, rates)
     recipes = make_recipes(case.candidates, booking, wishes.batch)
-    forecast = _forecast(case, recipes[0], booking, wishes, ladder)
+    forecast, no_forecast = None, ""
+    try:
+        forecast = _forecast(case, recipes[0], booking, wishes, ladder)
+    except HandoffError as error:
+        no_forecast = str(error)
     return Handoff(
         case=case,
         wishes=wishes,
@@ -100,7 +100,10 @@ def make_handoff(
         forecast=forecast,
         money=_money(case, booking, recipes[0], rates, ladder),
         checks=tuple(preflight_checks(recipes[0], booking, forecast)),
-        risks=tuple(risks(case, recipes[0], booking, forecast)),
+        risks=(
+            *risks(case, recipes[0], booking),
+            *forecast_risks(recipes[0], forecast, no_forecast),
+        ),
         changes=tuple(
             carried_changes(
                 best,
@@ -146,10 +149,18 @@ def _forecast(
     wishes: Wishes,
     ladder: LadderResult | None,
 ) -> Forecast:
-    """Return the forecast from the ladder's rungs, or from the proxy's long runs if no law fits."""
+    """Return the forecast from the ladder's rungs.
+
+    :raises HandoffError: if there is no ladder of the recipe, or it gives no law.
+    """
+    rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
+    if not rungs:
+        raise HandoffError(
+            "no ladder of this recipe has left curves; run autoresearch ladder, then handoff again"
+        )
     proxy, target, corpus = case.candidates[0].config, booking.target, case.row.text
     steps = winner.schedule
-    both = PlannedRuns(
+    both = BothRuns(
         target=target.name,
         corpus=corpus.name,
         proxy_text=Text(
@@ -162,29 +173,18 @@ def _forecast(
             vocab_size=target.vocab_size,
             bytes_per_token=wishes.bytes_per_token,
         ),
-        proxy_params=ParameterCount.of(proxy, corpus.vocab_size).blocks,
         target_params=target.parameter_count.blocks,
-        proxy_tokens_per_step=proxy.tokens_per_step,
         tokens_per_step=steps.tokens_per_step,
         seq_len=target.seq_len,
-        warmup_steps=steps.warmup_steps,
         first_day_tokens=max(1, round(booking.compute.tokens_per_s * DAY_S)),
-        total_tokens=steps.tokens,
     )
-    why = no_ladder_words(case.directory) if ladder is None else NO_CURVES
-    rungs = () if ladder is None else rung_runs(of_recipe(ladder.points, "winner"), case.curve)
-    if rungs:
-        schedule = schedule_of(proxy, steps.steps, steps.warmup_steps)
-        other = tuple(departures(winner))
-        try:
-            return make_ladder_forecast(
-                rungs, both, schedule, seed=case.row.seed, other_rules=other
-            )
-        except HandoffError as error:
-            why = f"the ladder gives no law ({error})"
-    curves = case.curves(case.candidates[0])
-    band = fit_loss_law(curves, warmup=proxy.lr_warmup, run_sd=case.run_sd, seed=case.row.seed)
-    return make_forecast(band, both, why)
+    return make_ladder_forecast(
+        rungs,
+        both,
+        schedule_of(proxy, steps.steps, steps.warmup_steps),
+        seed=case.row.seed,
+        other_rules=tuple(departures(winner)),
+    )
 
 
 def _money(

@@ -10,9 +10,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from agent.menu.files import menu_of
 from autoresearch.words import changes_text, duration_text, scalar_text
 from funnel.attribution.result import estimate_text
-from funnel.forecast.departures import telling_point
-from funnel.forecast.ladder.words import power_lines
 from funnel.forecast.plot import forecast_picture
+from funnel.forecast.words import power_lines
 from funnel.plan.bundle import json_bytes
 from funnel.plan.checks import (
     FP8_TOLERANCE,
@@ -56,21 +55,21 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
     :param out: path of the directory, as the pages show it.
     """
     pages = _Pages(plan, out)
-    case = plan.case
-    curves = case.curves(case.candidates[0])
+    case, forecast = plan.case, plan.forecast
     shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
     long_runs = [long_run(runs, None, case.curve) for runs in shown]
     files = {
         "README.md": pages.render("README.md.j2", plan.winner),
         PLAN_FILE: json_bytes(plan_json(plan)),
-        FORECAST_FILE: json_bytes(plan.forecast.model_dump(mode="json")),
-        "forecast.csv": plan.forecast.to_csv().encode(),
         "preflight.sh": pages.render("preflight.sh.j2", plan.winner),
         "run.sh": pages.render("run.sh.j2", plan.winner),
         "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
         **image_files(lambda: draw_long_runs(long_runs)),
-        **image_files(lambda: forecast_picture(plan.forecast, curves)),
     }
+    if forecast is not None:
+        files[FORECAST_FILE] = json_bytes(forecast.model_dump(mode="json"))
+        files["forecast.csv"] = forecast.to_csv().encode()
+        files |= image_files(lambda: forecast_picture(forecast))
     if plan.winner.projection.source.code:
         files[CODE_FILE] = code_patch(plan.winner.projection.source).encode()
     for recipe in plan.recipes:
@@ -112,7 +111,7 @@ def plan_json(plan: Handoff) -> dict[str, object]:
         ],
         "finalists": [candidate.standing.model_dump(mode="json") for candidate in case.candidates],
         "preflight": [check.model_dump(mode="json") for check in plan.checks],
-        "forecast": FORECAST_FILE,
+        "forecast": FORECAST_FILE if plan.forecast else None,
         "money": plan.money.as_json(),
         "changes": [change.model_dump(mode="json") for change in plan.changes],
         "confirmed": case.confirmed[1].model_dump(mode="json") if case.confirmed else None,
@@ -170,10 +169,7 @@ class _Pages:
             "booking": plan.booking,
             "compute": plan.booking.compute,
             "forecast": plan.forecast,
-            "can_confirm": telling_point(plan.forecast) is not None,
-            "power_lines": list(power_lines(plan.forecast.ladder, plan.forecast))
-            if plan.forecast.ladder
-            else [],
+            "power_lines": list(power_lines(plan.forecast)) if plan.forecast else [],
             "money": plan.money,
             "winner": winner,
             "campaign_id": " ".join(plan.case.row.id.split()),

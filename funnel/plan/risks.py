@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from funnel.forecast.band import Forecast
-from funnel.forecast.departures import TOLERANCE, stalled_bpb, telling_point
-from funnel.forecast.ladder.words import power_lines
+from funnel.forecast.words import power_lines
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
@@ -23,7 +22,7 @@ WIDE_APART = 2.0
 """Ratio of the rules' largest to smallest value above which their disagreement is a risk."""
 
 
-def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast) -> Iterator[str]:
+def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
     """Yield the risks, one sentence each, without the final period."""
     projection = winner.projection
     if projection.departures:
@@ -65,8 +64,25 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking, forecast: Forecast
             f"Megatron-LM's flags cannot carry {', '.join(code)}: the launch trains without it "
             f"until you patch Megatron-LM and test the patch against {CODE_FILE}"
         )
-    yield from _doubts(case, winner, forecast)
+    yield from _doubts(case)
     yield from _not_measured(winner, booking)
+
+
+def forecast_risks(winner: Recipe, forecast: Forecast | None, no_forecast: str) -> Iterator[str]:
+    """Yield the risks of the forecast.
+
+    :param no_forecast: the reason that there is no forecast.
+    """
+    if forecast is None:
+        yield f"there is no forecast, so verify cannot compare the run: {no_forecast}"
+    else:
+        if other := list(departures(winner)):
+            yield (
+                "the forecast's law is of rungs to which the recipe was carried otherwise than to "
+                f"the target: {'; '.join(other)}"
+            )
+        if not forecast.ladder.is_usable:
+            yield from power_lines(forecast)
 
 
 def _carried_over(projection: Projection) -> Iterator[str]:
@@ -152,7 +168,7 @@ def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator
     )
 
 
-def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[str]:
+def _doubts(case: LaunchCase) -> Iterator[str]:
     if len(case.candidates) > 1:
         best, second = (candidate.standing for candidate in case.candidates[:2])
         gap = second.objective - best.objective
@@ -173,28 +189,6 @@ def _doubts(case: LaunchCase, winner: Recipe, forecast: Forecast) -> Iterator[st
             "more"
         )
     yield from _search_risks(case)
-    if forecast.ladder is not None and (other := list(departures(winner))):
-        yield (
-            "the forecast's law is of rungs to which the recipe was carried otherwise than to the "
-            f"target: {'; '.join(other)}"
-        )
-    if forecast.ladder is not None or forecast.fall is None:
-        if forecast.ladder is not None and not forecast.ladder.is_usable:
-            yield from power_lines(forecast.ladder, forecast)
-        return
-    if telling_point(forecast) is None:
-        yield (
-            "the forecast's band is too wide to confirm anything: a run that stopped learning "
-            f"where it begins, at {stalled_bpb(forecast):.3f} bits per byte, is within it to its "
-            f"end ({forecast.points[-1].high_bpb:.3f} and {TOLERANCE:.0%}), so verify can call the "
-            "run broken, and never within"
-        )
-    beyond = forecast.points[-1].tokens / forecast.fall.to_tokens
-    if beyond > 10:
-        yield (
-            f"the forecast's end is {beyond:,.3g} times as many tokens as the law was seen over: "
-            "the band is wide, and a run within it is not thereby good"
-        )
 
 
 def _search_risks(case: LaunchCase) -> Iterator[str]:

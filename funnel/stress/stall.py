@@ -1,7 +1,7 @@
 """Detect whether a run stopped learning at some step, by comparing two models of its whole curve.
 
 In the sound model, the loss falls with progress by summed learning rate, ``A + B s^-b`` or ``A + B
-exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.ladder.rung_runs` cites the
+exp(-r s)``, and with the rate itself (:mod:`funnel.forecast.rung_runs` cites the
 papers). In the stopped model, the same power law holds up to some step, and the loss is level from
 there. Both are fitted by least squares, over a grid of exponents and a grid of steps. The run
 stopped if the stopped model fits better by more than noise allows. A curve that is only nearly flat

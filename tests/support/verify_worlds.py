@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from funnel.forecast.both_runs import PlannedRuns, Text
+from funnel.forecast.band import BothRuns, Text
 from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.ladder.rung_runs import GRID, RungRun, ScheduleShape
+from funnel.forecast.rung_runs import GRID, RungRun, ScheduleShape
 from trainer.spec import CurvePoint
 
 Array = NDArray[np.float64]
@@ -95,32 +95,28 @@ class World:
         sizes = [1e7 * 2.0**k for k in range(self.rungs)]
         return [self._rung(size, rng) for size in [sizes[0], *sizes]]
 
-    def target(self) -> tuple[PlannedRuns, ScheduleShape]:
+    def target(self) -> tuple[BothRuns, ScheduleShape]:
         """Return the planned run and its schedule."""
         n = 1e7 * 2.0 ** (self.rungs - 1) * self.leap
         schedule, batch = self._schedule(n)
         text = Text(tokenizer="bpe", vocab_size=50_000, bytes_per_token=BYTES)
         tokens = schedule.steps * round(batch)
-        both = PlannedRuns(
+        both = BothRuns(
             target="target",
             corpus="world",
             proxy_text=text,
             target_text=text,
-            proxy_params=10_000_000,
             target_params=round(n),
-            proxy_tokens_per_step=65_536,
             tokens_per_step=round(batch),
             seq_len=1024,
             first_day_tokens=max(1, tokens // 7),
-            warmup_steps=schedule.warmup_steps,
-            total_tokens=tokens,
         )
         return both, schedule
 
     def end_bpb(self) -> float:
         """Return the final bits per byte of a sound target run, without its individual offset."""
-        both, _ = self.target()
-        end = ENDS[self.end](both.target_params, both.total_tokens)
+        both, schedule = self.target()
+        end = ENDS[self.end](both.target_params, schedule.steps * both.tokens_per_step)
         return end / math.log(2) / BYTES
 
     def log(self, kind: str, draw: int) -> CloudLog:
@@ -129,7 +125,7 @@ class World:
         rng = np.random.default_rng([self.seed, 7, draw])
         n = both.target_params / (2 if kind == "half size" else 1)
         steps = self._logged(schedule.steps)
-        clean = self._curve(n, float(both.total_tokens), schedule, steps)
+        clean = self._curve(n, float(schedule.steps * both.tokens_per_step), schedule, steps)
         clean = clean * self._luck_and_wander(steps / schedule.steps, rng)
         clean = _faulty(kind, clean, steps / schedule.steps, rng)
         loss = clean * self._noise(both.tokens_per_step, len(steps), rng)

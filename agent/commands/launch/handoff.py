@@ -23,7 +23,7 @@ from funnel.forecast.band import read_forecast
 from funnel.forecast.cloud_log import TokenCount, read_cloud_log
 from funnel.forecast.verification import ForecastVerdict, Verification
 from funnel.forecast.verification import verify as compare
-from funnel.ladder.result import read_ladder_of
+from funnel.ladder.result import read_ladder
 from funnel.plan.bundle import refuse_foreign, write_bundle
 from funnel.plan.case import read_case
 from funnel.plan.handoff import Handoff, Wishes, make_handoff
@@ -91,7 +91,7 @@ def handoff(
     )
     case = read_case(existing_campaign(campaign))
     best = case.candidates[0]
-    ladder = read_ladder_of(best.config, best.horizon_steps, case.directory)
+    ladder = read_ladder(case.directory, of=(best.config, best.horizon_steps))
     plan = make_handoff(case, architecture, cluster, wishes, rates, ladder=ladder)
     files = handoff_files(plan, out)
     write_bundle(out, files)
@@ -114,7 +114,7 @@ def epochs_of(plan: Handoff) -> float:
 
 
 def _lines(plan: Handoff, out: Path) -> list[str]:
-    winner, compute, points = plan.winner, plan.booking.compute, plan.forecast.points
+    winner, compute = plan.winner, plan.booking.compute
     return [
         f"recipe    {out / winner.file} · {out / winner.script}",
         f"target    {plan.booking.target.name} · {size_text(winner.schedule.tokens)} tokens in "
@@ -127,12 +127,20 @@ def _lines(plan: Handoff, out: Path) -> list[str]:
         f"({compute.speed.words()}); with interruptions {winner.operations.hours:,.0f}",
         f"money     ${compute.cost_usd:,.0f} at ${compute.gpu_hourly_usd:,.2f} a GPU-hour; the "
         f"first day ${compute.day_usd:,.0f}",
-        f"forecast  {points[0].low_bpb:.3f} … {points[0].high_bpb:.3f} bits per byte at "
-        f"{size_text(points[0].tokens)} tokens, {points[-1].low_bpb:.3f} … "
-        f"{points[-1].high_bpb:.3f} at {size_text(points[-1].tokens)}",
+        *_forecast_lines(plan),
         *(f"risk      {risk}" for risk in plan.risks),
         f"read      {out / 'README.md'}",
     ]
+
+
+def _forecast_lines(plan: Handoff) -> Iterator[str]:
+    if plan.forecast is not None:
+        first, last = plan.forecast.points[0], plan.forecast.points[-1]
+        yield (
+            f"forecast  {first.low_bpb:.3f} … {first.high_bpb:.3f} bits per byte at "
+            f"{size_text(first.tokens)} tokens, {last.low_bpb:.3f} … {last.high_bpb:.3f} at "
+            f"{size_text(last.tokens)}"
+        )
 
 
 CANNOT_TELL = 3
@@ -210,7 +218,7 @@ def _verdict_lines(found: Verification) -> Iterator[Text]:
             f"{window.step:>10,} {size_text(window.tokens):>8} {window.bpb:>8.4f} "
             f"{window.low_bpb:>8.4f} {window.middle_bpb:>8.4f} {window.high_bpb:>8.4f} "
             + (f"{window.beyond:>+8.1%}" if window.beyond else f"{'-':>8}"),
-            style="red" if window.side else "",
+            style="red" if window.beyond else "",
         )
     yield Text(found.sentence, style=_STYLES[found.verdict])
     counts = {

@@ -1,213 +1,86 @@
-import math
-from typing import Any
+"""``verify`` confirms sound runs, finds planted faults, and says so where it cannot tell."""
 
-import numpy as np
+import math
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autoresearch.errors import HandoffError
-from funnel.forecast.band import Forecast, make_forecast
-from funnel.forecast.both_runs import Text
-from funnel.forecast.cloud_log import CloudLog, CloudPoint
-from funnel.forecast.departures import LASTING, TOLERANCE, Departure, telling_point
-from funnel.forecast.loss_law import fit_loss_law
-from funnel.forecast.verification import verify
-from tests.funnel.forecast.test_band import BAND, OF, both
+from funnel.forecast.band import Text
+from funnel.forecast.cloud_log import CloudLog
+from funnel.forecast.verification import Verification, verify
+from funnel.forecast.watch import LASTING
+from tests.funnel.forecast.test_ladder_forecast import FAR, NEAR, forecast_of
 from tests.support.present import known
-from tests.support.stressed import curve, law
 
-BYTES = 4.4
-OTHER = Text(tokenizer="the cloud's", vocab_size=128_256, bytes_per_token=None)
-FORECAST = make_forecast(
-    BAND, both(target_params=10**8, target_text=OTHER, first_day_tokens=20_000_000)
-)
-TOKENS = np.linspace(OF.tokens_per_step, FORECAST.points[-1].tokens, 2000).round()
+FORECAST = forecast_of(NEAR)
+LOG = NEAR.log("sound", 0)
 
 
-def log_of(bpb: np.ndarray, tokens: np.ndarray = TOKENS, **changes: Any) -> CloudLog:
-    """Return a cloud log with these bits per byte, converted to nats per token."""
-    points = tuple(
-        CloudPoint(step=round(t / OF.tokens_per_step), tokens=int(t), loss=float(loss))
-        for t, loss in zip(tokens, bpb * math.log(2) * BYTES, strict=True)
-    )
-    values: dict[str, Any] = {"points": points, "unit": "nats_per_token", "repeated": 0}
-    return CloudLog(**values | changes)
+def compared(log: CloudLog) -> Verification:
+    return verify(log, FORECAST, None)
 
 
-def middle(noise: float = 0.0, seed: int = 0) -> np.ndarray:
-    _, bpb, _ = FORECAST.at(TOKENS)
-    noisy: np.ndarray = bpb * (1 + np.random.default_rng(seed).normal(0, noise, len(bpb)))
-    return noisy
+def until(log: CloudLog, share: float) -> CloudLog:
+    last = share * log.points[-1].tokens
+    return replace(log, points=tuple(p for p in log.points if p.tokens <= last))
 
 
-def departure_of(bpb: np.ndarray, forecast: Forecast = FORECAST) -> Departure:
-    """Return the departure of a broken run."""
-    found = verify(log_of(bpb), forecast, BYTES)
-    assert found.verdict == "broken"
-    return known(found.departure)
+def with_losses(first: int, count: int, loss: float) -> CloudLog:
+    """Return the sound run's log with some of its losses replaced."""
+    points = list(LOG.points)
+    for place in range(first, first + count):
+        points[place] = replace(points[place], loss=loss)
+    return replace(LOG, points=tuple(points))
 
 
-WIDE = FORECAST.model_copy(
-    update={
-        "points": tuple(
-            point.model_copy(update={"high_bpb": 10.0, "low_bpb": 0.01})
-            for point in FORECAST.points
-        )
-    }
-)
-
-
-def test_a_run_as_forecast_is_within() -> None:
-    found = verify(log_of(middle(0.03)), FORECAST, BYTES)
+def test_a_sound_run_is_within_once_the_needed_faults_would_have_been_caught() -> None:
+    found = compared(LOG)
     assert (found.verdict, found.departure) == ("within", None)
-    assert found.before + found.after + found.compared == found.points == 2000
+    assert {c.name for c in found.caught if c.by_tokens} == {"x1.05", "stop0.05", "stop0.50"}
+    assert found.before + found.after + found.compared == found.points == len(LOG.points)
 
 
-@pytest.mark.parametrize(
-    ("edge", "factor", "side"),
-    [(2, 1.04, None), (2, 1.06, "above"), (0, 0.96, None), (0, 0.94, "below"), (1, 0.3, "below")],
-)
-def test_five_percent_is_measured_from_the_edge(edge: int, factor: float, side: str | None) -> None:
-    found = verify(log_of(factor * FORECAST.at(TOKENS)[edge]), FORECAST, BYTES)
-    assert found.verdict == ("broken" if side else "within")
-    assert (found.departure and found.departure.side) == side
+@pytest.mark.parametrize("kind", ["x1.05", "x1.40", "stop 5 %", "stop 50 %"])
+def test_what_the_plan_says_is_caught_is_caught_by_then(kind: str) -> None:
+    found = compared(NEAR.log(kind, 1))
+    assert found.verdict == "broken"
+    name = kind if kind.startswith("x") else f"stop{float(kind.split()[1]) / 100:.2f}"
+    catch = next(catch for catch in FORECAST.ladder.caught if catch.name == name)
+    planned = known(catch.by_tokens) / FORECAST.tokens_per_step
+    assert known(known(found.departure).seen_at_step) <= 1.3 * planned
 
 
-def test_a_diverging_run_is_told_since_its_step() -> None:
-    bpb = middle(0.03)
-    bpb[1200:] += np.linspace(0, 4, 800)
-    found = departure_of(bpb)
-    assert found.side in {"above", "rising"}
-    out = int(np.argmax(bpb > 1.05 * FORECAST.at(TOKENS)[2] * 1.03))
-    assert TOKENS[1200] <= found.tokens <= 1.05 * TOKENS[out]
-    assert found.back_at_step is None
-    back = middle(0.01)
-    back[800:1100] += 3
-    assert departure_of(back).back_at_step is not None
-
-
-def test_a_run_that_rises_within_a_wide_band_is_told() -> None:
-    bpb = middle(0.03)
-    bpb[1200:] += np.linspace(0, 1, 800)
-    found = departure_of(bpb, WIDE)
-    assert found.side == "rising"
-    assert 1200 * 9 < found.step < 1500 * 10
-    flat = np.full(len(bpb), 2.0) * (1 + np.random.default_rng(3).normal(0, 0.05, len(bpb)))
-    assert verify(log_of(flat), WIDE, BYTES).verdict == "too_wide"
-
-
-def stalled(forecast: Forecast) -> np.ndarray:
-    noise = np.random.default_rng(5).normal(0, 0.03, len(TOKENS))
-    return np.full(len(TOKENS), forecast.points[0].middle_bpb) * (1 + noise)
-
-
-def widened(factor: float) -> Forecast:
-    """Return FORECAST with its high edge at ``factor`` times the level that detects a stalled
-    run."""
-    edge = factor * FORECAST.points[0].middle_bpb / (1 + TOLERANCE)
-    points = tuple(
-        point.model_copy(update={"high_bpb": max(point.high_bpb, edge)})
-        for point in FORECAST.points
-    )
-    return FORECAST.model_copy(update={"points": points})
-
-
-def test_where_a_run_is_within_one_that_stopped_learning_is_broken() -> None:
-    assert verify(log_of(middle(0.03)), widened(0.9), BYTES).verdict == "within"
-    departure_of(stalled(FORECAST))
-    departure_of(np.full(len(TOKENS), math.log(128_256) / math.log(2) / BYTES))  # never learned
-
-
-def test_a_band_that_nothing_could_leave_confirms_nothing() -> None:
-    wide = widened(1.01)
-    for bpb in (middle(0.03), stalled(wide)):
-        found = verify(log_of(bpb), wide, BYTES)
-        assert found.verdict == "too_wide"
-        assert found.departure is None
-        assert found.telling_step is None
-    assert telling_point(widened(0.99)) is not None
-
-
-def test_a_log_that_ends_before_the_band_tells_is_too_early() -> None:
-    telling = telling_point(FORECAST)
-    assert telling is not None
-    assert FORECAST.points[0].tokens < telling.tokens < FORECAST.points[-1].tokens
-    tokens = np.linspace(FORECAST.points[0].tokens, 2 * telling.tokens, 400).round()
-    bpb = FORECAST.at(tokens)[1]
-    short = tokens <= 0.95 * telling.tokens
-    early = verify(log_of(bpb[short], tokens[short]), FORECAST, BYTES)
-    assert early.verdict == "too_early"
-    assert early.telling_step == telling.step
-    assert verify(log_of(bpb, tokens), FORECAST, BYTES).verdict == "within"
-
-
-def test_a_flat_noisy_run_of_few_points_seldom_seems_to_rise() -> None:
-    rng = np.random.default_rng(4)
-    tokens = TOKENS[200::6]
-    verdicts = [
-        verify(log_of(2 * (1 + rng.normal(0, 0.04, len(tokens))), tokens), WIDE, BYTES).verdict
-        for _ in range(100)
-    ]
-    assert verdicts.count("broken") <= 2
-
-
-@given(st.lists(st.integers(0, 1999), max_size=25, unique=True), st.floats(2, 100))
-def test_single_points_however_high_are_no_departure(places: list[int], height: float) -> None:
-    bpb = middle(0.02)
-    # A median of about 33 points is robust to spikes that are not adjacent.
-    spread = [place for place in sorted(places) if place % 8 == 0]
-    bpb[spread] *= height
-    assert verify(log_of(bpb), FORECAST, BYTES).verdict == "within"
+def test_a_spike_that_recovers_is_no_departure() -> None:
+    assert compared(NEAR.log("spikes", 2)).departure is None
 
 
 def test_losses_that_are_not_finite_in_a_row_are_broken_and_one_is_not() -> None:
-    bpb = middle(0.01)
-    bpb[700] = math.nan
-    found = verify(log_of(bpb), FORECAST, BYTES)
-    assert found.verdict == "within"
-    assert found.not_finite == 1
-    bpb[900 : 900 + LASTING] = math.inf
-    lost = departure_of(bpb)
-    assert (lost.side, lost.step) == ("not finite", round(TOKENS[900] / OF.tokens_per_step))
+    one = compared(with_losses(700, 1, math.nan))
+    assert (one.verdict, one.not_finite) == ("within", 1)
+    lost = known(compared(with_losses(900, LASTING, math.inf)).departure)
+    assert (lost.side, lost.step, lost.worst) == ("not finite", LOG.points[900].step, None)
 
 
-def test_too_few_points_are_neither() -> None:
-    late = TOKENS[:20] + 2 * TOKENS[-1]
-    for tokens in (TOKENS[:8], late, TOKENS[:1]):
-        found = verify(log_of(middle()[: len(tokens)], tokens), FORECAST, BYTES)
-        assert found.verdict == "too_early"
-    assert found.before == 1
+@pytest.mark.parametrize("share", [0.06, 0.03, 0.001])
+def test_nothing_is_confirmed_before_it_would_have_been_caught(share: float) -> None:
+    early = until(LOG, share)
+    assert early.points[-1].tokens < known(FORECAST.telling_point).tokens
+    assert compared(early).verdict == "too_early"
 
 
-def test_another_tokenizer_must_be_told() -> None:
-    with pytest.raises(HandoffError, match="--bytes-per-token"):
-        verify(log_of(middle()), FORECAST, None)
-    in_bpb = log_of(middle() / math.log(2) / BYTES, unit="bits_per_byte")
-    assert verify(in_bpb, FORECAST, None).verdict == "within"
-    same = FORECAST.model_copy(update={"target_text": FORECAST.proxy_text})
-    assert verify(log_of(middle() * 2.5 / BYTES), same, None).bytes_per_token == 2.5
+def test_a_worthless_forecast_confirms_nothing() -> None:
+    found = verify(FAR.log("sound", 0), forecast_of(FAR), None)
+    assert (found.verdict, found.departure, found.caught) == ("too_wide", None, ())
 
 
-@pytest.mark.slow
-def test_false_alarms_are_rare() -> None:
-    """Proxy and cloud run are drawn from one law, each with its own level and noise."""
-    verdicts = []
-    for seed in range(60):
-        curves = [curve(OF, law(), seed=3 * seed + k, level_sd=0.01, noise=0.1) for k in (0, 1)]
-        band = fit_loss_law(curves, warmup=10, run_sd=0.01, seed=seed)
-        forecast = make_forecast(band, both(first_day_tokens=8_000_000))
-        verdicts.append(verify(_same_model(forecast, seed), forecast, None).verdict)
-    assert verdicts.count("within") >= 0.95 * len(verdicts)
-
-
-def _same_model(forecast: Forecast, seed: int) -> CloudLog:
-    rng = np.random.default_rng(seed)
-    tokens = np.linspace(forecast.points[0].tokens, forecast.points[-1].tokens, 600).round()
-    level = math.exp(rng.normal(0, 0.01))
-    losses = [law()(t) * level + rng.normal(0, 0.05) for t in tokens]
-    points = tuple(
-        CloudPoint(step=None, tokens=int(t), loss=loss)
-        for t, loss in zip(tokens, losses, strict=True)
+def test_another_tokenizer_needs_its_bytes_per_token() -> None:
+    own = known(FORECAST.proxy_text.bytes_per_token)
+    other = FORECAST.model_copy(
+        update={"target_text": Text(tokenizer="its", vocab_size=128_256, bytes_per_token=None)}
     )
-    return CloudLog(points, "nats_per_token", 0)
+    with pytest.raises(HandoffError, match="--bytes-per-token"):
+        verify(LOG, other, None)
+    assert verify(LOG, other, own).verdict == "within"
+    in_bpb = tuple(replace(p, loss=p.loss / math.log(2) / own) for p in LOG.points)
+    assert verify(CloudLog(in_bpb, "bits_per_byte", 0), other, None).bytes_per_token is None

@@ -11,7 +11,7 @@ from funnel.ladder.plot import ladder_picture
 from funnel.ladder.points import LadderLog, pending
 from funnel.ladder.prediction import make_prediction
 from funnel.ladder.report import lines, result_json
-from funnel.ladder.result import LadderResult, ladder_result, read_ladder, read_ladder_of
+from funnel.ladder.result import LadderResult, ladder_result, read_ladder
 from tests.support.ladder_worlds import NOW, VOCAB, Trainer, World, plan
 from tests.support.present import known
 from tests.support.rows import at, campaign_row, failed, ok, trial
@@ -187,8 +187,8 @@ def test_a_ladder_is_found_by_its_config_and_the_schedule_it_was_carried_from(
     other = ladder_plan.model_copy(update={"winner": ladder_plan.baseline})
     written, steps = campaign(tmp_path / "two", [*rows, other]), ladder_plan.source_steps
     assert known(read_ladder(written)).plan.winner == ladder_plan.baseline
-    assert known(read_ladder_of(ladder_plan.winner, steps, written)).plan == ladder_plan
-    assert read_ladder_of(ladder_plan.winner, 2 * steps, written) is None
+    assert known(read_ladder(written, of=(ladder_plan.winner, steps))).plan == ladder_plan
+    assert read_ladder(written, of=(ladder_plan.winner, 2 * steps)) is None
 
 
 def stressed_as_best(of: Config, steps: int) -> list[Row]:

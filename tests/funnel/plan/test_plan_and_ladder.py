@@ -1,36 +1,35 @@
 """The campaign's ladder determines parts of the launch plan."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.commands.launch.handoff import epochs_of
-from funnel.forecast.departures import telling_point
 from funnel.ladder.points import LadderPoint
 from funnel.ladder.result import LadderResult
 from funnel.plan.case import LaunchCase, read_case
 from funnel.plan.checks import day_code
 from funnel.plan.handoff import Handoff
+from funnel.plan.handoff_files import handoff_files
 from funnel.plan.recipe import departures
-from funnel.plan.risks import risks
+from funnel.plan.risks import forecast_risks
 from funnel.target.shape import size_text
 from tests.funnel.forecast.test_ladder_forecast import NEAR, forecast_of
 from tests.support import plans
-from tests.support.ladder_worlds import Trainer, World
 from tests.support.ladder_worlds import plan as ladder_plan
-from trajectory.rows import dump_row
+from tests.support.present import known
 
 
 def ladder_of(case: LaunchCase, rungs: int) -> LadderResult:
     """Return a ladder of a few runs, whose curves are the long runs'."""
     best = case.candidates[0]
+    trial_id = case.long_runs[0].rows[0].trial.trial_id
     made = [
         LadderPoint(
             recipe="winner", rung=rung, params=100_000 * rung, length=1_000_000 * rung,
             tokens=1_000_000 * rung, steps=1000, flops=6e11 * rung**2, seed=1, lr_factor=1.0,
-            val_bpb=2.0 - 0.1 * rung, config=best.config, trial_id=best.trial_ids[0],
+            val_bpb=2.0 - 0.1 * rung, config=best.config, trial_id=trial_id,
         )
         for rung in range(1, rungs + 1)
     ]  # fmt: skip
@@ -44,23 +43,33 @@ def plan_of(case: LaunchCase, ladder: LadderResult | None, **wishes: Any) -> Han
     return plans.plan_of(case, "llama-1b", ladder=ladder, **wishes)
 
 
-def test_why_the_forecast_is_not_a_ladders_is_told(stressed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rungs", [0, 2])
+def test_without_a_law_of_a_ladder_there_is_no_forecast(
+    stressed: Path, tmp_path: Path, rungs: int
+) -> None:
     case = read_case(stressed)
-    copy = shutil.copytree(stressed, tmp_path / "campaign")
-    other = ladder_plan(4, 0.2)
-    run = Trainer(World(), other, seed=1).row(other.runs[0], other.runs[0].seeds[0])
-    with (copy / "trajectory.jsonl").open("a") as journal:
-        journal.write(f"{dump_row(other)}\n{dump_row(run)}\n")
-    why = [
-        plan_of(of, ladder).forecast.assumptions[0].split(":")[0]
-        for of, ladder in (
-            (case, None),
-            (case, ladder_of(case, 0)),
-            (case, ladder_of(case, 2)),
-            (read_case(copy), None),
-        )
-    ]
-    assert len(set(why)) == 4
+    plan = plan_of(case, ladder_of(case, rungs))
+    assert plan.forecast is None
+    files = handoff_files(plan, tmp_path)
+    assert not any(name.startswith("forecast") for name in files)
+    assert b"autoresearch verify" not in files["preflight.sh"]
+
+
+def test_a_forecast_is_of_the_whole_run_and_of_a_day_of_24_hours(
+    stressed: Path, tmp_path: Path
+) -> None:
+    case = read_case(stressed)
+    plan = plan_of(case, ladder_of(case, 5), mfu=1.0)
+    forecast = known(plan.forecast)
+    assert forecast.points[-1].tokens == plan.winner.schedule.tokens
+    files = handoff_files(plan, tmp_path)
+    assert {"forecast.json", "forecast.csv", "forecast.png"} <= set(files)
+    assert b"(forecast.png)" in files["README.md"]
+    assert b"autoresearch verify" in files["preflight.sh"]
+    short = plan.booking.target.model_copy(update={"token_budget": 10**9})
+    brief = plans.plan_of(case, short, ladder=ladder_of(case, 5), mfu=1.0)
+    assert brief.booking.compute.hours < 2
+    assert known(brief.forecast).first_day_tokens == forecast.first_day_tokens
 
 
 def test_rules_other_than_the_rungs_are_named(stressed: Path) -> None:
@@ -79,23 +88,13 @@ def test_a_law_of_otherwise_carried_rungs_is_a_risk(stressed: Path) -> None:
     told = {}
     for rule in ("mup", "sqrt_width"):
         plan = plan_of(case, None, batch=None, lr_rule=rule)
-        told[rule] = " ".join(risks(case, plan.winner, plan.booking, ladder))
+        told[rule] = " ".join(forecast_risks(plan.winner, ladder, ""))
     assert ["width by sqrt_width, there by mup" in text for text in told.values()] == [False, True]
-
-
-def test_a_forecasts_day_has_24_hours_of_a_run_that_has_fewer(stressed: Path) -> None:
-    plan = plan_of(read_case(stressed), None, mfu=1.0)
-    short = plan.booking.target.model_copy(update={"token_budget": 10**9})
-    brief = plans.plan_of(plan.case, short, mfu=1.0)
-    assert brief.booking.compute.hours < 2
-    assert brief.forecast.first_day_tokens == plan.forecast.first_day_tokens
-    assert brief.forecast.points[-1].tokens <= brief.winner.schedule.tokens
 
 
 def test_the_days_check_asks_for_0_only_where_a_day_can_tell() -> None:
     forecast = forecast_of(NEAR)
-    point = telling_point(forecast)
-    assert point is not None
+    point = known(forecast.telling_point)
     for day, code in (
         (point.tokens, "0"),
         (point.tokens - 1, f"3 and not 1 (0 not before {size_text(point.tokens)} tokens)"),
@@ -107,5 +106,5 @@ def test_how_often_the_corpus_is_gone_through_goes_by_bytes(stressed: Path) -> N
     case = read_case(stressed)
     corpus = case.row.corpus
     own = corpus.train_bytes / corpus.train_tokens
-    unknown, known = (plan_of(case, None, bytes_per_token=size) for size in (None, 2 * own))
-    assert epochs_of(known) == pytest.approx(2 * epochs_of(unknown))
+    as_here, larger = (plan_of(case, None, bytes_per_token=size) for size in (None, 2 * own))
+    assert epochs_of(larger) == pytest.approx(2 * epochs_of(as_here))
