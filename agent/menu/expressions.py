@@ -9,9 +9,9 @@
 
 Python's own parser reads the text and this module walks the tree: nothing is ever executed as
 Python. Every node outside the list above is refused when the menu is loaded, and so are unknown
-names and operands of the wrong kind, so a parsed expression can only fail by arithmetic (a
-division by zero, a number too large), which :meth:`Expression.holds` and :meth:`Expression.number`
-report in a clause. Size, depth, exponents and magnitudes are bounded, so it also cannot take long.
+names. Operands of the wrong kind and arithmetic without a value (a division by zero, a number too
+large) are reported in a clause. Size, exponents and magnitudes are bounded, so that an expression
+cannot take long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -29,7 +29,6 @@ from autoresearch.words import did_you_mean, json_text
 
 MAX_CHARACTERS = 1000
 MAX_NODES = 200
-MAX_DEPTH = 40
 MAX_EXPONENT = 64
 MAX_MAGNITUDE = 1e30
 
@@ -38,15 +37,6 @@ Kind: TypeAlias = Literal["number", "text", "truth"]
 
 class ExpressionError(MenuError, ValueError):
     """An expression outside the language, or one without a value; the message is one clause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """Kind and possible values of a name in an expression."""
-
-    kind: Kind
-    texts: tuple[str, ...] = ()
-    """The only strings it can be, if known; comparing it with another is an error."""
 
 
 def kind_of(value: object) -> Kind:
@@ -68,7 +58,7 @@ def kind_of(value: object) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed condition or numeric formula, checked against the names it may use."""
+    """A parsed condition or formula of a number."""
 
     source: str
     names: frozenset[str]
@@ -76,16 +66,11 @@ class Expression:
     root: ast.expr
 
     @classmethod
-    def parse(
-        cls,
-        source: str,
-        names: Mapping[str, Name],
-        kind: Literal["truth", "number"] = "truth",
-    ) -> Expression:
-        """Parse a condition, or a formula of a number.
+    def parse(cls, source: str, names: Collection[str]) -> Expression:
+        """Parse a condition or a formula.
 
-        :raises ExpressionError: if it is outside the language, is too large, uses a name that is
-            not in ``names``, mixes kinds, or is not of the given ``kind``.
+        :raises ExpressionError: if it is outside the language, is too large, or uses a name that is
+            not in ``names``.
         """
         if len(source) > MAX_CHARACTERS:
             raise ExpressionError(
@@ -97,29 +82,60 @@ class Expression:
                 # What Python only warns about, such as "1or x", is refused.
                 warnings.simplefilter("error")
                 root = ast.parse(source.strip(), mode="eval").body
-        except SyntaxError as error:
-            raise ExpressionError(f"it cannot be read: {error.msg}") from error
-        except (ValueError, MemoryError, RecursionError) as error:
-            raise ExpressionError(
-                "it cannot be read: it is malformed or nested too deeply"
-            ) from error
-        reader = _Reader(names)
-        reader.expect(kind, root, 0)
-        return cls(source, frozenset(reader.used), root)
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+            why = getattr(error, "msg", "it is malformed or nested too deeply")
+            raise ExpressionError(f"it cannot be read: {why}") from error
+        nodes = list(ast.walk(root))
+        if sum(isinstance(node, ast.expr) for node in nodes) > MAX_NODES:
+            raise ExpressionError("it is too large or nested too deeply; split it into several")
+        lists = [id(items) for node in nodes for items in _lists(node)]
+        for node in nodes:
+            if type(node) not in _LANGUAGE or (
+                isinstance(node, ast.Tuple) and id(node) not in lists
+            ):
+                raise ExpressionError(
+                    f"'{_text(node)}' is not part of the constraint language; use names, literals, "
+                    "arithmetic, comparisons, and, or, not, if … else"
+                )
+            if isinstance(node, ast.Constant):
+                kind_of(node.value)
+            if isinstance(node, ast.Name) and node.id not in names:
+                raise ExpressionError(
+                    f"{json_text(node.id)} is not a known name{did_you_mean(node.id, names)}"
+                )
+        used = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+        return cls(source, used, root)
 
     def holds(self, values: Mapping[str, Scalar]) -> bool:
         """Return whether it is true of these values, which must cover :attr:`names`.
 
-        :raises ExpressionError: if arithmetic gives it no value.
+        :raises ExpressionError: if it mixes kinds or arithmetic gives it no value.
         """
-        return bool(_value(self.root, values))
+        return bool(_of("truth", self.root, values))
 
     def number(self, values: Mapping[str, Scalar]) -> int | float:
         """Return the formula's value for these values, which must cover :attr:`names`.
 
-        :raises ExpressionError: if arithmetic gives it no value.
+        :raises ExpressionError: if it mixes kinds or arithmetic gives it no value.
         """
-        return _value(self.root, values)  # type: ignore[no-any-return]
+        return _of("number", self.root, values)  # type: ignore[no-any-return]
+
+    def problem(self, values: Mapping[str, Scalar]) -> str | None:
+        """Return why the condition is not met, as a predicate with the values seen; None if it
+        is."""
+        try:
+            if self.holds(values):
+                return None
+            problem = "does not hold"
+        except ExpressionError as error:
+            problem = f"has no value ({error})"
+        return problem + self.seen(values)
+
+    def seen(self, values: Mapping[str, Scalar]) -> str:
+        """Return `` where d_model = 64`` for the names that it uses; empty if it uses none."""
+        used = (f"{name} = {json_text(values[name])}" for name in values if name in self.names)
+        listed = ", ".join(used)
+        return f" where {listed}" if listed else ""
 
 
 _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -131,109 +147,49 @@ _ARITHMETIC: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] 
     ast.Mod: ("%", operator.mod),
     ast.Pow: ("**", operator.pow),
 }
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
+_ORDERED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    **_ORDERED,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
     ast.In: lambda item, items: item in items,
     ast.NotIn: lambda item, items: item not in items,
 }
+_LANGUAGE = {
+    *(ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.Not, ast.USub, ast.UAdd, ast.BinOp),
+    *(ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.IfExp, ast.Tuple, *_ARITHMETIC, *_COMPARISONS),
+}
 
 
-class _Reader:
-    """Walks a tree once, refuses nodes outside the language, and infers the kind of each node."""
+def _lists(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the lists of literals that a comparison searches.
 
-    def __init__(self, names: Mapping[str, Name]) -> None:
-        self.names = names
-        self.used: set[str] = set()
-        self.nodes = 0
+    :raises ExpressionError: if it searches anything else, or compares again.
+    """
+    pairs = list(zip(node.ops, node.comparators, strict=True)) if type(node) is ast.Compare else []
+    for op, items in pairs:
+        if isinstance(op, ast.In | ast.NotIn):
+            elements = items.elts if isinstance(items, ast.Tuple) else []
+            are_literals = all(isinstance(one, ast.Constant | ast.UnaryOp) for one in elements)
+            if len(pairs) > 1 or not elements or not are_literals:
+                raise ExpressionError('"in" needs literals in parentheses: x in ("a", "b")')
+            yield items
 
-    def expect(self, kind: Kind, node: ast.expr, depth: int) -> None:
-        found = self.kind(node, depth)
-        if found != kind:
-            words = {"number": "a number", "text": "a string", "truth": "a condition"}
-            raise ExpressionError(f"'{_text(node)}' is {words[found]} where {words[kind]} belongs")
 
-    def kind(self, node: ast.expr, depth: int) -> Kind:  # noqa: PLR0911 (a dispatch)
-        self.nodes += 1
-        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise ExpressionError("it is too large or nested too deeply; split it into several")
-        match node:
-            case ast.Constant(value=value):
-                return kind_of(value)
-            case ast.Name(id=name) if name in self.names:
-                self.used.add(name)
-                return self.names[name].kind
-            case ast.Name(id=name):
-                raise ExpressionError(
-                    f"{json_text(name)} is not a known name{did_you_mean(name, self.names)}"
-                )
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                self.expect("truth", operand, depth + 1)
-                return "truth"
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-                self.expect("number", operand, depth + 1)
-                return "number"
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-                self.expect("number", left, depth + 1)
-                self.expect("number", right, depth + 1)
-                return "number"
-            case ast.BoolOp(values=operands):
-                for operand in operands:
-                    self.expect("truth", operand, depth + 1)
-                return "truth"
-            case ast.Compare():
-                self._compare(node, depth + 1)
-                return "truth"
-            case ast.IfExp(test=test, body=body, orelse=other):
-                self.expect("truth", test, depth + 1)
-                kind = self.kind(body, depth + 1)
-                self.expect(kind, other, depth + 1)
-                return kind
+def _of(kind: Kind, node: ast.expr, values: Mapping[str, Scalar]) -> Any:
+    """Return the value of a node, which must be of a kind."""
+    value = _value(node, values)
+    if kind_of(value) != kind:
+        words = {"number": "a number", "text": "a string", "truth": "a condition"}
         raise ExpressionError(
-            f"'{_text(node)}' is not part of the constraint language; use names, literals, "
-            "arithmetic, comparisons, and, or, not, if … else"
+            f"'{_text(node)}' is {words[kind_of(value)]} where {words[kind]} belongs"
         )
-
-    def _compare(self, node: ast.Compare, depth: int) -> None:
-        left = node.left
-        for position, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
-            if isinstance(op, ast.In | ast.NotIn):
-                if position != len(node.ops) - 1:
-                    raise ExpressionError("nothing may follow 'in' in a chain; use 'and'")
-                self._membership(left, right, depth)
-            elif isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
-                self.expect("number", left, depth)
-                self.expect("number", right, depth)
-            elif isinstance(op, ast.Eq | ast.NotEq):
-                self.expect(self.kind(left, depth), right, depth)
-                self._check_text(left, right)
-                self._check_text(right, left)
-            else:
-                raise ExpressionError("'is' is not part of the constraint language; use ==")
-            left = right
-
-    def _membership(self, left: ast.expr, right: ast.expr, depth: int) -> None:
-        if not isinstance(right, ast.Tuple) or not right.elts:
-            raise ExpressionError('"in" needs literals in parentheses: x in ("a", "b")')
-        kind = self.kind(left, depth)
-        for element in right.elts:
-            if not isinstance(element, ast.Constant | ast.UnaryOp):
-                raise ExpressionError(f"'{_text(element)}' after 'in' is not a literal")
-            self.expect(kind, element, depth + 1)
-            self._check_text(left, element)
-
-    def _check_text(self, name: ast.expr, literal: ast.expr) -> None:
-        if isinstance(name, ast.Name) and isinstance(literal, ast.Constant):
-            texts = self.names[name.id].texts
-            if texts and literal.value not in texts:
-                raise ExpressionError(
-                    f"{name.id} is never {json_text(literal.value)}"
-                    f"{did_you_mean(str(literal.value), texts)}"
-                )
+    return value
 
 
 def _value(node: ast.expr, values: Mapping[str, Scalar]) -> Any:  # noqa: PLR0911 (a dispatch)
@@ -243,29 +199,37 @@ def _value(node: ast.expr, values: Mapping[str, Scalar]) -> Any:  # noqa: PLR091
         case ast.Name(id=name):
             return values[name]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _value(operand, values)
+            return not _of("truth", operand, values)
         case ast.UnaryOp(op=op, operand=operand):
-            number = _value(operand, values)
+            number = _of("number", operand, values)
             return -number if isinstance(op, ast.USub) else number
         case ast.BinOp(left=left, op=op, right=right):
-            return _compute(type(op), _value(left, values), _value(right, values))
+            return _compute(type(op), _of("number", left, values), _of("number", right, values))
         case ast.BoolOp(op=ast.And(), values=operands):
-            return all(_value(operand, values) for operand in operands)
+            return all(_of("truth", operand, values) for operand in operands)
         case ast.BoolOp(values=operands):
-            return any(_value(operand, values) for operand in operands)
+            return any(_of("truth", operand, values) for operand in operands)
         case ast.IfExp(test=test, body=body, orelse=other):
-            return _value(body if _value(test, values) else other, values)
+            return _value(body if _of("truth", test, values) else other, values)
         case ast.Tuple(elts=elements):
             return tuple(_value(element, values) for element in elements)
-        case ast.Compare(left=first, ops=ops, comparators=rest):
-            left = _value(first, values)
-            for comparison, comparator in zip(ops, rest, strict=True):
-                right = _value(comparator, values)
-                if not _COMPARISONS[type(comparison)](left, right):
-                    return False
-                left = right
-            return True
+        case ast.Compare():
+            return _compare(node, values)
     raise AssertionError(f"{type(node).__name__} passed the reader")
+
+
+def _compare(node: ast.Compare, values: Mapping[str, Scalar]) -> bool:
+    left = _value(node.left, values)
+    for op, comparator in zip(node.ops, node.comparators, strict=True):
+        right = _value(comparator, values)
+        items = right if isinstance(right, tuple) else (right,)
+        kinds = {kind_of(left), *map(kind_of, items)}
+        if len(kinds) > 1 or (type(op) in _ORDERED and kinds != {"number"}):
+            raise ExpressionError(f"'{_text(node)}' compares values of different kinds")
+        if not _COMPARISONS[type(op)](left, right):
+            return False
+        left = right
+    return True
 
 
 def _compute(op: type[ast.operator], left: Any, right: Any) -> Any:

@@ -19,14 +19,14 @@ ratios read back differently.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Self, get_type_hints
 
 from pydantic import ConfigDict
 
-from agent.menu.expressions import Expression, ExpressionError, Name
+from agent.menu.expressions import Expression, ExpressionError
 from agent.menu.knob import Knob
 from autoresearch.domains.choices import Ladder
 from autoresearch.errors import SpecError
@@ -49,58 +49,6 @@ class Constraint(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A constraint that is false, or has no value, for a config."""
-
-    constraint: Constraint
-    names: tuple[str, ...]
-    """Names that it uses."""
-    why: str
-    """One clause with the values seen."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedConstraint:
-    """A constraint that can be evaluated."""
-
-    constraint: Constraint
-    expression: Expression
-
-    @classmethod
-    def parse(cls, constraint: Constraint, names: Mapping[str, Name]) -> ParsedConstraint:
-        """Parse a constraint over these names and the budget's.
-
-        :raises ValueError: naming the constraint and its fault.
-        """
-        try:
-            known = {**names, BUDGET_STEPS: Name("number")}
-            return cls(constraint, Expression.parse(constraint.expr, known))
-        except ExpressionError as error:
-            raise ValueError(f"constraint {json_text(constraint.expr)}: {error}") from error
-
-    @property
-    def needs_steps(self) -> bool:
-        """Whether it can be checked only if the budget's steps are known."""
-        return BUDGET_STEPS in self.expression.names
-
-    def broken(self, values: Mapping[str, Scalar]) -> Broken | None:
-        """Return why it does not hold for these values, None if it holds."""
-        try:
-            if self.expression.holds(values):
-                return None
-            problem = "does not hold"
-        except ExpressionError as error:
-            problem = f"has no value ({error})"
-        used = tuple(name for name in values if name in self.expression.names)
-        seen = ", ".join(f"{name} = {json_text(values[name])}" for name in used)
-        where = f" where {seen}" if seen else ""
-        doc = self.constraint.doc.strip()
-        why = f" ({doc.rstrip('.')})" if doc else ""
-        clause = f"the constraint {self.constraint.expr.strip()} {problem}{where}{why}"
-        return Broken(self.constraint, used, clause)
-
-
-@dataclass(frozen=True, slots=True)
 class Tie:
     """A numeric field of Config and its formula."""
 
@@ -116,7 +64,7 @@ class Tie:
         cls,
         name: str,
         source: str,
-        names: Mapping[str, Name],
+        names: Collection[str],
         knobs: Iterable[str],
         earlier: Mapping[str, Tie],
         *,
@@ -132,8 +80,7 @@ class Tie:
                 f"{name} is not a number, and only numbers follow from others; make it a knob or "
                 "a constant"
             )
-        known = {**names, **dict.fromkeys(earlier, Name("number"))}
-        expression = Expression.parse(source, known, "number")
+        expression = Expression.parse(source, {*names, *earlier})
         read = set(expression.names)
         read.update(*(earlier[used].knobs for used in expression.names if used in earlier))
         followed = tuple(knob for knob in knobs if knob in read)
@@ -154,20 +101,16 @@ class Tie:
         try:
             number = self.expression.number(values)
         except ExpressionError as error:
-            raise SpecError(f"{self} has no value{self._seen(values)}: {error}") from error
+            seen = self.expression.seen(values)
+            raise SpecError(f"{self} has no value{seen}: {error}") from error
         if not self.of_config:
             return int(number) if number == int(number) else float(number)
         if _hint(self.name) is float:
             return float(number)
         if number != int(number):
-            raise SpecError(
-                f"{self} gives {json_text(number)}{self._seen(values)}, not a whole one"
-            )
+            seen = self.expression.seen(values)
+            raise SpecError(f"{self} gives {json_text(number)}{seen}, not a whole one")
         return int(number)
-
-    def _seen(self, values: Mapping[str, Scalar]) -> str:
-        used = (name for name in values if name in self.expression.names)
-        return f" where {', '.join(f'{name} = {json_text(values[name])}' for name in used)}"
 
 
 @cache
@@ -197,7 +140,7 @@ class Reading:
                 "numbers above 0; list them"
             )
         try:
-            expression = Expression.parse(knob.reads or "", _names(), "number")
+            expression = Expression.parse(knob.reads or "", _names())
         except ExpressionError as error:
             raise ValueError(f"knob {knob.name}: reads: {error}") from error
         return cls(knob.name, knob.domain.choices, expression)
@@ -219,7 +162,5 @@ class Reading:
 
 
 @cache
-def _names() -> Mapping[str, Name]:
-    numbers = {int, float, int | None}
-    hints = get_type_hints(Config)
-    return {name: Name("number") for name in Config.model_fields if hints[name] in numbers}
+def _names() -> list[str]:
+    return [name for name in Config.model_fields if _hint(name) in {int, float, int | None}]

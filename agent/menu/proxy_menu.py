@@ -17,15 +17,8 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, InstanceOf, model_validator
 
 from agent.menu.code_knob import CodeKnob, check_stated
-from agent.menu.expressions import ExpressionError, Name, kind_of
-from agent.menu.formulas import (
-    BUDGET_STEPS,
-    Broken,
-    Constraint,
-    ParsedConstraint,
-    Reading,
-    Tie,
-)
+from agent.menu.expressions import Expression, ExpressionError
+from agent.menu.formulas import BUDGET_STEPS, Constraint, Reading, Tie
 from agent.menu.knob import Knob, MenuScalar
 from agent.menu.promises import check_command, check_names, check_readings, check_values
 from agent.menu.trainer_table import TrainerTable
@@ -149,10 +142,11 @@ class ProxyMenu(Frozen):
     def ties(self) -> Mapping[str, Tie]:
         """Tied fields by name, in the file's order."""
         ties: dict[str, Tie] = {}
+        names = {*self.constants, *self.knobs}
         for name, formula in self.tied.items():
             try:
                 ties[name] = Tie.parse(
-                    name, formula, self._names, self.knobs, ties, of_config=self.trainer is None
+                    name, formula, names, self.knobs, ties, of_config=self.trainer is None
                 )
             except ExpressionError as error:
                 raise ValueError(f"tied {name} = {json_text(formula)}: {error}") from error
@@ -197,28 +191,36 @@ class ProxyMenu(Frozen):
 
     def broken_constraint(self, config: AnyConfig, budget: Budget) -> Constraint | None:
         """Return the first constraint that is false, or has no value, for a config."""
-        found = self._first_broken(config, budget)
-        return found.constraint if found else None
+        values = self._values(config, budget)
+        for constraint, expression in self._expressions.items():
+            # The budget's steps may be unknown.
+            if expression.names <= values.keys() and expression.problem(values):
+                return constraint
+        return None
 
     def why_broken(self, config: AnyConfig, budget: Budget) -> str | None:
         """Return one sentence about the first broken constraint, or None."""
-        found = self._first_broken(config, budget)
-        if found is None:
+        broken = self.broken_constraint(config, budget)
+        if broken is None:
             return None
+        values, expression = self._values(config, budget), self._expressions[broken]
+        used = [name for name in values if name in expression.names]
         turnable = dict.fromkeys(
             knob
-            for name in found.names
+            for name in used
             for knob in (self.ties[name].knobs if name in self.ties else (name,))
             if knob in self.knobs
         )
         fix = f"change {' or '.join(turnable)}" if turnable else "remove it"
-        return f"{found.why}; {fix}"
+        doc = broken.doc.strip().rstrip(".")
+        problem = f"{expression.problem(values)}{f' ({doc})' if doc else ''}"
+        return f"the constraint {broken.expr.strip()} {problem}; {fix}"
 
     def unchecked(self, budget: Budget) -> tuple[Constraint, ...]:
         """Return the constraints that cannot be checked because the budget's steps are unknown."""
         if budget.steps(1) is not None:
             return ()
-        return tuple(each.constraint for each in self._parsed if each.needs_steps)
+        return tuple(one for one, each in self._expressions.items() if BUDGET_STEPS in each.names)
 
     def satisfied_share(
         self, budget: Budget, *, max_changes: int | None = None, draws: int = 2000
@@ -265,28 +267,19 @@ class ProxyMenu(Frozen):
         return {name: value for name, value in known.items() if name not in self.readings}
 
     @cached_property
-    def _names(self) -> Mapping[str, Name]:
-        """Names that a formula may use."""
-        return {
-            **{name: Name(kind_of(value)) for name, value in self.constants.items()},
-            **{
-                name: Name(
-                    knob.kind, tuple(end for end in knob.domain.ends if isinstance(end, str))
-                )
-                for name, knob in self.knobs.items()
-            },
-        }
+    def _expressions(self) -> Mapping[Constraint, Expression]:
+        names = {*self.constants, *self.knobs, *self.tied, BUDGET_STEPS}
+        parsed = {}
+        for one in self.constraints:
+            try:
+                parsed[one] = Expression.parse(one.expr, names)
+            except ExpressionError as error:
+                raise ValueError(f"constraint {json_text(one.expr)}: {error}") from error
+        return parsed
 
-    @cached_property
-    def _parsed(self) -> tuple[ParsedConstraint, ...]:
-        names = {**self._names, **dict.fromkeys(self.tied, Name("number"))}
-        return tuple(ParsedConstraint.parse(each, names) for each in self.constraints)
-
-    def _first_broken(self, config: AnyConfig, budget: Budget) -> Broken | None:
+    def _values(self, config: AnyConfig, budget: Budget) -> dict[str, Scalar]:
+        """Return what constraints may use, without the budget's steps if they are unknown."""
         tied = {name: config.value(name) for name in self.tied}
         values: dict[str, Scalar] = {**self.constants, **self.knob_values(config), **tied}
         steps = budget.steps(config.tokens_per_step)
-        if steps is not None:
-            values[BUDGET_STEPS] = steps
-        checked = (each for each in self._parsed if steps is not None or not each.needs_steps)
-        return next((found for each in checked if (found := each.broken(values))), None)
+        return values if steps is None else {**values, BUDGET_STEPS: steps}

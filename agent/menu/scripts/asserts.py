@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.menu.expressions import Expression, ExpressionError, Name, kind_of
+from agent.menu.expressions import Expression, ExpressionError
 from agent.menu.formulas import Constraint
 from agent.menu.scripts.reading import Script, modules_beside
 from agent.menu.scripts.tree import Names
@@ -54,8 +54,7 @@ class _Reading:
             return None
         expr = ast.unparse(read)
         try:
-            known = {name: Name(kind_of(value)) for name, value in self.values.items()}
-            expression = Expression.parse(expr, known)
+            expression = Expression.parse(expr, self.values.keys())
             return expr if expression.names and expression.holds(self.values) else None
         except ExpressionError:
             return None

@@ -20,7 +20,7 @@ from agent.menu.rails import Rails
 from agent.proposers.base import Memory, ProposerError
 from agent.proposers.hybrid import Slate
 from agent.proposers.llm.config_lines import QUOTED_CHARACTERS, assignments, quoted, short
-from agent.proposers.llm.prompt import REFUSED_REPLY, USER, Prompt, Prompter
+from agent.proposers.llm.prompt import REFUSED_REPLY, Prompt, Prompter
 from agent.proposers.llm.reply_form import example_text
 from agent.proposers.llm.tokens import estimate_tokens
 from agent.proposers.sampler import SamplerProposer
@@ -374,14 +374,6 @@ def test_long_directions_are_cut_to_a_third_and_say_so() -> None:
     assert "Direction 5:" in prompt.messages[0].content
     assert "(The rest of the directions did not fit.)" in prompt.messages[0].content
     assert "## Best configs" in prompt.messages[1].content
-
-
-def test_a_template_that_repeats_itself_still_fits(tmp_path: Path) -> None:
-    twice = "{% for line in history.lines %}{{ line }}\n{{ line }}\n{{ line }}\n{% endfor %}"
-    (tmp_path / USER).write_text(twice)
-    prompt = Prompter(Budget(), directory=tmp_path).prompt(memory_of(300))
-    assert prompt.tokens <= 6000
-    assert len(prompt.messages[1].content) > 1000
 
 
 @pytest.mark.slow
