@@ -82,7 +82,7 @@ containers: $(VENV)/.installed-dev
 	fi
 	$(BIN)/python -m pytest -m containers tests $(PYTEST_ARGS)
 
-# The parity tests under the versions of NVIDIA's container, as far as they can be had here.
+# The tests under a torch that is built for CUDA, as far as it can be had here.
 versions: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m versions tests/trainer $(PYTEST_ARGS)
 

@@ -4,7 +4,6 @@
 """
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,19 +12,15 @@ from typing import Any
 import torch
 
 from trainer.backends import torch_gpt
-from trainer.backends.kernels import operations, written_out
-from trainer.backends.megatron import backend as megatron
+from trainer.backends.kernels import operations
 from trainer.backends.torch_gpt import TorchBackend
 from trainer.spec import Measured, TrialFailed, TrialSpec
 from trainer.training import child, running
 
 ENTRY = "tests.support.faulty_trainer:run"
-FAULTS = ("memory cap", "megatron", "transformer engine", "build", "first kernel", "driver")
-BAD_KERNELS = ("norm", "activation", "cross_entropy", "float8", "adamw", "copies")
-BAD_KERNELS += ("compiled blocks", "finite norm")
-"""Kernels that return NaN from the third step on, by the names of the trainer's check. ``copies``
-is AdamW's kernel too, with correct weights. ``float8`` spoils one of two forms from the start, as
-it did on an H100, and ``finite norm`` gives wrong finite numbers."""
+FAULTS = ("memory cap", "build", "first kernel", "driver")
+BAD_KERNELS = ("norm", "adamw", "compiled blocks", "finite norm")
+"""Kernels that return NaN from the third step on; ``finite norm`` gives wrong finite numbers."""
 _FAULT, _ATTEMPTS = "fault.json", "attempts"
 
 
@@ -68,10 +63,6 @@ def _inject(fault: str) -> None:
     if fault == "memory cap":  # as cudaMemGetInfo has failed on a GB10
         _pretend_to_have_a_gpu()
         torch.cuda.set_per_process_memory_fraction = _cap_that_fails
-    elif fault in {"megatron", "transformer engine"}:
-        megatron.importlib.import_module = _raising(f"{fault}: cannot map libtransformer.so")
-        loads = megatron._load
-        TorchBackend.build = lambda *_: loads()  # type: ignore[method-assign]
     elif fault == "build":
         TorchBackend.build = _raising("CUDA error: an illegal instruction")  # type: ignore[method-assign]
     elif fault == "driver":  # the driver started, and refuses the first context
@@ -79,7 +70,7 @@ def _inject(fault: str) -> None:
     elif fault in BAD_KERNELS:
         _break_kernel(fault)
     elif fault == "too high a rate":
-        _run_on_kernels({})
+        _run_on_kernels()
     elif fault == "first kernel":
         torch.Tensor.backward = _raising("CUDA error: no kernel image")  # type: ignore[method-assign]
     else:
@@ -101,13 +92,9 @@ def _cap_that_fails(*_: Any) -> None:
     raise RuntimeError(f"CUDA error: out of memory (cuDNN's attention is {cudnn})")
 
 
-def _run_on_kernels(broken: dict[str, dict[str, Any]]) -> None:
-    """Run models on the kernels' code path: torch's operators, except the broken ones."""
+def _run_on_kernels() -> None:
+    """Run models on the kernels' code path."""
     running.choose_backend = lambda *_, compile: TorchBackend(compile=compile, kernels=True)
-    operations._has_kernels = lambda _tensor: True
-    for kind in ("norm", "activation", "cross_entropy", "float8", "adamw"):
-        kernels = {**vars(written_out), **broken.get(kind, {})}
-        sys.modules[f"trainer.backends.kernels.triton_{kind}"] = SimpleNamespace(**kernels)  # type: ignore[assignment]
 
 
 def _nan_from(call: int, real: Callable[..., Any], spoils: Callable[[Any, Any], None]) -> Any:
@@ -124,35 +111,18 @@ def _nan_from(call: int, real: Callable[..., Any], spoils: Callable[[Any, Any], 
     return broken
 
 
-def _spoil_columns_beside_rows(arguments: Any, forms: Any) -> None:
-    by_rows, by_columns, _ = forms
-    if by_rows is not None and by_columns is not None:
-        by_columns.view(torch.uint8).fill_(0x7F)  # NaN in both formats
-
-
 def _break_kernel(name: str) -> None:
     """Break one kernel that the one-block model of tests/trainer/training uses in step 3."""
-    made = written_out
+    _run_on_kernels()
+    made = operations
     if name == "finite norm":
-        spoiled = _nan_from(1, made.norm_backward, lambda _, both: both[0].mul_(-1.0))
-        _run_on_kernels({"norm": {"norm_backward": spoiled}})
+        made.norm_backward = _nan_from(1, made.norm_backward, lambda _, both: both[0].mul_(-1.0))
     elif name == "norm":
-        spoiled = _nan_from(9, made.norm_backward, lambda _, both: both[1].fill_(torch.nan))
-        _run_on_kernels({"norm": {"norm_backward": spoiled}})
-    elif name == "activation":
-        spoiled = _nan_from(3, made.activate, lambda _, hidden: hidden.fill_(torch.nan))
-        _run_on_kernels({"activation": {"activate": spoiled}})
-    elif name == "cross_entropy":
-        spoiled = _nan_from(3, made.loss_and_gradient_, lambda args, _: args[0].fill_(torch.nan))
-        _run_on_kernels({"cross_entropy": {"loss_and_gradient_": spoiled}})
-    elif name == "float8":
-        TorchBackend.check = lambda *_: None  # type: ignore[method-assign]
-        spoiled = _nan_from(1, made.quantise, _spoil_columns_beside_rows)
-        _run_on_kernels({"float8": {"quantise": spoiled}})
-    elif name in {"adamw", "copies"}:
-        place = 0 if name == "adamw" else 4  # in the parameter, and in its copy
-        spoiled = _nan_from(9, made.adamw_, lambda args, _: args[place][0].fill_(torch.nan))
-        _run_on_kernels({"adamw": {"adamw_": spoiled}})
+        made.norm_backward = _nan_from(
+            9, made.norm_backward, lambda _, both: both[1].fill_(torch.nan)
+        )
+    elif name == "adamw":
+        made.adamw_ = _nan_from(9, made.adamw_, lambda args, _: args[0][0].fill_(torch.nan))
     else:
         # Dynamo alone: Inductor's code has tests of its own, and takes a minute.
         torch_gpt.compiled = lambda function: _nan_from(

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from autoresearch.values import Frozen
 from tests.support.configs import config
 from trainer.backends import Backend
-from trainer.backends.megatron.backend import MegatronBackend
+from trainer.backends.megatron import MegatronBackend
 from trainer.backends.torch_gpt import TorchBackend, TorchGPT
 from trainer.corpus import open_corpus
 from trainer.spec import Config, TrialSpec

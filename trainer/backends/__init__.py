@@ -6,9 +6,9 @@ from typing import Protocol
 import torch
 
 from autoresearch.errors import SpecError
-from trainer.backends.megatron.backend import MegatronBackend
+from trainer.backends.megatron import MegatronBackend
 from trainer.backends.torch_gpt import TorchBackend
-from trainer.spec import BackendName, Config, Fp8Recipe
+from trainer.spec import BackendName, Config
 
 
 class Backend(Protocol):
@@ -45,20 +45,18 @@ class Backend(Protocol):
 
 __all__ = ["BACKENDS", "Backend", "choose_backend"]
 
-BACKENDS: dict[BackendName, Callable[[Fp8Recipe, bool], Backend]] = {
-    "torch": lambda fp8, compile: TorchBackend(compile=compile),
-    "megatron": lambda fp8, compile: MegatronBackend(fp8),
+BACKENDS: dict[BackendName, Callable[[bool], Backend]] = {
+    "torch": lambda compile: TorchBackend(compile=compile),
+    "megatron": lambda compile: MegatronBackend(),
 }
-"""Functions that create each backend from the options in a TrialSpec, by every allowed name."""
+"""Functions that create each backend, compiled or not, by every allowed name."""
 
 
-def choose_backend(
-    name: BackendName, fp8: Fp8Recipe | None = None, *, compile: bool = False
-) -> Backend:
+def choose_backend(name: BackendName, *, compile: bool = False) -> Backend:
     """Return the backend that a TrialSpec names; only the torch backend compiles.
 
     :raises SpecError: if there is no such backend.
     """
     if name not in BACKENDS:
         raise SpecError(f"there is no backend {name!r}; choose one of {', '.join(BACKENDS)}")
-    return BACKENDS[name](fp8 or Fp8Recipe(), compile)
+    return BACKENDS[name](compile)

@@ -17,8 +17,9 @@ from torch.nn import functional
 
 from trainer.backends.coded import CodeFunction, code_function
 from trainer.backends.kernels import NORM_EPS
+from trainer.backends.kernels.operations import activated
 from trainer.backends.products import cpu_multiplies_bf16, float8_linear, linear
-from trainer.spec import Activation, Config
+from trainer.spec import Config
 
 SHORT_SEQUENCE = 512
 """Up to this many tokens :func:`_attend_short_bf16` beats the fused kernel on CPU."""
@@ -183,21 +184,10 @@ class Block(nn.Module):
     def _feed_forward(self, x_ND: Tensor) -> Tensor:
         up = self._linear(x_ND, self.up_FD)
         if self.activation_code is None:
-            hidden_NF = activate(up, self.activation)
+            hidden_NF = activated(up, self.activation)
         else:
             hidden_NF = self.activation_code(*(up.chunk(2, dim=-1) if self.gated else (up,)))
         return self._linear(hidden_NF, self.down_DF)
-
-
-def activate(up: Tensor, activation: Activation) -> Tensor:
-    """Return ``hidden_NF`` from ``up_NF``; if gated from ``[N, 2 F]``, the gate's half first."""
-    if activation == "gelu":
-        return functional.gelu(up)
-    if activation == "relu2":
-        return functional.relu(up).square()
-    gate_NF, linear_NF = up.chunk(2, dim=-1)
-    gate = functional.silu if activation == "swiglu" else functional.gelu
-    return gate(gate_NF) * linear_NF
 
 
 def _normed(x_ND: Tensor, norm: Norm | None) -> Tensor:

@@ -40,7 +40,7 @@ from trainer.backends.fused_functions import normed
 from trainer.backends.kernels import usable_on
 from trainer.backends.linear_cross_entropy import CodedHead, exact_nll, loss_and_gradient, mean_loss
 from trainer.backends.products import check_capability, check_shapes, linear
-from trainer.backends.weights import Float8Weight, RoundedWeight, Weight
+from trainer.backends.weights import RoundedWeight
 from trainer.spec import Config
 
 INIT_STD = 0.02
@@ -138,14 +138,14 @@ class TorchGPT(nn.Module):
                 self._fused_blocks = [FusedBlock(b, dtype, float8=float8) for b in self.blocks]
 
     @property
-    def kernels(self) -> tuple[str, ...]:
-        """Return the kinds of kernel in a step that are not torch's own, with compiled blocks."""
-        if self._fused_head is None:
-            return () if self._train_block is Block.forward else ("compiled blocks",)
-        if not self._fused_blocks:
-            return "compiled blocks", "cross_entropy"
-        quantising = ("float8",) if self.config.precision == "fp8" else ()
-        return "norm", "activation", "cross_entropy", *quantising
+    def is_compiled(self) -> bool:
+        """Whether training runs compiled blocks."""
+        return self._train_block is not Block.forward
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether a step runs on other kernels than torch's own, compiled ones included."""
+        return self.is_compiled or self._fused_head is not None
 
     @contextmanager
     def on_torch_operators(self) -> Iterator[None]:
@@ -160,37 +160,17 @@ class TorchGPT(nn.Module):
             for name, value in before.items():
                 setattr(self, name, value)
 
-    @contextmanager
-    def on_new_copies(self, *, float8: bool) -> Iterator[None]:
-        """Remake the weights' copies in fp8, or the others, which the update writes, in the block.
-
-        They are remade once more after it.
-        """
-        weights = [one for one in self._weights if isinstance(one, Float8Weight) is float8]
-        for weight in weights:
-            weight.forget()
-        yield
-        for weight in weights:
-            weight.forget()
-
     @property
     def copies(self) -> Mapping[nn.Parameter, RoundedWeight]:
         """Return the copies of parameters that each update must also write; none on a CPU."""
+        if self._fused_head is None:
+            return {}
+        weights = [w for block in self._fused_blocks for w in block.weights]
         return {
             weight.parameter: weight
-            for weight in self._weights
+            for weight in (*weights, self._fused_head.weight)
             if isinstance(weight, RoundedWeight) and weight.storage is not None
         }
-
-    @property
-    def _weights(self) -> list[Weight]:
-        """Return the weights of all products on kernels."""
-        if self._fused_head is None:
-            return []
-        return [
-            *(w for block in self._fused_blocks for w in block.weights),
-            self._fused_head.weight,
-        ]
 
     @property
     def block_matrices(self) -> list[nn.Parameter]:

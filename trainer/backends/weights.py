@@ -24,10 +24,6 @@ class Weight(Protocol):
 
     parameter: nn.Parameter
 
-    def forget(self) -> None:
-        """Mark the copy as outdated, so that the next read remakes it."""
-        ...
-
     def product(self, x_NI: Tensor) -> Tensor:
         """Return ``x`` times the matrix's transpose, ``[N, O]``."""
 
@@ -88,10 +84,6 @@ class RoundedWeight:
         """Mark the copy as equal to the parameter."""
         self._version = self.parameter._version
 
-    def forget(self) -> None:
-        """See :class:`Weight`."""
-        self._version = -1
-
     def product(self, x_NI: Tensor) -> Tensor:
         """See :class:`Weight`."""
         return torch.mm(x_NI, self.copy.t())
@@ -121,10 +113,6 @@ class Float8Weight:
         self.parameter = parameter
         self._version = -1
         self._copy: tuple[Tensor, Tensor, Tensor] | None = None
-
-    def forget(self) -> None:
-        """See :class:`Weight`."""
-        self._version = -1
 
     def _current(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the up-to-date copy by rows and by columns, and their scale."""

@@ -90,8 +90,6 @@ class TrialSpec(RunSchedule):
     corpus_sha256: str = ""
     """The trainer refuses a corpus with another hash."""
     backend: BackendName = "torch"
-    fp8: Fp8Recipe = Fp8Recipe()
-    """Used by the megatron backend with precision fp8."""
     compile: Annotated[bool, Field(strict=True)] = False
     """Train the torch backend's blocks through torch.compile, and its loss unless one of our
     kernels computes it. Sums differ in the last digits, so all trials of a campaign use the same

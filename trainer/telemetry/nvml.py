@@ -1,7 +1,7 @@
 """Read an NVIDIA device through NVML, as far as it answers.
 
 Devices differ: a GB10 has no memory of its own to report, a GPU split by MIG no utilization, an old
-driver no energy counter. Queries are independent; one that fails at the start is not repeated.
+driver no energy counter. Queries are independent.
 
 Reference: NVML API, https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
@@ -94,7 +94,6 @@ def _all_handles(nvml: Nvml) -> list[Any]:
 
 Nvml: TypeAlias = Any
 """The module ``pynvml``, or an object with its interface."""
-Query: TypeAlias = Callable[[], Any]
 
 _GIB = 1 << 30
 
@@ -112,114 +111,92 @@ _THROTTLE_WORDS = {
     0x400: "reliability",
 }
 """Bits of nvmlClocksEventReasons in NVML's own names, in snake case."""
+_NAMES = {
+    "energy": "energy_mj",
+    "power": "power_w",
+    "utilisation": "gpu_util_pct",
+    "temperature": "temperature_c",
+    "SM clock": "sm_clock_mhz",
+    "memory clock": "mem_clock_mhz",
+    "throttle reasons": "throttle_reasons",
+    "memory": "mem_used_gib",
+}
+"""Names in a description, and the fields of a sample."""
 
 
 class NvmlTelemetry:
-    """One device. Every query is tried at construction, so that ``description`` can list missing
-    ones. The caller initializes NVML, and :meth:`close` shuts it down."""
+    """One device. ``description`` lists what it does not answer at construction. The caller
+    initializes NVML, and :meth:`close` shuts it down."""
 
     def __init__(self, nvml: Nvml, device: Any, *, caveat: str = "") -> None:
-        """Try all queries.
-
+        """
         :param device: an NVML device handle.
         :param caveat: what to add to the description.
         """
-        self._nvml = nvml
-        self._is_unified = _is_unified(nvml, device)
-        self._queries = {
-            name: next((query for query in queries if self._answer(query) is not None), None)
-            for name, queries in _all_queries(nvml, device, unified=self._is_unified).items()
-        }
-        missing = [name for name, query in self._queries.items() if query is None]
+        self._nvml, self._device = nvml, device
+        try:
+            # Some drivers of a GPU without memory of its own report a total of 0.
+            self._is_unified = not nvml.nvmlDeviceGetMemoryInfo(device).total
+        except nvml.NVMLError as error:
+            self._is_unified = isinstance(error, nvml.NVMLError_NotSupported)
+        sample = self.sample()
+        missing = [name for name, field in _NAMES.items() if getattr(sample, field) is None]
         answers = f"; does not answer {', '.join(missing)}" if missing else ""
         unified = "; memory is the machine's" if self._is_unified else ""
-        try:
-            name = str(nvml.nvmlDeviceGetName(device))
-        except nvml.NVMLError:
-            name = "a device without a name"
+        name = self._ask(str, "nvmlDeviceGetName") or "a device without a name"
         self.description = f"NVML, {name}{unified}{answers}{caveat}"
 
     def sample(self) -> Sample:
         """See :meth:`Telemetry.sample`."""
-        energy_mj = self._ask("energy")
-        power_w = self._ask("power")
-        monotonic_s, at = time.monotonic(), timestamp()
+        ask, sensor = self._ask, self._nvml.NVML_TEMPERATURE_GPU
+        monotonic_s = time.monotonic()
+        # A counter that stays at zero counts nothing.
+        energy_mj = ask(int, "nvmlDeviceGetTotalEnergyConsumption") or None
+        power_w = ask(lambda mw: mw / 1000, "nvmlDeviceGetPowerUsage")
+        temperature_c = ask(float, "nvmlDeviceGetTemperatureV", sensor)
+        reasons = ask(throttle_words, "nvmlDeviceGetCurrentClocksEventReasons")
         sample = Sample(
-            at=at,
+            at=timestamp(),
             monotonic_s=monotonic_s,
-            gpu_util_pct=self._ask("utilisation"),
-            power_w=power_w,
-            temperature_c=self._ask("temperature"),
-            sm_clock_mhz=self._ask("SM clock"),
-            mem_clock_mhz=self._ask("memory clock"),
-            throttle_reasons=self._ask("throttle reasons"),
             energy_mj=energy_mj,
+            power_w=power_w,
+            gpu_util_pct=ask(lambda rates: float(rates.gpu), "nvmlDeviceGetUtilizationRates"),
+            temperature_c=ask(float, "nvmlDeviceGetTemperature", sensor)
+            if temperature_c is None
+            else temperature_c,
+            sm_clock_mhz=ask(float, "nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
+            mem_clock_mhz=ask(float, "nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_MEM),
+            throttle_reasons=ask(throttle_words, "nvmlDeviceGetCurrentClocksThrottleReasons")
+            if reasons is None
+            else reasons,
         )
-        if sample.blank and self._is_unified:
+        if not self._is_unified:
+            memory = ask(lambda info: (info.used, info.total), "nvmlDeviceGetMemoryInfo")
+        elif sample.blank:
             return sample  # the machine's memory says nothing of a driver that died
-        used_gib, total_gib = self._ask("memory") or (None, None)
-        return replace(sample, mem_used_gib=used_gib, mem_total_gib=total_gib)
+        else:
+            machine = psutil.virtual_memory()
+            # The page cache, which can be reclaimed, does not count as used.
+            memory = machine.total - machine.available, machine.total
+        if memory is None:
+            return sample
+        used, total = memory
+        return replace(sample, mem_used_gib=used / _GIB, mem_total_gib=total / _GIB)
 
     def close(self) -> None:
         """See :meth:`Telemetry.close`."""
         with suppress(self._nvml.NVMLError):  # a driver that died has nothing to shut down
             self._nvml.nvmlShutdown()
 
-    def _ask(self, name: str) -> Any:
-        """Return the present answer; None if there is none."""
-        query = self._queries[name]
-        return None if query is None else self._answer(query)
-
-    def _answer(self, query: Query) -> Any:
+    def _ask(self, convert: Callable[[Any], Any], function: str, *arguments: int) -> Any:
+        """Return the converted answer of one of NVML's functions; None if there is none."""
         try:
-            return query()
+            return convert(getattr(self._nvml, function)(self._device, *arguments))
         except (self._nvml.NVMLError, AttributeError):  # an older pynvml lacks newer functions
             return None
-
-
-def _is_unified(nvml: Nvml, device: Any) -> bool:
-    """Return whether the device has no memory of its own. One that refuses to report it has."""
-    try:
-        return not nvml.nvmlDeviceGetMemoryInfo(device).total  # some drivers report nothing
-    except nvml.NVMLError as error:
-        return isinstance(error, nvml.NVMLError_NotSupported)
-
-
-def _all_queries(nvml: Nvml, device: Any, *, unified: bool) -> dict[str, list[Query]]:
-    """Return the ways to ask for each value, the best first."""
-
-    def memory() -> tuple[float, float]:
-        info = nvml.nvmlDeviceGetMemoryInfo(device)
-        return info.used / _GIB, info.total / _GIB
-
-    sensor = nvml.NVML_TEMPERATURE_GPU
-    return {
-        # A counter that stays at zero counts nothing.
-        "energy": [lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(device)) or None],
-        "power": [lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1000],
-        "utilisation": [lambda: float(nvml.nvmlDeviceGetUtilizationRates(device).gpu)],
-        "temperature": [
-            lambda: float(nvml.nvmlDeviceGetTemperatureV(device, sensor)),
-            lambda: float(nvml.nvmlDeviceGetTemperature(device, sensor)),
-        ],
-        "SM clock": [lambda: float(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))],
-        "memory clock": [lambda: float(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM))],
-        "throttle reasons": [
-            lambda: throttle_words(nvml.nvmlDeviceGetCurrentClocksEventReasons(device)),
-            lambda: throttle_words(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)),
-        ],
-        "memory": [machine_memory_gib if unified else memory],
-    }
 
 
 def throttle_words(bits: int) -> tuple[str, ...]:
     """Return NVML's clocks event reasons as words; a bit without a name keeps its number."""
     set_bits = (1 << place for place in range(bits.bit_length()) if bits >> place & 1)
     return tuple(_THROTTLE_WORDS.get(bit, f"reason_{bit:#x}") for bit in set_bits)
-
-
-def machine_memory_gib() -> tuple[float, float]:
-    """Return used and total memory of this machine. Used is what is not available, so that the
-    reclaimable page cache does not count."""
-    memory = psutil.virtual_memory()
-    return (memory.total - memory.available) / _GIB, memory.total / _GIB

@@ -6,23 +6,20 @@ has got one wrong on Hopper (Triton issue 11111).
 
 In a trial, the check finds out whether the config or a kernel caused a non-finite step.
 From the first bad step on, nothing is updated (:mod:`trainer.backends.optimizer`). So a trial ends
-with the weights that made the step, and its batch can be drawn again. The check repeats the step on
-torch's own operators. If it is finite there, the check replaces each kind of kernel in turn and
-names those without which the step is finite. Megatron-Core's operators cannot be replaced one by
-one: its weights are copied to a model on torch's own operators.
+with the weights that made the step, and its batch can be drawn again. If the step is finite on
+torch's own operators, the kernels are at fault.
 """
 
 import math
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from autoresearch.errors import MachineryError
 from trainer.backends.blocks import attending_by_formula
-from trainer.backends.kernels import operations
 from trainer.backends.torch_gpt import TorchGPT
 from trainer.training.train import TrialStopped
 
@@ -45,15 +42,35 @@ def checking_kernels(
 
     ``batches`` returns the inputs and targets of a step by its number, from 1.
 
-    :raises MachineryError: if kernels are at fault and not the config; it names them.
+    :raises MachineryError: if kernels are at fault and not the config.
     """
     try:
         yield
     except TrialStopped as stop:
-        if stop.status == "nonfinite":
+        if stop.status == "nonfinite" and isinstance(model, TorchGPT) and model.has_kernels:
             traceback.clear_frames(stop.__traceback__)  # frees the optimizer's state
-            _check(model, batches(stop.steps + 1), stop)
+            if _kernels_failed(model, batches(stop.steps + 1)):
+                raise MachineryError(
+                    f"kernels failed and not the config: {str(stop).partition(';')[0]}, but torch's"
+                    " own operators give finite numbers from the same weights and batch; report"
+                    " this with trainer.log and the GPU's name, and train another campaign with"
+                    " --compile or another torch"
+                ) from stop
         raise
+
+
+def _kernels_failed(model: TorchGPT, batch: tuple[Tensor, Tensor]) -> bool:
+    """Return whether the step is finite on torch's own operators, or its update was not."""
+    try:
+        if not all(p.detach().isfinite().all() for p in model.parameters()):
+            return model.config.lr <= BOUNDED_LR
+        with model.on_torch_operators(), attending_by_formula():
+            loss, gradients = _gradients(model, batch, rows=1)
+        uniform = math.log(model.embedding_VD.shape[0])
+        return math.isfinite(_norm(gradients)) and loss < DIVERGED * uniform
+    except Exception:  # noqa: BLE001 (mostly memory; without a check the config stays at fault)
+        traceback.print_exc()
+        return False
 
 
 def compare_gradients(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
@@ -62,131 +79,41 @@ def compare_gradients(model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
 
     Two sequences take little memory. Compiled blocks would be compiled again for them.
 
-    :raises MachineryError: if they are further apart than roundings explain; it names the kernels.
+    :raises MachineryError: if they are further apart than roundings explain.
     """
-    reference = _reference(model)
-    if reference is None or reference is not model:
+    if not isinstance(model, TorchGPT) or not model.has_kernels:
         return
-    rows = len(batch[0]) if "compiled blocks" in reference.kernels else 2
-    tokens_BT, targets_BT = (part[:rows] for part in batch)
-    with reference.on_torch_operators(), attending_by_formula():
-        _, wanted = _gradients(reference, (tokens_BT, targets_BT), rows=1)
-
-    def distance() -> float:
-        _, found = _gradients(reference, (tokens_BT, targets_BT), rows=rows)
-        torch._foreach_sub_(found, wanted)
-        return (_norm(found) / _norm(wanted)).item()
-
-    apart, most = distance(), TOLERANCE[reference.config.precision]
+    rows = len(batch[0]) if model.is_compiled else 2
+    some = batch[0][:rows], batch[1][:rows]
+    with model.on_torch_operators(), attending_by_formula():
+        _, wanted = _gradients(model, some, rows=1)
+    _, found = _gradients(model, some, rows=rows)
+    torch._foreach_sub_(found, wanted)
+    apart, most = _norm(found) / _norm(wanted), TOLERANCE[model.config.precision]
     if not apart <= most:  # nor is NaN
-        names = _at_fault(reference, lambda: distance() <= most)
         raise MachineryError(
             f"kernels are wrong on this GPU: a step's gradients are {apart:.2g} of their norm away"
-            f" from those of torch's own operators, and roundings explain {most:g}; at fault:"
-            f" {names}; report this with the GPU's name, and use another torch or --compile"
+            f" from those of torch's own operators, and roundings explain {most:g}; report this"
+            " with the GPU's name, and use another torch or --compile"
         )
-
-
-def _check(model: nn.Module, batch: tuple[Tensor, Tensor], stop: TrialStopped) -> None:
-    try:
-        found = _found(model, batch)
-    except Exception:  # noqa: BLE001 (mostly memory; without a check the config stays at fault)
-        traceback.print_exc()
-        return
-    if found:
-        raise MachineryError(
-            f"kernels failed and not the config: {str(stop).partition(';')[0]}, but {found}; report"
-            " this with trainer.log and the GPU's name, and train another campaign with --compile,"
-            " another torch or backend torch"
-        )
-
-
-def _found(model: nn.Module, batch: tuple[Tensor, Tensor]) -> str:
-    """Return what is wrong with which kernels, as a clause; empty if nothing is."""
-    reference = _reference(model)
-    if reference is None:
-        return ""
-    weights = torch.stack([p.detach().isfinite().all() for p in reference.parameters()])
-    if not weights.all():
-        wrong = "its weights are not finite after a finite step: the update (adamw) is wrong"
-        return wrong if reference.config.lr <= BOUNDED_LR else ""
-    with reference.on_torch_operators(), attending_by_formula():
-        loss, grad_norm = _step(reference, batch, rows=1)
-    uniform = math.log(reference.embedding_VD.shape[0])
-    if not (math.isfinite(grad_norm) and loss < DIVERGED * uniform):
-        return ""
-    found = f"torch's own operators give a loss of {loss:.4g} from the same weights and batch"
-    if reference is not model:
-        return f"{found}; at fault: Megatron-Core's or TransformerEngine's operators"
-
-    def is_finite() -> bool:
-        return all(map(math.isfinite, _step(reference, batch, rows=len(batch[0]))))
-
-    if is_finite():
-        return f"{found}, and so do the kernels in training: scoring, or the GPU, is unreliable"
-    return f"{found}; at fault: {_at_fault(reference, is_finite)}"
-
-
-def _at_fault(model: TorchGPT, is_right: Callable[[], bool]) -> str:
-    """Return the names of the kernels without which a step is right; of all, if that is none."""
-    suspects: dict[str, AbstractContextManager[None]] = {
-        **{name: _without(name, model) for name in model.kernels},
-        "attention": attending_by_formula(),
-        "adamw": model.on_new_copies(float8=False),
-    }
-    at_fault = []
-    for name, without in suspects.items():
-        with without:
-            if is_right():
-                at_fault.append(name)
-    return ", ".join(at_fault or model.kernels)
-
-
-@contextmanager
-def _without(kernels: str, model: TorchGPT) -> Iterator[None]:
-    """Replace one kind of kernel, and the copies of weights that it made."""
-    with operations.written_out_instead(kernels):
-        if kernels == "float8":
-            with model.on_new_copies(float8=True):
-                yield
-        else:
-            yield
-
-
-def _reference(model: nn.Module) -> TorchGPT | None:
-    """Return a model of the same weights that can run on torch's own operators, if ``model``
-    does not do so already."""
-    # Megatron-Core's model has it, and naming its class here would import Megatron-Core.
-    as_torch: Callable[[], TorchGPT] | None = getattr(model, "as_torch", None)
-    if as_torch is not None:
-        return as_torch()
-    return model if isinstance(model, TorchGPT) and model.kernels else None
-
-
-def _step(model: TorchGPT, batch: tuple[Tensor, Tensor], *, rows: int) -> tuple[float, float]:
-    """Return loss and gradient norm of a step, ``rows`` sequences at once; no weight changes."""
-    loss, gradients = _gradients(model, batch, rows=rows)
-    return loss.item(), _norm(gradients).item()
 
 
 def _gradients(
     model: TorchGPT, batch: tuple[Tensor, Tensor], *, rows: int
-) -> tuple[Tensor, list[Tensor]]:
+) -> tuple[float, list[Tensor]]:
     """Return loss and gradients of a step, ``rows`` sequences at once; no weight changes."""
     model.train()
     model.zero_grad()
     losses = []
-    tokens_BT, targets_BT = batch
-    for some in zip(torch.split(tokens_BT, rows), torch.split(targets_BT, rows), strict=True):
+    for some in zip(*(torch.split(part, rows) for part in batch), strict=True):
         loss = model(*some)
         loss.backward()
         losses.append(loss.detach())
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     model.zero_grad()  # drops them; it does not fill them with zeros
     torch._foreach_div_(gradients, len(losses))
-    return torch.stack(losses).mean(), gradients
+    return torch.stack(losses).mean().item(), gradients
 
 
-def _norm(tensors: list[Tensor]) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
-    return norm
+def _norm(tensors: list[Tensor]) -> float:
+    return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors))).item())

@@ -40,7 +40,7 @@ def prepared(spec: TrialSpec) -> tuple[torch.device, Backend]:
     try:
         _keep_freed_memory()
         device = find_device(spec.device)
-        backend = choose_backend(spec.backend, spec.fp8, compile=spec.compile)
+        backend = choose_backend(spec.backend, compile=spec.compile)
         backend.check(spec.gpt, device)
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)

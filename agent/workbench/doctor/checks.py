@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from agent.menu.files import load_menu
 from agent.menu.rails import Rails
@@ -21,15 +21,12 @@ from agent.proposers.llm.proposer import LlmProposer
 from agent.proposers.llm.wire import Patience
 from agent.settings.environment import Environment, data_dir
 from agent.workbench.own_trainer import OwnTrainer
-from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.errors import AutoresearchError
 from trainer.isolation.kernel.cgroup import Groups
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.machine import cuda_driver
 from trainer.spec import Budget
 from trajectory.evidence import Evidence
-
-if TYPE_CHECKING:
-    from trainer.backends.megatron.backend import Trio
 
 MIN_FREE_GIB = 0.25
 """Least free disk space to start with; 75 iterations of cpu-tiny took 4.4 MiB, its corpus 9 MiB."""
@@ -132,10 +129,10 @@ def _engines() -> Iterator[Check]:
         import torch  # noqa: PLC0415
 
         from trainer.backends.compilation import missing_for  # noqa: PLC0415
-        from trainer.backends.megatron.backend import Trio  # noqa: PLC0415
+        from trainer.backends.megatron import installed  # noqa: PLC0415
     except (ImportError, OSError):
         return
-    yield megatron(Trio.installed())
+    yield megatron(installed("megatron-core"), installed("transformer-engine"))
     if not torch.cuda.is_available():
         return
     if missing := missing_for(torch.device("cuda")):
@@ -144,17 +141,12 @@ def _engines() -> Iterator[Check]:
         yield Check("compiler", "good", "Triton and a C compiler; trials can be compiled")
 
 
-def megatron(trio: Trio) -> Check:
-    """Check whether the megatron backend's packages are installed and compatible."""
-    from trainer.backends.megatron.backend import check_trio  # noqa: PLC0415
-
-    if trio.megatron_core is None:
+def megatron(core: str | None, engine: str | None) -> Check:
+    """Report which of the megatron backend's packages are installed."""
+    if core is None:
         return Check("megatron", "note", "megatron-core is not installed; backend torch needs none")
-    try:
-        check_trio(trio)
-    except MachineryError as error:
-        return Check("megatron", "note", f"{error}")
-    return Check("megatron", "good", f"{trio}")
+    said = "no transformer-engine" if engine is None else f"transformer-engine {engine}"
+    return Check("megatron", "good", f"megatron-core {core}, {said}")
 
 
 def _sandbox() -> Check:

@@ -10,7 +10,7 @@ from torch import Tensor, distributed
 
 from tests.support.configs import config
 from tests.support.megatron_on_cpu import needs_megatron, stand_in
-from trainer.backends.megatron.backend import MegatronBackend
+from trainer.backends.megatron import MegatronBackend
 
 pytestmark = [needs_megatron, pytest.mark.filterwarnings("ignore")]
 VOCAB = 64

@@ -54,15 +54,6 @@ def test_a_gb10_answers_the_rest_and_its_memory_is_the_machines() -> None:
     )
 
 
-def test_what_is_not_supported_is_asked_once() -> None:
-    device = gb10()
-    telemetry = looking_at(device)
-    for _ in range(3):
-        telemetry.sample()
-    assert device.asked["energy"] == device.asked["memory"] == device.asked["clock MEM"] == 1
-    assert device.asked["power"] == 4
-
-
 @pytest.mark.parametrize(
     ("answers", "missing"),
     [

@@ -4,11 +4,10 @@ A step of the 354 M shape at 16 × 1024 tokens spends a quarter of its time betw
 residual additions, norms, activations, the loss, casts. Here each of them is one kernel, which
 reads its inputs once and writes its outputs once:
 
-    operations      the operations, and the choice of implementation by a tensor's device
+    operations      the operations in torch's operators, and the choice by a tensor's device
     triton_*        CUDA: Triton kernels, compiled at the first call for their dtypes. The only
                     shape they are compiled for is the power of two above a norm's width, so most
                     configs of other shapes find them compiled
-    written_out     the same operations in torch's operators, for a CPU and for tests
 
 Without Triton or its C compiler, a CUDA machine runs the model as a CPU does, on torch's operators
 alone (:func:`usable_on`). It then moves about twice the bytes.

@@ -1,64 +1,68 @@
-"""The operations between the products, each in the implementation for its tensors' device.
+"""The operations between the products: in torch's operators here, and on CUDA as kernels.
 
-All take contiguous tensors and compute in fp32. Shapes: N tokens, C of them in a chunk, D d_model,
-F d_ff, V vocabulary, W = V padded (:func:`trainer.backends.kernels.padded`).
+All take contiguous tensors and compute in fp32, or in fp64 if the arguments are fp64. Shapes: N
+tokens, C of them in a chunk, D d_model, F d_ff, V vocabulary, W = V padded
+(:func:`trainer.backends.kernels.padded`).
 """
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from trainer.backends.kernels import ADAM_EPS, written_out
+from trainer.backends.kernels import ADAM_EPS, FLOAT8_SMALLEST, NORM_EPS
 from trainer.spec import Activation
 
-_replaced: set[str] = set()
-"""Kinds of kernel that torch's operators replace."""
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
-@contextmanager
-def written_out_instead(kernels: str) -> Iterator[None]:
-    """Replace the kernels of ``triton_{kernels}`` by torch's operators while the block runs."""
-    _replaced.add(kernels)
-    try:
-        yield
-    finally:
-        _replaced.remove(kernels)
-
-
-def _has_kernels(tensor: Tensor) -> bool:
-    return tensor.is_cuda
-
-
-def _form(kernels: str, tensor: Tensor) -> Any:
-    """Return the module that implements these kernels for the tensor's device.
+def _kernel(
+    kind: str,
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Run the function of the same name in ``triton_{kind}`` if the first argument is on CUDA.
 
     It imports Triton on first use, since Triton is not a dependency of the package and takes a
     third of a second to import.
     """
-    if _has_kernels(tensor) and kernels not in _replaced:
-        return importlib.import_module(f"trainer.backends.kernels.triton_{kernels}")
-    return written_out
+
+    def decorate(written_out: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        @wraps(written_out)
+        def chosen(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            first = args[0]
+            if isinstance(first, Tensor) and first.is_cuda:
+                module = importlib.import_module(f"trainer.backends.kernels.triton_{kind}")
+                result: _Result = getattr(module, written_out.__name__)(*args, **kwargs)
+                return result
+            return written_out(*args, **kwargs)
+
+        return chosen
+
+    return decorate
 
 
 # --- norms --------------------------------------------------------------------------------------
 
 
+@_kernel("norm")
 def norm(x_ND: Tensor, gain_D: Tensor, rms: bool) -> Tensor:
     """Return LayerNorm without bias, or RMSNorm, times the gain, which is fp32."""
-    y_ND: Tensor = _form("norm", x_ND).norm(x_ND, gain_D, rms)
-    return y_ND
+    unit_ND, _ = _unit(_wide(x_ND), rms)
+    return (unit_ND * gain_D).to(x_ND.dtype)
 
 
+@_kernel("norm")
 def add_norm(x_ND: Tensor, delta_ND: Tensor, gain_D: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
     """Return ``x_ND + delta_ND`` in their dtype, and the norm of that sum."""
-    both: tuple[Tensor, Tensor] = _form("norm", x_ND).add_norm(x_ND, delta_ND, gain_D, rms)
-    return both
+    sum_ND = (_wide(x_ND) + delta_ND).to(x_ND.dtype)
+    return sum_ND, norm(sum_ND, gain_D, rms)
 
 
+@_kernel("norm")
 def norm_backward(
     gradient_ND: Tensor, x_ND: Tensor, gain_D: Tensor, residual_ND: Tensor | None, rms: bool
 ) -> tuple[Tensor, Tensor]:
@@ -66,34 +70,69 @@ def norm_backward(
 
     :param residual_ND: the gradient that reaches the input past the norm; it is added.
     """
-    both: tuple[Tensor, Tensor] = _form("norm", x_ND).norm_backward(
-        gradient_ND, x_ND, gain_D, residual_ND, rms
-    )
-    return both
+    gradient = _wide(gradient_ND)
+    unit_ND, scale_N1 = _unit(_wide(x_ND), rms)
+    into_unit_ND = gradient * gain_D
+    inner_ND = into_unit_ND - unit_ND * (into_unit_ND * unit_ND).mean(-1, keepdim=True)
+    if not rms:
+        inner_ND = inner_ND - into_unit_ND.mean(-1, keepdim=True)
+    into_x_ND = inner_ND * scale_N1
+    if residual_ND is not None:
+        into_x_ND = into_x_ND + residual_ND
+    return into_x_ND.to(x_ND.dtype), (gradient * unit_ND).sum(0)
+
+
+def _unit(x_ND: Tensor, rms: bool) -> tuple[Tensor, Tensor]:
+    """Return rows scaled to 1, and the factor of each."""
+    if not rms:
+        x_ND = x_ND - x_ND.mean(-1, keepdim=True)
+    scale_N1 = (x_ND.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
+    return x_ND * scale_N1, scale_N1
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype is torch.float64 else x.float()
 
 
 # --- activations --------------------------------------------------------------------------------
 
 
+def activated(up: Tensor, activation: Activation) -> Tensor:
+    """Return ``hidden_NF`` from ``up_NF``; if gated from ``[N, 2 F]``, the gate's half first.
+
+    It computes in the dtype of ``up`` and is differentiable, unlike the others.
+    """
+    if activation == "gelu":
+        return functional.gelu(up)
+    if activation == "relu2":
+        return functional.relu(up).square()
+    gate_NF, linear_NF = up.chunk(2, dim=-1)
+    gate = functional.silu if activation == "swiglu" else functional.gelu
+    return gate(gate_NF) * linear_NF
+
+
+@_kernel("activation")
 def activate(up: Tensor, activation: Activation) -> Tensor:
-    """Return ``hidden_NF`` from ``up_NF``; if gated from ``[N, 2 F]``, the gate's half first."""
-    hidden_NF: Tensor = _form("activation", up).activate(up, activation)
-    return hidden_NF
+    """Return :func:`activated`, computed in fp32."""
+    return activated(_wide(up), activation).to(up.dtype)
 
 
+@_kernel("activation")
 def activate_backward(
     gradient_NF: Tensor, up: Tensor, activation: Activation
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient of ``up``, and ``hidden_NF`` again."""
-    both: tuple[Tensor, Tensor] = _form("activation", up).activate_backward(
-        gradient_NF, up, activation
-    )
-    return both
+    with torch.enable_grad():
+        wide = _wide(up).detach().requires_grad_()
+        hidden_NF = activated(wide, activation)
+        (into_up,) = torch.autograd.grad(hidden_NF, wide, _wide(gradient_NF))
+    return into_up.to(up.dtype), hidden_NF.detach().to(up.dtype)
 
 
 # --- the loss -----------------------------------------------------------------------------------
 
 
+@_kernel("cross_entropy")
 def loss_and_gradient_(
     logits_CW: Tensor, targets_C: Tensor, vocab_size: int, scale: float
 ) -> Tensor:
@@ -101,25 +140,31 @@ def loss_and_gradient_(
 
     The columns after the vocabulary become 0.
     """
-    loss_C: Tensor = _form("cross_entropy", logits_CW).loss_and_gradient_(
-        logits_CW, targets_C, vocab_size, scale
-    )
+    log_p_CV = _wide(logits_CW[:, :vocab_size]).log_softmax(-1)
+    targets_C1 = targets_C[:, None]
+    loss_C = -log_p_CV.gather(1, targets_C1).squeeze(1)
+    gradient_CV = log_p_CV.exp()
+    gradient_CV.scatter_add_(1, targets_C1, torch.full_like(loss_C, -1.0)[:, None])
+    logits_CW.zero_()
+    logits_CW[:, :vocab_size] = gradient_CV * scale
     return loss_C
 
 
+@_kernel("cross_entropy")
 def exact_nll(logits_CW: Tensor, targets_C: Tensor, vocab_size: int) -> Tensor:
     """Return ``nll_C`` in nats, fp64.
 
     On CUDA the exponentials are fp32, and their sum and its logarithm fp64: an unbiased error of
     about 1e-7 per token. In torch's operators everything is fp64.
     """
-    nll_C: Tensor = _form("cross_entropy", logits_CW).exact_nll(logits_CW, targets_C, vocab_size)
-    return nll_C
+    logits_CV = logits_CW[:, :vocab_size].double()
+    return functional.cross_entropy(logits_CV, targets_C, reduction="none")
 
 
 # --- fp8 ----------------------------------------------------------------------------------------
 
 
+@_kernel("float8")
 def quantise(
     x: Tensor, dtype: torch.dtype, rows: bool, columns: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
@@ -127,15 +172,16 @@ def quantise(
 
     The scale, by which both must be multiplied, is the largest magnitude over the dtype's largest.
     """
-    found: tuple[Tensor | None, Tensor | None, Tensor] = _form("float8", x).quantise(
-        x, dtype, rows, columns
-    )
-    return found
+    largest = torch.finfo(dtype).max
+    scale = x.abs().amax().float().clamp(min=FLOAT8_SMALLEST) / largest
+    x8 = (x.float() / scale).clamp(-largest, largest).to(dtype)
+    return x8 if rows else None, x8.t().contiguous() if columns else None, scale
 
 
 # --- the update ---------------------------------------------------------------------------------
 
 
+@_kernel("adamw")
 def adamw_(
     parameter: Tensor,
     gradient: Tensor,
@@ -159,7 +205,15 @@ def adamw_(
     :param stopped: a scalar on the device; if it is not 0, nothing is written.
     :param step: the number of the step, from 1.
     """
-    _form("adamw", parameter).adamw_(
-        parameter, gradient, first_moment, second_moment, copy, grad_scale, stopped,
-        step=step, lr=lr, betas=betas, weight_decay=weight_decay, eps=eps,
-    )  # fmt: skip
+    goes_on = stopped == 0
+    gradient = gradient / grad_scale
+    first = torch.lerp(gradient, first_moment, betas[0])
+    second = torch.lerp(gradient * gradient, second_moment, betas[1])
+    spread = (second / (1 - betas[1] ** step)).sqrt() + eps
+    kept = parameter * (1 - lr * weight_decay)
+    updated = kept - lr / (1 - betas[0] ** step) * first / spread
+    for old, new in ((parameter, updated), (first_moment, first), (second_moment, second)):
+        old.copy_(torch.where(goes_on, new, old))
+    if copy is not None:
+        copied = copy.flatten()[: parameter.numel()]  # a view: copies are contiguous
+        copied.copy_(torch.where(goes_on, parameter.flatten().to(copy.dtype), copied))

@@ -11,10 +11,10 @@ import torch
 
 from tests.support.kernels import VOCAB, Call, assert_same, calls
 from trainer.backends.kernels import (
+    operations,
     triton_cross_entropy,
     triton_float8,
     triton_norm,
-    written_out,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # NumPy warns of NaN
@@ -31,7 +31,7 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("call", list(calls()), ids=lambda call: call.name)
 def test_a_kernel_computes_what_is_written_out(call: Call) -> None:
     module = importlib.import_module(f"trainer.backends.kernels.triton_{call.kernels}")
-    got, wanted = call.of(module), call.of(written_out)
+    got, wanted = call.of(module), call.of(operations)
     if call.kernels == "float8":
         # The interpreter loses a carry: 127.9 becomes 64, though 128 is the nearest. Exclude those.
         for one, other in zip(got[:2], wanted[:2], strict=True):
@@ -78,6 +78,6 @@ def test_exact_likelihoods_are_exact_to_eight_digits() -> None:
     logits_CW = 3 * torch.randn(64, 4160, generator=torch.Generator().manual_seed(2))
     targets_C = torch.arange(64)
     got_C = triton_cross_entropy.exact_nll(logits_CW, targets_C, VOCAB)
-    wanted_C = written_out.exact_nll(logits_CW, targets_C, VOCAB)
+    wanted_C = operations.exact_nll(logits_CW, targets_C, VOCAB)
     assert (got_C - wanted_C).abs().max() < 3e-7
     assert abs((got_C - wanted_C).mean()) < 1e-8 * wanted_C.mean()

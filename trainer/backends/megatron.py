@@ -1,0 +1,92 @@
+"""The Megatron-Core backend: the same recipe in the framework that the full-size run will use.
+
+Only :meth:`MegatronBackend.build` imports Megatron-Core and TransformerEngine, so a machine that
+does not use them neither needs nor loads them (the import takes three seconds). The model itself is
+in :mod:`trainer.backends.megatron_gpt`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from autoresearch.errors import MachineryError, SpecError
+from trainer.backends.coded import refuse_code
+from trainer.backends.products import check_capability, check_shapes
+from trainer.spec import Config
+
+WORKING = "megatron-core 0.16.1 with transformer-engine 2.11"
+"""Versions that work together on Python 3.11."""
+
+
+def installed(package: str) -> str | None:
+    """Return the installed version of a package; None if it is absent."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+class MegatronBackend:
+    """The backend that builds :class:`trainer.backends.megatron_gpt.MegatronGPT`."""
+
+    name = "megatron"
+
+    def check(self, config: Config, device: torch.device) -> None:
+        """Check that this backend can train the config here, without importing Megatron.
+
+        :raises SpecError: if the device is not CUDA, Megatron-Core's layers do not support the
+            config, or fp8 is not available for its shapes or on the device.
+        :raises MachineryError: if Megatron-Core is missing.
+        """
+        if device.type != "cuda":
+            instead = "bf16 or fp32 with backend torch" if config.precision == "fp8" else "torch"
+            raise SpecError(
+                f"the megatron backend trains on CUDA devices only, not in {config.precision} on"
+                f" {device}; choose {instead}"
+            )
+        refuse_code(config, "the megatron backend")
+        if config.norm_place != "pre" or config.depth_factor != 1.0:
+            raise SpecError(
+                "Megatron-Core's layers have norms at their inputs only and add their outputs"
+                f" unscaled, and this config has norm_place {config.norm_place} and mup_base_depth"
+                f" {config.mup_base_depth}; set pre and none, or choose backend torch"
+            )
+        if installed("megatron-core") is None:
+            raise MachineryError(
+                "the megatron backend needs megatron-core, which is not installed; install"
+                f" {WORKING}, or choose backend torch"
+            )
+        if config.precision == "fp8":
+            if installed("transformer-engine") is None:
+                raise SpecError(
+                    "precision fp8 needs TransformerEngine, which is not installed; install"
+                    " transformer-engine[pytorch], or choose bf16"
+                )
+            check_capability(torch.cuda.get_device_capability(device))
+            # If seq_len is a multiple of 16, a shorter sequence in evaluation can be padded to one.
+            check_shapes(config)
+
+    def build(self, config: Config, vocab_size: int, device: torch.device) -> torch.nn.Module:
+        """See :class:`trainer.backends.Backend`.
+
+        The weights are those that the torch backend draws from the same seed, rounded if they are
+        bf16.
+
+        :raises MachineryError: if Megatron-Core or TransformerEngine cannot be imported.
+        """
+        with warnings.catch_warnings():
+            # Megatron-Core warns about optional parts that are not installed and its own defaults.
+            warnings.simplefilter("ignore")
+            try:
+                gpt = importlib.import_module("trainer.backends.megatron_gpt")
+            except Exception as error:  # TransformerEngine's libraries raise RuntimeError, OSError
+                raise MachineryError(
+                    f"Megatron-Core cannot be imported ({error}) beside torch {torch.__version__};"
+                    f" install {WORKING}, or choose backend torch"
+                ) from error
+            model: torch.nn.Module = gpt.build(config, vocab_size, device)
+        return model

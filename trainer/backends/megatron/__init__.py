@@ -1,1 +1,0 @@
-"""The Megatron-Core backend: the recipe in the framework that the full-size run will use."""
