@@ -17,7 +17,7 @@ from agent.commands.night.board import interval_text
 from agent.commands.night.status import Glance, glance
 from agent.menu.files import menu_of
 from agent.menu.rails import Checked, Rails
-from agent.workbench.places import existing_campaign, imported_provenance, refuse_imported
+from agent.workbench.places import existing_campaign, refuse_imported
 from autoresearch.errors import CampaignError, JournalError, SettingsError
 from autoresearch.layout import JOURNAL_FILE, TRIALS_DIR
 from autoresearch.values import Frozen, Scalar
@@ -149,7 +149,7 @@ class CampaignView:
         if row is None:
             raise JournalError(f"{self.journal} holds no row yet; start it with: autoresearch loop")
         menu = menu_of(row)
-        found = read_findings(
+        return read_findings(
             self.journal,
             [ReportedKnob(one.name, one.domain, one.default) for one in menu.knobs.values()],
             menu.knob_values,
@@ -157,8 +157,6 @@ class CampaignView:
             lambda row: usage.add(row, rates.spark_kw),
             lambda: search_bill(rates, usage),
         )
-        imported = imported_provenance(self.directory)
-        return found if imported is None else found.with_facts(imported.facts)
 
     def status(self) -> Glance:
         """Return the campaign's progress, gain, pace and state."""

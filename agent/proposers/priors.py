@@ -29,7 +29,7 @@ from trajectory.formats.importing import CampaignSource, read_campaign_source
 from trajectory.formats.standings import Standings
 from trajectory.journal import read_rows
 from trajectory.ranking import Noise
-from trajectory.rows import CampaignRow, parse_row
+from trajectory.rows import CampaignRow
 
 MOST_CONFIGS = 400
 """Most configs of one prior, spread evenly over its ranking."""
@@ -79,7 +79,7 @@ class Prior:
     why_no_gains: str | None
     """Why no gain is known; None if gains are known."""
     left_out: int = 0
-    """Number of its lines that could not be read."""
+    """Number of lines of another tool's file that could not be read."""
 
     def __str__(self) -> str:
         text = f"{self.source} (sha256 {self.sha256[:12]}): {self.measured} configs measured, "
@@ -174,7 +174,7 @@ def _prior(source: CampaignSource, menu: ProxyMenu) -> Prior:
         findings=tuple(_finding(entry, baseline, sigma) for entry in entries[:MOST_LINES]),
         dropped_values=sum(dropped for _, dropped in shared_configs),
         why_no_gains=why,
-        left_out=source.left_out,
+        left_out=len(source.foreign.provenance.skipped) if source.foreign else 0,
     )
 
 
@@ -182,9 +182,7 @@ def _own(
     source: CampaignSource, menu: ProxyMenu
 ) -> tuple[list[_Entry], Mapping[str, Any] | None, float | None]:
     """Return its configs, the best first; the baseline's values; the sd of one run."""
-    rows = [parse_row(line) for line in source.journal_lines]
-    evidence = Evidence(rows)
-    first = rows[0] if rows else None
+    evidence, first = Evidence(source.rows), source.rows[0]
     is_same_menu = isinstance(first, CampaignRow) and _is_of(first, menu)
 
     def values_of(config: AnyConfig) -> Mapping[str, Any]:

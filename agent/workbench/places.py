@@ -12,8 +12,7 @@ from autoresearch.errors import CampaignError
 from autoresearch.layout import IMPORTED_FILE, JOURNAL_FILE, is_imported
 
 if TYPE_CHECKING:
-    from trajectory.formats.foreign import Provenance
-    from trajectory.formats.imported import ImportedCampaign
+    from trajectory.formats.importing import ImportedCampaign
 
 DEFAULT_MENU = "cpu-tiny"
 NAMED = 5
@@ -76,22 +75,12 @@ def existing_campaign(campaign: Path | None) -> Path:
 def foreign_campaign(directory: Path) -> ImportedCampaign | None:
     """Return the imported campaign of another tool in this directory; None if it holds no such
     campaign."""
-    campaign = _imported(directory)
-    return campaign if campaign is not None and campaign.is_foreign else None
-
-
-def imported_provenance(directory: Path) -> Provenance | None:
-    """Return where the campaign in this directory was imported from; None if it was not."""
-    campaign = _imported(directory)
-    return campaign.provenance if campaign is not None else None
-
-
-def _imported(directory: Path) -> ImportedCampaign | None:
     if not is_imported(directory):
         return None
-    from trajectory.formats.imported import read_imported  # noqa: PLC0415 (of use to few)
+    from trajectory.formats.importing import read_imported  # noqa: PLC0415 (of use to few)
 
-    return read_imported(directory)
+    campaign = read_imported(directory)
+    return campaign if campaign.is_foreign else None
 
 
 def refuse_imported(directory: Path) -> None:

@@ -1,9 +1,7 @@
 """Read the logs of loops whose agent edits a script and commits it before each run.
 
 - karpathy/autoresearch writes ``results.tsv``: commit, val_bpb, memory_gb, status, description. Its
-  program.md describes it. ``memory_gb`` is peak_vram_mb / 1024, from a number in MiB; it keeps its
-  name here. A crash is written with val_bpb 0 and memory 0, which are not measurements and are
-  dropped.
+  program.md describes it. A crash is written with val_bpb 0, which is no measurement.
 - pi-autoresearch writes ``autoresearch.jsonl``, with config lines and a line for each run. A config
   line names the metric and its better direction; a segment of runs follows it. A crash is written
   with the metric 0.
@@ -19,13 +17,11 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Final
 
 from autoresearch.errors import FormatError
 from trajectory.formats.foreign import ForeignRun, refuse_more_is_better
-from trajectory.formats.source import ForeignFile, Line, Source
+from trajectory.formats.source import ForeignFile, Line, Source, Wanted
 
-TSV_FORMAT: Final = "results-tsv"
 COLUMNS = ("commit", "val_bpb", "memory_gb", "status", "description")
 SCORES = ("val_bpb", "val_loss")
 """Columns that hold the score if none is asked for; the first one in the header is used."""
@@ -44,21 +40,20 @@ def recognises_tsv(lines: list[Line]) -> bool:
     return bool(lines) and _is_header(_cells(lines[0]))
 
 
-def read_tsv(source: Source, metric: str | None = None) -> ForeignFile:
+def read_tsv(source: Source, wanted: Wanted) -> ForeignFile:
     """Read every line after the header, which may name more or fewer columns, in any order.
 
-    :param metric: the column of the score; None: the first of :data:`SCORES`.
     :raises FormatError: if no column is known to be a score of which the lower is the better, or
         each run that was kept for its score has a higher one than the last.
     """
-    file = ForeignFile(format=TSV_FORMAT, measure=SCORES[0])
+    file = ForeignFile(format="results-tsv", measure=SCORES[0])
     header: list[str] | None = None
     column = SCORES[0]
     for line in source.lines():
         if header is None:
             header = _cells(line)
             if _is_header(header):
-                column = _score_in(header, source, metric)
+                column = _score_in(header, source, wanted.metric)
                 file.measure = column[:60]
             else:
                 file.skip(
@@ -98,27 +93,17 @@ def _tsv_run(line: Line, names: list[str], column: str, file: ForeignFile) -> Fo
     if len(cells) != len(names):
         raise ValueError(f"it has {len(cells)} cells and the header {len(names)}")
     row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
-    memory = row.get("memory_gb", "")
     return scored_run(
         file,
+        line,
         row,
-        {
-            "line": line.number,
-            "iter": len(file.runs) + 1,
-            "metrics": {"memory_gb": float(memory)} if _is_number(memory) else {},
-        },
         score=float(cell) if _is_number(cell := row[column]) else None,
         said=f"its {file.measure} is {cell!r:.60}, not a number",
     )
 
 
 def scored_run(
-    file: ForeignFile,
-    row: Mapping[str, str],
-    fields: dict[str, object],
-    *,
-    score: float | None,
-    said: str,
+    file: ForeignFile, line: Line, row: Mapping[str, str], *, score: float | None, said: str
 ) -> ForeignRun:
     """Return the run of a line that names a commit, a status and a description.
 
@@ -132,18 +117,17 @@ def scored_run(
     is_baseline = status == "baseline" or _BASELINE.match(description) is not None
     action = "keep" if status in _KEPT else "discard" if failed or status in _DISCARDED else "none"
     return ForeignRun.model_validate(
-        fields
-        | {
+        {
+            "line": line.number,
+            "iter": len(file.runs) + 1,
             "name": row.get("commit") or description or None,
             "is_baseline": is_baseline
             and not failed
             and not any(run.is_baseline for run in file.runs),
             "reason": description,
-            "status": "failed" if failed else "measured",
             "score": None if failed else score,
             "action": action,
         }
-        | ({"metrics": {}} if failed else {})
     )
 
 
@@ -169,9 +153,6 @@ def _cells(line: Line) -> list[str]:
         return []
 
 
-PI_FORMAT: Final = "pi-jsonl"
-
-
 def recognises_pi(lines: list[Line]) -> bool:
     """Return whether a file that begins with these lines has this format."""
     try:
@@ -181,12 +162,12 @@ def recognises_pi(lines: list[Line]) -> bool:
     return first.get("type") == "config" and "metricName" in first
 
 
-def read_pi(source: Source) -> ForeignFile:
+def read_pi(source: Source, _wanted: Wanted) -> ForeignFile:
     """Read every run whose metric is that of the file's first config line.
 
     :raises FormatError: if higher values of the metric are better.
     """
-    file = ForeignFile(format=PI_FORMAT, measure="metric")
+    file = ForeignFile(format="pi-jsonl", measure="metric")
     asked: tuple[object, object] | None = None
     current: tuple[object, object] | None = None
 
@@ -202,17 +183,12 @@ def read_pi(source: Source) -> ForeignFile:
             return None  # such as what a hook did
         if current != asked:
             raise ValueError(f"it measures {current}, and the file's first runs {asked}"[:200])
-        metric, metrics, at = found.get("metric"), found.get("metrics"), found.get("timestamp")
+        metric = found.get("metric")
         is_number = isinstance(metric, int | float) and not isinstance(metric, bool)
         return scored_run(
             file,
+            line,
             {name: str(found.get(name) or "") for name in ("commit", "status", "description")},
-            {
-                "line": line.number,
-                "iter": len(file.runs) + 1,
-                "at": None if at is None else str(at),
-                "metrics": metrics if isinstance(metrics, dict) else {},
-            },
             score=float(metric) if is_number else None,  # type: ignore[arg-type]
             said=f"its metric is {metric!r:.60}, not a number",
         )

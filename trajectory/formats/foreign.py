@@ -11,7 +11,7 @@ import math
 import re
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 from autoresearch.errors import FormatError
 from autoresearch.values import Finite, Frozen, NonNegativeInt, PositiveInt
@@ -104,6 +104,7 @@ class Skipped(Frozen):
 class Provenance(Frozen):
     """Origin of an imported campaign: the first line of its ``imported.jsonl``."""
 
+    model_config = ConfigDict(extra="ignore")  # earlier versions stored more
     kind: Literal["imported"] = "imported"
     schema_: Annotated[int, Field(alias="schema")] = FOREIGN_SCHEMA
     format: FormatName
@@ -114,8 +115,6 @@ class Provenance(Frozen):
     """ISO 8601, UTC."""
     measure: Measure
     """Name of the runs' score; lower is better."""
-    accept_delta_frac: Annotated[Finite, Field(strict=True)] | None = None
-    """Fraction of the baseline's score that a proposal had to gain in the single-knob loop."""
     skipped: tuple[Skipped, ...] = ()
 
     @property
@@ -126,29 +125,17 @@ class Provenance(Frozen):
         first = self.skipped[0]
         return f"{counted(len(self.skipped), 'line')}, first line {first.line}: {first.why}"
 
-    @property
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        """Name and value of each part of it that a report shows."""
-        return (
-            ("source", self.source),
-            ("format", self.format),
-            ("sha256", self.source_sha256[:12]),
-            ("imported", self.imported_at),
-            ("left out of the source", self.left_out or "nothing"),
-        )
-
 
 class ForeignRun(Frozen):
-    """One iteration of another tool's loop."""
+    """One run of another tool."""
 
+    model_config = ConfigDict(extra="ignore")  # earlier versions stored more
     kind: Literal["run"] = "run"
     line: PositiveInt
     """Line number in the source."""
     iter: NonNegativeInt
     """Iteration in the source's count, otherwise the position among its runs; 0 is a baseline
     measured before."""
-    at: Text | None = None
-    """Time as written in the source."""
     name: Text | None = None
     """Identifier that replaces a missing config, such as a commit."""
     values: dict[str, Plain] | None = None
@@ -157,22 +144,13 @@ class ForeignRun(Frozen):
     """Changes relative to the baseline."""
     is_baseline: bool = False
     reason: Text = ""
-    status: Literal["measured", "failed", "refused", "no proposal", "paused"]
     score: Score | None = None
-    """Score in the campaign's measure; set exactly if ``status`` is ``measured``."""
+    """Score in the campaign's measure; None for a run that failed."""
     action: Literal["keep", "discard", "none"] = "none"
-    rail: Text | None = None
-    """The rail that refused the proposal, in the source's words."""
-    why: Text = ""
-    """Reason for a failure, a refusal or a pause."""
-    metrics: dict[str, Plain] = Field(default_factory=dict)
-    """Other measurements, under the source's names."""
 
     @model_validator(mode="after")
-    def _scored_where_measured(self) -> Self:
-        if (self.score is not None) != (self.status == "measured"):
-            raise ValueError(f"a run that is {self.status} has the score {self.score}")
-        if self.status == "measured" and self.config_key is None:
+    def _scored_config(self) -> Self:
+        if self.score is not None and self.config_key is None:
             raise ValueError("a measured run names no config")
         return self
 
@@ -198,8 +176,3 @@ def parse_foreign(line: str | bytes) -> ForeignLine:
     :raises pydantic.ValidationError: if the line is not valid.
     """
     return _LINE.validate_json(line)
-
-
-def dump_foreign(line: ForeignLine) -> str:
-    """Return one line of JSON without a newline."""
-    return line.model_dump_json(by_alias=True)

@@ -2,133 +2,107 @@
 
 An imported campaign is a directory with ``imported.jsonl``; no process ever adds to it. For another
 tool's campaign that file holds the measurements (:mod:`trajectory.formats.foreign`). For one of
-this project's campaigns it holds only the provenance. The rows are then copied byte for byte to a
-journal, and the trials' curves to their usual places.
-
-Rows of a damaged journal are kept as far as they are self-contained. A row is left out if it is
-invalid, repeats an iteration, or refers to a config that only a left-out row describes.
+this project's campaigns it holds only the provenance, beside a copy of the journal and the trials'
+curves.
 """
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from autoresearch.errors import FormatError
 from autoresearch.layout import CURVE_FILE, IMPORTED_FILE, JOURNAL_FILE, TRIALS_DIR, is_trial_id
 from autoresearch.values import explain
-from trajectory.formats.foreign import (
-    ForeignLine,
-    FormatName,
-    Measure,
-    Provenance,
-    dump_foreign,
+from autoresearch.words import timestamp
+from trajectory.formats import commit_logs, single_knob
+from trajectory.formats.foreign import ForeignLine, ForeignRun, Provenance, parse_foreign
+from trajectory.formats.source import MOST_LINES, ForeignFile, Line, Source, Wanted
+from trajectory.formats.trackers import mlflow_store, tensorboard_events, wandb_csv
+from trajectory.formats.trackers.stores import MAGIC, Folder, opened
+from trajectory.journal import read_rows
+from trajectory.rows import CampaignRow, Row, trials_of
+
+_LOOKED_AT = 5
+NO_WISH = Wanted()
+Reader = Callable[[Any, Wanted], ForeignFile]
+
+
+def _read_optuna(source: Source, wanted: Wanted) -> ForeignFile:
+    from trajectory.formats.trackers import optuna_study  # noqa: PLC0415 (slow to load)
+
+    return optuna_study.read(source, wanted)
+
+
+_OPTUNA_TABLES = {"studies", "study_directions", "trials", "trial_params", "trial_values"}
+_READERS: Sequence[tuple[Callable[[list[Line]], bool], Reader]] = (
+    (lambda lines: _has_keys(lines, {"op_code", "worker_id"}), _read_optuna),
+    (wandb_csv.recognises, wandb_csv.read),
+    (commit_logs.recognises_tsv, commit_logs.read_tsv),
+    (single_knob.recognises, single_knob.read),
+    (commit_logs.recognises_pi, commit_logs.read_pi),
 )
-from trajectory.formats.imported import (
-    NO_WISH,
-    ImportedCampaign,
-    open_source,
-    provenance_of,
-    read_foreign,
-    read_lines,
-    recognised_format,
-)
-from trajectory.formats.source import MOST_BYTES, ForeignFile, Line, Source
-from trajectory.formats.trackers.stores import Wanted
-from trajectory.rows import (
-    SCHEMA,
-    BaselineRow,
-    CampaignRow,
-    IterationRow,
-    Row,
-    RowOfOneRun,
-    parse_row,
-    trials_of,
-)
+"""Tests of a file's first lines, each with the reader of such a file."""
 
 
-@dataclass(slots=True)
-class OwnFile(ForeignFile):
-    """The valid lines of a journal of this project, and the lines left out."""
-
-    format: FormatName = "journal"
-    measure: Measure = "val_bpb"
-    lines: list[Line] = field(default_factory=list)
-    trial_ids: set[str] = field(default_factory=set)
-
-
-def read_journal(source: Source) -> OwnFile:
-    """Read a journal, leaving out lines that are not valid rows.
-
-    :raises FormatError: if the first line is not a campaign row, because later rows depend on it.
-    """
-    own = OwnFile()
-    configs: set[str] = set()
-    iterations: set[int] = set()
-    for line in source.lines(most=MOST_BYTES):
-        try:
-            row = _row(line, first=not own.lines)
-            _stands(row, configs, iterations, own.trial_ids)
-        except ValueError as error:
-            if not own.lines:
-                raise FormatError(
-                    f"{source.path} cannot be imported: its first line is not a campaign row of "
-                    f"this version ({error}); restore it from a copy"
-                ) from error
-            own.skip(line, str(error))
-            continue
-        own.lines.append(line)
-    return own
-
-
-def _row(line: Line, *, first: bool) -> Row:
-    """Parse a line as a row.
-
-    :raises ValueError: if the line is not a row that is allowed here.
-    """
+def _has_keys(lines: list[Line], keys: set[str]) -> bool:
     try:
-        row = parse_row(line.raw)
-    except ValidationError as error:
-        raise ValueError(explain(error)) from error
-    if isinstance(row, CampaignRow) != first:
-        raise ValueError(f"a row of kind {row.kind!r} is not expected here")
-    if isinstance(row, CampaignRow) and row.schema_ > SCHEMA:
-        raise ValueError(f"row format {row.schema_} is newer than {SCHEMA}, the newest known here")
-    return row
+        return bool(lines) and keys <= lines[0].json_object().keys()
+    except ValueError:
+        return False
 
 
-def _stands(row: Row, configs: set[str], iterations: set[int], trial_ids: set[str]) -> None:
-    """Check that a row is self-contained, and record what it describes.
+def _reader_of(source: Source) -> Reader:
+    """Return what reads this source.
 
-    :raises ValueError: if the row needs a missing one, or repeats one.
+    :raises FormatError: if it is none that can be imported.
     """
-    trials = trials_of(row)
-    described: set[str] = set()
-    if isinstance(row, IterationRow):
-        if row.iter in iterations:
-            raise ValueError(f"iteration {row.iter} is there already")
-        if row.config_hash is not None and row.verdict.allowed:
-            described.add(row.config_hash)
-    elif isinstance(row, BaselineRow):
-        described.add(row.config_hash)
-    for trial in trials:
-        if trial.trial_id in trial_ids:
-            raise ValueError(f"trial {trial.trial_id} is there already")
-        # A row outside the search describes the config of its own trial only.
-        known = trial.config_hash in configs or trial.config_hash in described
-        if not (known or isinstance(row, RowOfOneRun)):
-            raise ValueError(
-                f"trial {trial.trial_id} is of config {trial.config_hash[:12]}, which no row "
-                "taken in describes"
-            )
-    if isinstance(row, IterationRow):
-        iterations.add(row.iter)
-    configs |= described
-    trial_ids |= {trial.trial_id for trial in trials}
+    reader: Reader | None = None
+    if isinstance(source, Folder):
+        is_mlflow = mlflow_store.recognises(source)
+        reader = mlflow_store.read_files if is_mlflow else tensorboard_events.read
+    elif source.data.startswith(MAGIC):
+        with opened(source) as database:
+            tables = database.tables()
+        if tables >= _OPTUNA_TABLES:
+            reader = _read_optuna
+        elif tables >= mlflow_store.TABLES:
+            reader = mlflow_store.read_database
+    elif "tfevents" in source.path.name:
+        reader = tensorboard_events.read_file
+    else:
+        lines = list(islice(source.lines(), _LOOKED_AT))
+        reader = next((read for recognises, read in _READERS if recognises(lines)), None)
+    if reader is None:
+        raise FormatError(
+            f"{source.path} cannot be imported: it is neither a journal of this tool, nor a "
+            "single-knob loop's JSONL (baseline_val_bpb, baseline_cfg), nor pi-autoresearch's "
+            "autoresearch.jsonl, nor an Optuna study, an MLflow store, a CSV of Weights & Biases "
+            "or TensorBoard events, nor a results.tsv with the header "
+            f"{', '.join(commit_logs.COLUMNS)}; if its beginning is damaged, remove the damaged "
+            "lines"
+        )
+    return reader
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCampaign:
+    """An imported campaign's contents."""
+
+    provenance: Provenance
+    runs: tuple[ForeignRun, ...]
+    """Runs of another tool; empty if the campaign has a journal of this project."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another tool measured the runs."""
+        return self.provenance.format != "journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +115,8 @@ class CampaignSource:
     """SHA-256 of the file that was read."""
     foreign: ImportedCampaign | None
     """Another tool's runs; None for a campaign of this project."""
-    journal_lines: tuple[bytes, ...]
-    """Rows of this project's campaign that are self-contained; empty for another tool's."""
-    left_out: int
-    """Number of lines left out."""
+    rows: tuple[Row, ...] = ()
+    """Rows of this project's campaign; empty for another tool's."""
 
     @property
     def identity(self) -> str:
@@ -152,90 +124,131 @@ class CampaignSource:
         campaign."""
         if self.foreign is not None:
             return self.foreign.provenance.source_sha256
-        first = parse_row(self.journal_lines[0])
+        first = self.rows[0]
         assert isinstance(first, CampaignRow)
         return first.id
 
 
-def read_campaign_source(path: Path) -> CampaignSource:
+def read_imported(path: Path) -> ImportedCampaign:
+    """Read the imported campaign in a directory, or in an ``imported.jsonl`` at any path.
+
+    :raises FormatError: if there is none, or a line of it is damaged.
+    """
+    return _read_lines(Source.read(path / IMPORTED_FILE if path.is_dir() else path))
+
+
+def read_campaign_source(path: Path, wanted: Wanted = NO_WISH) -> CampaignSource:
     """Read a campaign's directory, a journal, an ``imported.jsonl`` or another tool's file.
 
     :raises FormatError: if it is not a trajectory.
+    :raises JournalError: if it is a damaged journal.
     """
-    source = open_source(path)
-    format_ = recognised_format(source)
-    if format_ == "journal":
-        own = read_journal(source)
-        lines = tuple(line.raw for line in own.lines)
-        return CampaignSource(path, source.sha256, None, lines, len(own.skipped))
-    if format_ == "imported":
-        provenance, runs = read_lines(source)
-    else:
-        found = read_foreign(source, format_, NO_WISH)
-        provenance, runs = provenance_of(source, found), tuple(found.runs)
-    campaign = ImportedCampaign(source.path.parent, provenance, runs)
-    return CampaignSource(path, source.sha256, campaign, (), len(provenance.skipped))
+    source = _open_source(path)
+    is_json = source.data.lstrip(b"\xef\xbb\xbf \r\n").startswith(b"{")
+    lines = list(islice(source.lines(), 1)) if is_json else []
+    kind = lines[0].json_object().get("kind") if _has_keys(lines, {"kind"}) else None
+    if kind == "campaign":
+        return CampaignSource(path, source.sha256, None, tuple(read_rows(source.path)))
+    if kind == "imported":
+        return CampaignSource(path, source.sha256, _read_lines(source))
+    found = _reader_of(source)(source, wanted)
+    if not found.runs:
+        first = f"; line {found.skipped[0].line}: {found.skipped[0].why}" if found.skipped else ""
+        raise FormatError(
+            f"{source.path} has no line that a {found.format} trajectory would have{first}; "
+            "choose another file"
+        )
+    provenance = _provenance(source.path, source.sha256, found)
+    return CampaignSource(path, source.sha256, ImportedCampaign(provenance, tuple(found.runs)))
 
 
-def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> Provenance:
+def _provenance(path: Path, sha256: str, found: ForeignFile) -> Provenance:
+    return Provenance(
+        format=found.format,
+        source=str(path),
+        source_sha256=sha256,
+        imported_at=timestamp(),
+        measure=found.measure,
+        skipped=tuple(found.skipped),
+    )
+
+
+def import_campaign(path: Path, directory: Path, wanted: Wanted = NO_WISH) -> ImportedCampaign:
     """Make ``directory`` a read-only campaign from a file or another campaign's directory.
 
     It creates the whole campaign or nothing.
 
     :param wanted: what to read of a tracker's store.
-
     :raises FormatError: if the directory is not empty, or the source is not a trajectory, or has
         another metric than the one wanted.
+    :raises JournalError: if the source is a damaged journal.
     """
     _refuse_unless_new(directory)
-    source = open_source(path)
-    recognised = recognised_format(source)
+    source = read_campaign_source(path, wanted)
+    campaign = source.foreign
+    journal = path / JOURNAL_FILE if path.is_dir() else path
+    if campaign is None:
+        ours = ForeignFile(format="journal", measure="val_bpb")
+        campaign = ImportedCampaign(_provenance(journal, source.sha256, ours), ())
+    measure = campaign.provenance.measure
+    if wanted.metric and wanted.metric[:60] != measure:
+        raise FormatError(
+            f"{path} holds one score, {measure}, and not {wanted.metric!r:.60}; leave --metric out"
+        )
     with _atomic_directory(directory) as folder:
-        if recognised == "imported":
-            provenance, _ = read_lines(source)
-            (folder / IMPORTED_FILE).write_bytes(source.data)
-        elif recognised == "journal":
-            own = read_journal(source)
-            provenance = provenance_of(source, own)
-            (folder / JOURNAL_FILE).write_bytes(b"".join(line.raw + b"\n" for line in own.lines))
-            _copy_curves(source.path.parent, folder, own)
-            _write_lines(folder / IMPORTED_FILE, [provenance])
-        else:
-            found = read_foreign(source, recognised, wanted)
-            if not found.runs:
-                skipped = found.skipped
-                first = f"; line {skipped[0].line}: {skipped[0].why}" if skipped else ""
-                raise FormatError(
-                    f"{source.path} has no line that a {found.format} trajectory would have"
-                    f"{first}; choose another file"
-                )
-            provenance = provenance_of(source, found)
-            _write_lines(folder / IMPORTED_FILE, [provenance, *found.runs])
-        if wanted.metric and wanted.metric[:60] != provenance.measure:
+        if source.foreign is None:
+            shutil.copyfile(journal, folder / JOURNAL_FILE)
+            _copy_curves(journal.parent, folder, source.rows)
+        lines: list[ForeignLine] = [campaign.provenance, *campaign.runs]
+        text = "".join(f"{line.model_dump_json(by_alias=True)}\n" for line in lines)
+        (folder / IMPORTED_FILE).write_text(text, "utf-8")
+    return campaign
+
+
+def _open_source(path: Path) -> Source:
+    """Read the file to import, or the one that a campaign's directory holds.
+
+    :raises FormatError: if the directory holds none.
+    """
+    if not path.is_dir():
+        return Source.read(path)
+    for name in (JOURNAL_FILE, IMPORTED_FILE):
+        if (path / name).is_file():
+            return Source.read(path / name)
+    folder = Folder.read(path)
+    if folder.files:
+        return folder
+    raise FormatError(
+        f"{path} holds no campaign (no {JOURNAL_FILE}), no MLflow store and no TensorBoard events; "
+        "give a campaign's directory, or the file to import"
+    )
+
+
+def _read_lines(source: Source) -> ImportedCampaign:
+    """Read the lines of an ``imported.jsonl``.
+
+    :raises FormatError: if a line is damaged.
+    """
+    parsed: list[ForeignLine] = []
+    for line in source.lines(MOST_LINES + 1):
+        try:
+            parsed.append(parse_foreign(line.raw))
+        except ValidationError as error:
             raise FormatError(
-                f"{source.path} holds one score, {provenance.measure}, and not "
-                f"{wanted.metric!r:.60}; leave --metric out"
-            )
-    return provenance
+                f"line {line.number} of {source.path} is damaged ({explain(error)[:300]}); import "
+                "the campaign again"
+            ) from error
+    provenance, runs = parsed[0], [one for one in parsed[1:] if isinstance(one, ForeignRun)]
+    if not isinstance(provenance, Provenance) or len(runs) < len(parsed) - 1:
+        raise FormatError(
+            f"{source.path} has a first line that is none, or two; import the campaign again"
+        )
+    return ImportedCampaign(provenance, tuple(runs))
 
 
-def imported_count(directory: Path) -> tuple[int, str]:
-    """Return the number of items in an imported campaign and their name: ``row`` for a journal,
-    ``run`` for another tool's file."""
-    journal = directory / JOURNAL_FILE
-    if journal.is_file():
-        return journal.read_bytes().count(b"\n"), "row"
-    # The first line is the provenance.
-    return (directory / IMPORTED_FILE).read_bytes().count(b"\n") - 1, "run"
-
-
-def _write_lines(path: Path, lines: Sequence[ForeignLine]) -> None:
-    path.write_text("".join(dump_foreign(line) + "\n" for line in lines), "utf-8")
-
-
-def _copy_curves(source: Path, folder: Path, own: OwnFile) -> None:
+def _copy_curves(source: Path, folder: Path, rows: Sequence[Row]) -> None:
     """Copy the learning curves of the campaign's trials that exist beside the journal."""
-    for trial_id in own.trial_ids:
+    for trial_id in {trial.trial_id for row in rows for trial in trials_of(row)}:
         curve = source / TRIALS_DIR / trial_id / CURVE_FILE
         if is_trial_id(trial_id) and curve.is_file() and not curve.is_symlink():
             (folder / TRIALS_DIR / trial_id).mkdir(parents=True, exist_ok=True)

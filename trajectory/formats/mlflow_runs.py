@@ -4,9 +4,8 @@ A trial's config becomes the run's parameters, and its curve becomes metrics.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +15,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autoresearch.errors import FormatError
 from trainer.spec import CurvePoint
-from trajectory.formats.foreign import ForeignRun, Measure
 from trajectory.formats.tracked import Tracked, curve_metrics
 from trajectory.history.tables import hidden
 
@@ -124,81 +122,16 @@ def _is_away(error: BaseException | None) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Contents of one MLflow run. Times are in seconds since 1970; None means now."""
-
-    name: str
-    tags: dict[str, str]
-    params: Mapping[str, Any]
-    metrics: Sequence[tuple[str, float, int, int]]
-    """Name, value, milliseconds since 1970, step."""
-    failed: bool
-    began_s: float | None = None
-    ended_s: float | None = None
-
-
 def write_trials(where: str, experiment: str, trials: Iterable[Tracked], curves: Curves) -> int:
     """Write one run per trial to a new experiment, and return the number of runs.
 
     :raises FormatError: if the experiment exists, or MLflow refuses or cannot be reached.
     """
-    return _write(where, experiment, (_of_trial(tracked, curves) for tracked in trials))
-
-
-def write_runs(where: str, experiment: str, runs: Iterable[ForeignRun], measure: Measure) -> int:
-    """Write one run per measured or failed run of another tool to a new experiment.
-
-    :returns: the number of runs.
-    :raises FormatError: like :func:`write_trials`.
-    """
-    runs_done = (run for run in runs if run.config_key and run.status in {"measured", "failed"})
-    return _write(where, experiment, (_of_foreign(run, measure) for run in runs_done))
-
-
-def _of_trial(tracked: Tracked, curves: Curves) -> _Run:
-    trial = tracked.trial
-    began_ms, ended_ms = _ms(tracked.began_s), _ms(tracked.ended_s)
-    metrics = [(name, value, ended_ms, 0) for name, value in tracked.metrics.items()]
-    metrics += [
-        (name, value, began_ms + _ms(point.elapsed_s), point.step)
-        for point in curves(trial.trial_id)
-        for name, value in curve_metrics(point).items()
-    ]
-    return _Run(
-        name=trial.trial_id,
-        tags=tracked.tags,
-        params=tracked.params,
-        metrics=metrics,
-        failed=trial.objective is None,
-        began_s=tracked.began_s,
-        ended_s=tracked.ended_s,
-    )
-
-
-def _of_foreign(run: ForeignRun, measure: Measure) -> _Run:
-    numbers = {
-        name: float(value)
-        for name, value in run.metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-    scored = {measure: run.score} if run.score is not None else {}
-    tags = {"iter": str(run.iter), "status": run.status, "action": run.action}
-    return _Run(
-        name=run.name or f"iteration {run.iter}",
-        tags=tags | {"reason": run.reason, "why": run.why},
-        params=run.values or {},
-        metrics=[(name, value, 0, 0) for name, value in (numbers | scored).items()],
-        failed=run.score is None,
-    )
-
-
-def _write(where: str, experiment: str, runs: Iterable[_Run]) -> int:
     client = mlflow_client(where)
     with translated(where), _new_experiment(client, where, experiment) as experiment_id:
         written = 0
-        for run in runs:
-            _write_run(client, experiment_id, run)
+        for tracked in trials:
+            _write_run(client, experiment_id, tracked, curves)
             written += 1
         return written
 
@@ -225,25 +158,26 @@ def _new_experiment(client: Any, where: str, name: str) -> Iterator[str]:
         raise
 
 
-def _write_run(client: Any, experiment_id: str, run: _Run) -> None:
+def _write_run(client: Any, experiment_id: str, tracked: Tracked, curves: Curves) -> None:
     from mlflow.entities import Metric, Param  # noqa: PLC0415 (an extra, slow to load)
 
-    tags = {key: value[:TAG_CHARACTERS] for key, value in run.tags.items()}
-    start_ms = None if run.began_s is None else _ms(run.began_s)
-    created = client.create_run(experiment_id, start_ms, tags, run.name)
+    trial = tracked.trial
+    began_ms, ended_ms = round(1000 * tracked.began_s), round(1000 * tracked.ended_s)
+    tags = {key: value[:TAG_CHARACTERS] for key, value in tracked.tags.items()}
+    created = client.create_run(experiment_id, began_ms, tags, trial.trial_id)
     run_id = str(created.info.run_id)
-    params = [Param(name, str(value)) for name, value in run.params.items()]
-    batches = max(-(-len(params) // PARAM_BATCH), -(-len(run.metrics) // BATCH))
+    params = [Param(name, str(value)) for name, value in tracked.params.items()]
+    metrics = [Metric(name, value, ended_ms, 0) for name, value in tracked.metrics.items()]
+    metrics += [
+        Metric(name, value, began_ms + round(1000 * point.elapsed_s), point.step)
+        for point in curves(trial.trial_id)
+        for name, value in curve_metrics(point).items()
+    ]
+    batches = max(-(-len(params) // PARAM_BATCH), -(-len(metrics) // BATCH))
     for number in range(batches):
-        some = run.metrics[number * BATCH : (number + 1) * BATCH]
         client.log_batch(
             run_id,
-            metrics=[Metric(*metric) for metric in some],
+            metrics=metrics[number * BATCH : (number + 1) * BATCH],
             params=params[number * PARAM_BATCH : (number + 1) * PARAM_BATCH],
         )
-    end_ms = None if run.ended_s is None else _ms(run.ended_s)
-    client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", end_ms)
-
-
-def _ms(seconds: float) -> int:
-    return round(1000 * seconds)
+    client.set_terminated(run_id, "FAILED" if trial.objective is None else "FINISHED", ended_ms)

@@ -129,13 +129,21 @@ class Source:
             yield Line(number, raw)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Name the part of a source to read, if it holds more than one score or search."""
+
+    metric: str | None = None
+    study: str | None = None
+    """Name of an Optuna study or an MLflow experiment."""
+
+
 @dataclass(slots=True)
 class ForeignFile:
     """The runs that a reader found in another tool's file, and the lines it skipped."""
 
     format: FormatName
     measure: Measure
-    accept_delta_frac: float | None = None
     runs: list[ForeignRun] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
 

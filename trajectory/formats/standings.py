@@ -1,27 +1,20 @@
-"""Rank another tool's configs by their runs, and summarize how its loop used its iterations.
+"""Rank another tool's configs by their runs.
 
 No seed is known, so no two runs form a pair. The noise is pooled over configs that were run more
 than once. The posterior is that of :mod:`trajectory.statistics.population` without seeds. If no
 config was run twice, the noise is unknown and scores are not shrunk.
-
-A repeat is a proposal of a knob and a value that an earlier iteration had proposed, with any
-outcome. The published analysis of the single-knob loop counts in the same way (36 of its 50).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean
 from typing import Any, Self
 
 from autoresearch.plain_text import plain
-from autoresearch.values import Finite, Frozen, NonNegativeInt
-from autoresearch.words import counted, duration_text
 from trajectory.formats.foreign import ForeignRun, Plain
 from trajectory.statistics.crossed_effects import Measured
 from trajectory.statistics.intervals import RunNoise
@@ -49,8 +42,6 @@ class ForeignConfig(Measured):
     """The latest decision on it."""
     scores: dict[int, float] = field(default_factory=dict)
     """Scores by the run's line in the source, used as a seed that no other run has."""
-    failures: list[str] = field(default_factory=list)
-    """Reason for each failure."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ class Standings:
         configs: dict[str, ForeignConfig] = {}
         for run in runs:
             key = run.config_key
-            if key is None or run.status not in {"measured", "failed"}:
+            if key is None:
                 continue
             config = configs.setdefault(
                 key, ForeignConfig(key, run.name, run.values, run.iter, changes=run.changes or {})
@@ -75,9 +66,7 @@ class Standings:
             config.reason = config.reason or run.reason
             if run.action != "none":
                 config.action = run.action
-            if run.score is None:
-                config.failures.append(run.why or "failed")
-            else:
+            if run.score is not None:
                 config.scores[run.line] = run.score
         replicated = [config for config in configs.values() if config.n > 1]
         dof = sum(config.n - 1 for config in replicated)
@@ -153,98 +142,3 @@ def as_json(standing: Standing[ForeignConfig]) -> dict[str, Any]:
 def _one_line(text: str) -> str:
     words = " ".join(plain(text).split())
     return words if len(words) <= TEXT_CHARACTERS else f"{words[: TEXT_CHARACTERS - 1]}…"
-
-
-_SHOWN = 12
-_SECONDS = {"iter_wall_s": "a turn", "train_wall_s": "training", "nim_latency_s": "proposing"}
-"""Metrics of the single-knob loop's lines, with the names of what they time, in seconds."""
-
-
-class Repeats(Frozen):
-    """Number of proposals, and of those made before."""
-
-    proposals: NonNegativeInt
-    repeats: NonNegativeInt
-    distinct: NonNegativeInt
-
-
-class Retold(Frozen):
-    """Summary of a loop's runs; None or empty for what the file does not contain."""
-
-    repeats: Repeats | None
-    touched: dict[str, NonNegativeInt]
-    """Number of proposals by knob, most frequent first."""
-    untouched: tuple[str, ...]
-    """Knobs never proposed: those of the menu, or else values that the baseline names."""
-    knobs_known: bool
-    """Whether a menu defined the knobs."""
-    total_s: Finite | None
-    """Seconds of all iterations that report their duration."""
-    mean_s: dict[str, Finite]
-    """Mean seconds by activity, over the iterations that report it."""
-
-    @classmethod
-    def of(cls, runs: Sequence[ForeignRun], knobs: Sequence[str] | None = None) -> Retold:
-        """Summarize runs.
-
-        :param knobs: of the menu that the loop searched; None if it is not known.
-        """
-        proposed = [run.changes for run in runs if run.changes]
-        touched = Counter(knob for changes in proposed for knob in changes)
-        if knobs is None:
-            baseline = next((run.values for run in runs if run.is_baseline and run.values), None)
-        named = list(baseline or ()) if knobs is None else knobs
-        distinct = len({json.dumps(changes, sort_keys=True) for changes in proposed})
-        walls = [wall for run in runs if (wall := _seconds(run, "iter_wall_s")) is not None]
-        return cls(
-            repeats=Repeats(
-                proposals=len(proposed), repeats=len(proposed) - distinct, distinct=distinct
-            )
-            if proposed
-            else None,
-            touched=dict(touched.most_common()),
-            untouched=tuple(name for name in named if name not in touched) if proposed else (),
-            knobs_known=knobs is not None,
-            total_s=sum(walls) if walls else None,
-            mean_s={
-                name: fmean(seen)
-                for name in _SECONDS
-                if (seen := [s for run in runs if (s := _seconds(run, name)) is not None])
-            },
-        )
-
-    def lines(self) -> Iterator[str]:
-        """Yield the summary as lines of text."""
-        found = self.repeats
-        if found is None:
-            yield "repeats   unknown: the file has no proposals, its configs are only names"
-        else:
-            yield (
-                f"repeats   {found.repeats} of {counted(found.proposals, 'proposal')} "
-                f"({found.repeats / found.proposals:.0%}) had been made before; "
-                f"{found.distinct} different"
-            )
-            of = len(self.touched) + len(self.untouched)
-            what = "knobs were" if self.knobs_known else "values that the baseline names were"
-            said = [f"{plain(name)} {times}" for name, times in list(self.touched.items())[:_SHOWN]]
-            never = ", ".join(plain(name) for name in self.untouched[:_SHOWN])
-            more = len(self.untouched) - _SHOWN
-            rest = f" and {more} more" if more > 0 else ""
-            ending = f"; never {never}{rest}" if never else ""
-            yield (
-                f"knobs     {len(self.touched)} of {of} {what} ever changed: {', '.join(said)}"
-                f"{ending}"
-            )
-        if self.total_s is None:
-            yield "time      unknown: the file has no durations"
-        else:
-            parts = ", ".join(
-                f"{_SECONDS[name]} {seconds:.1f} s" for name, seconds in self.mean_s.items()
-            )
-            yield f"time      {duration_text(self.total_s)} in all; on average {parts}"
-
-
-def _seconds(run: ForeignRun, name: str) -> float | None:
-    seconds = run.metrics.get(name)
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return float(seconds) if is_number and seconds >= 0 else None  # type: ignore[arg-type, operator]

@@ -1,8 +1,7 @@
 """Build one flat table of a campaign, for spreadsheets, data frames and databases.
 
-For this project's campaigns a line is a trial; an iteration that trained nothing has one line with
-empty trial columns. For another tool's campaigns a line is one of its runs. Every column has a
-description with its unit.
+A line is a trial; an iteration that trained nothing has one line with empty trial columns. Every
+column has a description with its unit.
 """
 
 import json
@@ -12,7 +11,6 @@ from itertools import chain
 from typing import Any, Literal, TypeAlias, get_args
 
 from trainer.spec import AnyConfig, CommandConfig, Config, TrialFailed
-from trajectory.formats.foreign import ForeignRun, Measure, Plain
 from trajectory.rows import (
     BaselineRow,
     CampaignRow,
@@ -104,7 +102,7 @@ _SCORE = Column("score", "float", "what the campaign's command printed, in the m
 
 
 def trials_table(rows: Iterable[Row]) -> Table:
-    """Return the trials of one of this project's campaigns, in the journal's order."""
+    """Return a campaign's trials, in the journal's order."""
     rows = iter(rows)
     begun: list[Row] = []
     for row in rows:  # up to the first config, which has every field
@@ -199,68 +197,3 @@ def _trial_cells(trial: TrialRecord | None, results: Sequence[Column]) -> tuple[
         trial.wall_s,
         *(named.get(column.name) for column in results),
     )
-
-
-_RUN = (
-    Column("source_line", "int", "in the file it was imported from"),
-    Column("iter", "int", "as the source counts; 0 is a baseline measured before"),
-    Column("at", "text", "as the source writes it"),
-    Column("name", "text", "what stands for a config that is not given, such as a commit"),
-    Column("is_baseline", "bool", "whether the source says so"),
-    Column("changes", "text", "knobs the proposal sets, JSON"),
-    Column("reason", "text", "in the source's words"),
-    Column("status", "text", "measured, failed, refused, no proposal or paused"),
-    Column("action", "text", "keep, discard or none"),
-    Column("rail", "text", "that refused it, in the source's words"),
-    Column("why", "text", "of a failure, a refusal or a pause"),
-)
-_UNIT = {"val_bpb": "held-out bits per byte", "val_bits_per_token": "held-out bits per token"}
-
-
-def runs_table(runs: Sequence[ForeignRun], measure: Measure) -> Table:
-    """Return the runs of another tool's campaign, in the source's order."""
-    values = _columns_of("config", [run.values or {} for run in runs])
-    metrics = _columns_of("metric", [run.metrics for run in runs])
-    score = Column(
-        measure, "float", f"{_UNIT.get(measure, 'lower is better')}, as the source measured it"
-    )
-    lines = (
-        (
-            run.line,
-            run.iter,
-            run.at,
-            run.name,
-            run.is_baseline,
-            None if run.changes is None else json.dumps(run.changes),
-            run.reason or None,
-            run.status,
-            run.action,
-            run.rail,
-            run.why or None,
-            run.score,
-            *(_as(column, (run.values or {}).get(name)) for name, column in values.items()),
-            *(_as(column, run.metrics.get(name)) for name, column in metrics.items()),
-        )
-        for run in runs
-    )
-    return Table((*_RUN, score, *values.values(), *metrics.values()), lines)
-
-
-def _columns_of(prefix: str, dicts: Sequence[dict[str, Plain]]) -> dict[str, Column]:
-    names = dict.fromkeys(name for each in dicts for name in each)
-    columns = {}
-    for name in names:
-        types = {type(each[name]) for each in dicts if each.get(name) is not None}
-        kind: Kind = "float" if types and types <= {int, float} else "text"
-        if types in ({bool}, {int}):
-            kind = "bool" if types == {bool} else "int"
-        columns[name] = Column(f"{prefix}.{name}", kind, "under the source's own name")
-    return columns
-
-
-def _as(column: Column, value: Plain) -> Cell:
-    if value is None or column.kind in {"bool", "int"}:
-        return value
-    if column.kind == "float":
-        return float(value)
-    return value if isinstance(value, str) else json.dumps(value)

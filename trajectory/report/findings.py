@@ -1,10 +1,10 @@
 """A campaign's findings, as the values from which the page's texts and figures are made."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self, get_args
+from typing import get_args
 
 from autoresearch.domains.base import Domain
 from autoresearch.values import Scalar
@@ -107,10 +107,6 @@ class Findings:
     """Reads a trial's curve."""
     bill: SearchBill
     """Time, energy and money that the search took."""
-
-    def with_facts(self, facts: Iterable[tuple[str, str]]) -> Self:
-        """Return these findings with more facts about the campaign."""
-        return replace(self, about=replace(self.about, facts=(*self.about.facts, *facts)))
 
     @property
     def confirmed_choice(self) -> bool:

@@ -22,7 +22,6 @@ from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
     foreign_campaign,
-    imported_provenance,
     latest_campaign,
 )
 from autoresearch.words import changes_text, duration_text
@@ -38,8 +37,7 @@ from trajectory.rows import CalibratedRow, CampaignRow, ConfirmedRow, FinalistsR
 from trajectory.statistics.population import MIN_CONFIGS
 
 if TYPE_CHECKING:
-    from trajectory.formats.foreign import Provenance
-    from trajectory.formats.imported import ImportedCampaign
+    from trajectory.formats.importing import ImportedCampaign
 
 AGAINST_BASELINE = (
     "against the baseline as believed, ± half its 95 % interval, "
@@ -103,7 +101,6 @@ def own_board(directory: Path, k: int) -> Board:
     incumbent = results.evidence.incumbent_hash
     found = [row.found for row in results.newest(ConfirmedRow)]
     calibrated = next((row.found for row in results.newest(CalibratedRow, 1)), None)
-    imported = imported_provenance(directory)
     measure = row.measured_in if row else BPB
     fresh = [latest_of(found).get(entry.config_hash) for entry in ranked]
     differences = [difference(entry.config, baseline) for entry in ranked]
@@ -114,7 +111,7 @@ def own_board(directory: Path, k: int) -> Board:
         described=[changes_text(changed) or "the baseline itself" for changed in differences],
         costs=[duration_text(entry.train_s) for entry in ranked],
         measure=measure,
-        legend=_legend(noise, measure, menu, few=few) + _left_out(imported),
+        legend=_legend(noise, measure, menu, few=few),
         nothing="nothing measured yet",
         fields={
             "unit": measure.unit,
@@ -122,7 +119,7 @@ def own_board(directory: Path, k: int) -> Board:
             "sigma": noise.sigma if noise else None,
             "sigma_dof": noise.dof if noise else None,
             "note": None,
-            "left_out": [one.model_dump() for one in imported.skipped] if imported else [],
+            "left_out": [],
             "configs": _configs(ranked, measure, differences, diffs, fresh),
             "unranked": dataclasses.asdict(unranked),
             "incumbent": incumbent,
@@ -253,12 +250,6 @@ def _legend(noise: Noise | None, measure: Measure, menu: ProxyMenu | None, *, fe
     return f"{text}; {noise_text(noise, measure)}"
 
 
-def _left_out(imported: Provenance | None) -> str:
-    """Return the end of a legend; empty if no line of an imported file was left out."""
-    left_out = imported.left_out if imported else ""
-    return f"; left out of the source: {left_out}" if left_out else ""
-
-
 # --- a campaign of another tool -----------------------------------------------------------------
 
 
@@ -275,11 +266,13 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
         legend += "; the noise is unknown: no config was run twice, so the first may be luck"
     else:
         legend += f"; {noise_text(found.noise)}"
+    if provenance.skipped:
+        legend += f"; left out of the source: {provenance.left_out}"
     return Board(
         entries=ranked,
         described=[found.described(standing.entry) for standing in ranked],
         costs=None,
-        legend=legend + _left_out(provenance),
+        legend=legend,
         nothing="nothing measured",
         fields={
             "measure": provenance.measure,

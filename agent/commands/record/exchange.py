@@ -14,7 +14,6 @@ from rich.console import Console
 
 from agent.commands.options import takes
 from agent.exports.base import Exported
-from agent.menu.files import load_menu
 from agent.search.first_row import read_campaign_row
 from agent.workbench.console import print_lines
 from agent.workbench.places import CampaignOption, existing_campaign
@@ -24,10 +23,9 @@ from autoresearch.options import AsOption
 from autoresearch.values import Frozen
 from autoresearch.words import counted
 from trajectory.formats.foreign import Provenance
-from trajectory.formats.imported import read_imported
-from trajectory.formats.importing import import_campaign, imported_count
-from trajectory.formats.standings import Retold
-from trajectory.formats.trackers.stores import Wanted
+from trajectory.formats.importing import import_campaign
+from trajectory.formats.source import Wanted
+from trajectory.journal import read_rows
 
 SHOWN_SKIPPED = 20
 
@@ -39,10 +37,6 @@ def import_(
     campaign: Annotated[
         Path | None,
         typer.Option("--campaign", help="A new directory for it. Default: runs/imported-NAME."),
-    ] = None,
-    menu: Annotated[
-        str | None,
-        typer.Option(help="Menu with the knobs of the other tool's loop."),
     ] = None,
     metric: Annotated[
         str | None,
@@ -59,26 +53,21 @@ def import_(
     the published single-knob loop, our own journals, Optuna studies, MLflow stores, the CSV of
     Weights & Biases and TensorBoard's event files.
     """
-    knobs = list(load_menu(menu).knobs) if menu else None
     path = file.resolve()
     name = path.stem if path.suffix else path.name
     directory = campaign or Path("runs") / f"imported-{name}"
-    provenance = import_campaign(file, directory, Wanted(metric, study))
-    count, noun = imported_count(directory)
-    imported = read_imported(directory)
-    retold = Retold.of(imported.runs, knobs) if imported.is_foreign else None
+    imported = import_campaign(file, directory, Wanted(metric, study))
+    provenance, count, noun = imported.provenance, len(imported.runs), "run"
+    if not imported.is_foreign:
+        count, noun = sum(1 for _ in read_rows(directory / JOURNAL_FILE)), "row"
     if as_json:
-        taken = provenance.model_dump(mode="json", by_alias=True) | {
-            "count": count,
-            "of": noun,
-            "loop": retold.model_dump(mode="json") if retold else None,
-        }
+        taken = provenance.model_dump(mode="json", by_alias=True) | {"count": count, "of": noun}
         typer.echo(json.dumps(taken))
         return
-    print_lines(Console(), _lines(provenance, directory, counted(count, noun), retold))
+    print_lines(Console(), _lines(provenance, directory, counted(count, noun)))
 
 
-def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold | None) -> list[str]:
+def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
     row, measure = read_campaign_row(directory), f"{provenance.measure}, lower is better"
     if row is not None:  # this tool wrote it, perhaps with another direction
         measure = f"{row.measured_in.name}, {row.measured_in.better}"
@@ -92,7 +81,6 @@ def _lines(provenance: Provenance, directory: Path, taken: str, retold: Retold |
         *lines,
         f"imported  {taken} of {provenance.source} ({provenance.format}) into {directory}",
         f"measure   {measure}",
-        *(retold.lines() if retold else ()),
         f"look with autoresearch top --campaign {directory}",
     ]
 

@@ -9,31 +9,28 @@ import pytest
 from autoresearch.errors import FormatError
 from tests.support.foreign import RESULTS_TSV
 from trajectory.formats.commit_logs import read_tsv
-from trajectory.formats.imported import read_imported
 from trajectory.formats.importing import import_campaign
-from trajectory.formats.source import ForeignFile, Source
+from trajectory.formats.source import ForeignFile, Source, Wanted
 from trajectory.formats.standings import Standings
-from trajectory.formats.trackers.stores import Wanted
 
 
 def read(tmp_path: Path, text: str | bytes) -> ForeignFile:
     path = tmp_path / "results.tsv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_tsv(Source.read(path))
+    return read_tsv(Source.read(path), Wanted())
 
 
 def test_the_example_of_its_program(tmp_path: Path) -> None:
     found = read(tmp_path, RESULTS_TSV)
     assert not found.skipped
     assert found.measure == "val_bpb"
-    assert [(run.name, run.score, run.action, run.status) for run in found.runs] == [
-        ("a1b2c3d", 0.9979, "keep", "measured"),
-        ("b2c3d4e", 0.9932, "keep", "measured"),
-        ("c3d4e5f", 1.005, "discard", "measured"),
-        ("d4e5f6g", None, "discard", "failed"),
+    assert [(run.name, run.score, run.action) for run in found.runs] == [
+        ("a1b2c3d", 0.9979, "keep"),
+        ("b2c3d4e", 0.9932, "keep"),
+        ("c3d4e5f", 1.005, "discard"),
+        ("d4e5f6g", None, "discard"),
     ]
     assert [run.is_baseline for run in found.runs] == [True, False, False, False]
-    assert [run.metrics for run in found.runs][0::3] == [{"memory_gb": 44.0}, {}]
     assert all(run.values is None for run in found.runs)
 
 
@@ -45,7 +42,7 @@ def test_case_white_space_and_windows_do_not_matter(tmp_path: Path) -> None:
 def test_columns_are_found_by_name(tmp_path: Path) -> None:
     text = "status\tcommit\tdescription\tmemory_gb\tval_bpb\tnote\nkeep\tabc\tx\t1.5\t0.9\thm\n"
     run = read(tmp_path, text).runs[0]
-    assert (run.name, run.score, run.metrics) == ("abc", 0.9, {"memory_gb": 1.5})
+    assert (run.name, run.score) == ("abc", 0.9)
 
 
 MALFORMED = {
@@ -127,8 +124,9 @@ def test_a_column_that_is_asked_for_is_the_score(tmp_path: Path) -> None:
     for metric in (None, "absent", "accuracy"):
         with pytest.raises(FormatError, match="--metric"):
             import_campaign(path, tmp_path / "new", Wanted(metric))
-    assert import_campaign(path, tmp_path / "new", Wanted("score")).measure == "score"
-    assert [run.score for run in read_imported(tmp_path / "new").runs] == [30.5, 20]
+    imported = import_campaign(path, tmp_path / "new", Wanted("score"))
+    assert imported.provenance.measure == "score"
+    assert [run.score for run in imported.runs] == [30.5, 20]
 
 
 @pytest.mark.parametrize(("scores", "refused"), [((1, 2, 3), True), ((1, 2, 2, 1), False)])
@@ -175,10 +173,11 @@ def test_its_runs_are_ranked_under_its_own_metric(tmp_path: Path) -> None:
         CONFIG | {"metricName": "seconds"},
         pi_run(5, 0.5, "keep", "faster"),
     )
-    provenance = import_campaign(path, tmp_path / "campaign")
+    imported = import_campaign(path, tmp_path / "campaign")
+    provenance = imported.provenance
     assert (provenance.format, provenance.measure) == ("pi-jsonl", "best_val_bpb")
     assert [skipped.line for skipped in provenance.skipped] == [8]
-    standings = Standings.of(read_imported(tmp_path / "campaign").runs)
+    standings = Standings.of(imported.runs)
     assert [one.entry.mean for one in standings.top(9)] == [1.50, 1.54, 1.56]
     assert standings.baseline is not None
     assert standings.baseline.mean == 1.56
@@ -195,4 +194,5 @@ def test_a_metric_that_the_file_does_not_hold_is_refused(tmp_path: Path) -> None
     with pytest.raises(FormatError, match="best_val_bpb"):
         import_campaign(path, tmp_path / "campaign", Wanted("val_loss"))
     assert not (tmp_path / "campaign").exists()
-    assert import_campaign(path, tmp_path / "campaign", Wanted("best_val_bpb")).skipped == ()
+    imported = import_campaign(path, tmp_path / "campaign", Wanted("best_val_bpb"))
+    assert imported.provenance.skipped == ()

@@ -12,11 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoresearch.errors import FormatError
-from tests.support.foreign import HEADER, blocked, eval_failed, evaluated, write_jsonl
 from tests.support.rows import Simulator, iteration_row
-from trajectory.formats import single_knob
-from trajectory.formats.source import Source
-from trajectory.formats.table import Cell, Column, Table, runs_table, trials_table
+from trajectory.formats.table import Cell, Column, Table, trials_table
 from trajectory.formats.table_files import GUARDED, cell_text, write_csv, write_parquet
 from trajectory.rows import IterationRow, Row, trials_of
 
@@ -25,13 +22,6 @@ def own_table() -> tuple[list[Row], Table]:
     rows = list(Simulator(seed=3).rows(60))
     table = trials_table(rows)
     return rows, Table(table.columns, list(table.lines))
-
-
-def foreign_table(tmp_path: Path) -> Table:
-    lines = [HEADER, evaluated(1, "d_model", 768, 10.87), blocked(2), eval_failed(3)]
-    found = single_knob.read(Source.read(write_jsonl(tmp_path / "t.jsonl", lines)))
-    table = runs_table(found.runs, found.measure)
-    return Table(table.columns, list(table.lines))
 
 
 def named(table: Table) -> list[dict[str, Cell]]:
@@ -53,25 +43,14 @@ def test_a_line_is_a_trial_and_a_refused_iteration_has_one_too() -> None:
     assert all(line["val_bpb"] is None for line in lines if line["status"] != "ok")
 
 
-def test_cells_are_of_their_columns_kind(tmp_path: Path) -> None:
+def test_cells_are_of_their_columns_kind() -> None:
     kinds = {"text": str, "int": int, "float": float, "bool": bool}
-    for table in (own_table()[1], foreign_table(tmp_path)):
-        assert len({column.name for column in table.columns}) == len(table.columns)
-        assert all(column.says for column in table.columns)
-        for line in table.lines:
-            for column, cell in zip(table.columns, line, strict=True):
-                assert cell is None or type(cell) is kinds[column.kind], column
-
-
-def test_another_tools_score_goes_by_its_measures_name(tmp_path: Path) -> None:
-    table = foreign_table(tmp_path)
-    names = [column.name for column in table.columns]
-    assert "val_bits_per_token" in names
-    assert "val_bpb" not in names
-    lines = named(table)
-    assert [line["val_bits_per_token"] for line in lines] == [10.9554, 10.87, None, None]
-    assert lines[1]["config.d_model"] == 768
-    assert lines[3]["metric.error"] == "CUDA out of memory"
+    table = own_table()[1]
+    assert len({column.name for column in table.columns}) == len(table.columns)
+    assert all(column.says for column in table.columns)
+    for line in table.lines:
+        for column, cell in zip(table.columns, line, strict=True):
+            assert cell is None or type(cell) is kinds[column.kind], column
 
 
 def text_of(cell: str) -> str:
@@ -97,14 +76,14 @@ def read_csv(table: Table) -> list[list[Cell]]:
 
 
 def test_csv_and_parquet_give_back_the_same_cells(tmp_path: Path) -> None:
-    for table in (own_table()[1], foreign_table(tmp_path)):
-        cells = [list(line) for line in table.lines]
-        assert read_csv(table) == cells
-        assert write_parquet(table, tmp_path / "t.parquet") == len(cells)
-        read = pq.read_table(tmp_path / "t.parquet")
-        assert [list(line.values()) for line in read.to_pylist()] == cells
-        for column in table.columns:
-            assert read.schema.field(column.name).metadata[b"description"].decode() == column.says
+    table = own_table()[1]
+    cells = [list(line) for line in table.lines]
+    assert read_csv(table) == cells
+    assert write_parquet(table, tmp_path / "t.parquet") == len(cells)
+    read = pq.read_table(tmp_path / "t.parquet")
+    assert [list(line.values()) for line in read.to_pylist()] == cells
+    for column in table.columns:
+        assert read.schema.field(column.name).metadata[b"description"].decode() == column.says
 
 
 HOSTILE = ["=1+1", "\r=1", "'=1"]

@@ -17,10 +17,9 @@ from tests.support.campaigns import installed
 from tests.support.places import ROOT
 from tests.support.present import known
 from trajectory.formats.foreign import ForeignRun, more_is_better
-from trajectory.formats.imported import read_imported
-from trajectory.formats.importing import import_campaign, read_campaign_source
+from trajectory.formats.importing import import_campaign, read_campaign_source, read_imported
+from trajectory.formats.source import Wanted
 from trajectory.formats.standings import Standings
-from trajectory.formats.trackers.stores import Wanted
 
 KEPT = ROOT / "tests" / "trajectory" / "fixtures" / "trackers"
 """Written by Optuna 3.6.1 and 4.5.0; the installed Optuna writes its own below."""
@@ -79,11 +78,11 @@ def test_a_study_of_optuna_is_imported(tmp_path: Path, written: str) -> None:
             )
     before = file.read_bytes()
     runs = runs_of(file)
-    assert [run.status for run in runs] == ["measured"] * 3 + ["failed"] * 2 + ["measured"] * 3
+    assert [run.score is None for run in runs] == [False] * 3 + [True] * 2 + [False] * 3
     assert runs[0].is_baseline
     assert runs[0].values == {"lr": 0.01, "n_layer": 2, "activation": "gelu"}
     assert runs[0].score == 3
-    values = [run.values for run in runs if run.status == "measured"]
+    values = [run.values for run in runs if run.score is not None]
     assert all(isinstance(one["n_layer"], int) for one in values if one)
     assert {one["activation"] for one in values if one} == {"gelu", "swiglu"}
     measured = [run for run in runs if run.score is not None and run.values]
@@ -116,10 +115,10 @@ def test_a_table_of_weights_and_biases_is_imported(tmp_path: Path) -> None:
     file = tmp_path / "export.csv"
     file.write_text(CSV)
     runs = runs_of(file)
-    assert [(run.name, run.status, run.score) for run in runs] == [
-        ("calm-1", "measured", 3.4),
-        ("calm-2", "measured", 3.5),
-        ("calm-3", "failed", None),
+    assert [(run.name, run.score) for run in runs] == [
+        ("calm-1", 3.4),
+        ("calm-2", 3.5),
+        ("calm-3", None),
     ]
     assert runs[0].values == runs[1].values == {"lr": 0.01, "optimizer": "adamw"}
     noise = known(Standings.of(runs).noise)

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trajectory.formats.source import ForeignFile, Source
+from trajectory.formats.source import ForeignFile, Source, Wanted
 from trajectory.formats.trackers.stores import (
     Folder,
     Recorded,
-    Wanted,
     chosen,
     finite,
     foreign_file,
@@ -84,7 +83,7 @@ def read_files(folder: Folder, wanted: Wanted) -> ForeignFile:
     present = dict.fromkeys(experiments.get(of, of) for of, _ in runs.values())
     name = chosen(folder, "experiments", list(present), wanted)
     ours = [run for of, run in runs.values() if experiments.get(of, of) == name]
-    return foreign_file(FORMAT, folder, sorted(ours, key=lambda run: run.at or ""), wanted)
+    return foreign_file(FORMAT, folder, sorted(ours, key=lambda run: run.at), wanted)
 
 
 def _meta(folder: Folder, path: Path) -> dict[str, str]:
@@ -99,7 +98,7 @@ def _run(name: str, status: str, at: Any) -> Recorded:
     if seconds is not None and 0 <= seconds < 1e14:
         run.at = datetime.fromtimestamp(seconds / 1000, UTC).isoformat(timespec="milliseconds")
     if status in {"FAILED", "KILLED"}:
-        run.ended, run.why = "failed", status.lower()
+        run.ended = "failed"
     elif status != "FINISHED":
         run.ended = "running"
     return run

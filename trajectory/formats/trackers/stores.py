@@ -27,7 +27,7 @@ from trajectory.formats.foreign import (
     more_is_better,
     refuse_more_is_better,
 )
-from trajectory.formats.source import MOST_BYTES, ForeignFile, Line, Source
+from trajectory.formats.source import MOST_BYTES, ForeignFile, Line, Source, Wanted
 
 MOST_FILES = 200_000
 
@@ -84,7 +84,7 @@ def _of_trackers(path: Path) -> list[Path]:
 
 MAGIC = b"SQLite format 3\0"
 LIMIT_S = 60.0
-_WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 """Errors that values of unexpected types lead to."""
 
 
@@ -120,7 +120,7 @@ def opened(source: Source) -> Iterator[Database]:
             connection.execute("PRAGMA query_only=ON")
             connection.set_progress_handler(lambda: monotonic() > end, 10_000)
             yield Database(connection)
-        except (sqlite3.Error, *_WRONG) as error:
+        except (sqlite3.Error, *WRONG) as error:
             raise FormatError(
                 f"{source.path} cannot be read as a tracker's database ({str(error)[:200]!r}); "
                 "choose another file, or restore it from a copy"
@@ -138,27 +138,18 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": No
 MOST_RUNS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Name the part of a store to read, if it holds more than one search."""
-
-    metric: str | None = None
-    study: str | None = None
-    """Name of an Optuna study or an MLflow experiment."""
-
-
 @dataclass(slots=True)
 class Recorded:
     """One run as its tracker recorded it."""
 
     name: str
-    at: str | None = None
+    at: str = ""
+    """When it began, as text that sorts by time."""
     params: dict[str, Any] = field(default_factory=dict)
     """Values of the config, as text or as numbers."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last value of each metric."""
     ended: Literal["measured", "failed", "running"] = "measured"
-    why: str = ""
 
 
 def chosen(source: Source, what: str, found: Sequence[str], wanted: Wanted) -> str:
@@ -205,23 +196,17 @@ def _run(
     if run.ended == "measured" and metric not in run.metrics:
         raise ValueError(f"the run {run.name!r:.60} has no finite {metric}")
     values = _values(run.params)
-    seeds = {name: value for name, value in run.params.items() if name.lower() in SEEDS}
-    others = {name: value for name, value in run.metrics.items() if name != metric}
     return ForeignRun.model_validate(
         {
             "line": number,
             "iter": number,
-            "at": run.at,
             "name": run.name or None,
             "values": values or None,
             "changes": None
             if is_baseline or not values
             else {name: value for name, value in values.items() if base.get(name) != value},
             "is_baseline": is_baseline,
-            "status": run.ended,
             "score": run.metrics[metric] if run.ended == "measured" else None,
-            "why": run.why,
-            "metrics": others | {name: parsed(value) for name, value in seeds.items()},
         }
     )
 

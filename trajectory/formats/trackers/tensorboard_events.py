@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoresearch.errors import FormatError
-from trajectory.formats.source import ForeignFile
-from trajectory.formats.trackers.stores import Folder, Recorded, Wanted, finite, foreign_file
+from trajectory.formats.source import ForeignFile, Source, Wanted
+from trajectory.formats.trackers.stores import Folder, Recorded, finite, foreign_file
 
 FORMAT: Final = "tensorboard"
 _PLUGIN = "hparams"
@@ -22,6 +22,12 @@ _PLUGIN = "hparams"
 def recognises(folder: Folder) -> bool:
     """Return whether a folder holds event files."""
     return any("tfevents" in path.name for path in folder.files)
+
+
+def read_file(source: Source, wanted: Wanted) -> ForeignFile:
+    """Read the run of a single file; see :func:`read`."""
+    folder = Folder(source.path, source.data, {Path(source.path.name): source.data})
+    return read(folder, wanted)
 
 
 def read(folder: Folder, wanted: Wanted) -> ForeignFile:
@@ -53,7 +59,7 @@ def read(folder: Folder, wanted: Wanted) -> ForeignFile:
             above.metrics = {**run.metrics, **above.metrics}
         else:
             runs[place] = run
-    ordered = sorted(runs.values(), key=lambda run: run.at or "")
+    ordered = sorted(runs.values(), key=lambda run: run.at)
     return foreign_file(FORMAT, folder, ordered, wanted)
 
 
@@ -61,7 +67,7 @@ def _add(run: Recorded, event: Any) -> None:
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # noqa: PLC0415
     from tensorboard.util.tensor_util import make_ndarray  # noqa: PLC0415
 
-    if run.at is None and 0 < event.wall_time < 1e11:
+    if not run.at and 0 < event.wall_time < 1e11:
         run.at = datetime.fromtimestamp(event.wall_time, UTC).isoformat(timespec="milliseconds")
     for value in event.summary.value if event.HasField("summary") else ():
         plugin = value.metadata.plugin_data

@@ -9,13 +9,11 @@ config.
 import csv
 import io
 import re
-from typing import Final
 
 from autoresearch.errors import FormatError
-from trajectory.formats.source import ForeignFile, Line, Source
-from trajectory.formats.trackers.stores import Recorded, Wanted, finite, foreign_file
+from trajectory.formats.source import ForeignFile, Line, Source, Wanted
+from trajectory.formats.trackers.stores import Recorded, finite, foreign_file
 
-FORMAT: Final = "wandb-csv"
 _FACTS = {
     *("name", "state", "notes", "user", "tags", "created", "runtime", "sweep", "id", "group"),
     *("job type", "hostname", "updated", "end time", "commit", "github", "description"),
@@ -44,7 +42,7 @@ def read(source: Source, wanted: Wanted) -> ForeignFile:
     :raises FormatError: if it is not CSV.
     """
     text = source.data.decode("utf-8-sig", "replace")
-    damaged = ForeignFile(format=FORMAT, measure="score")
+    damaged = ForeignFile(format="wandb-csv", measure="score")
     runs: list[Recorded] = []
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
@@ -58,15 +56,15 @@ def read(source: Source, wanted: Wanted) -> ForeignFile:
             why = f"it has {len(cells)} cells and the header {len(header)}"
             damaged.skip(Line(number, b""), why)
     runs.reverse()  # an export begins with the newest run
-    runs.sort(key=lambda run: run.at or "")
-    file = foreign_file(FORMAT, source, runs, wanted)
+    runs.sort(key=lambda run: run.at)
+    file = foreign_file("wandb-csv", source, runs, wanted)
     file.skipped[:0] = damaged.skipped
     return file
 
 
 def _run(row: dict[str, str], metric: str | None) -> Recorded:
     facts = {name.lower(): cell for name, cell in row.items() if name.lower() in _FACTS}
-    run = Recorded(facts.get("name", ""), at=facts.get("created") or None)
+    run = Recorded(facts.get("name", ""), at=facts.get("created", ""))
     for name, cell in row.items():
         if name.lower() in _FACTS or not name:
             continue
@@ -78,5 +76,5 @@ def _run(row: dict[str, str], metric: str | None) -> Recorded:
     if state in _RUNNING:
         run.ended = "running"
     elif state != "finished":
-        run.ended, run.why = "failed", state
+        run.ended = "failed"
     return run
