@@ -47,9 +47,8 @@ class Ladder(Experiment[LadderRun, LadderRow, LadderResult]):
     def runs(self) -> Iterator[PlannedRun[LadderRun] | None]:
         baseline = gpt(self.campaign.menu.baseline)
         for run in self.plan.runs:
-            rate = "" if run.lr_factor == 1 else f", {run.lr_factor:.3g} × the rules' rate"
             label = (
-                f"rung {run.rung}, {run.recipe}{rate}: {amount(run.params)} parameters, "
+                f"rung {run.rung}, {run.recipe}: {amount(run.params)} parameters, "
                 f"{amount(run.tokens)} tokens, {shape_text(run.config)}, lr {run.config.lr:.3g}"
             )
             while self._is_largest(run) and not all(

@@ -101,8 +101,6 @@ EPOCHS = 4
 LEAST_PARAMS = 4_000
 LEAST_STEPS = 50
 """Fewest steps of an informative run."""
-RATE_STEP = 2.0
-"""Ratio of neighboring learning rates in a sweep."""
 SINGLE_SEED_RUNGS = 2
 """Number of largest rungs that get a single seed."""
 SECONDS_PER_HOUR = 3600
@@ -221,11 +219,6 @@ class Planner:
             shapes = self._shapes(round(size))
             for tokens in map(self._tokens, sizes[rung - 1 : rung + 1]):
                 runs += (self._run(name, rung, shape, tokens) for name, shape in shapes)
-            if self.asked.rates > 0 and self._is_small(rung):
-                _, winner = shapes[0]
-                for step in range(1, self.asked.rates + 1):
-                    for factor in (RATE_STEP**-step, RATE_STEP**step):
-                        runs.append(self._run("winner", rung, winner, self._tokens(size), factor))
         return runs
 
     def _shapes(self, params: int) -> list[tuple[Recipe, Config]]:
@@ -242,9 +235,7 @@ class Planner:
     def _is_small(self, rung: int) -> bool:
         return rung <= self.asked.rungs - SINGLE_SEED_RUNGS
 
-    def _run(
-        self, recipe: Recipe, rung: int, shape: Config, tokens: int, lr_factor: float = 1.0
-    ) -> LadderRun:
+    def _run(self, recipe: Recipe, rung: int, shape: Config, tokens: int) -> LadderRun:
         source = self.candidates.winner if recipe == "winner" else self.candidates.baseline
         tokens = max(tokens, LEAST_STEPS * shape.seq_len)
         carried = carry(
@@ -257,8 +248,6 @@ class Planner:
         config = carried.config.model_copy(
             update={"lr": carried.base_lr, "mup_base_width": carried.base_width}
         )
-        if lr_factor != 1.0:
-            config = config.model_copy(update={"lr": config.lr * lr_factor})
         return LadderRun(
             recipe=recipe,
             rung=rung,
@@ -266,7 +255,6 @@ class Planner:
             length=tokens,
             steps=carried.steps,
             config=config,
-            lr_factor=lr_factor,
             seeds=self.seeds if self._is_small(rung) else self.seeds[:1],
             expected_s=self.pace.run_s(config, carried.steps),
         )

@@ -11,7 +11,6 @@ from funnel.forecast.rung_runs import RungRun, schedule_of
 from funnel.forecast.scaling_fit import fit_scaling_law
 from funnel.forecast.scaling_law import FinishedRun, ScalingFit
 from funnel.ladder.lead import LeadPoint
-from funnel.ladder.rates import TriedRate
 from funnel.ladder.shapes import training_flops
 from trainer.spec import Config, CurvePoint, TrialFailed, gpt
 from trajectory.ladder_plan import LadderPlanRow, LadderPredictionRow, LadderRun, Recipe
@@ -107,7 +106,6 @@ class LadderPoint(Frozen):
     flops: Positive
     """FLOPs of training, counted by :mod:`trainer.machine.flops`."""
     seed: NonNegativeInt
-    lr_factor: Positive
     val_bpb: Positive
     config: Config
     trial_id: str
@@ -130,7 +128,9 @@ def points_of(
     for number, run in enumerate(plan.runs):
         for seed in run.seeds:
             row = done.get((number, seed))
-            if row is None:
+            if (
+                row is None or run.lr_factor != 1
+            ):  # an older ladder's, at a learning rate of its own
                 continue
             if row.trial.objective is None or row.verdict.outcome not in USABLE:
                 result, config = row.trial.result, gpt(row.config)
@@ -150,7 +150,6 @@ def points_of(
                     steps=run.steps,
                     flops=training_flops(run.config, run.tokens, vocab_size),
                     seed=seed,
-                    lr_factor=run.lr_factor,
                     val_bpb=row.trial.objective,
                     config=run.config,
                     trial_id=row.trial.trial_id,
@@ -160,8 +159,8 @@ def points_of(
 
 
 def of_recipe(points: Iterable[LadderPoint], recipe: Recipe) -> list[LadderPoint]:
-    """Return a recipe's runs at the rules' own rate."""
-    return [point for point in points if point.recipe == recipe and point.lr_factor == 1]
+    """Return a recipe's runs."""
+    return [point for point in points if point.recipe == recipe]
 
 
 def law_of(points: Sequence[LadderPoint], seed: int) -> ScalingFit | str:
@@ -192,22 +191,6 @@ def lead_points(points: Sequence[LadderPoint]) -> Iterator[LeadPoint]:
             lead_bpb=fmean(baseline.val_bpb - winner.val_bpb for winner, baseline in both),
             seeds=len(both),
         )
-
-
-def tried_rates(points: Iterable[LadderPoint]) -> Iterator[TriedRate]:
-    """Yield the winner's runs at one length of each swept rung, at every rate tried there."""
-    winners = [point for point in points if point.recipe == "winner"]
-    swept = {(point.rung, point.length) for point in winners if point.lr_factor != 1}
-    for point in winners:
-        if (point.rung, point.length) in swept:
-            yield TriedRate(
-                rung=point.rung,
-                params=point.params,
-                length=point.length,
-                seed=point.seed,
-                factor=point.lr_factor,
-                val_bpb=point.val_bpb,
-            )
 
 
 def rung_runs(

@@ -6,7 +6,7 @@ Reading a ladder checks all of this. The file alone cannot reveal an edit that c
 prediction, the hash and the rows that name it together; the printed hash can.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -106,21 +106,19 @@ def read_prediction(
     """
     made = log.prediction_of(plan)
     if made is None:
-        for run in log.runs:
-            if run.plan_sha256 == plan.sha256 and run.prediction_sha256 is not None:
-                raise JournalError(
-                    f"the row of {run.trial.trial_id} names a prediction of SHA-256 "
-                    f"{run.prediction_sha256[:12]}, which is not in the journal; restore "
-                    "trajectory.jsonl from a copy, or do not believe this ladder"
-                )
-        return None
-    row, before = made
-    for problem in _problems(log, plan, row, before):
-        raise JournalError(
-            f"the prediction of the ladder's largest rung (written {row.at}, SHA-256 "
-            f"{row.sha256[:12]}) {problem}; restore trajectory.jsonl from a copy, or do not "
-            "believe this ladder"
+        is_whole = not any(
+            run.plan_sha256 == plan.sha256 and run.prediction_sha256 is not None for run in log.runs
         )
+    else:
+        is_whole = _is_whole(log, plan, *made)
+    if not is_whole:
+        raise JournalError(
+            "the prediction of the ladder's largest rung was changed, moved or removed after it "
+            "was written; restore trajectory.jsonl from a copy, or do not believe this ladder"
+        )
+    if made is None:
+        return None
+    row, _ = made
     seen = {point.recipe: point.val_bpb for point in points if point.rung == plan.largest}
     outcomes = (
         Outcome(**predicted.model_dump(), seen_bpb=seen.get(predicted.recipe))
@@ -129,24 +127,24 @@ def read_prediction(
     return PredictedRung(sha256=row.sha256, at=row.at, outcomes=tuple(outcomes))
 
 
-def _problems(
+def _is_whole(
     log: LadderLog, plan: LadderPlanRow, row: LadderPredictionRow, before: Sequence[LadderRow]
-) -> Iterator[str]:
-    if row.sealed != row.sha256:
-        yield f"is not what its hash was made of: that is {row.sealed[:12]} now"
-    predicted = [(p.recipe, p.params, p.tokens) for p in row.predicted]
-    planned = [(run.recipe, run.params, run.tokens) for run in largest_runs(plan)]
-    if predicted != planned:
-        yield "is of other runs than the plan's largest"
-    wanted = {
-        key_of(run.config, run.steps, seed) for run in largest_runs(plan) for seed in run.seeds
-    }
-    if any(key_of(gpt(run.config), run.steps, run.trial.seed) in wanted for run in before):
-        yield "comes after a run of that rung"
-    if not set(row.trial_ids) <= {run.trial.trial_id for run in before}:
-        yield "names trials that come after it, or that do not exist"
-    for run in log.runs[len(before) :]:
-        if run.plan_sha256 != plan.sha256 or run.rung != plan.largest:
-            continue
-        if run.prediction_sha256 != row.sha256:
-            yield f"is not the one that the row of {run.trial.trial_id} names"
+) -> bool:
+    """Return whether a prediction is as it was written, before the runs that it predicts.
+
+    :param before: the runs in the journal before it.
+    """
+    largest = largest_runs(plan)
+    wanted = {key_of(run.config, run.steps, seed) for run in largest for seed in run.seeds}
+    return (
+        row.sealed == row.sha256
+        and [(p.recipe, p.params, p.tokens) for p in row.predicted]
+        == [(run.recipe, run.params, run.tokens) for run in largest]
+        and all(key_of(gpt(run.config), run.steps, run.trial.seed) not in wanted for run in before)
+        and set(row.trial_ids) <= {run.trial.trial_id for run in before}
+        and all(
+            run.prediction_sha256 == row.sha256
+            for run in log.runs[len(before) :]
+            if run.plan_sha256 == plan.sha256 and run.rung == plan.largest
+        )
+    )

@@ -29,20 +29,10 @@ def plan_lines(plan: LadderPlanRow) -> Iterator[str]:
         f"{'seeds':>5} {'a run':>7}  shape"
     )
     for run in plan.runs:
-        if run.lr_factor != 1:
-            continue
         yield (
             f"{run.rung:>6}  {run.recipe:<8} {amount(run.params):>7} {amount(run.tokens):>7} "
             f"{run.steps:>7,} {run.config.lr:>8.2g} {len(run.seeds):>5} "
             f"{duration_text(run.expected_s):>7}  {shape_text(run.config)}"
-        )
-    swept = [run for run in plan.runs if run.lr_factor != 1]
-    if swept:
-        rungs = sorted({run.rung for run in swept})
-        factors = ", ".join(f"{factor:.3g}" for factor in sorted({run.lr_factor for run in swept}))
-        yield (
-            f"{'':>8}the winner's rungs {', '.join(map(str, rungs))} also at {factors} × the "
-            f"rules' rate: {sum(len(run.seeds) for run in swept)} runs"
         )
     for note in plan.notes:
         yield f"          {note}"
@@ -86,12 +76,6 @@ def lines(result: LadderResult) -> Iterator[Text]:
         )
     if result.predicted is not None:
         yield Text(f"          SHA-256 {result.predicted.sha256} of {result.predicted.at}")
-    for optimum in result.rates:
-        best = "beyond what was tried" if optimum.factor is None else f"{optimum.factor:.2f}"
-        yield Text(
-            f"rates     rung {optimum.rung}: the best is {best} × the rules' ({optimum.low:.2f} to "
-            f"{optimum.high:.2f}), tried {', '.join(f'{f:.3g}' for f in optimum.tried)}"
-        )
 
 
 def lead_lines(lead: Lead) -> Iterator[str]:
@@ -160,10 +144,6 @@ def result_json(result: LadderResult) -> dict[str, Any]:
                 for outcome in result.predicted.outcomes
             ],
         },
-        "rates": [
-            optimum.model_dump(mode="json") | {"bounded": optimum.is_bounded}
-            for optimum in result.rates
-        ],
     }
 
 
@@ -175,7 +155,7 @@ def _table(result: LadderResult) -> Iterator[Text]:
     )
     places = {(point.rung, point.length): point for point in reversed(result.points)}
     for place in sorted(places):
-        own = [p for p in result.points if (p.rung, p.length) == place and p.lr_factor == 1]
+        own = [p for p in result.points if (p.rung, p.length) == place]
         winner, baseline = _mean(own, "winner"), _mean(own, "baseline")
         lead = "" if winner is None or baseline is None else f"{baseline - winner:+.4f}"
         point = places[place]

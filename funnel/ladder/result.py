@@ -14,10 +14,8 @@ from funnel.ladder.points import (
     of_recipe,
     pending,
     points_of,
-    tried_rates,
 )
 from funnel.ladder.prediction import PredictedRung, read_prediction
-from funnel.ladder.rates import RateOptimum, rate_optima
 from trainer.spec import Config
 from trajectory.journal import read_rows
 from trajectory.ladder_plan import LadderPlanRow
@@ -42,7 +40,6 @@ class LadderResult(Frozen):
     lead: Lead | None
     """None if there are too few pairs, or no baseline beside the winner."""
     predicted: PredictedRung | None
-    rates: tuple[RateOptimum, ...]
 
 
 def read_ladder(directory: Path, *, of: tuple[Config, int] | None = None) -> LadderResult | None:
@@ -88,5 +85,4 @@ def ladder_result(
         no_law=winner if isinstance(winner, str) else None,
         lead=fit_lead(list(lead_points(points))),
         predicted=prediction,
-        rates=rate_optima(tried_rates(points)),
     )

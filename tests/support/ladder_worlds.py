@@ -56,9 +56,9 @@ class World:
     """Sd of the error of one recipe's size and length."""
 
 
-def plan(rungs: int = 5, hours: float = 0.5, *, rates: int = 0) -> LadderPlanRow:
+def plan(rungs: int = 5, hours: float = 0.5) -> LadderPlanRow:
     """Return a ladder of the two recipes on a machine of this many hours."""
-    asked = LadderAsked(rungs=rungs, hours=hours, seeds=2, tokens_per_param=20.0, rates=rates)
+    asked = LadderAsked(rungs=rungs, hours=hours, seeds=2, tokens_per_param=20.0)
     planner = Planner(
         candidates=Candidates(WINNER, "search", BASELINE, 1000),
         asked=asked,
@@ -93,7 +93,6 @@ class Trainer:
         if run.recipe == "baseline":
             decades = math.log10(_flops(run) / self._largest)
             loss += world.lead + world.per_tenfold * decades
-        loss += 0.02 * math.log2(run.lr_factor / 1.5) ** 2 - 0.02 * math.log2(1 / 1.5) ** 2
         return (
             loss
             + self._faults[run.recipe, run.rung, run.length]
@@ -110,7 +109,6 @@ class Trainer:
             recipe=run.recipe,
             rung=run.rung,
             params=run.params,
-            lr_factor=run.lr_factor,
             steps=run.steps,
             config=run.config,
             config_hash=run.config.config_hash,

@@ -205,12 +205,6 @@ class LadderOptions(Frozen):
     tokens_per_param: Positive = Field(
         20.0, description="Length of a rung's run; 20 is compute-optimal at scale."
     )
-    rates: NonNegativeInt = Field(
-        0,
-        le=3,
-        description="Further learning rates to try on each side, a factor of two apart; none "
-        "on the two largest rungs.",
-    )
     retry_failed: RetryFailed = False
 
 

@@ -24,7 +24,7 @@ from trajectory.rows import LadderRow, StressVerdict
 
 @pytest.fixture(scope="module")
 def ladder_plan() -> LadderPlanRow:
-    return plan(4, 0.2, rates=0)
+    return plan(4, 0.2)
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,13 @@
 """Test the ladder's plan: its rungs' shapes, learning rates, and pace."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from autoresearch.errors import CampaignError, TargetError
 from funnel.ladder.pace import measured_pace
 from funnel.ladder.plan import EPOCHS, SPAN, Candidates, Planner
-from funnel.ladder.rates import REACH, RateOptimum, TriedRate, rate_optima
 from funnel.ladder.shapes import EVEN, SIZE_TOLERANCE, departure, own_params, scaled, training_flops
 from tests.support.configs import config
 from tests.support.ladder_worlds import BASELINE, NOW, PACE, WINNER
@@ -19,7 +16,7 @@ from trainer.spec import Config, make_config
 from trajectory.ladder_plan import LadderAsked, LadderPlanRow
 from trajectory.rows import Row
 
-ASKED = LadderAsked(rungs=4, hours=0.2, seeds=2, tokens_per_param=20.0, rates=0)
+ASKED = LadderAsked(rungs=4, hours=0.2, seeds=2, tokens_per_param=20.0)
 PLANNER = Planner(
     candidates=Candidates(WINNER, "search", BASELINE, 1000),
     asked=ASKED,
@@ -62,22 +59,6 @@ def test_neighbours_share_a_length_and_the_largest_is_last(plan: LadderPlanRow) 
     assert [run.rung for run in plan.runs] == sorted(run.rung for run in plan.runs)
     sizes = [run.params for run in plan.runs]
     assert sizes[-1] / sizes[0] == pytest.approx(SPAN, rel=0.25)
-
-
-def test_rates_are_tried_on_the_smaller_rungs_of_the_winner() -> None:
-    swept = replace(PLANNER, asked=ASKED.model_copy(update={"rates": 1})).plan(NOW)
-    runs = [run for run in swept.runs if run.lr_factor != 1]
-    assert {(run.recipe, run.rung, run.lr_factor) for run in runs} == {
-        ("winner", rung, factor) for rung in (1, 2) for factor in (0.5, 2.0)
-    }
-    for run in runs:
-        own = next(
-            other
-            for other in swept.runs
-            if (other.recipe, other.rung, other.length) == ("winner", run.rung, run.length)
-            and other.lr_factor == 1
-        )
-        assert run.config.lr == pytest.approx(own.config.lr * run.lr_factor)
 
 
 def test_a_small_corpus_bounds_the_sizes_and_says_so() -> None:
@@ -195,63 +176,3 @@ def test_runs_of_the_baseline_count_and_failures_do_not() -> None:
     assert measured_pace([baseline_row(1, 4.0, 0), bad], VOCAB).runs == 1
     with pytest.raises(CampaignError):
         measured_pace([campaign_row()], VOCAB)
-
-
-def tried(
-    best: float, *, curvature: float = 0.05, luck: float = 0.003, seed: int = 0, rung: int = 1
-) -> Iterator[TriedRate]:
-    rng = np.random.default_rng(seed)
-    for run_seed in (900, 901):
-        level = 3.0 + rng.normal(0, 0.02)
-        for factor in (0.5, 1.0, 2.0):
-            off = math.log(factor / best)
-            yield TriedRate(
-                rung=rung,
-                params=100_000 * rung,
-                length=2_000_000,
-                seed=run_seed,
-                factor=factor,
-                val_bpb=level + curvature * off**2 + rng.normal(0, luck),
-            )
-
-
-def optimum(best: float, **world: float) -> RateOptimum:
-    (found,) = rate_optima(tried(best, **world))  # type: ignore[arg-type]
-    return found
-
-
-@pytest.mark.parametrize("best", [0.6, 1.0, 1.7])
-def test_the_best_rate_is_found(best: float) -> None:
-    found = optimum(best, luck=1e-6)
-    assert found.factor == pytest.approx(best, rel=1e-2)
-    assert found.is_bounded
-    assert (found.low <= 1 <= found.high) == (best == 1.0)
-    assert found.tried == (0.5, 1.0, 2.0)
-
-
-def test_intervals_hold_what_they_say() -> None:
-    held = 0
-    for seed in range(300):
-        found = optimum(1.3, seed=seed)
-        held += found.low * 0.995 <= 1.3 <= found.high * 1.005
-    assert held / 300 > 0.9
-
-
-def test_where_the_score_does_not_turn_the_interval_is_open() -> None:
-    found = optimum(1.0, curvature=0.0, luck=0.01)
-    assert not found.is_bounded
-    far = optimum(40.0, luck=1e-6)
-    assert far.factor is None
-    assert far.high == pytest.approx(REACH)
-
-
-def test_rungs_pool_their_scatter_and_keep_their_places() -> None:
-    both = [*tried(0.8, rung=1), *tried(1.6, rung=2, seed=1)]
-    first, second = rate_optima(both)
-    assert (first.rung, second.rung) == (1, 2)
-    assert first.factor is not None and second.factor is not None
-    assert first.factor < second.factor
-
-
-def test_two_rates_are_no_parabola() -> None:
-    assert rate_optima([run for run in tried(1.0) if run.factor != 2.0]) == ()

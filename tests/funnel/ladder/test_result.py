@@ -33,7 +33,7 @@ WORLD = World(lead=0.1, luck=0.002, shared_luck=0.001, fault=0.001)
 
 @pytest.fixture(scope="module")
 def ladder_plan() -> LadderPlanRow:
-    return plan(4, 0.2, rates=1)
+    return plan(4, 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +85,6 @@ def test_the_law_the_lead_and_the_prediction(result: LadderResult) -> None:
     assert lead.at_largest_low < 0.1 < lead.at_largest_high
     for outcome in known(result.predicted).outcomes:
         assert outcome.within and abs(known(outcome.error)) < 0.05
-
-
-def test_the_rates_are_read(result: LadderResult) -> None:
-    assert [optimum.rung for optimum in result.rates] == [1, 2]
-    for optimum in result.rates:
-        # the optimum in every simulated world
-        assert optimum.factor == pytest.approx(1.5, rel=0.15)
 
 
 def test_lines_json_and_picture_of_both_ladders(result: LadderResult) -> None:

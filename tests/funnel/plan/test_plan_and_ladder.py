@@ -28,14 +28,14 @@ def ladder_of(case: LaunchCase, rungs: int) -> LadderResult:
     made = [
         LadderPoint(
             recipe="winner", rung=rung, params=100_000 * rung, length=1_000_000 * rung,
-            tokens=1_000_000 * rung, steps=1000, flops=6e11 * rung**2, seed=1, lr_factor=1.0,
+            tokens=1_000_000 * rung, steps=1000, flops=6e11 * rung**2, seed=1,
             val_bpb=2.0 - 0.1 * rung, config=best.config, trial_id=trial_id,
         )
         for rung in range(1, rungs + 1)
     ]  # fmt: skip
     return LadderResult(
         plan=ladder_plan(4, 0.2), points=tuple(made), left_out=(), missing=0, winner=None,
-        baseline=None, no_law=None, lead=None, predicted=None, rates=(),
+        baseline=None, no_law=None, lead=None, predicted=None,
     )  # fmt: skip
 
 
