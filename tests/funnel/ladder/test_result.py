@@ -39,7 +39,7 @@ def ladder_plan() -> LadderPlanRow:
 @pytest.fixture(scope="module")
 def rows(ladder_plan: LadderPlanRow) -> list[Row]:
     """Return a whole journal, as the command writes it."""
-    trainer = Trainer(WORLD, ladder_plan, seed=3)
+    trainer = Trainer(WORLD, ladder_plan, seed=4)
     log = LadderLog(plans=[ladder_plan])
     written: list[Row] = [campaign_row(), ladder_plan]
     prediction: LadderPredictionRow | None = None
