@@ -112,7 +112,7 @@ class Ours:
         try:
             spec = task.spec(trial_dir.name, wall_s, **self.changes)
             if executor is None:
-                with LocalExecutor(allow_unsandboxed=True, fork_server=False) as cold:
+                with LocalExecutor(allow_unsandboxed=True) as cold:
                     result = cold.run(spec, trial_dir).result
             else:
                 result = executor.run(spec, trial_dir).result

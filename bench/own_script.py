@@ -130,7 +130,7 @@ def _trials(place: str, name: str, **fields: object) -> _Timing:
     env = tuple(ONE_THREAD.items())
     given = command(argv=(sys.executable, "train.py"), directory=place, env=env, **fields)
     with LocalExecutor(entry=COMMAND_ENTRY, allow_unsandboxed=True) as executor:
-        server = psutil.Process(executor._server.pid)
+        server = psutil.Process(executor.lane.server.pid)
         for number in range(TRIALS + 1):
             trial_dir = Path(place, "runs", name, "trials", f"t{number:06d}")
             before = sum(server.cpu_times()[:4]) + time.process_time()

@@ -52,7 +52,7 @@ def _result(source: str, campaign: Path) -> CommandOk | TrialFailed:
         limits=Limits(wall_s=PATIENCE_S),
         command=own.command,
     )
-    executor = LocalExecutor(entry=COMMAND_ENTRY, fork_server=False)
+    executor = LocalExecutor(entry=COMMAND_ENTRY)
     try:
         result = executor.submit(spec, trial_dir).result().result
     finally:

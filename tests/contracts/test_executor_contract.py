@@ -3,7 +3,7 @@
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from threading import Thread
@@ -18,8 +18,8 @@ from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_until
 from trainer.executors.base import Executor, Finished, Job, StillRunning, TrialAborted
 from trainer.executors.choice import EXECUTORS, choose_executor
-from trainer.executors.lanes import Lane, Lanes
-from trainer.executors.local import LocalExecutor
+from trainer.executors.lanes import Lanes
+from trainer.executors.local import LocalExecutor, LocalLane
 from trainer.isolation.kernel.sandbox import Layers
 from trainer.spec import CurvePoint, Place, TrialFailed, TrialOk
 
@@ -33,19 +33,16 @@ def local() -> Iterator[Executor]:
 
 
 @contextmanager
-def unsandboxed() -> Iterator[Executor]:
-    layers = Layers(0, seccomp=False)
-    with LocalExecutor(entry=hostile.ENTRY, layers=layers, allow_unsandboxed=True) as executor:
-        yield executor
-
-
-@contextmanager
 def lanes() -> Iterator[Executor]:
-    with ExitStack() as opened:
-        places = [opened.enter_context(unsandboxed()) for _ in range(2)]
-        yield opened.enter_context(
-            Lanes([Lane(Place(lane=str(n)), place) for n, place in enumerate(places)])
+    layers = Layers(0, seccomp=False)
+    opened = [
+        LocalLane(
+            place=Place(lane=str(n)), entry=hostile.ENTRY, layers=layers, allow_unsandboxed=True
         )
+        for n in range(2)
+    ]
+    with Lanes(opened) as executor:
+        yield executor
 
 
 MAKERS = {"local": local, "lanes": lanes, "ray lane": ray_lane}
@@ -207,38 +204,6 @@ def test_who_waits_for_a_cancelled_one_is_woken(executor: Executor, tmp_path: Pa
         job.when_done(lambda number=number: told.append(number))  # type: ignore[misc]
         job.cancel()
     wait_until(lambda: sorted(told) == [0, 1])
-
-
-def test_who_waits_for_its_place_is_woken_once_by_the_time_it_has_ended(
-    executor: Executor, trial_dir: Path
-) -> None:
-    told: list[str] = []
-    job = submit(executor, trial_dir, hostile.hold)
-    job.when_free(lambda: told.append("free"))
-    assert told == []
-    hostile.let_go(trial_dir)
-    job.wait()
-    wait_until(lambda: bool(told))
-    job.when_free(lambda: told.append("after it"))
-    assert told == ["free", "after it"]
-
-
-def test_a_place_that_is_free_takes_the_next(executor: Executor, tmp_path: Path) -> None:
-    """The next trial may start before the first one's result is known; each gets its own result."""
-    jobs: list[Job] = []
-    first = submit(executor, tmp_path / "first", hostile.hold)
-
-    def take_the_next() -> None:
-        spec = trial_spec(trial_id="next")
-        text = trial_ok(spec).model_dump_json()
-        folder = hostile.arm(tmp_path / "next", hostile.leave_result, text=text)
-        jobs.append(executor.submit(spec, folder))
-
-    first.when_free(take_the_next)
-    hostile.let_go(tmp_path / "first")
-    assert first.result().result.status == "crash"
-    wait_until(lambda: bool(jobs))
-    assert same(jobs[0].result(), trial_ok(trial_spec(trial_id="next")))
 
 
 def test_limits_are_kept_though_nobody_asks(executor: Executor, trial_dir: Path) -> None:

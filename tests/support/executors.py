@@ -21,11 +21,12 @@ class InstantExecutor(Executor):
         """Return the trial's result or raise its error; ``tell`` receives its curve."""
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
-        points: list[CurvePoint] = []
+        job = Job(spec, trial_dir)
         try:
-            return _Ended(self.train(spec, trial_dir, points.append), points)
+            job.succeed(self.train(spec, trial_dir, job.arrive))
         except AutoresearchError as error:
-            return _Ended(error, points)
+            job.fail(error)
+        return job
 
     def describe(self) -> str:
         return "no trial runs"
@@ -70,27 +71,3 @@ class SteppingExecutor(InstantExecutor):
                 )
             )
         return Finished(trial_ok(spec, **self._result), 2.0)
-
-
-class _Ended(Job):
-    def __init__(self, outcome: Finished | AutoresearchError, points: list[CurvePoint]) -> None:
-        self._outcome = outcome
-        self._points = tuple(points)
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        return True
-
-    def result(self, timeout_s: float | None = None) -> Finished:
-        if isinstance(self._outcome, AutoresearchError):
-            raise self._outcome
-        return self._outcome
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        callback()
-
-    def points(self) -> tuple[CurvePoint, ...]:
-        points, self._points = self._points, ()
-        return points
-
-    def cancel(self) -> None:
-        """Do nothing: the trial has ended."""

@@ -13,7 +13,7 @@ from trainer.executors.local import LocalExecutor
 
 def main() -> None:
     with LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True) as executor:
-        print(executor._server.pid, flush=True)
+        print(executor.lane.server.pid, flush=True)
         executor.run(trial_spec(), Path(sys.argv[1]))
 
 

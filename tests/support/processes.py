@@ -9,7 +9,7 @@ from trainer.executors.local import LocalExecutor
 
 def of_trials(executor: LocalExecutor) -> list[psutil.Process]:
     """Return all processes below its fork server."""
-    return psutil.Process(executor._server.pid).children(recursive=True)
+    return psutil.Process(executor.lane.server.pid).children(recursive=True)
 
 
 def noted(trial_dir: Path) -> list[int]:

@@ -12,6 +12,7 @@ from tests.support import hostile
 from tests.support.ray_clusters import LocalCluster, local_cluster
 from tests.support.waiting import wait_until
 from trainer.executors.base import Executor, Job
+from trainer.executors.lanes import Lanes
 from trainer.executors.ray.cluster import RayCluster
 from trainer.executors.ray.lane import RayLane
 from trainer.spec import TrialSpec
@@ -38,21 +39,22 @@ def opened_cluster(*names: str) -> Iterator[Opened]:
         yield Opened(nodes, cluster)
 
 
-class Armed(Executor):
-    """Run trials with the attacks that the test has armed them with.
+class Armed(Lanes):
+    """Run trials on one lane with the attacks that the test has armed them with.
 
     The lane copies the order to the trial's node, and the files that attacks leave there are shared
     with the trial's directory here.
     """
 
     def __init__(self, lane: RayLane) -> None:
+        super().__init__([lane])
         self.lane = lane
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`."""
-        opened, order = self.lane._lane, trial_dir / "attack.json"
-        if opened is not None and order.exists():
-            there = opened.home / trial_dir.name
+        order = trial_dir / "attack.json"
+        if order.exists() and self.lane.home.exists():
+            there = self.lane.home / trial_dir.name
             there.mkdir(exist_ok=True)
             (there / order.name).write_bytes(order.read_bytes())
             for name in _LEFT:
@@ -60,15 +62,7 @@ class Armed(Executor):
                 (there / name).touch()
                 (trial_dir / name).unlink(missing_ok=True)  # a lost submission is repeated
                 os.link(there / name, trial_dir / name)
-        return self.lane.submit(spec, trial_dir)
-
-    def describe(self) -> str:
-        """See :meth:`Executor.describe`."""
-        return self.lane.describe()
-
-    def close(self) -> None:
-        """See :meth:`Executor.close`."""
-        self.lane.close()
+        return super().submit(spec, trial_dir)
 
 
 _shared = ExitStack()

@@ -7,7 +7,7 @@ submit several; to run one and wait for it, call :meth:`Executor.run`.
 
 import contextlib
 import threading
-from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from dataclasses import dataclass
@@ -20,20 +20,14 @@ from autoresearch.errors import MachineryError
 from trainer.isolation.outcome import TrialAborted, aborted
 from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
-__all__ = [
-    "Executor",
-    "Finished",
-    "FutureJob",
-    "Job",
-    "LaneLost",
-    "StillRunning",
-    "TrialAborted",
-]
+__all__ = ["Executor", "Finished", "Job", "LaneLost", "StillRunning", "TrialAborted"]
 
 POLL_S = 0.1
 """Interval between two checks of a job, and so the longest delay of a curve's points or a stop."""
 CANCEL_S = 15.0
 """Longest wait for a cancelled job, which ends within seconds, before an error is raised again."""
+_MOST_POINTS = 1 << 16
+"""Points kept of a curve that is not read; the oldest are dropped."""
 
 
 class StillRunning(TimeoutError):
@@ -49,10 +43,7 @@ class LaneLost(MachineryError):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A trial's one result.
-
-    ``wall_s`` runs from the request, or from when a place was free for it, to the result.
-    """
+    """A trial's one result. ``wall_s`` runs from when a place was free for it to the result."""
 
     result: Measured | TrialFailed
     wall_s: float
@@ -60,21 +51,37 @@ class Finished:
     """The place where it ran; None if there is only one place, on this machine."""
 
 
-class Job(ABC):
+class Job:
     """A submitted trial. It runs within its limits and ends, even if no method is called."""
 
-    @abstractmethod
+    def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
+        self.spec = spec
+        self.trial_dir = trial_dir
+        self.cancelled = threading.Event()
+        self.lost_on: list[object] = []
+        """The lanes that died with it, one per loss."""
+        self._future: futures.Future[Finished] = futures.Future()
+        self._lock = threading.Lock()
+        """Guards whether it runs against a cancel."""
+        self._runs = False
+        self._place: Place | None = None
+        self._points: deque[CurvePoint] = deque(maxlen=_MOST_POINTS)
+        """Points that arrived and are not read yet."""
+        self._last_step = -1
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the trial has ended or the timeout has passed; return whether it has ended.
 
         None waits without a limit.
         """
+        with contextlib.suppress(TimeoutError):
+            self._future.exception(timeout_s)
+        return self._future.done()
 
     def done(self) -> bool:
         """Return whether the trial has ended, with or without a result."""
         return self.wait(0)
 
-    @abstractmethod
     def result(self, timeout_s: float | None = None) -> Finished:
         """Wait for the trial's end and return its result; every call returns the same.
 
@@ -86,66 +93,73 @@ class Job(ABC):
         :raises LaneLost: if its machine, process or server died.
         :raises MachineryError: if the machinery failed; the trial is not counted.
         """
+        if not self.wait(timeout_s):
+            raise StillRunning(f"trial {self.spec.trial_id} has not ended within {timeout_s:g} s")
+        return self._future.result()
 
-    @abstractmethod
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once the trial has ended: once, from any thread, now if it has ended.
 
         It must be quick and raise nothing. To wait for the first of several jobs, give each the
         same callback, one that wakes the waiting thread.
         """
-
-    def when_free(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once the trial's place is free for the next, as :meth:`when_done` does.
-
-        That is when the trial has ended, or earlier: as soon as none of its processes runs, while
-        its result is still being read. If the place is lost with it, that is at its end.
-        """
-        self.when_done(callback)
+        self._future.add_done_callback(lambda _future: callback())
 
     def place(self) -> Place | None:
         """Return where it runs or ran; None while it waits for a place, or if there is only one."""
-        return None
+        return self._place
 
-    @abstractmethod
     def points(self) -> tuple[CurvePoint, ...]:
         """Return the curve's points that arrived since the last call, each once and in order.
 
         All have arrived when the trial has ended.
         """
+        return tuple(self._points.popleft() for _ in range(len(self._points)))
 
-    @abstractmethod
     def cancel(self) -> None:
         """End the trial, or never start it, without waiting; an ended trial keeps its result.
 
         When the job is done, none of the trial's processes is left.
         """
+        with self._lock:
+            self.cancelled.set()
+            runs = self._runs
+        if not runs:
+            self.fail(aborted(self.spec.trial_id))
 
+    # --- for its executor ------------------------------------------------------------------------
 
-class FutureJob(Job):
-    """A trial whose result a future holds once the trial has ended."""
+    def begin(self, place: Place | None) -> bool:
+        """Record that a place runs the trial; return False if it was cancelled before."""
+        with self._lock:
+            self._runs = not self.cancelled.is_set()
+            self._place = place
+        return self._runs
 
-    def __init__(self, trial_id: str) -> None:
-        self._trial_id = trial_id
-        self.future: futures.Future[Finished] = futures.Future()
+    def wait_again(self) -> None:
+        """Record that its place was lost and that it waits for another."""
+        with self._lock:
+            self._runs = False
+            self._place = None
+            was_cancelled = self.cancelled.is_set()
+        if was_cancelled:
+            self.fail(aborted(self.spec.trial_id))
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """See :meth:`Job.wait`."""
-        with contextlib.suppress(TimeoutError, futures.CancelledError):
-            self.future.exception(timeout_s)
-        return self.future.done()
+    def arrive(self, point: CurvePoint) -> None:
+        """Add a point of the curve; a step that an earlier attempt reported is dropped."""
+        if point.step > self._last_step:
+            self._last_step = point.step
+            self._points.append(point)
 
-    def result(self, timeout_s: float | None = None) -> Finished:
-        """See :meth:`Job.result`."""
-        if not self.wait(timeout_s):
-            raise StillRunning(f"trial {self._trial_id} has not ended within {timeout_s:g} s")
-        if self.future.cancelled():
-            raise aborted(self._trial_id)
-        return self.future.result()
+    def succeed(self, finished: Finished) -> None:
+        """Set its result unless it has ended."""
+        with contextlib.suppress(futures.InvalidStateError):
+            self._future.set_result(finished)
 
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """See :meth:`Job.when_done`."""
-        self.future.add_done_callback(lambda _future: callback())
+    def fail(self, error: BaseException) -> None:
+        """Set the error with which it ended without a result, unless it has ended."""
+        with contextlib.suppress(futures.InvalidStateError):
+            self._future.set_exception(error)
 
 
 class Executor(Closing, Protocol):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 from autoresearch.errors import SettingsError
 from trainer.executors.base import Executor
-from trainer.executors.lanes import Lane, Lanes
-from trainer.executors.local import COMMAND_ENTRY, ENTRY, LocalExecutor
+from trainer.executors.lanes import Lanes
+from trainer.executors.local import COMMAND_ENTRY, ENTRY, LocalExecutor, LocalLane
 from trainer.executors.placement import spots, visible_gpus
 from trainer.spec import Command, Place
 
@@ -64,20 +63,15 @@ def choose_executor(
 def _local(lanes: int | None, device: str, *, allow_unsandboxed: bool, entry: str) -> Executor:
     if lanes == 1:
         return LocalExecutor(allow_unsandboxed=allow_unsandboxed, entry=entry)
-    with ExitStack() as opened:
-        opened_lanes = [
-            opened.enter_context(
-                Lane(
-                    Place(lane=spot.name),
-                    LocalExecutor(
-                        allow_unsandboxed=allow_unsandboxed,
-                        entry=entry,
-                        environ=spot.variables,
-                        cores=spot.cores,
-                    ),
-                )
+    return Lanes(
+        [
+            LocalLane(
+                place=Place(lane=spot.name),
+                allow_unsandboxed=allow_unsandboxed,
+                entry=entry,
+                environ=spot.variables,
+                cores=spot.cores,
             )
             for spot in spots(lanes or max(1, len(visible_gpus())), device)
         ]
-        opened.pop_all()
-    return Lanes(opened_lanes)
+    )

@@ -1,116 +1,71 @@
-"""Combine several places, the lanes, into one executor: a trial may move to another lane."""
+"""Run trials on lanes, one at a time on each: places on this machine or on others.
+
+Each lane has a thread, which takes the next waiting trial, runs it, and settles its job.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent import futures
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from autoresearch.closing import Closing
-from autoresearch.errors import AutoresearchError, MachineryError
+from autoresearch.errors import MachineryError
 from autoresearch.files import replace_file
 from autoresearch.layout import LANE_FILE, RESULT_FILE
 from autoresearch.words import counted
-from trainer.executors.base import Executor, Finished, FutureJob, Job, LaneLost
-from trainer.isolation.outcome import aborted
+from trainer.executors.base import Executor, Finished, Job, LaneLost
 from trainer.isolation.scratch import clear
-from trainer.spec import CurvePoint, Place, TrialSpec
-
-
-@dataclass(eq=False)
-class Lane(Closing):
-    """A place where one trial runs at a time, with a name for the journal and the screen."""
-
-    place: Place
-    executor: Executor
-    reopen: Callable[[], bool] = lambda: True
-    """Waits, after a loss, until the lane takes trials again, and returns whether it does. A lane
-    on this machine does so immediately."""
-
-    def close(self) -> None:
-        """End the trial that runs there."""
-        self.executor.close()
-
-
-class LanesJob(FutureJob):
-    """A trial of a :class:`Lanes`, which creates these jobs."""
-
-    def __init__(self, spec: TrialSpec, trial_dir: Path) -> None:
-        super().__init__(spec.trial_id)
-        self.spec = spec
-        self.trial_dir = trial_dir
-        self.losses = 0
-        """How often its lane died."""
-        self.lost_on = set[Lane]()
-        """The lanes that died with it."""
-        self._reported_step, self._known_step = -1, -1
-        """The last reported step of its curve, now and when its lane was last lost. The next
-        attempt starts over, so its points up to the second are not reported again."""
-        self.cancelled = False
-        self._lock = threading.Lock()
-        self._inner: Job | None = None
-        self._place: Place | None = None
-
-    def place(self) -> Place | None:
-        """See :meth:`Job.place`."""
-        return self._place
-
-    def points(self) -> tuple[CurvePoint, ...]:
-        """See :meth:`Job.points`."""
-        inner = self._inner
-        new = () if inner is None else inner.points()
-        new_points = tuple(point for point in new if point.step > self._known_step)
-        self._reported_step = max((self._reported_step, *(point.step for point in new_points)))
-        return new_points
-
-    def cancel(self) -> None:
-        """See :meth:`Job.cancel`."""
-        with self._lock:
-            self.cancelled = True
-            inner = self._inner
-        if inner is not None:
-            inner.cancel()
-        else:
-            self.fail(aborted(self.spec.trial_id))
-
-    # --- for its executor ------------------------------------------------------------------------
-
-    def runs_on(self, place: Place, inner: Job) -> None:
-        """Record that a lane runs the trial."""
-        with self._lock:
-            self._place, self._inner = place, inner
-            cancelled = self.cancelled
-        if cancelled:
-            inner.cancel()
-
-    def waits_again(self) -> None:
-        """Record that its lane was lost and that it waits for another."""
-        with self._lock:
-            self._place = self._inner = None
-            self._known_step = self._reported_step
-
-    def succeed(self, finished: Finished) -> None:
-        """Set its result unless it has ended."""
-        with contextlib.suppress(futures.InvalidStateError):
-            self.future.set_result(finished)
-
-    def fail(self, error: BaseException) -> None:
-        """Set the error with which it ended without a result, unless it has ended."""
-        with contextlib.suppress(futures.InvalidStateError):
-            self.future.set_exception(error)
-
+from trainer.spec import CurvePoint, Measured, Place, TrialFailed, TrialSpec
 
 MOST_LOSSES = 2
 """Most times a trial runs again because its lane died."""
 
 
+class Lane(Protocol):
+    """A place where one trial runs at a time. Only the lane's own thread calls it."""
+
+    place: Place | None
+    """Its name for the journal and the screen; None for the only place, on this machine."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """See :meth:`Executor.describe`."""
+
+    @abstractmethod
+    def run(
+        self,
+        spec: TrialSpec,
+        trial_dir: Path,
+        on_point: Callable[[CurvePoint], None],
+        cancelled: Callable[[], bool],
+    ) -> Measured | TrialFailed:
+        """Run a trial and return its result once none of its processes runs.
+
+        :param on_point: called with each point of the curve.
+        :param cancelled: asked several times a second whether to end the trial.
+        :raises LaneLost: if the lane died, and the trial with it.
+        :raises AutoresearchError: see :meth:`Job.result`.
+        """
+
+    def reopen(self, closing: threading.Event) -> bool:
+        """Wait, after a loss, until the lane takes trials again, and return whether it does.
+
+        :param closing: set when the wait is to end.
+        """
+        return True
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the lane holds."""
+
+
 class Lanes(Executor):
-    """Several executors of one place each, as one executor of several places.
+    """Several lanes as one executor.
 
     Trials take the first free lane, in the order of their submissions. A trial whose lane is lost
     runs again, before the waiting trials, on the first other lane that is free, at most
@@ -122,157 +77,131 @@ class Lanes(Executor):
         """
         :param lanes: open lanes, which close with this executor.
         """
-        self._lanes = list(lanes)
-        self.places = len(self._lanes)
-        self._free = deque(self._lanes)
-        self._waiting: deque[LanesJob] = deque()
-        self._lock = threading.Lock()
-        """Guards the free lanes and the waiting trials; no lane is called while it is held."""
-        self._closing = False
+        self.places = len(lanes)
+        self._lanes = tuple(lanes)
+        self._waiting: deque[Job] = deque()
         self._away = set[Lane]()
         """Lanes that are lost, until they are repaired."""
-        self._gone: dict[Lane, LaneLost] = {}
-        """Lanes that are lost and not reopened, and why."""
+        self._gone: list[LaneLost] = []
+        """How lanes were lost that are not reopened."""
+        self._changed = threading.Condition()
+        """Guards all of the above; no lane is called while it is held."""
+        self._closing = threading.Event()
         self.on_loss: Callable[[str], None] = lambda _: None
         """Tells a person which lane was lost. Called in a thread of the lane."""
+        self._threads = [
+            threading.Thread(target=self._serve, args=(lane,), name="lane", daemon=True)
+            for lane in lanes
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def describe(self) -> str:
         """See :meth:`Executor.describe`."""
-        return self._lanes[0].executor.describe()
+        return self._lanes[0].describe()
 
-    def submit(self, spec: TrialSpec, trial_dir: Path) -> LanesJob:
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         """See :meth:`Executor.submit`."""
-        job = LanesJob(spec, trial_dir)
-        with self._lock:
-            if self._closing:
+        job = Job(spec, trial_dir.resolve())
+        with self._changed:
+            if self._closing.is_set():
                 raise MachineryError("this executor is closed; create another to run more trials")
-            if self._all_gone:
-                how = "; ".join(map(str, self._gone.values()))
+            if len(self._gone) == self.places:
+                how = "; ".join(map(str, self._gone))
                 raise LaneLost(f"every lane is lost ({how}); see what became of their machines")
             self._waiting.append(job)
-        self._fill()
+            self._changed.notify()
         return job
 
     def close(self) -> None:
         """See :meth:`Executor.close`."""
-        with self._lock:
-            self._closing = True
+        with self._changed:
+            self._closing.set()
             left = list(self._waiting)
             self._waiting.clear()
+            self._changed.notify_all()
         for job in left:
             job.cancel()
-        with futures.ThreadPoolExecutor(self.places, thread_name_prefix="closing") as each:
-            # A closing lane ends its trial, which may take the grace period: close all at once.
-            list(each.map(Lane.close, self._lanes))
+        for thread in self._threads:
+            thread.join()
 
-    def _fill(self) -> None:
-        """Give the free lanes the waiting trials."""
-        while True:
-            with self._lock:
-                if not self._free or not self._waiting:
-                    return
-                pair = self._next()
-                if pair is None:
-                    return
-                lane, job = pair
-                self._free.remove(lane)
+    # --- in the lanes' threads -------------------------------------------------------------------
+
+    def _serve(self, lane: Lane) -> None:
+        """Run trials on a lane until the executor closes or the lane is gone for good."""
+        try:
+            while (job := self._next(lane)) is not None:
+                try:
+                    self._run(lane, job)
+                except LaneLost as lost:
+                    self._repeat(lane, job, lost)
+                    if not self._reopen(lane, lost):
+                        return
+                except BaseException as error:  # noqa: BLE001 (the job's result() raises it)
+                    job.fail(error)
+        finally:
+            lane.close()
+
+    def _next(self, lane: Lane) -> Job | None:
+        """Wait for a trial that may run on the lane; return None if the executor closes."""
+        with self._changed:
+            while not self._closing.is_set():
+                job = next((job for job in self._waiting if self._suits(lane, job)), None)
+                if job is None:
+                    self._changed.wait()
+                    continue
                 self._waiting.remove(job)
-            self._start(lane, job)
-
-    def _next(self) -> tuple[Lane, LanesJob] | None:
-        """Return a free lane and a waiting trial that may run there, if there are any.
-
-        A trial returns to a lane that it was lost on only if every other working lane lost it too.
-        """
-        for job in [job for job in self._waiting if job.done()]:
-            self._waiting.remove(job)
-        for job in self._waiting:
-            usable = set(self._lanes) - self._away
-            for lane in self._free:
-                if lane not in job.lost_on or usable <= job.lost_on:
-                    return lane, job
+                if job.begin(lane.place):
+                    return job
         return None
 
-    @property
-    def _all_gone(self) -> bool:
-        return len(self._gone) == len(self._lanes)
+    def _suits(self, lane: Lane, job: Job) -> bool:
+        """Return whether a trial may run there: it returns to a lane that it was lost on only if
+        every other working lane lost it too."""
+        working = set(self._lanes) - self._away
+        return lane not in job.lost_on or working <= set(job.lost_on)
 
-    def _start(self, lane: Lane, job: LanesJob) -> None:
-        with contextlib.suppress(OSError):  # for viewers; the trial can do without
-            job.trial_dir.mkdir(parents=True, exist_ok=True)
-            replace_file(job.trial_dir / LANE_FILE, lane.place.lane)
-        try:
-            inner = lane.executor.submit(job.spec, job.trial_dir)
-        except AutoresearchError as error:
-            job.fail(aborted(job.spec.trial_id) if self._closing else error)
-            self._is_free(lane)
-            return
-        job.runs_on(lane.place, inner)
-        inner.when_free(partial(self._left, lane, inner))
-        inner.when_done(partial(self._ended, lane, job, inner))
+    def _run(self, lane: Lane, job: Job) -> None:
+        if lane.place is not None:
+            with contextlib.suppress(OSError):  # for viewers; the trial can do without
+                job.trial_dir.mkdir(parents=True, exist_ok=True)
+                replace_file(job.trial_dir / LANE_FILE, lane.place.lane)
+        began_s = time.monotonic()
 
-    def _left(self, lane: Lane, inner: Job) -> None:
-        """Free the lane once its place is free, so that the next trial starts before the result.
+        def cancelled() -> bool:
+            return job.cancelled.is_set() or self._closing.is_set()
 
-        Runs in a thread of the lane.
-        """
-        try:
-            inner.result(0)
-        except LaneLost:
-            return  # the trial has ended because its lane died
-        except BaseException:  # noqa: BLE001 (the job's result() raises it)
-            pass
-        self._is_free(lane)
+        result = lane.run(job.spec, job.trial_dir, job.arrive, cancelled)
+        job.succeed(Finished(result, time.monotonic() - began_s, lane.place))
 
-    def _ended(self, lane: Lane, job: LanesJob, inner: Job) -> None:
-        """Settle a trial that has ended, or let it wait again. Runs in a thread of the lane."""
-        try:
-            finished = inner.result(0)
-        except LaneLost as lost:
-            with self._lock:
-                self._away.add(lane)
-                left = self.places - len(self._away)
-            rest = f"{counted(left, 'lane')} left" if left else "the loop waits until one is back"
-            self.on_loss(f"{lost}; {rest}")
-            if not self._runs_again(job, lane):
-                job.fail(lost)
-            threading.Thread(target=self._reopen, args=(lane, lost), daemon=True).start()
-            self._fill()
-            return
-        except BaseException as error:  # noqa: BLE001 (the job's result() raises it)
-            job.fail(error)
-        else:
-            job.succeed(replace(finished, place=lane.place))
-
-    def _runs_again(self, job: LanesJob, lost_on: Lane) -> bool:
-        """Let a lost trial wait for a lane again; return whether it does."""
-        job.losses += 1
-        job.lost_on.add(lost_on)
-        if job.losses > MOST_LOSSES or job.cancelled:
-            return False
+    def _repeat(self, lane: Lane, job: Job, lost: LaneLost) -> None:
+        """Report a lost lane, and let its trial wait for a lane again, if it may."""
+        with self._changed:
+            self._away.add(lane)
+            left = self.places - len(self._away)
+        rest = f"{counted(left, 'lane')} left" if left else "the loop waits until one is back"
+        self.on_loss(f"{lost}; {rest}")
         with contextlib.suppress(OSError):
             # A result file that the trial left would keep it from running again.
             clear(job.trial_dir / RESULT_FILE)
-        with self._lock:
-            if self._closing:
-                return False
-            job.waits_again()
-            self._waiting.appendleft(job)
-        return True
+        with self._changed:
+            job.lost_on.append(lane)
+            if len(job.lost_on) > MOST_LOSSES or self._closing.is_set():
+                job.fail(lost)
+            else:
+                job.wait_again()
+                self._waiting.appendleft(job)
+            self._changed.notify_all()
 
-    def _reopen(self, lane: Lane, lost: LaneLost) -> None:
-        """Wait for a lost lane's repair. Runs in its own thread, since that may take long."""
-        if lane.reopen():
-            self._is_free(lane)
-            return
-        with self._lock:
-            self._gone[lane] = lost
-            left = list(self._waiting) if self._all_gone else []
+    def _reopen(self, lane: Lane, lost: LaneLost) -> bool:
+        """Wait for a lost lane's repair, and return whether it takes trials again."""
+        is_back = lane.reopen(self._closing)
+        with self._changed:
+            if is_back:
+                self._away.discard(lane)
+                return True
+            self._gone.append(lost)
+            left = list(self._waiting) if len(self._gone) == self.places else []
         for job in left:
             job.fail(lost)
-
-    def _is_free(self, lane: Lane) -> None:
-        with self._lock:
-            self._away.discard(lane)
-            self._free.append(lane)
-        self._fill()
+        return False

@@ -23,7 +23,6 @@ import signal
 import socket
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -52,9 +51,10 @@ from trainer.isolation.trial_process import TrialFunction
 class ForkServer:
     """Serves the supervisor at the other end of ``channel`` until it goes away."""
 
-    def __init__(self, channel: Channel, settings: ServerSettings) -> None:
+    def __init__(self, channel: Channel, settings: ServerSettings, run: TrialFunction) -> None:
         self._channel = channel
         self._settings = settings
+        self._run = run
         layers = Layers(settings.landlock_abi, settings.seccomp)
         self._sandbox = Sandbox.prepare(layers, Path(settings.root))
         self._prepared: set[str] = set()
@@ -114,7 +114,7 @@ class ForkServer:
     def _start(self, start: Start) -> None:
         """Fork the trial's process."""
         new = [name for name in start.imports if name not in self._prepared]
-        if self._settings.warm and new:
+        if new:
             # Do once what this trial and similar ones would each do at their start.
             self._prepared.update(new)
             _preload(new)
@@ -129,7 +129,7 @@ class ForkServer:
                     start,
                     ear.as_trial(),
                     server=server,
-                    load=partial(load_entry, self._settings.entry),
+                    run=self._run,
                     sandbox=self._sandbox,
                 )
             finally:
@@ -245,10 +245,9 @@ def main() -> None:
     if settings.cores:
         # First: imported libraries count the processors once to size their thread pools.
         os.sched_setaffinity(0, settings.cores)
-    if settings.warm:
-        load_entry(settings.entry)
+    run = load_entry(settings.entry)
     _freeze_heap()
-    ForkServer(Channel(socket.socket(fileno=settings.control_fd)), settings).serve()
+    ForkServer(Channel(socket.socket(fileno=settings.control_fd)), settings, run).serve()
 
 
 if __name__ == "__main__":

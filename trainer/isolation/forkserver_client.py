@@ -48,7 +48,6 @@ class ForkServerClient:
         self,
         *,
         entry: str,
-        warm: bool,
         layers: Layers,
         environ: Mapping[str, str] | None,
         root: Path = Path("/"),
@@ -59,7 +58,6 @@ class ForkServerClient:
             control_fd=theirs.fileno(),
             parent=os.getpid(),
             entry=entry,
-            warm=warm,
             landlock_abi=layers.landlock_abi,
             seccomp=layers.seccomp,
             root=str(root),
@@ -100,7 +98,7 @@ class ForkServerClient:
         return self._process.poll() is None
 
     def start_trial(self, start: Start, given_up: Callable[[], bool]) -> int:
-        """Start a trial, with its imports loaded if the server is warm, and return its process id.
+        """Start a trial, with its imports loaded, and return its process id.
 
         This waits for what the server still has to import.
 

@@ -33,8 +33,6 @@ class ServerSettings(Frozen):
     """The supervisor's process id."""
     entry: str
     """``module:function`` that a trial runs."""
-    warm: bool
-    """Import the entry once, before the forks, rather than in every child."""
     landlock_abi: int
     seccomp: bool
     root: str = "/"
@@ -56,7 +54,7 @@ class Start(Frozen):
     trial_dir: str
     imports: tuple[str, ...] = ()
     """Modules that this trial and similar ones import, and each ``module:function`` that they call;
-    a warm server does both once, before the fork."""
+    the server does both once, before the fork."""
     group: str | None = None
     """Directory of the cgroup that the trial should enter, if any."""
 

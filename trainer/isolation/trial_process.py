@@ -51,7 +51,7 @@ def live(
     line: DriverLine,
     *,
     server: int,
-    load: Callable[[], TrialFunction],
+    run: TrialFunction,
     sandbox: Sandbox,
 ) -> int:
     """Run the trial in this process; return the exit code.
@@ -69,7 +69,6 @@ def live(
         with contextlib.suppress(OSError):  # prefer the trial over the campaign if memory runs out
             Path("/proc/self/oom_score_adj").write_text("500")
         spec = TrialSpec.model_validate_json((trial_dir / SPEC_FILE).read_bytes())
-        run = _load(load)
         scratch = trial_dir / SCRATCH_DIR
         scratch.mkdir()
         move_home(scratch, spec.code_cache)
@@ -104,16 +103,6 @@ def _reach(spec: TrialSpec, trial_dir: Path) -> Reach | None:
     if has_own or spec.command.shared_memory:
         return replace(reach, shared_memory=shared_memory.SHARED_MEMORY)
     return reach
-
-
-def _load(load: Callable[[], TrialFunction]) -> TrialFunction:
-    try:
-        return load()
-    except Exception as error:  # a failing import is never the config's fault
-        raise MachineryError(
-            f"the trainer cannot be imported ({type(error).__name__}: {error});"
-            " run `autoresearch doctor`"
-        ) from error
 
 
 def _redirect(log: Path) -> None:

@@ -17,7 +17,8 @@ from tests.support.corpora import write_corpus
 from tests.support.nights import WORLD, Onlooker
 from tests.support.rows import baseline_row, campaign_row, iteration_row, ok, trial
 from tests.support.simulated.night import put_together
-from trainer.executors.local import LocalExecutor, LocalJob
+from trainer.executors.base import Job
+from trainer.executors.local import LocalExecutor
 from trainer.spec import TrialSpec
 from trajectory.rows import Row
 
@@ -77,7 +78,7 @@ class Faulty(LocalExecutor):
 
     fault = ""
 
-    def submit(self, spec: TrialSpec, trial_dir: Path) -> LocalJob:
+    def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
         faulty_trainer.break_it(trial_dir, self.fault)
         return super().submit(spec, trial_dir)
 

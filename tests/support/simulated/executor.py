@@ -13,7 +13,7 @@ from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.files import replace_file
 from autoresearch.layout import CURVE_FILE
 from tests.support.simulated.world import World
-from trainer.executors.base import Executor, Finished, Job, StillRunning
+from trainer.executors.base import Executor, Finished, Job
 from trainer.isolation.outcome import aborted
 from trainer.isolation.trial_files import TrialFiles
 from trainer.spec import CurvePoint, Place, TrialOk, TrialSpec
@@ -46,7 +46,7 @@ class SimulatedExecutor(Executor):
         with self._lock:
             if self._closed:
                 raise MachineryError("this executor is closed; create another to run more trials")
-        job = SimulatedJob(spec.trial_id, lambda: self._run(spec, trial_dir), self._gives_up)
+        job = SimulatedJob(spec, trial_dir, lambda: self._run(spec, trial_dir), self._gives_up)
         if self.places == 1:
             job.start(None)
             job.end()
@@ -115,65 +115,36 @@ class SimulatedJob(Job):
 
     def __init__(
         self,
-        trial_id: str,
+        spec: TrialSpec,
+        trial_dir: Path,
         run: Callable[[], tuple[Finished, tuple[CurvePoint, ...]]],
         gives_up: Callable[[SimulatedJob], None],
     ) -> None:
+        super().__init__(spec, trial_dir)
         self.lane = ""
-        self._trial_id = trial_id
         self._run = run
         self._gives_up = gives_up
-        self._place: Place | None = None
         self._to_come: Finished | AutoresearchError | None = None
-        self._outcome: Finished | AutoresearchError | None = None
-        self._points: tuple[CurvePoint, ...] = ()
-        self._callbacks: list[Callable[[], None]] = []
+        self._later: tuple[CurvePoint, ...] = ()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """See :meth:`Job.wait`. The executor's clock ends trials; this call does not block."""
-        return self._outcome is not None
-
-    def result(self, timeout_s: float | None = None) -> Finished:
-        """See :meth:`Job.result`."""
-        if self._outcome is None:
-            raise StillRunning(f"trial {self._trial_id} has not ended by the simulated clock")
-        if isinstance(self._outcome, AutoresearchError):
-            raise self._outcome
-        return self._outcome
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """See :meth:`Job.when_done`."""
-        if self._outcome is not None:
-            callback()
-        else:
-            self._callbacks.append(callback)
-
-    def place(self) -> Place | None:
-        """See :meth:`Job.place`."""
-        return self._place
-
-    def points(self) -> tuple[CurvePoint, ...]:
-        """See :meth:`Job.points`."""
-        if self._outcome is None:
-            return ()
-        points, self._points = self._points, ()
-        return points
+        return super().wait(0)
 
     def cancel(self) -> None:
         """See :meth:`Job.cancel`."""
-        if self._outcome is None:
-            self._to_come = aborted(self._trial_id)
-            self.end()
+        if not self.done():
+            self.fail(aborted(self.spec.trial_id))
             self._gives_up(self)
 
     # --- for its executor -------------------------------------------------------------------------
 
     def start(self, place: Place | None) -> float:
         """Run the trial, and return the simulated seconds it takes."""
-        self._place = place
+        self.begin(place)
         self.lane = "" if place is None else place.lane
         try:
-            finished, self._points = self._run()
+            finished, self._later = self._run()
         except AutoresearchError as error:
             self._to_come = error
             return 0.0
@@ -182,7 +153,12 @@ class SimulatedJob(Job):
 
     def end(self) -> None:
         """Publish the result once its time is over."""
-        if self._outcome is None:
-            self._outcome = self._to_come
-            for callback in self._callbacks:
-                callback()
+        if self.done():
+            return
+        for point in self._later:
+            self.arrive(point)
+        if isinstance(self._to_come, Finished):
+            self.succeed(self._to_come)
+        else:
+            assert self._to_come is not None, "it was started"
+            self.fail(self._to_come)

@@ -43,7 +43,7 @@ def shims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ran(tmp_path: Path, program: Path, directory: Path) -> CommandOk | TrialFailed:
     programs = tuple(map(str, environment_of(program)))
     told = command(argv=(str(program), "train.py"), directory=str(directory), programs=programs)
-    with LocalExecutor(entry=COMMAND_ENTRY, fork_server=False) as executor:
+    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
         trial = tmp_path / "campaign" / "trials" / "t000001"
         result = executor.submit(command_spec(command=told), trial).result().result
     assert isinstance(result, CommandOk | TrialFailed)

@@ -8,74 +8,86 @@ import pytest
 
 from autoresearch.errors import MachineryError, SettingsError
 from autoresearch.layout import LANE_FILE
-from tests.support.executors import InstantExecutor
 from tests.support.trials import trial_ok, trial_spec
-from trainer.executors.base import Finished, LaneLost
-from trainer.executors.lanes import MOST_LOSSES, Lane, Lanes, LanesJob
+from trainer.executors.base import LaneLost
+from trainer.executors.lanes import MOST_LOSSES, Lane, Lanes
 from trainer.executors.placement import shares, spots, visible_gpus
-from trainer.spec import CurvePoint, Place, TrialSpec
+from trainer.spec import CurvePoint, Measured, Place, TrialSpec
 
 SPEC = trial_spec()
+SECOND_POINT = CurvePoint(step=2, loss=0.5, elapsed_s=0.2)
 
 
-class Scripted(InstantExecutor):
-    """Executor whose trials end as scripted, one after another."""
+class Scripted(Lane):
+    """Lane whose trials end as scripted, one after another, and succeed after that."""
 
-    def __init__(self, *ends: Exception | None) -> None:
+    def __init__(self, *ends: Exception, name: str = "0") -> None:
+        self.place = Place(lane=name)
         self._ends = list(ends)
         self.ran: list[str] = []
+        self.may_end, self.may_return = threading.Event(), threading.Event()
+        self.may_end.set()
+        self.may_return.set()
+        self.comes_back = True
 
-    def train(
-        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
-    ) -> Finished:
+    def describe(self) -> str:
+        return "scripted"
+
+    def run(
+        self,
+        spec: TrialSpec,
+        trial_dir: Path,
+        on_point: Callable[[CurvePoint], None],
+        cancelled: Callable[[], bool],
+    ) -> Measured:
         self.ran.append(spec.trial_id)
-        end = self._ends.pop(0) if self._ends else None
-        if end is not None:
-            trial_dir.mkdir(exist_ok=True)
-            (trial_dir / "result.json").write_text("what a lost lane left")
-            raise end
+        self.may_end.wait()
+        for step in range(1, 3 + len(self._ends)):
+            on_point(SECOND_POINT.model_copy(update={"step": step}))
         assert not (trial_dir / "result.json").exists()
-        return Finished(trial_ok(spec), 1.0)
+        if self._ends:
+            (trial_dir / "result.json").write_text("what a lost lane left")
+            raise self._ends.pop(0)
+        return trial_ok(spec)
+
+    def reopen(self, closing: threading.Event) -> bool:
+        self.may_return.wait()
+        return self.comes_back
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
 
 
-def lanes(*executors: Scripted) -> Lanes:
-    places = [Lane(Place(lane=str(n)), executor) for n, executor in enumerate(executors)]
-    return Lanes(places)
-
-
-@pytest.mark.parametrize("losses", range(MOST_LOSSES + 1))
-def test_what_a_lost_lane_took_along_runs_again(losses: int, tmp_path: Path) -> None:
-    executor = Scripted(*[LaneLost("its node is gone")] * losses)
+@pytest.mark.parametrize("losses", range(MOST_LOSSES + 2))
+def test_a_trial_of_a_lost_lane_runs_again_a_few_times(losses: int, tmp_path: Path) -> None:
+    lane = Scripted(*[LaneLost(f"lost {n}") for n in range(losses)])
     told: list[str] = []
-    with lanes(executor) as one:
-        one.on_loss = told.append
-        assert one.submit(SPEC, tmp_path / "t").result().result == trial_ok(SPEC)
-        assert executor.ran == [SPEC.trial_id] * (losses + 1)
-        assert len(told) == losses
-        assert all("its node is gone" in why for why in told)
+    with Lanes([lane]) as executor:
+        executor.on_loss = told.append
+        job = executor.submit(SPEC, tmp_path / "t")
+        if losses <= MOST_LOSSES:
+            assert job.result().result == trial_ok(SPEC)
+            assert [point.step for point in job.points()] == [*range(1, 3 + losses)], "each once"
+        else:
+            with pytest.raises(LaneLost, match=f"lost {MOST_LOSSES}"):
+                job.result()
+            after = executor.submit(trial_spec(trial_id="t2"), tmp_path / "t2").result()
+            assert after.place == Place(lane="0"), "the lane is as good as before"
+    assert len(told) == losses
+    assert lane.ran.count(SPEC.trial_id) == min(losses, MOST_LOSSES) + 1
 
 
-def test_what_every_lane_loses_is_told_in_the_end(tmp_path: Path) -> None:
-    executor = Scripted(*[LaneLost(f"lost {n}") for n in range(MOST_LOSSES + 1)])
-    with lanes(executor) as one:
-        with pytest.raises(LaneLost, match=f"lost {MOST_LOSSES}"):
-            one.submit(SPEC, tmp_path / "t").result()
-        after = one.submit(trial_spec(trial_id="t2"), tmp_path / "t2")
-        assert after.result().result.status == "ok", "the lane is as good as before"
-
-
-def test_what_is_no_loss_of_a_lane_is_not_tried_again(tmp_path: Path) -> None:
-    executor = Scripted(MachineryError("the disk is full"))
-    with lanes(executor) as one:
-        with pytest.raises(MachineryError):
-            one.submit(SPEC, tmp_path / "t").result()
-        assert len(executor.ran) == 1
+def test_another_failure_is_not_tried_again(tmp_path: Path) -> None:
+    lane = Scripted(MachineryError("the disk is full"))
+    with Lanes([lane]) as executor, pytest.raises(MachineryError):
+        executor.submit(SPEC, tmp_path / "t").result()
+    assert len(lane.ran) == 1
 
 
 def test_ten_threads_that_submit_at_once_lose_nothing(tmp_path: Path) -> None:
-    executors = [Scripted(), Scripted(LaneLost("gone")), Scripted()]
+    lanes = [Scripted(), Scripted(LaneLost("gone"), name="1"), Scripted(name="2")]
     done: list[str] = []
-    with lanes(*executors) as three:
+    with Lanes(lanes) as three:
 
         def submit(thread: int) -> None:
             for number in range(20):
@@ -90,7 +102,77 @@ def test_ten_threads_that_submit_at_once_lose_nothing(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert len(done) == len(set(done)) == 200
-    assert sum(len(executor.ran) for executor in executors) in (200, 201)
+    assert sum(len(lane.ran) for lane in lanes) in (200, 201)
+
+
+def test_a_lost_lane_gets_no_trial_until_it_is_back(tmp_path: Path) -> None:
+    """Otherwise the lane would use up all of a trial's attempts within milliseconds."""
+    lane = Scripted(LaneLost("its node is gone"))
+    lane.may_return.clear()
+    with Lanes([lane]) as executor:
+        job = executor.submit(SPEC, tmp_path / "t")
+        assert not job.wait(0.2)
+        assert len(lane.ran) == 1
+        waiting = executor.submit(trial_spec(trial_id="t2"), tmp_path / "t2")
+        waiting.cancel()
+        assert waiting.done(), "a trial that waits for a lane is cancelled at once"
+        lane.may_return.set()
+        assert job.result().result == trial_ok(SPEC)
+        assert len(lane.ran) == 2
+
+
+def test_waiting_trials_fail_once_every_lane_is_gone_for_good(tmp_path: Path) -> None:
+    lanes = [Scripted(LaneLost("gone"), name=str(number)) for number in range(2)]
+    for lane in lanes:
+        lane.comes_back = False
+    with Lanes(lanes) as executor:
+        jobs = [executor.submit(trial_spec(trial_id=f"t{n}"), tmp_path / str(n)) for n in range(3)]
+        for job in jobs:
+            with pytest.raises(LaneLost):
+                job.result()
+        with pytest.raises(LaneLost):
+            executor.submit(trial_spec(), tmp_path / "late")
+
+
+def test_a_lost_trial_waits_for_another_lane_than_the_one_that_lost_it(tmp_path: Path) -> None:
+    """A lane that loses every trial would use up all attempts while the other lane is busy."""
+    busy, loses = Scripted(), Scripted(LaneLost("gone"), name="1")
+    busy.may_end.clear()
+    loses.may_end.clear()
+    with Lanes([busy, loses]) as executor:
+        jobs = [executor.submit(trial_spec(trial_id=f"t{n}"), tmp_path / f"t{n}") for n in range(2)]
+        while not (busy.ran and loses.ran):
+            jobs[0].wait(0.01)
+        on_busy, lost = jobs if busy.ran == ["t0"] else reversed(jobs)
+        loses.may_end.set()
+        third = executor.submit(trial_spec(trial_id="t2"), tmp_path / "t2")
+        assert third.result().place == Place(lane="1"), "another trial is given to it"
+        assert not lost.wait(0.2)
+        busy.may_end.set()
+        assert on_busy.result().place == lost.result().place == Place(lane="0")
+        written = (lost.trial_dir / LANE_FILE).read_text(), (tmp_path / "t2/lane").read_text()
+        assert written == ("0", "1")
+
+
+def test_a_trial_returns_to_its_lane_if_the_others_are_away(tmp_path: Path) -> None:
+    first, second = (Scripted(LaneLost("gone"), name=name) for name in "01")
+    first.may_return.clear()
+    with Lanes([first, second]) as executor:
+        jobs = [executor.submit(trial_spec(trial_id=f"t{n}"), tmp_path / f"t{n}") for n in range(2)]
+        assert [job.result().place for job in jobs] == [Place(lane="1")] * 2
+        first.may_return.set()
+
+
+def test_a_lane_file_that_cannot_be_written_or_was_a_link_stops_no_trial(tmp_path: Path) -> None:
+    (tmp_path / "t1" / LANE_FILE / "full").mkdir(parents=True)
+    (tmp_path / "t2").mkdir()
+    (tmp_path / "elsewhere").write_text("of a person")
+    (tmp_path / "t2" / LANE_FILE).symlink_to(tmp_path / "elsewhere")
+    with Lanes([Scripted()]) as executor:
+        for name in ("t1", "t2"):
+            assert executor.submit(SPEC, tmp_path / name).result().result == trial_ok(SPEC)
+    assert (tmp_path / "elsewhere").read_text() == "of a person"
+    assert (tmp_path / "t2" / LANE_FILE).read_text() == "0"
 
 
 @pytest.mark.parametrize(
@@ -109,177 +191,32 @@ def test_lanes_have_equally_many_cores(
     assert shares(list(cores), number) == expected
 
 
-def test_a_gpu_lane_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-77,5")
-    assert visible_gpus() == ["3", "GPU-77", "5"]
-    placed = spots(2, "cuda")
-    variables = [spot.variables or {} for spot in placed]
-    assert [one["CUDA_VISIBLE_DEVICES"] for one in variables] == ["3", "GPU-77"]
-    assert [spot.name for spot in placed] == ["0", "1"]
-    with pytest.raises(SettingsError, match="--lanes"):
-        spots(4, "cuda")
-    with pytest.raises(SettingsError):
-        spots(2, "cuda:1")
-
-
 @pytest.mark.parametrize(
     ("said", "seen"),
     [
+        ("3, GPU-77,5", ["3", "GPU-77", "5"]),
         ("0,-1,1", ["0"]),
-        ("-1", []),
         ("", []),
         ("1,,2", ["1"]),
         ("NoDevFiles", []),
-        ("2, 0", ["2", "0"]),
     ],
 )
-def test_cuda_sees_what_stands_before_the_first_name_that_is_none(
+def test_each_gpu_lane_sees_its_own_gpu_alone(
     said: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """CUDA sees the names before the first invalid one."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
     assert visible_gpus() == seen
+    placed = spots(len(seen), "cuda")
+    assert [(spot.variables or {})["CUDA_VISIBLE_DEVICES"] for spot in placed] == seen
+    assert [spot.name for spot in placed] == [str(number) for number in range(len(seen))]
     with pytest.raises(SettingsError):
         spots(len(seen) + 1, "cuda")
+    with pytest.raises(SettingsError):
+        spots(2, "cuda:1")
 
 
 def test_a_gpu_that_is_named_twice_is_no_two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0,1")
     with pytest.raises(SettingsError):
         spots(2, "cuda")
-
-
-class Away(InstantExecutor):
-    """Executor on a node that is unreachable from its first trial on."""
-
-    def __init__(self) -> None:
-        self.back = False
-        self.ran = 0
-
-    def train(
-        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
-    ) -> Finished:
-        self.ran += 1
-        if not self.back:
-            raise LaneLost("its node is gone")
-        return Finished(trial_ok(spec), 1.0)
-
-
-class Mended(Lane):
-    """Lane that recovers once a test says so."""
-
-    def __init__(self, name: str, executor: Away) -> None:
-        super().__init__(Place(lane=name), executor, self.mended)
-        self.said = threading.Event()
-        self.comes_back = True
-        self.executor: Away = executor
-
-    def mended(self) -> bool:
-        """Wait until the test says whether the lane recovers."""
-        self.said.wait()
-        self.executor.back = self.comes_back
-        return self.comes_back
-
-
-def test_a_lane_whose_node_is_away_is_given_nothing_until_it_is_back(tmp_path: Path) -> None:
-    """Otherwise the lane would use up all of a trial's attempts within milliseconds."""
-    lane = Mended("0", Away())
-    with Lanes([lane]) as lanes:
-        job = lanes.submit(trial_spec(), tmp_path / "t")
-        assert not job.wait(0.2)
-        assert lane.executor.ran == 1
-        lane.said.set()
-        assert job.result().result == trial_ok(trial_spec())
-        assert lane.executor.ran == 2
-
-
-def test_where_every_lane_is_gone_for_good_what_waits_is_told(tmp_path: Path) -> None:
-    gone = [Mended(str(number), Away()) for number in range(2)]
-    with Lanes(gone) as lanes:
-        jobs = [lanes.submit(trial_spec(trial_id=f"t{n}"), tmp_path / str(n)) for n in range(3)]
-        for lane in gone:
-            lane.comes_back = False
-            lane.said.set()
-        for job in jobs:
-            with pytest.raises(LaneLost):
-                job.result()
-        with pytest.raises(LaneLost):
-            lanes.submit(trial_spec(), tmp_path / "late")
-
-
-class Held(InstantExecutor):
-    """Executor whose trials run until the test lets them end."""
-
-    def __init__(self) -> None:
-        self.end = threading.Event()
-        self.began = threading.Event()
-
-    def train(
-        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
-    ) -> Finished:
-        self.began.set()
-        self.end.wait()
-        return Finished(trial_ok(spec), 1.0)
-
-
-def test_a_lost_trial_waits_for_another_lane_than_the_one_that_lost_it(tmp_path: Path) -> None:
-    """A lane that loses every trial would use up all attempts while the other lane is busy."""
-    busy, loses = Held(), Mended("1", Away())
-    with Lanes([Lane(Place(lane="0"), busy), loses]) as lanes:
-        threading.Thread(
-            target=lanes.submit, args=(trial_spec(trial_id="t0"), tmp_path / "t0"), daemon=True
-        ).start()
-        busy.began.wait()
-        lost = lanes.submit(trial_spec(trial_id="t1"), tmp_path / "t1")
-        loses.said.set()
-        assert not lost.wait(0.2), "its lane is mended, and is not given it again"
-        assert loses.executor.ran == 1
-        third = lanes.submit(trial_spec(trial_id="t2"), tmp_path / "t2")
-        assert third.result().place == Place(lane="1"), "another trial is"
-        busy.end.set()
-        assert lost.result().place == Place(lane="0")
-        assert [(tmp_path / name / LANE_FILE).read_text() for name in ("t1", "t2")] == ["0", "1"]
-
-
-def test_a_lane_that_cannot_be_named_or_was_a_link_hinders_no_trial(tmp_path: Path) -> None:
-    (tmp_path / "t1" / LANE_FILE / "full").mkdir(parents=True)
-    (tmp_path / "t2").mkdir()
-    (tmp_path / "elsewhere").write_text("of a person")
-    (tmp_path / "t2" / LANE_FILE).symlink_to(tmp_path / "elsewhere")
-    with lanes(Scripted()) as one:
-        for name in ("t1", "t2"):
-            assert one.submit(SPEC, tmp_path / name).result().result == trial_ok(SPEC)
-    assert (tmp_path / "elsewhere").read_text() == "of a person"
-    assert (tmp_path / "t2" / LANE_FILE).read_text() == "0"
-
-
-def test_a_trial_goes_back_to_its_lane_where_the_others_are_away(tmp_path: Path) -> None:
-    first, second = Mended("0", Away()), Mended("1", Away())
-    with Lanes([first, second]) as lanes:
-        job = lanes.submit(trial_spec(), tmp_path / "t")
-        assert (first.executor.ran, second.executor.ran) == (1, 1)
-        second.said.set()
-        assert job.result().place == Place(lane="1"), "the first is away still"
-        first.said.set()
-
-
-class Telling(InstantExecutor):
-    """Executor whose trials have a curve."""
-
-    def train(
-        self, spec: TrialSpec, trial_dir: Path, tell: Callable[[CurvePoint], None]
-    ) -> Finished:
-        for step in (1, 2, 3):
-            tell(CurvePoint(step=step, loss=1.0 / step, elapsed_s=0.1 * step))
-        return Finished(trial_ok(spec), 1.0)
-
-
-def test_a_curves_points_are_told_once_over_its_attempts(tmp_path: Path) -> None:
-    executor = Telling()
-    job = LanesJob(trial_spec(), tmp_path / "t")
-    job.runs_on(Place(lane="0"), executor.submit(trial_spec(), tmp_path / "t"))
-    assert [point.step for point in job.points()] == [1, 2, 3]
-    job.waits_again()
-    assert job.points() == ()
-    job.runs_on(Place(lane="1"), executor.submit(trial_spec(), tmp_path / "t"))
-    assert job.points() == (), "they were told of the first attempt"
-    assert job.place() == Place(lane="1")

@@ -80,7 +80,7 @@ def test_the_server_of_a_trial_on_a_gpu_leaves_it_to_the_trial(
     with LocalExecutor(entry=entry, environ=environ, allow_unsandboxed=True) as executor:
         with contextlib.suppress(MachineryError):  # a torch without CUDA stops here
             executor.run(spec, trial_dir)
-        server = str(executor._server.pid)
+        server = str(executor.lane.server.pid)
     calls = notes.read_text().splitlines() if notes.exists() else []
     assert not [call for call in calls if call.split()[0] == server], calls
 

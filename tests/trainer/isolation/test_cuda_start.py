@@ -160,7 +160,7 @@ def test_what_kills_a_trial_after_the_start_may_be_its_memory(
 def test_a_stop_that_was_asked_for_stays_one(machine: StubMachine, tmp_path: Path) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.tell_driver)
     with executor_on(machine, ends="hang") as executor, pytest.raises(TrialAborted):
-        server = psutil.Process(executor._server.pid)
+        server = psutil.Process(executor.lane.server.pid)
         executor.run(on_gpu(), trial_dir, should_stop=lambda: bool(server.children()))
     assert (trial_dir / "spec.json").exists(), "it was stopped while its driver started"
 

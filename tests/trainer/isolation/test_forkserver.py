@@ -33,7 +33,7 @@ def test_trials_are_forks_with_torch_imported_once(tmp_path: Path) -> None:
     with LocalExecutor(entry="tests.support.hostile_torch:run", allow_unsandboxed=True) as executor:
         for trial_dir in (first, second):
             executor.run(trial_spec(), trial_dir)
-        server = executor._server.pid
+        server = executor.lane.server.pid
     told = [hostile.loot(trial_dir) for trial_dir in (first, second)]
     assert told[0]["pid"] != told[1]["pid"]
     for each in told:
@@ -99,44 +99,46 @@ def test_the_thread_that_started_the_server_may_end(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     with executors[0] as executor:
-        server = executor._server.pid
+        server = executor.lane.server.pid
         for name in "ab":
             executor.run(trial_spec(), hostile.arm(tmp_path / name, hostile.nap, s=0.2))
-            assert executor._server.pid == server
+            assert executor.lane.server.pid == server
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_servers_death_is_no_evidence_and_is_mended(
+def test_a_trial_of_a_dead_server_runs_again_under_another(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     trial_dir = hostile.arm(tmp_path / "trial", hostile.spread, stay=True)
+    left: list[int] = []
+    looks: list[None] = []
     with open_executor() as executor:
-        server = executor._server.pid
-        looks: list[None] = []
+        server = executor.lane.server.pid
 
         def kill_server() -> bool:
             # After all four exist: the supervisor knows what a SIGKILLed server leaves from its
             # last poll.
-            if len(noted(trial_dir)) == 4:
+            if len(noted(trial_dir)) == 4 and not left:
                 looks.append(None)
-            if len(looks) == 3:
+            if len(looks) == 3 and not left:
+                left.extend(noted(trial_dir))
+                hostile.arm(trial_dir, hostile.nap, s=0)
                 os.kill(server, number)
             return False
 
-        with pytest.raises(MachineryError):
-            executor.run(trial_spec(), trial_dir, should_stop=kill_server)
-        wait_until(lambda: not any(map(alive, noted(trial_dir))))
-        executor.run(trial_spec(), hostile.arm(tmp_path / "next", hostile.nap, s=0))
-        assert executor._server.pid != server
+        result = executor.run(trial_spec(), trial_dir, should_stop=kill_server).result
+        assert result.status == "crash"
+        assert executor.lane.server.pid != server
+        wait_until(lambda: not any(map(alive, left)))
 
 
 def test_a_server_that_died_between_trials_is_replaced(tmp_path: Path) -> None:
     with open_executor() as executor:
         executor.run(trial_spec(), hostile.arm(tmp_path / "a", hostile.nap, s=0))
-        psutil.Process(executor._server.pid).kill()
-        wait_until(lambda: not alive(executor._server.pid))
+        psutil.Process(executor.lane.server.pid).kill()
+        wait_until(lambda: not alive(executor.lane.server.pid))
         executor.run(trial_spec(), hostile.arm(tmp_path / "b", hostile.nap, s=0))
-        second = executor._server.pid
+        second = executor.lane.server.pid
     assert not alive(second)
 
 
@@ -146,7 +148,7 @@ def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
     for wall_s in (1, 8, 64):  # a busy machine takes longer to start all four
         trial_dir = hostile.arm(tmp_path / f"{wall_s}", hostile.spread, stay=True)
         with open_executor() as executor:
-            server = executor._server.pid
+            server = executor.lane.server.pid
             frozen = []
 
             def freeze_server(
@@ -166,13 +168,9 @@ def test_a_frozen_server_delays_but_does_not_stall(tmp_path: Path) -> None:
                 break
 
 
-@pytest.mark.parametrize("fork_server", [True, False])
-def test_a_trainer_that_cannot_be_imported_is_no_evidence(
-    tmp_path: Path, fork_server: bool
-) -> None:
-    entry = "tests.support.nowhere:run"
+def test_a_trainer_that_cannot_be_imported_is_no_evidence(tmp_path: Path) -> None:
     with (
-        LocalExecutor(entry=entry, allow_unsandboxed=True, fork_server=fork_server) as executor,
+        LocalExecutor(entry="tests.support.nowhere:run", allow_unsandboxed=True) as executor,
         pytest.raises(MachineryError),
     ):
         executor.run(trial_spec(), tmp_path / "trial")

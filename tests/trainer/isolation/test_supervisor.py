@@ -213,13 +213,3 @@ def test_a_full_disk_is_no_evidence(executor: LocalExecutor, trial_dir: Path) ->
     hostile.arm(trial_dir, hostile.run_out_of_disk)
     with pytest.raises(MachineryError):
         executor.run(trial_spec(), trial_dir)
-
-
-def test_a_cold_trial_is_confined_too(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("")
-    trial_dir = hostile.arm(tmp_path / "trial", hostile.read, path=str(secret))
-    with LocalExecutor(entry=hostile.ENTRY, allow_unsandboxed=True, fork_server=False) as executor:
-        executor.run(trial_spec(), trial_dir)
-        if not executor.describe().startswith("UNSANDBOXED"):
-            assert "errno" in hostile.loot(trial_dir)

@@ -119,7 +119,7 @@ def test_a_trial_that_is_killed_mid_step(
 ) -> None:
     def kill(point: CurvePoint) -> None:
         if point.step == 3:
-            for child in psutil.Process(executor._server.pid).children():
+            for child in psutil.Process(executor.lane.server.pid).children():
                 child.send_signal(signal.SIGKILL)
 
     spec = cuda_spec(corpus, budget=Budget(unit="steps", amount=100_000))

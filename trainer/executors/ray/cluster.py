@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent import futures
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from autoresearch.closing import Closing
-from autoresearch.errors import AutoresearchError, MachineryError, SettingsError
-from trainer.executors.base import LaneLost
-from trainer.executors.lanes import Lane, Lanes
+from autoresearch.errors import MachineryError, SettingsError
+from trainer.executors.lanes import Lanes
 from trainer.executors.local import ENTRY
 from trainer.executors.ray.connection import Remote, connect, disconnect, machines
-from trainer.executors.ray.facts import Node, Seat, seats, unfit
-from trainer.executors.ray.lane import LEASE_S, OpenLane, RayLane
+from trainer.executors.ray.facts import Node, seats, unfit
+from trainer.executors.ray.lane import LEASE_S, OPENING_S, RayLane
 from trainer.executors.ray.needs import Needs
 from trainer.executors.ray.parcels import fill
 from trainer.executors.ray.values import LaneOrder, Machine
-from trainer.spec import Command, Place
-
-_OPENING_S = 90.0
-"""Time limit from requesting an actor to its answer; Ray starts a Python there and imports this."""
+from trainer.spec import Command
 
 
 class RayCluster(Closing):
@@ -73,7 +65,7 @@ class RayCluster(Closing):
         nodes, silent = [], {}
         for name, remote in asked.items():
             try:
-                facts = remote.ask("facts", needs, within_s=_OPENING_S)
+                facts = remote.ask("facts", needs, within_s=OPENING_S)
                 nodes.append(Node(name, found[name], facts))
             except MachineryError as error:
                 silent[name] = str(error)
@@ -112,40 +104,20 @@ class RayCluster(Closing):
             allow_unsandboxed=allow_unsandboxed,
             script_sha256=script_sha256,
         )
-        limits = {node.name: threading.Semaphore(node.facts.cores) for node in usable}
         try:
             wanted = seats(usable, device, lanes)
         except SettingsError as error:
             why = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
             raise SettingsError(f"{error}" + (f" ({why})" if why else "")) from error
-
-        def opened(seat: Seat) -> RayLane:
-            with limits[seat.node]:
-                reopen = partial(self._open, seat, order, kind)
-                return RayLane(reopen(), reopen)
-
-        return _all(opened, wanted), refused
-
-    def _open(self, seat: Seat, order: LaneOrder, kind: str) -> OpenLane:
-        """
-        :raises LaneLost: if its node is gone or does not answer.
-        """
-        # The same name at the same address, perhaps after another start of Ray there.
-        there = seat.machine.name, seat.machine.address
-        alive = [one for one in machines() if (one.name, one.address) == there]
-        if not alive:
-            raise LaneLost(
-                f"node {seat.node} is gone; start Ray there again, or continue without it"
-            )
-        filled = replace(order, token=secrets.token_hex(8), share=seat.share, shares=seat.shares)
-        remote = Remote(alive[0].id, name=seat.name, cpus=seat.cpus, gpus=seat.gpus)
-        try:
-            described, home = remote.ask("open", filled, within_s=_OPENING_S)
-        except AutoresearchError:
-            remote.end()
-            raise
-        place = Place(lane=seat.name, node=seat.node, device=kind)
-        return OpenLane(remote, described, place, home)
+        # All at once takes seconds, but many on few cores would not answer in time.
+        with futures.ThreadPoolExecutor(sum(node.facts.cores for node in usable)) as threads:
+            asked = [threads.submit(RayLane, seat, order, kind) for seat in wanted]
+        opened = [each.result() for each in asked if each.exception() is None]
+        if len(opened) < len(asked):
+            for lane in opened:
+                lane.close()
+            raise next(filter(None, (each.exception() for each in asked)))
+        return opened, refused
 
 
 def _alike(
@@ -170,25 +142,6 @@ def _alike(
     return usable, kind
 
 
-def _all(opened: Callable[[Seat], RayLane], wanted: list[Seat]) -> list[RayLane]:
-    """Open all lanes at once, but on each node at most as many at a time as it has cores.
-
-    Each takes seconds, while a Python starts there; many on few cores would not answer in time.
-
-    :raises AutoresearchError: if one does not open; the others are then closed.
-    """
-    with futures.ThreadPoolExecutor(len(wanted)) as threads:
-        asked = [threads.submit(opened, seat) for seat in wanted]
-        futures.wait(asked)
-    errors = [error for each in asked if (error := each.exception()) is not None]
-    lanes = [each.result() for each in asked if each.exception() is None]
-    if errors:
-        for lane in lanes:
-            lane.close()
-        raise errors[0]
-    return lanes
-
-
 class ClusterLanes(Lanes):
     """All lanes of a campaign on a cluster, and the connection to it."""
 
@@ -200,7 +153,7 @@ class ClusterLanes(Lanes):
     ) -> None:
         self.kind = lanes[0].place.device or ""
         """The kind of their devices."""
-        super().__init__([Lane(lane.place, lane, lane.reopen) for lane in lanes])
+        super().__init__(lanes)
         self._cluster = cluster
         self.refused = refused
         """Reasons why nodes are unfit, by their names."""

@@ -68,7 +68,6 @@ class NodeLane:
         cores = () if order.shares is None else shares(usable_cores(), order.shares)[order.share]
         self._executor = LocalExecutor(
             allow_unsandboxed=order.allow_unsandboxed,
-            fork_server=order.fork_server,
             environ=environ,
             entry=order.entry,
             cores=cores,

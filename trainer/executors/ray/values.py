@@ -33,7 +33,6 @@ class LaneOrder:
     python: str = sys.executable
     """The head's Python."""
     allow_unsandboxed: bool = False
-    fork_server: bool = True
     share: int = 0
     """The index of this lane's share of the node's cores."""
     shares: int | None = None

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,13 +18,13 @@ from tests.support import hostile
 from tests.support.commands import command
 from tests.support.places import ROOT
 from tests.support.processes import noted
+from tests.support.ray_clusters import LocalNode
 from tests.support.ray_lanes import Armed, Opened, opened_cluster
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_for_all_gone, wait_until
-from trainer.executors.base import Job, LaneLost
+from trainer.executors.base import Job
 from trainer.executors.choice import choose_executor
 from trainer.executors.local import COMMAND_ENTRY
-from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.needs import Needs
 from trainer.spec import parse_result
 
@@ -59,81 +59,63 @@ def opened() -> Iterator[Opened]:
 
 
 @pytest.fixture
-def lane(opened: Opened) -> Iterator[RayLane]:
+def lane(opened: Opened) -> Iterator[Armed]:
     """Yield a lane on the first node."""
     lanes, refused = opened.cluster.open_lanes(2, entry=hostile.ENTRY, allow_unsandboxed=True)
     assert refused == {}
     assert [lane.place.lane for lane in lanes] == ["spark1:cpu0", "spark2:cpu0"]
     lanes[1].close()
-    with lanes[0] as first:
+    with Armed(lanes[0]) as first:
         yield first
 
 
-def spread(lane: RayLane, folder: Path) -> tuple[Job, list[psutil.Process]]:
+def spread(lane: Armed, folder: Path) -> tuple[Job, list[psutil.Process]]:
     """Start a trial that ignores SIGTERM and has three descendants; return once all of them run."""
-    job = Armed(lane).submit(
-        trial_spec(), hostile.arm(folder, hostile.spread, stay=True, deaf=True)
-    )
+    job = lane.submit(trial_spec(), hostile.arm(folder, hostile.spread, stay=True, deaf=True))
     wait_until(lambda: len(noted(folder)) == 4)
     return job, [psutil.Process(pid) for pid in noted(folder)]
 
 
-def runs_again(lane: RayLane, folder: Path) -> None:
-    """Check that the lane recovers, and that the same trial then has a result in the same
-    directory."""
-    assert lane.reopen()
+def kill_actor(node: LocalNode) -> None:
+    for actor in node.actors():
+        actor.kill()
+
+
+def kill_server(node: LocalNode) -> None:
+    for server in node.processes("trainer.isolation.forkserver"):
+        server.kill()
+
+
+def stop_actor(node: LocalNode) -> None:
+    """Stop a process, which answers no more than one behind a cut cable."""
+    for actor in node.actors():
+        actor.suspend()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [kill_actor, kill_server, stop_actor, LocalNode.lose])
+def test_a_lost_lane_loses_its_trial_leaves_nothing_and_recovers(
+    opened: Opened, lane: Armed, tmp_path: Path, how: Callable[[LocalNode], None]
+) -> None:
+    """The trial runs again; nothing that the lost one says late is written here."""
+    job, trial = spread(lane, tmp_path / "t1")
+    node = opened.nodes.nodes["spark1"]
+    stopped = node.actors() if how is stop_actor else []
+    lost: list[str] = []
+    lane.on_loss = lost.append
+    how(node)
+    wait_until(lambda: bool(lost))
+    for actor in stopped:
+        actor.resume()
+    if how is LocalNode.lose:
+        opened.nodes.add("spark1")
+    wait_for_all_gone(trial)
+    assert job.result().result.status == "crash", "nobody armed the second attempt"
     spec = trial_spec()
     text = trial_ok(spec).model_dump_json()
-    for left in ("pids", "loot.json"):
-        (folder / left).unlink(missing_ok=True)
-    job = Armed(lane).submit(spec, hostile.arm(folder, hostile.leave_result, text=text))
-    assert job.result().result == trial_ok(spec)
-    assert parse_result((folder / "result.json").read_bytes()) == trial_ok(spec)
-
-
-@pytest.mark.slow
-def test_a_killed_actor_loses_its_trial_and_leaves_nothing(
-    opened: Opened, lane: RayLane, tmp_path: Path
-) -> None:
-    job, trial = spread(lane, tmp_path / "t1")
-    for actor in opened.nodes.nodes["spark1"].actors():
-        actor.kill()
-    with pytest.raises(LaneLost):
-        job.result()
-    wait_for_all_gone(trial)
-    runs_again(lane, tmp_path / "t1")
-
-
-@pytest.mark.slow
-def test_one_that_is_cut_off_is_lost_and_what_it_says_late_is_heard_by_nobody(
-    opened: Opened, lane: RayLane, tmp_path: Path
-) -> None:
-    """A stopped process answers no more than one behind a cut cable, and returns the same way."""
-    folder = tmp_path / "t1"
-    job, trial = spread(lane, folder)
-    [actor] = opened.nodes.nodes["spark1"].actors()
-    actor.suspend()
-    with pytest.raises(LaneLost):
-        job.result()
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    actor.resume()
-    wait_for_all_gone(trial)
-    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    assert after == before
-    runs_again(lane, folder)
-
-
-@pytest.mark.slow
-def test_a_fork_server_that_is_killed_loses_the_trial_too(
-    opened: Opened, lane: RayLane, tmp_path: Path
-) -> None:
-    job, trial = spread(lane, tmp_path / "t1")
-    for server in opened.nodes.nodes["spark1"].processes("trainer.isolation.forkserver"):
-        server.kill()
-    with pytest.raises(LaneLost):
-        job.result()
-    wait_for_all_gone(trial)
-    runs_again(lane, tmp_path / "t1")
+    there = hostile.arm(tmp_path / "t2", hostile.leave_result, text=text)
+    assert lane.submit(spec, there).result().result == trial_ok(spec)
+    assert parse_result((there / "result.json").read_bytes()) == trial_ok(spec)
 
 
 DRIVER = """
@@ -141,6 +123,7 @@ import sys, time
 from pathlib import Path
 from tests.support import hostile
 from tests.support.commands import command
+from tests.support.ray_clusters import LocalNode
 from tests.support.ray_lanes import Armed
 from tests.support.trials import trial_spec
 from trainer.executors.ray.cluster import RayCluster
@@ -171,24 +154,6 @@ def test_a_driver_that_is_killed_or_cut_off_leaves_no_trial(
     finally:
         driver.kill()
         driver.wait()
-
-
-@pytest.mark.slow
-def test_a_node_that_is_lost_loses_its_lane_and_the_others_go_on(
-    opened: Opened, tmp_path: Path
-) -> None:
-    lanes, _ = opened.cluster.open_lanes(2, entry=hostile.ENTRY, allow_unsandboxed=True)
-    with lanes[0], lanes[1]:
-        job, _trial = spread(lanes[1], tmp_path / "t1")
-        opened.nodes.nodes["spark2"].lose()
-        with pytest.raises(LaneLost):
-            job.result()
-        spec = trial_spec()
-        text = trial_ok(spec).model_dump_json()
-        there = hostile.arm(tmp_path / "t2", hostile.leave_result, text=text)
-        assert Armed(lanes[0]).submit(spec, there).result().result == trial_ok(spec)
-        opened.nodes.add("spark2")
-        runs_again(lanes[1], tmp_path / "t1")
 
 
 @pytest.mark.slow

@@ -6,23 +6,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
+from autoresearch.errors import SettingsError
 from tests.support import hostile
 from tests.support.places import ROOT
+from tests.support.ray_facts import node_facts
 from tests.support.trials import trial_ok, trial_spec
 from tests.support.waiting import wait_for_all_gone
-from trainer.executors.base import TrialAborted
-from trainer.executors.local import LocalJob
-from trainer.executors.ray.lane import OpenLane, RayLane
+from trainer.executors.base import LaneLost, TrialAborted
+from trainer.executors.lanes import Lanes
+from trainer.executors.ray import cluster
+from trainer.executors.ray import lane as module
+from trainer.executors.ray.facts import Node, Seat
+from trainer.executors.ray.lane import RayLane
 from trainer.executors.ray.node import NodeLane
-from trainer.executors.ray.values import LaneOrder, Watched
+from trainer.executors.ray.values import LaneOrder, Machine
 from trainer.isolation.kernel.sandbox import Layers
-from trainer.isolation.outcome import aborted
 from trainer.spec import Place, parse_result
 
 SPEC = trial_spec()
@@ -40,24 +46,38 @@ def order(token: str = "a" * 16, lease_s: float = 60) -> LaneOrder:
         entry=hostile.ENTRY,
         lease_s=lease_s,
         allow_unsandboxed=not Layers.detect().confine,
-        fork_server=False,
     )
 
 
 class Direct:
-    """Lane that is called directly and records its calls."""
+    """A remote lane that is called directly and records its calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self._lane = NodeLane()
-        _, self.home = self._lane.open(order())
         self.asked: list[str] = []
 
-    def ask(self, method: str, *arguments: Any, **_: object) -> Any:
+    def ask(
+        self,
+        method: str,
+        *arguments: Any,
+        meanwhile: Callable[[], None] = lambda: None,
+        **_: object,
+    ) -> Any:
         self.asked.append(method)
+        if method == "open":
+            arguments = (replace(arguments[0], token="a" * 16),)
+        meanwhile()
         return getattr(self._lane, method)(*arguments)
 
     def end(self) -> None:
         self._lane.close()
+
+
+def open_lane(monkeypatch: pytest.MonkeyPatch, remote: Direct) -> RayLane:
+    machine = Machine("id", "here", 1, 0, 0)
+    monkeypatch.setattr(module, "machines", lambda: [machine])
+    monkeypatch.setattr(module, "Remote", lambda *_, **__: remote)
+    return RayLane(Seat("here", machine, "cpu0", 1, 0, 0, None), order(), "a processor")
 
 
 @pytest.mark.parametrize("is_large", [False, True])
@@ -70,54 +90,82 @@ def test_what_a_trial_left_on_its_node_is_here_then_and_there_no_more(
     if is_large:  # the curve spans several answers
         monkeypatch.setattr("trainer.executors.ray.node.PIECE_BYTES", 500)
     remote = Direct()
-    trial_dir = tmp_path / "trials" / "t1"
-    hostile.arm(
-        remote.home / "t1", hostile.leave_everything, lines=lines, printed=printed, text=text
-    )
-    first = OpenLane(remote, "", Place(lane="here"))
-    with RayLane(first, lambda: first) as lane:
-        job = lane.submit(SPEC, trial_dir)
-        assert job.result().result == trial_ok(SPEC)
+    lane = open_lane(monkeypatch, remote)
+    trial_dir, there = tmp_path / "trials" / "t1", lane.home / "t1"
+    hostile.arm(there, hostile.leave_everything, lines=lines, printed=printed, text=text)
+    with Lanes([lane]) as executor:
+        finished = executor.submit(SPEC, trial_dir).result()
+        assert finished.result == trial_ok(SPEC)
+        assert finished.place == Place(lane="here:cpu0", node="here", device="a processor")
         assert parse_result((trial_dir / "result.json").read_bytes()) == trial_ok(SPEC)
         assert (trial_dir / "curve.jsonl").read_text().splitlines() == lines
         assert (trial_dir / "trainer.log").read_text() == printed + "\n"
-        assert not (remote.home / "t1").exists()
-        assert set(remote.asked) == {"start", "watch"}
+        assert not there.exists()
+        assert set(remote.asked) == {"open", "start", "watch"}
         assert (remote.asked.count("watch") > len("".join(lines)) // 500) == is_large
-    assert not remote.home.exists()
+    assert not lane.home.exists()
 
 
-class Cancelled:
-    """Lane whose trial is cancelled while a request waits for its end."""
-
-    def __init__(self) -> None:
-        self.job: LocalJob | None = None
-        self.asked: list[str] = []
-
-    def ask(
-        self, method: str, *_: object, meanwhile: Callable[[], None] = lambda: None, within_s: float
-    ) -> Watched | None:
-        self.asked.append(method)
-        if method != "watch":
-            return None
-        while self.job is None:
-            time.sleep(0.01)
-        self.job.cancelled.set()
-        meanwhile()
-        return Watched(b"", aborted("t1"))
-
-    def end(self) -> None:
-        pass
-
-
-def test_a_cancel_does_not_wait_for_the_request_that_waits_for_the_end(tmp_path: Path) -> None:
-    remote = Cancelled()
-    first = OpenLane(remote, "", Place(lane="here"))
-    with RayLane(first, lambda: first) as lane:
-        remote.job = lane.submit(SPEC, tmp_path / "t1")
+def test_a_cancel_does_not_wait_for_the_request_that_waits_for_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Direct()
+    lane = open_lane(monkeypatch, remote)
+    hostile.arm(lane.home / "t1", hostile.nap, s=600)
+    with Lanes([lane]) as executor:
+        job = executor.submit(SPEC, tmp_path / "t1")
+        while "watch" not in remote.asked:
+            job.wait(0.01)
+        job.cancel()
         with pytest.raises(TrialAborted):
-            remote.job.result()
-        assert remote.asked == ["start", "watch", "cancel"]
+            job.result()
+        assert "cancel" in remote.asked
+
+
+def test_a_lane_returns_to_its_own_machine_whoever_comes_and_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray gives a node another id with every start, and two machines may share a name."""
+    alive: list[Machine] = []
+    opened_on: list[str] = []
+
+    def remote(node_id: str, **_: object) -> Mock:
+        opened_on.append(node_id)
+        return Mock(ask=lambda *_, **__: ("", Path()))
+
+    monkeypatch.setattr(module, "machines", lambda: alive)
+    monkeypatch.setattr(module, "Remote", remote)
+    seat = Seat("spark", Machine("c", "spark", 2, 0, 0, "1"), "cpu0", 1, 0, 0, None)
+    other = Machine("b", "spark", 2, 0, 0, "2")
+    alive[:] = [other]
+    with pytest.raises(LaneLost):
+        RayLane(seat, order(), "")
+    alive[:] = [other, Machine("new", "spark", 2, 0, 0, "1")]
+    RayLane(seat, order(), "")
+    assert opened_on == ["new"]
+
+
+def test_machines_of_one_name_and_of_another_kind_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machines = [Machine(one, name, 2, 0, 0) for one, name in zip("abc", "xxy", strict=True)]
+    monkeypatch.setattr(cluster, "connect", lambda *_: None)
+    monkeypatch.setattr(cluster, "machines", lambda: machines)
+    monkeypatch.setattr(cluster, "RayLane", lambda seat, _order, kind: (seat.name, kind))
+    found = cluster.RayCluster()
+    named = found.machines()
+    assert {name: machine.id for name, machine in named.items()} == {"x": "a", "x.2": "b", "y": "c"}
+    nodes = [
+        Node(name, machine, node_facts(cpu="another" if name == "y" else "a processor"))
+        for name, machine in named.items()
+    ]
+    monkeypatch.setattr(found, "probe", lambda *_: (nodes, {}))
+    lanes, refused = found.open_lanes()
+    assert lanes == [("x:cpu0", "a processor"), ("x.2:cpu0", "a processor")]
+    assert set(refused) == {"y"}
+    assert found.open_lanes(kind="another")[0] == [("y:cpu0", "another")]
+    with pytest.raises(SettingsError):
+        found.open_lanes(kind="a third")
 
 
 def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
@@ -150,6 +198,7 @@ ALONE = """
 import select, sys, time
 from tests.support import hostile
 from tests.support.processes import noted
+from tests.support.ray_facts import node_facts
 from tests.support.trials import trial_spec
 from tests.trainer.executors.ray.test_lane import order
 from trainer.executors.ray.node import NodeLane

@@ -167,7 +167,7 @@ def test_a_trial_runs_of_what_came(own: Path, tmp_path: Path) -> None:
     spec, got = sent(own, tmp_path, reads=(str(big),))
     shutil.rmtree(own / "data")
     trial = tmp_path / "node" / "lanes" / ("b" * 16) / "t000001"
-    with LocalExecutor(entry=COMMAND_ENTRY, fork_server=False) as executor:
+    with LocalExecutor(entry=COMMAND_ENTRY) as executor:
         result = executor.submit(there(spec, got), trial).result().result
     log = (trial / "trainer.log").read_text()
     assert isinstance(result, CommandOk), log
