@@ -130,7 +130,7 @@ class _Run:
 
     def _attended(self, filling: Filled, began: float) -> int:
         """Read all output until the command has ended, and return its exit code."""
-        lines = Lines(self._printed.wanted)
+        lines = Lines()
         with (self._trial_dir / CURVE_FILE).open("a", encoding="utf-8") as curve:
             ours, theirs = os.pipe()
             started = self._start(filling, theirs)
@@ -184,10 +184,7 @@ class _Run:
     def failed(self, status: FailureStatus, why: str, *, lines: bool = False) -> TrialFailed:
         """Return the result of a failed trial; ``lines``: with its last output."""
         if lines:
-            directory = Path(self._command.directory)
-            said, reads = self._printed.last, self._command.reads
-            hint = refusal_hint(said, directory.resolve(), self._work, reads)
-            last = self._printed.last_lines
+            hint, last = refusal_hint(self._printed.last), self._printed.last_lines
             why = f"{why} ({hint})" if hint else why
             why = f"{why}: {last}" if last else why
         return TrialFailed(

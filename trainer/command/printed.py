@@ -11,7 +11,7 @@ twin is a score that is not finite.
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 
 from autoresearch.plain_text import plain
@@ -31,8 +31,6 @@ OUT_OF_MEMORY = (
     r"RESOURCE_EXHAUSTED",
 )
 """Messages of PyTorch, Python, the C++ runtime and JAX."""
-_OOM_TEXTS = ("emory", "std::bad_alloc", "RESOURCE_EXHAUSTED")
-"""Every text that :data:`OUT_OF_MEMORY` matches contains one of these."""
 _NOT_FINITE = r"(?i:[-+]?(?:nan|inf(?:inity)?)(?!\w))"
 _DIGITS_GO_ON = re.compile(r"\d|[eE][-+]?\d|\.\d")
 _WITH_COMMA = re.compile(r"[-+]?\d+,\d")
@@ -57,26 +55,13 @@ _CLEANED = (
 )
 """Parts removed from a line unless the pattern mentions them: colors, ``tensor(…)`` or
 ``np.float64(…)`` around a number, and the brackets of an array of one."""
-_LITERAL = re.compile(
-    r"(?:\^|\\b|\\s[*+]?|\(\?<![^()]+\))*((?:[\w :,/%='\"<>@#&~`;!-]|\\[^\w\s])+)(?![*?{])"
-)
-"""Literal text at the start of a pattern."""
-_ESCAPES_BYTES = re.compile(_ESCAPES.encode())
 _END = re.compile(rb"[\r\n]")
-_TAIL_BYTES = 4096
-"""Bytes to keep, for a message, of output without anything to parse."""
 
 
 class Lines:
     """Splits bytes into lines, wherever they are cut; a carriage return ends a line too."""
 
-    def __init__(self, wanted: Sequence[bytes] = ()) -> None:
-        """Choose the lines to return.
-
-        :param wanted: lines without any of these texts are skipped except the last; empty: no line
-            is skipped.
-        """
-        self._wanted = wanted
+    def __init__(self) -> None:
         self._unread = b""
 
     def feed(self, data: bytes) -> Iterator[str]:
@@ -84,10 +69,6 @@ class Lines:
         data = self._unread + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         self._unread, data = data[end : end + MAX_LINE_BYTES], data[:end]
-        if self._wanted and len(data) > _TAIL_BYTES:
-            seen = data + _ESCAPES_BYTES.sub(b"", data) if b"\x1b" in data else data
-            if not any(text in seen for text in self._wanted):
-                data = data[-_TAIL_BYTES:]
         lines = (line[:MAX_LINE_BYTES] for line in _END.split(data) if line)
         yield from (line.decode("utf-8", "replace") for line in lines)
 
@@ -186,17 +167,6 @@ class Printed:
         if step is None or not 0 <= step < 2**53 or step != int(step):
             return None
         return int(step), found[1]
-
-    @property
-    def wanted(self) -> tuple[bytes, ...]:
-        """Literal texts; every line that matters contains one of them. Empty if some pattern has
-        none."""
-        patterns = [one for one in (self._command.score.pattern, *self._command.oom) if one]
-        patterns += [self._command.curve.pattern] if self._command.curve else []
-        found = [None if "|" in one else _LITERAL.match(one) for one in patterns]
-        texts = [re.sub(r"\\(.)", r"\1", one[1]) for one in found if one]
-        complete = len(texts) == len(patterns)
-        return tuple(one.encode() for one in (*texts, *_OOM_TEXTS)) if complete else ()
 
     @property
     def cut(self) -> str:

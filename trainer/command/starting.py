@@ -18,7 +18,6 @@ import time
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
@@ -66,42 +65,17 @@ class Program:
         self._process.wait()
 
 
-class _OurModules:
-    """Hides this product's own modules from a script's process.
-
-    A forked process copies each page that it writes, and looking up a name counts a reference to
-    it. So the fork server searches torch's thousands of modules once, and the script's process only
-    those loaded later. Hidden modules are kept alive, since destroying a module would write to all
-    of it.
-    """
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-        self._last = ""
-        """Last module loaded at the previous search."""
-        self._hidden: list[ModuleType] = []
-
-    def find(self) -> None:
-        """Search the modules loaded since the last call."""
-        since = list(takewhile(lambda name: name != self._last, reversed(sys.modules)))
-        self._names += [name for name in since if name.split(".", 1)[0] in _OURS]
-        self._last = since[0] if since else self._last
-
-    def hide(self) -> None:
-        """Make the next import of each find another module of its name, or none."""
-        self.find()
-        # The server's finalizers are not this process's to run: torch's alone write 35 MB.
-        self._finalizers = weakref.finalize._registry  # type: ignore[attr-defined]
-        weakref.finalize._registry = {}  # type: ignore[attr-defined]
-        self._hidden = [sys.modules.pop(name) for name in self._names if name in sys.modules]
+_hidden: list[object] = []
+"""Keeps what :func:`_hide_our_modules` hides alive: destroying it would write to all its memory."""
 
 
-_our_modules = _OurModules()
-
-
-def find_our_modules() -> None:
-    """Search in the fork server, before it forks scripts whose function is called."""
-    _our_modules.find()
+def _hide_our_modules() -> None:
+    """Make the next import of a name of this product's own find another module, or none."""
+    # The server's finalizers are not this process's to run: torch's alone write 35 MB.
+    _hidden.append(weakref.finalize._registry)  # type: ignore[attr-defined]
+    weakref.finalize._registry = {}  # type: ignore[attr-defined]
+    ours = [name for name in sys.modules if name.split(".", 1)[0] in _OURS]
+    _hidden.extend(sys.modules.pop(name) for name in ours)
 
 
 class Forked:
@@ -169,7 +143,7 @@ def _called(script: Path, function: str, threads: str) -> int:
     """
     from trainer.command.startup import sitecustomize  # noqa: F401, PLC0415 (for it alone)
 
-    _our_modules.hide()
+    _hide_our_modules()
     sys.path.insert(0, str(script.parent))
     # The fork server loaded OpenMP, which no longer reads its variable.
     torch = sys.modules.get("torch")

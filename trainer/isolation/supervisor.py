@@ -29,7 +29,6 @@ from trainer.spec import CurvePoint, Measured, TrialFailed, TrialSpec
 _COMPILER_MODULES = ("torch._dynamo", "torch._inductor.compile_fx", "sympy.physics.units")
 """Modules that a process's first compilation, and in part its first optimizer, imports in some
 seconds, which the fork server spends once."""
-_OUR_MODULES = "trainer.command.starting:find_our_modules"
 _OWN_MOUNTS = "trainer.isolation.kernel.shared_memory:can_mount"
 _COMPILER_KEYS = "trainer.backends.compilation:compute_keys"
 _POLL_S = 0.1
@@ -287,6 +286,6 @@ def _imports(spec: TrialSpec) -> tuple[str, ...]:
     if spec.command is not None:
         named = spec.command.preload
         uses_torch = any(name.split(".")[0] == "torch" for name in named)
-        return (*named, *(_COMPILER_MODULES if uses_torch else ()), _OUR_MODULES, _OWN_MOUNTS)
+        return (*named, *(_COMPILER_MODULES if uses_torch else ()), _OWN_MOUNTS)
     modules = _COMPILER_MODULES if spec.compile else ()
     return (*modules, _COMPILER_KEYS) if spec.makes_code else ()

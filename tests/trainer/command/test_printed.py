@@ -24,41 +24,12 @@ def test_lines_are_the_same_wherever_they_are_cut(data: bytes, cuts: list[int]) 
     assert read(pieces) == read([data])
 
 
-def test_a_progress_bars_lines_end_with_carriage_returns() -> None:
+def test_a_carriage_return_ends_a_line_and_a_line_without_end_is_cut() -> None:
     assert list(Lines().feed(b"step 1\rstep 2\r\nstep 3\n")) == ["step 1", "step 2", "step 3"]
-
-
-def test_a_line_without_end_is_cut() -> None:
     lines = Lines()
     for _ in range(100):
         assert not list(lines.feed(b"x" * 10_000))
     assert len(next(lines.feed(b"\n"))) == MAX_LINE_BYTES
-
-
-@pytest.mark.parametrize("pattern", [r"val loss ([0-9.]+)", r"^\s*val loss:?\s*(\S+)"])
-def test_what_holds_no_text_of_a_pattern_is_skipped(pattern: str) -> None:
-    """Lines with the score or an out-of-memory error are found in a flood of output, colored or
-    not. The last lines are kept."""
-    printed = Printed(command(score=ScoreRule(pattern=pattern), curve=None))
-    lines, flood, seen = Lines(printed.wanted), b"x" * 99 + b"\n", 0
-    says = [b"\x1b[1mval \x1b[0mloss 3.5\n", b"CUDA out of memory\n", b"val loss 3.2\n"]
-    for data in (*says, b""):
-        for line in lines.feed(flood * 1000 + data + flood * 1000):
-            seen += 1
-            printed.take(line)
-        seen = 0 if data else seen
-    assert 0 < seen < 50
-    assert printed.scores == [3.5, 3.2]
-    assert printed.out_of_memory
-    assert list(printed.last) == ["x" * 99] * 5
-
-
-@pytest.mark.parametrize("pattern", [r"(?i)val loss (\S+)", r"([0-9.]+)", r"val|test (\S+)"])
-def test_nothing_is_skipped_under_a_pattern_without_text(pattern: str) -> None:
-    rule = CurveRule(pattern=r"step (\d+) (\S+)")
-    assert not Printed(
-        command(score=ScoreRule(file="x", key="y"), curve=rule, oom=(pattern,))
-    ).wanted
 
 
 NANO = r"val loss ([0-9.]+)"
