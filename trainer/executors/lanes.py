@@ -68,15 +68,17 @@ class Lanes(Executor):
     """Several lanes as one executor.
 
     Trials take the first free lane, in the order of their submissions. A trial whose lane is lost
-    runs again, before the waiting trials, on the first other lane that is free, at most
-    :data:`MOST_LOSSES` times. The lost lane gets trials again once it is repaired. If no lane can
+    runs again, before the waiting trials, on the first other lane that is free, a limited number of
+    times. The lost lane gets trials again once it is repaired. If no lane can
     be repaired, the waiting trials fail.
     """
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[Lane], most_losses: int = MOST_LOSSES) -> None:
         """
         :param lanes: open lanes, which close with this executor.
+        :param most_losses: how often a trial may run again.
         """
+        self._most_losses = most_losses
         self.places = len(lanes)
         self._lanes = tuple(lanes)
         self._waiting: deque[Job] = deque()
@@ -186,7 +188,7 @@ class Lanes(Executor):
             clear(job.trial_dir / RESULT_FILE)
         with self._changed:
             job.lost_on.append(lane)
-            if len(job.lost_on) > MOST_LOSSES or self._closing.is_set():
+            if len(job.lost_on) > self._most_losses or self._closing.is_set():
                 job.fail(lost)
             else:
                 job.wait_again()

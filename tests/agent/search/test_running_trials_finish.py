@@ -22,7 +22,7 @@ from tests.support.simulated.executor import SimulatedExecutor, SimulatedJob
 from tests.support.simulated.world import World
 from trainer.executors.base import Executor, Finished, Job
 from trainer.isolation.outcome import aborted
-from trainer.spec import CurvePoint, TrialSpec
+from trainer.spec import TrialSpec
 from trajectory.rows import IterationRow, Row
 
 LOOKS = 6
@@ -32,9 +32,9 @@ LOOKS = 6
 class LookedAt(Job):
     """A trial that ends at the sixth poll."""
 
-    def __init__(self, job: Job, trial_id: str, at_look: Callable[[str, int], None]) -> None:
+    def __init__(self, job: Job, at_look: Callable[[str, int], None]) -> None:
+        super().__init__(job.spec, job.trial_dir)
         self._job = job
-        self._trial_id = trial_id
         self._at_look = at_look
         self._looks = 0
         self.was_cut_short = False
@@ -42,17 +42,13 @@ class LookedAt(Job):
     def wait(self, timeout_s: float | None = None) -> bool:
         if self._looks < LOOKS and not self.was_cut_short:
             self._looks += 1
-            self._at_look(self._trial_id, self._looks)
+            self._at_look(self.spec.trial_id, self._looks)
         return self._looks >= LOOKS or self.was_cut_short
 
     def result(self, timeout_s: float | None = None) -> Finished:
         if self.was_cut_short:
-            raise aborted(self._trial_id)
+            raise aborted(self.spec.trial_id)
         return self._job.result()
-
-    def when_done(self, callback: Callable[[], None]) -> None: ...
-    def points(self) -> tuple[CurvePoint, ...]:
-        return ()
 
     def cancel(self) -> None:
         self.was_cut_short |= self._looks < LOOKS
@@ -67,7 +63,7 @@ class Slow(Executor):
         self.jobs: list[LookedAt] = []
 
     def submit(self, spec: TrialSpec, trial_dir: Path) -> Job:
-        job = LookedAt(self._executor.submit(spec, trial_dir), spec.trial_id, self._at_look)
+        job = LookedAt(self._executor.submit(spec, trial_dir), self._at_look)
         self.jobs.append(job)
         return job
 

@@ -21,7 +21,8 @@ from autoresearch.errors import AutoresearchError
 from autoresearch.files import open_regular
 from autoresearch.layout import CURVE_FILE, LOG_FILE
 from trainer.executors.base import Job
-from trainer.executors.local import LocalExecutor
+from trainer.executors.lanes import Lanes
+from trainer.executors.local import LocalLane
 from trainer.executors.placement import shares, usable_cores
 from trainer.executors.ray.facts import find_facts, node_directory
 from trainer.executors.ray.needs import Needs
@@ -40,7 +41,7 @@ class NodeLane:
     """One lane, for one driver."""
 
     def __init__(self) -> None:
-        self._executor: LocalExecutor | None = None
+        self._executor: Lanes | None = None
         self._received: Received | None = None
         self._home = Path()
         self._lock: IO[str] | None = None
@@ -66,12 +67,13 @@ class NodeLane:
         environ = as_it_is()
         environ.pop("OMP_NUM_THREADS", None)  # Ray sets it from the actor's CPU request
         cores = () if order.shares is None else shares(usable_cores(), order.shares)[order.share]
-        self._executor = LocalExecutor(
+        lane = LocalLane(
             allow_unsandboxed=order.allow_unsandboxed,
             environ=environ,
             entry=order.entry,
             cores=cores,
         )
+        self._executor = Lanes([lane], most_losses=0)  # the driver's lane is lost with it
         lease = threading.Thread(
             target=self._watch_lease, args=(order.lease_s,), name="lease", daemon=True
         )
