@@ -88,15 +88,6 @@ class Machine(Frozen):
     source: str
 
 
-A100 = Gpu(
-    name="a100",
-    memory_gb=80,
-    bf16_tflops=312,
-    nvlink_gb_s=600,
-    source="NVIDIA A100 80GB Tensor Core GPU data sheet, SXM",
-)
-"""The GPU of the older published table that the arithmetic is tested against; it is not offered."""
-
 GB10 = Gpu(
     name="gb10",
     memory_gb=128,
@@ -104,21 +95,13 @@ GB10 = Gpu(
     nvlink_gb_s=50,
     source="NVIDIA DGX Spark data sheet: an eighth of its sparse fp4 rate; its link of 200 Gb/s",
 )
-"""The GPU of an owned unit; it is not offered either."""
+"""The GPU of an owned unit; it is not offered for rent."""
 
 _H100_TABLE = "the weak-scaling table of Megatron-LM's README, H100"
 
 MACHINES: Mapping[str, Machine] = {
     machine.gpu.name: machine
     for machine in (
-        Machine(
-            gpu=A100,
-            hbm_gb_s=2039,
-            fabric_gb_s=25,
-            product_share=0.74,
-            fitted_to="table 1 of Narayanan et al. 2021 (arXiv 2104.04473)",
-            source="A100 data sheet; DGX A100: eight HDR adapters of 200 Gb/s for eight GPUs",
-        ),
         Machine(
             gpu=GPUS["h100"],
             hbm_gb_s=3350,
@@ -145,16 +128,3 @@ MACHINES: Mapping[str, Machine] = {
         ),
     )
 }
-
-
-def machine_of(gpu: Gpu) -> Machine:
-    """Return the description of this GPU.
-
-    :raises HandoffError: if its memory and links are unknown.
-    """
-    if gpu.name not in MACHINES:
-        raise HandoffError(
-            f"the memory bandwidth and links of the GPU {gpu.name} are not known, so its speed "
-            "cannot be computed; state a utilisation with --mfu"
-        )
-    return MACHINES[gpu.name].model_copy(update={"gpu": gpu})

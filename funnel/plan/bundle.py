@@ -2,10 +2,7 @@
 
 The files are written to a temporary directory beside the destination, ``.NAME-…``, which is then
 renamed. An existing directory is replaced only if no file in it was changed or added since it was
-written. One system call exchanges the old and the new directory, so a kill at any moment leaves
-either of them complete. Without that call (outside Linux, and on some network file systems) the old
-directory is moved away first: a kill between the two renames leaves it in ``.NAME-…/old`` and
-nothing in its place. A ``.NAME-…`` that any other kill leaves behind can be deleted.
+written. It is moved away first: a kill between the two renames leaves it in ``.NAME-…/old``.
 """
 
 import hashlib
@@ -19,7 +16,6 @@ from pydantic import ValidationError
 
 from autoresearch.errors import HandoffError, MachineryError
 from autoresearch.values import Frozen
-from trainer.isolation.kernel.libc import exchange
 
 MANIFEST = "manifest.json"
 
@@ -52,11 +48,9 @@ def write_bundle(directory: Path, files: Mapping[str, bytes]) -> None:
                 if name.endswith(".sh"):
                     (made / name).chmod(0o755)
             (made / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
-            if not directory.exists():
-                made.rename(directory)
-            elif not exchange(made, directory):
+            if directory.exists():
                 directory.rename(Path(workshop) / "old")
-                made.rename(directory)
+            made.rename(directory)
     except OSError as error:
         raise MachineryError(
             f"cannot write {directory} ({error.strerror or error}); free some space, make its "

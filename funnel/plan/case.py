@@ -1,5 +1,6 @@
 """Read a campaign's evidence for its finalists: the search, the cull, the long runs, the noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from trajectory.rows import (
     Finalist,
     FinalistsRow,
     IterationRow,
+    Row,
     StressRow,
 )
 
@@ -117,62 +119,36 @@ def read_case(directory: Path, *, top: int = 10) -> LaunchCase:
     :raises HandoffError: if the campaign trains with its own command, has no finished stress test,
         or no config survived the latest one.
     """
-    rows = read_rows(directory / JOURNAL_FILE)
-    first = next(rows, None)
+    rows = list(read_rows(directory / JOURNAL_FILE))
+    first = rows[0] if rows else None
     if not isinstance(first, CampaignRow):
         raise HandoffError(f"{directory} holds an empty journal; start with: autoresearch loop")
     if first.script is not None:
         raise HandoffError(
             f"{directory} trains with a command of its own ({first.script.command[0]} …), and a "
-            "launch plan needs what only that script knows: the model's shape, its tokens "
-            "and text, the memory it takes, how its rates go with size. What is known is the "
-            "winner's knobs, which autoresearch top has, and what long runs said of them, which "
-            "autoresearch stress has; carry them over in the script itself"
+            "launch plan needs what only that script knows, such as the model's shape; carry the "
+            "winner's knobs over in the script itself, see: autoresearch top"
         )
     evidence = Evidence()
-    count = _Count()
-    for row in rows:
+    for row in rows[1:]:
         evidence.add(row)
-        count.add(row)
-    count.stress.reverse()
-    count.finalists.reverse()
-    ended = _latest(directory, count.finalists)
-    runs = gather(count.stress, ended.steps)
+    stress = [row for row in reversed(rows) if isinstance(row, StressRow)]
+    finalists = [row for row in reversed(rows) if isinstance(row, FinalistsRow)]
+    ended = _latest(directory, finalists)
+    runs = gather(stress, ended.steps)
     ranked = ranking.top(evidence, len(evidence.configs))
     noise = Noise.of(evidence.tally)
     return LaunchCase(
         directory=directory,
         row=first,
-        search=_search(evidence, count, noise, runs),
+        search=_search(evidence, rows, noise, runs),
         ranked=tuple(ranked[:top]),
         stress_steps=ended.steps,
         long_runs=tuple(sorted(runs.values(), key=lambda entry: entry.rows[0].rank)),
         candidates=tuple(_candidate(standing, runs) for standing in ended.finalists),
-        ranking_test=ranking_test(ranked, count.stress, count.finalists),
-        confirmations=tuple(reversed(count.confirmed)),
+        ranking_test=ranking_test(ranked, stress, finalists),
+        confirmations=tuple(row.found for row in reversed(rows) if isinstance(row, ConfirmedRow)),
     )
-
-
-class _Count:
-    """Rows and counts that :class:`Evidence` does not keep."""
-
-    def __init__(self) -> None:
-        self.stress: list[StressRow] = []
-        self.finalists: list[FinalistsRow] = []
-        self.confirmed: list[Confirmed] = []
-        self.refused = 0
-        self.kept = 0
-
-    def add(self, row: object) -> None:
-        if isinstance(row, StressRow):
-            self.stress.append(row)
-        elif isinstance(row, FinalistsRow):
-            self.finalists.append(row)
-        elif isinstance(row, ConfirmedRow):
-            self.confirmed.append(row.found)
-        elif isinstance(row, IterationRow):
-            self.refused += not row.trials
-            self.kept += row.decision.action == "keep"
 
 
 def _latest(directory: Path, finalists: list[FinalistsRow]) -> FinalistsRow:
@@ -206,17 +182,18 @@ def _candidate(standing: Finalist, runs: dict[str, LongRuns]) -> Candidate:
 
 
 def _search(
-    evidence: Evidence, count: _Count, noise: Noise | None, runs: dict[str, LongRuns]
+    evidence: Evidence, rows: Sequence[Row], noise: Noise | None, runs: dict[str, LongRuns]
 ) -> Search:
     entries = evidence.configs.values()
     failed = sum(len(entry.failures) for entry in entries)
+    iterations = [row for row in rows if isinstance(row, IterationRow)]
     return Search(
         iterations=evidence.tally.iterations,
-        refused=count.refused,
+        refused=sum(not row.trials for row in iterations),
         trials=sum(entry.n for entry in entries) + failed,
         configs=sum(entry.n > 0 for entry in entries),
         failed=failed,
-        kept=count.kept,
+        kept=sum(row.decision.action == "keep" for row in iterations),
         sigma_bpb=noise.sigma if noise else None,
         sigma_dof=noise.dof if noise else 0,
         stressed=sum(

@@ -42,8 +42,7 @@ class PreflightLimits(Frozen):
     memory_mib: PositiveInt
     nccl_gb_s: NonNegative
     fabric_gb_s: NonNegative
-    """Least bus bandwidth between nodes, 10^9 bytes per second; 0 if the GPU's adapter is unknown.
-    """
+    """Least bus bandwidth between nodes, 10^9 bytes per second."""
     other_layout: tuple[str, ...]
     """Flags of a second layout; empty if no other layout fits."""
 
@@ -54,9 +53,7 @@ class PreflightLimits(Frozen):
         return cls(
             memory_mib=int(cluster.gpu.memory_gb * 1e9 / MIB * MEMORY_SHARE),
             nccl_gb_s=round(NCCL_SHARE * cluster.gpu.nvlink_gb_s / 2),
-            fabric_gb_s=round(FABRIC_SHARE * MACHINES[cluster.gpu.name].fabric_gb_s)
-            if cluster.gpu.name in MACHINES
-            else 0,
+            fabric_gb_s=round(FABRIC_SHARE * MACHINES[cluster.gpu.name].fabric_gb_s),
             other_layout=tuple(flag_words(layout_flags(other.layout))) if other else (),
         )
 

@@ -125,7 +125,7 @@ def _booking(
     rates: Rates,
 ) -> Booking:
     """Return the booking at the speed of the winner's layout."""
-    projection, _, memory = carried_recipe(
+    projection, _, memory, _ = carried_recipe(
         case.candidates[0], target, cluster, wishes.batch, wishes.measured
     )
     fp8 = launch_precision(projection) == "fp8"

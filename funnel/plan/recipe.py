@@ -12,7 +12,7 @@ or stops (v0.19.0).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from autoresearch.values import Finite, Frozen, NonNegativeInt, Positive
 from autoresearch.words import scalar_text
@@ -117,13 +117,20 @@ def make_recipes(
     for place, candidate in enumerate(candidates):
         role: RecipeRole = ("winner", "runner-up")[place] if place < 2 else "restart"
         name = {"winner": "recipe", "runner-up": "recipe-runner-up"}.get(role)
-        projection, uses, memory = carried_recipe(
+        projection, uses, memory, wanted = carried_recipe(
             candidate, booking.target, booking.cluster, batch, booking.measured
         )
-        # The batch before the layout rounds it.
-        wanted = _carry(candidate, booking.target, batch).config.batch_size
         schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
         precision = launch_precision(projection)
+        checkpoints = plan_checkpoints(booking, schedule)
+        operations = plan_operations(
+            booking.terms,
+            booking.cluster,
+            size_gb=checkpoints.size_gb,
+            every_h=checkpoints.every_hours,
+            hours=booking.compute.hours,
+            usd_per_h=booking.compute.day_usd / 24,
+        )
         recipes.append(
             Recipe(
                 name=name or f"recipe-restart-{place - 1}",
@@ -137,7 +144,12 @@ def make_recipes(
                 layouts=tuple(uses),
                 precision=precision,
                 precision_flags=precision_flags(precision),
-                **scheduled(booking, projection, memory.layout, schedule),
+                schedule=schedule,
+                checkpoints=checkpoints,
+                operations=operations,
+                groups=megatron_flags(projection, memory.layout, schedule),
+                save_flags=save_flags(checkpoints),
+                running_flags=operator_flags(operations),
             )
         )
     gentler = recipes[0].projection.slowed(RESTART_LR)
@@ -155,47 +167,20 @@ def make_recipes(
     return (*recipes, recipes[0].model_copy(update=halved))
 
 
-def _carry(candidate: Candidate, target: TargetArchitecture, batch: int | None) -> Projection:
-    return project(
-        candidate.config, target, horizon_steps=candidate.horizon_steps, batch_size=batch
-    )
-
-
-def scheduled(
-    booking: Booking, projection: Projection, layout: Layout, schedule: Schedule
-) -> dict[str, Any]:
-    """Return the fields of a recipe that follow from its schedule."""
-    checkpoints = plan_checkpoints(booking, schedule)
-    operations = plan_operations(
-        booking.terms,
-        booking.cluster,
-        size_gb=checkpoints.size_gb,
-        every_h=checkpoints.every_hours,
-        hours=booking.compute.hours,
-        usd_per_h=booking.compute.day_usd / 24,
-    )
-    return {
-        "schedule": schedule,
-        "checkpoints": checkpoints,
-        "operations": operations,
-        "groups": megatron_flags(projection, layout, schedule),
-        "save_flags": save_flags(checkpoints),
-        "running_flags": operator_flags(operations),
-    }
-
-
 def carried_recipe(
     candidate: Candidate,
     target: TargetArchitecture,
     cluster: Cluster,
     batch: int | None,
     measured: MeasuredSpeed | None,
-) -> tuple[Projection, list[MemoryUse], MemoryUse]:
-    """Return the carried recipe at the chosen layout's batch, all layouts, and the chosen one.
+) -> tuple[Projection, list[MemoryUse], MemoryUse, int]:
+    """Return the carried recipe at the chosen layout's batch, all layouts, the chosen one, and the
+    batch before the layout rounded it.
 
     :raises HandoffError: if no layout fits.
     """
-    projection = _carry(candidate, target, batch)
+    horizon = candidate.horizon_steps
+    projection = project(candidate.config, target, horizon_steps=horizon, batch_size=batch)
     wanted = projection.config.batch_size
     fp8 = launch_precision(projection) == "fp8"
     factor = memory_factor(target, cluster, measured, fp8=fp8)
@@ -203,8 +188,13 @@ def carried_recipe(
     memory = fastest(uses, target, cluster, fp8=fp8, measured=measured)
     if memory.layout.global_batch != wanted:
         # Rates and steps must follow from the batch that the layout takes.
-        projection = _carry(candidate, target, memory.layout.global_batch)
-    return projection, uses, memory
+        projection = project(
+            candidate.config,
+            target,
+            horizon_steps=horizon,
+            batch_size=memory.layout.global_batch,
+        )
+    return projection, uses, memory, wanted
 
 
 def departures(recipe: Recipe) -> Iterator[str]:

@@ -7,7 +7,7 @@ from funnel.forecast.words import power_lines
 from funnel.plan.booking import Booking
 from funnel.plan.case import LaunchCase
 from funnel.plan.layout import USABLE
-from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS, INIT_STD, table_std
+from funnel.plan.megatron_flags import EVAL_BATCHES, EVAL_STEPS
 from funnel.plan.projection import CODE_FILE, Projection
 from funnel.plan.recipe import Recipe, batch_words, departures
 from funnel.target.shape import size_text
@@ -33,18 +33,14 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
     if words := batch_words(winner):
         yield words
     yield from _carried_over(projection)
-    yield from _long_warmup(case, winner, booking)
-    # Megatron-LM sets a separate deviation for an untied head only under mup.
-    if projection.lr_rule != "mup" and not projection.target.tie_embeddings:
-        source = projection.source
-        # The first loss exceeds that of uniform probabilities by half the variance of the logits.
-        blocks = INIT_STD * source.init_scale
-        excess = projection.target.d_model * blocks**2 / 2
-        proxys_excess = source.d_model * table_std(source) ** 2 / 2
+    schedule, share = winner.schedule, projection.warmup_fraction
+    if share > USUAL_WARMUP:
+        tokens = size_text(schedule.warmup_steps * schedule.tokens_per_step)
         yield (
-            f"Megatron-LM starts the head with the blocks' standard deviation, {blocks:.6g}: the "
-            f"first loss is about {excess:.2g} nats above that of equal chances, where the "
-            f"proxy's was {proxys_excess:.2g}"
+            f"the warm-up is {share:.1%} of the schedule, as in the long runs of "
+            f"{case.candidates[0].horizon_steps:,} steps: {schedule.warmup_steps:,} steps, "
+            f"{tokens} tokens, where published runs take less than {USUAL_WARMUP:.0%}; the first "
+            "day may not test the full learning rate, and longer stress runs carry a smaller share"
         )
     if winner.precision == "bf16" and projection.source.precision == "fp32":
         yield "the proxies trained in fp32 and the run is planned in bf16"
@@ -52,13 +48,7 @@ def risks(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
         yield "Megatron-LM's LayerNorm has a bias; the proxies' has none"
     if booking.target.positions == projection.source.positions == "rotary":
         base, proxys = booking.target.rope_base, projection.source.rope_base
-        rest = f", and the proxies trained with {proxys:,.10g}"
-        if base == proxys:
-            rest = (
-                ", as the proxies trained with; for long sequences larger ones are in use, and "
-                "none was tested"
-            )
-        yield f"the rotary base is {base:,.10g}{rest}"
+        yield f"the rotary base is {base:,.10g}, and the proxies trained with {proxys:,.10g}"
     if code := projection.source.code:
         yield (
             f"Megatron-LM's flags cannot carry {', '.join(code)}: the launch trains without it "
@@ -140,31 +130,6 @@ def _not_measured(winner: Recipe, booking: Booking) -> Iterator[str]:
     yield (
         f"memory is {known}, and {1 - USABLE:.0%} of the GPU is kept free for what the formula "
         "leaves out"
-    )
-
-
-def _long_warmup(case: LaunchCase, winner: Recipe, booking: Booking) -> Iterator[str]:
-    """Yield the risk of a long warm-up.
-
-    The warm-up is carried as a fraction, and a few steps are a large fraction of a short run.
-    """
-    schedule, source = winner.schedule, winner.projection.source
-    share = winner.projection.warmup_fraction
-    if share <= USUAL_WARMUP:
-        return
-    tokens = schedule.warmup_steps * schedule.tokens_per_step
-    day = booking.compute.first_day_tokens
-    yield (
-        f"the warm-up is {share:.1%} of the schedule, because {source.lr_warmup} of the long runs' "
-        f"{case.candidates[0].horizon_steps:,} steps were: {schedule.warmup_steps:,} steps, "
-        f"{size_text(tokens)} tokens, where published runs take less than {USUAL_WARMUP:.0%}"
-        + (
-            f"; the first day's {size_text(day)} tokens end before the full learning rate is "
-            "reached, and so does not test it"
-            if tokens > day
-            else ""
-        )
-        + "; longer stress runs carry a smaller share"
     )
 
 

@@ -14,15 +14,12 @@ from pydantic import ValidationError
 from autoresearch.errors import HandoffError
 from autoresearch.files import read_given
 from autoresearch.values import Frozen, Positive, PositiveInt, explain
-from funnel.cost.gpus import machine_of
+from funnel.cost.gpus import MACHINES
 from funnel.plan.layout import Cluster, Layout, MemoryUse, memory_use
-from funnel.plan.step_time import FABRIC_SHARE, Practice, StepTime, step_time
+from funnel.plan.step_time import FABRIC_SHARE, StepTime, step_time
 from funnel.target.architecture import TargetArchitecture
 from trainer.machine.flops import TrainingFlops
 
-LAUNCHED = Practice()
-"""Practice of the launch scripts: fused attention, one chunk per GPU, data-parallel traffic hidden
-behind a micro-batch, tensor-parallel and pipeline traffic exposed."""
 ERROR = 0.10
 """Largest relative error of the computed share on a published run."""
 SAME_SPEED = 0.03
@@ -78,15 +75,15 @@ def utilisation(
 ) -> Utilisation:
     """Return the share of the cluster's peak that this layout reaches.
 
-    :raises HandoffError: if the GPU's links are unknown, or the measurement is of another run.
+    :raises HandoffError: if the measurement is of another run.
     """
-    machine = machine_of(cluster.gpu)
+    machine = MACHINES[cluster.gpu.name]
     if measured is not None:
         _same_run(measured, target, cluster)
         if measured.fabric_gb_s is not None:
             fabric = {"fabric_gb_s": measured.fabric_gb_s / FABRIC_SHARE}
             machine = machine.model_copy(update=fabric)
-    step = step_time(target, layout, cluster, machine, LAUNCHED, fp8=fp8)
+    step = step_time(target, layout, cluster, machine, fp8=fp8)
     computed = _mfu(target, layout, cluster, step.total_s)
     if measured is None:
         return Utilisation(mfu=computed, source="computed", step=step)
@@ -94,37 +91,8 @@ def utilisation(
         mfu = _mfu(target, layout, cluster, measured.step_s)
         return Utilisation(mfu=mfu, source="measured", step=step)
     seen = target.model_copy(update={"seq_len": measured.seq_len})
-    said = step_time(seen, measured.layout, cluster, machine, LAUNCHED, fp8=fp8).total_s
+    said = step_time(seen, measured.layout, cluster, machine, fp8=fp8).total_s
     return Utilisation(mfu=computed * said / measured.step_s, source="scaled", step=step)
-
-
-def suggest(uses: Sequence[MemoryUse], target: TargetArchitecture, cluster: Cluster) -> MemoryUse:
-    """Return the usable layout with the least model parallelism.
-
-    It recomputes whole layers only if no layout is usable without that.
-
-    :raises HandoffError: if no layout is usable; the message says what would help.
-    """
-    for use in uses:
-        if use.is_usable:
-            return use
-    fullest = min(
-        (use.layout for use in uses if use.fits), key=lambda layout: layout.bubble, default=None
-    )
-    if fullest is not None:
-        raise HandoffError(
-            f"{target.name} fits {cluster.nodes} × {cluster.gpus} {cluster.gpu.name} only as a "
-            f"pipeline of more stages than micro-batches, idle for {fullest.bubble:.0%} of a step "
-            f"at best ({fullest}, {fullest.accumulation} micro-batch"
-            f"{'es' * (fullest.accumulation > 1)}): take a --global-batch of at least "
-            f"{fullest.data * fullest.pipeline} sequences, or other GPUs"
-        )
-    least = min(uses, key=lambda use: use.total_gb)
-    raise HandoffError(
-        f"{target.name} does not fit {cluster.nodes} × {cluster.gpus} {cluster.gpu.name}: at best "
-        f"({least.layout}, full recomputation) a GPU needs {least.total_gb:.0f} GB of the "
-        f"{least.limit_gb:.0f} GB it can use; take more --nodes, or a --gpu with more memory"
-    )
 
 
 def fastest(
@@ -140,12 +108,19 @@ def fastest(
     Of equally fast layouts it is the one with the least model parallelism. It recomputes whole
     layers only if no layout is usable without that.
 
-    :raises HandoffError: if no layout is usable; the message says what would help.
+    :raises HandoffError: if no layout is usable.
     """
-    plain = suggest(uses, target, cluster)
-    usable = [
-        use for use in uses if use.is_usable and use.layout.recompute == plain.layout.recompute
-    ]
+    usable = [use for use in uses if use.is_usable]
+    if not usable:
+        least = min(uses, key=lambda use: use.total_gb)
+        raise HandoffError(
+            f"{target.name} does not fit {cluster.nodes} × {cluster.gpus} {cluster.gpu.name}: at "
+            f"best ({least.layout}, {least.layout.recompute} recomputation) a GPU needs "
+            f"{least.total_gb:.0f} GB of the {least.limit_gb:.0f} GB it can use, and a pipeline "
+            "needs as many micro-batches as stages; take more --nodes, a --gpu with more memory, "
+            "or a larger --global-batch"
+        )
+    usable = [use for use in usable if use.layout.recompute == usable[0].layout.recompute]
     shares = [
         utilisation(target, use.layout, cluster, fp8=fp8, measured=measured).mfu for use in usable
     ]

@@ -5,10 +5,6 @@ r0.8.0, July 2024): GPTs with untied tables of 131,072 tokens, sequences of 4,09
 model FLOPs. The table does not give the micro-batch or the chunks of the pipeline. The fastest
 micro-batch that fits is used, and a chunk of one layer.
 
-``a100``: table 1 of Narayanan et al. 2021 (arXiv 2104.04473) with the settings of its run script
-(examples/academic_paper_scripts/sc21/run_table_1.sh): GPTs with tied tables of 51,200 tokens,
-sequences of 2,048, fp16, all layers recomputed, which its FLOPs count.
-
 ``held_out``: other runs, to which nothing was fitted. They are Llama 3 405B on H100 (arXiv
 2407.21783, table 4, bf16; its 126 layers are on 16 stages as if there were 128), and dense models
 of NVIDIA's Megatron-Bridge summary (docs/performance-summary.md and its archive, containers 25.11
@@ -41,9 +37,6 @@ class Published:
     batch: int
     tflops: float
     """TFLOP/s per GPU, as in the table."""
-    micro_batch: int | None = None
-    """None if the table does not give it."""
-    chunks: int | None = None
 
 
 README_2024 = (
@@ -56,18 +49,6 @@ README_2024 = (
     Published("177B", 96, 12288, 96, 8, 6, 2304, 1152, 432.8),
     Published("314B", 128, 16384, 96, 8, 8, 3072, 1536, 474.4),
     Published("462B", 144, 18432, 112, 8, 16, 6144, 3072, 459.9),
-)
-PAPER_2021 = (
-    Published("1.7B", 24, 2304, 24, 1, 1, 32, 512, 137, 16, 1),
-    Published("3.6B", 32, 3072, 30, 2, 1, 64, 512, 138, 16, 1),
-    Published("7.5B", 32, 4096, 36, 4, 1, 128, 512, 142, 16, 1),
-    Published("18B", 48, 6144, 40, 8, 1, 256, 1024, 135, 8, 1),
-    Published("39B", 64, 8192, 48, 8, 2, 512, 1536, 138, 4, 1),
-    Published("76B", 80, 10240, 60, 8, 4, 1024, 1792, 140, 2, 3),
-    Published("145B", 96, 12288, 80, 8, 8, 1536, 2304, 148, 2, 2),
-    Published("310B", 128, 16384, 96, 8, 16, 1920, 2160, 155, 1, 2),
-    Published("530B", 128, 20480, 105, 8, 35, 2520, 2520, 163, 1, 3),
-    Published("1T", 160, 25600, 128, 8, 64, 3072, 3072, 163, 1, 1),
 )
 
 
@@ -110,14 +91,6 @@ HELD_OUT = (
 IN_2024 = Practice(tensor_hidden=0.7, pipeline_hidden=True)
 """Practice with everything overlapped. ``--tp-comm-overlap`` is assumed to hide all but the first
 and last pieces that it sends."""
-IN_2021 = Practice(
-    fused_attention=False,
-    sequence_parallel=False,
-    dropout=True,
-    data_hidden=False,
-    gradient_bytes=2,
-    gradients_fused=False,
-)
 
 
 def target_of(row: Published, *, seq_len: int, vocab_size: int, tied: bool) -> TargetArchitecture:
@@ -171,19 +144,6 @@ def h100_rows(machine: Machine = MACHINES["h100"]) -> Iterator[Compared]:
         yield max(tries, key=lambda one: one.tflops)
 
 
-def a100_rows(machine: Machine = MACHINES["a100"]) -> Iterator[Compared]:
-    """Yield the paper's table."""
-    for row in PAPER_2021:
-        target = target_of(row, seq_len=2048, vocab_size=51_200, tied=True)
-        # The paper's equation (3): 8 FLOPs per weight and token where 6 are the model's.
-        model = TrainingFlops.of(target, vocab_size=51_200, seq_len=2048)
-        head = 6 * 51_200 * target.d_model
-        flops = 4 / 3 * (model.per_token - head) + head
-        layout = _layout(row, row.micro_batch or 1, recompute="full", sharded=False)
-        practice = IN_2021.model_copy(update={"chunks": row.chunks})
-        yield _compared(row, target, machine, practice, layout, flops)
-
-
 def held_out() -> Iterator[tuple[HeldOut, float]]:
     """Yield each run with the arithmetic's relative error."""
     for run in HELD_OUT:
@@ -221,9 +181,7 @@ def _fitting(row: Published, target: TargetArchitecture, machine: Machine) -> It
                 yield layout
 
 
-def _layout(
-    row: Published, micro_batch: int, *, recompute: str = "selective", sharded: bool = True
-) -> Layout:
+def _layout(row: Published, micro_batch: int) -> Layout:
     return Layout.model_validate(
         {
             "tensor": row.tensor,
@@ -231,8 +189,6 @@ def _layout(
             "data": row.gpus // (row.tensor * row.pipeline),
             "micro_batch": micro_batch,
             "global_batch": row.batch,
-            "recompute": recompute,
-            "distributed_optimizer": sharded,
         }
     )
 

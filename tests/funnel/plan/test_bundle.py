@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,6 @@ from funnel.plan.bundle import MANIFEST, write_bundle
 from funnel.plan.case import read_case
 from tests.support.configs import config
 from tests.support.confirmed import confirmation
-from tests.support.places import ROOT
 from tests.support.present import known
 from tests.support.rows import at
 from tests.support.stressed import stressed_campaign
@@ -84,61 +80,6 @@ def test_a_disk_that_refuses_leaves_the_old_one(tmp_path: Path) -> None:
         write_bundle(out, {"a/b": b"no such directory"})
     assert (out / "README.md").read_bytes() == b"one\n"
     assert names(tmp_path) == {"handoff"}
-
-
-KILLED_AT_EVENT = """
-import os, signal, sys
-from pathlib import Path
-from funnel.plan.bundle import write_bundle
-
-out, last = Path(sys.argv[1]), int(sys.argv[2])
-seen = 0
-
-def die(event, arguments):
-    # What Python tells its auditors before it does it: opening, renaming, removing, calling C.
-    global seen
-    seen += 1
-    if seen == last:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(die)
-write_bundle(out, {"README.md": b"two\\n", "more.md": b"more\\n"})
-os._exit(0)
-"""
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_it_leaves_the_old_one_or_the_new_one_whole(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "handoff", FILES)
-    old = contents(tmp_path / "handoff")
-    left = []
-    for event in range(1, 1000):
-        out = tmp_path / str(event) / "handoff"
-        write_bundle(out, FILES)
-        code = killed_at(event, out)
-        left.append(contents(out))
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-        write_bundle(out, FILES)
-    new = left[-1]
-    assert set(new) == {"README.md", "more.md", MANIFEST}
-    assert left[0] == old
-    assert all(found in (old, new) for found in left)
-    assert new in left[:-1], "some kills come after the exchange"
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def killed_at(event: int, out: Path) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_AT_EVENT, str(out), str(event)],
-        cwd=ROOT,
-        check=False,
-    )
-    return done.returncode
 
 
 CONFIGS = [config(lr=lr) for lr in (2e-3, 5e-4)]

@@ -15,7 +15,7 @@ from funnel.plan.layout import (
     layouts,
     memory_use,
 )
-from funnel.plan.utilisation import suggest
+from funnel.plan.utilisation import fastest
 from funnel.target.architecture import TargetArchitecture, load_target, shipped_targets
 from tests.support.plans import cluster
 
@@ -36,7 +36,7 @@ def gpt3_like(**changes: Any) -> TargetArchitecture:
 
 
 def chosen(target: TargetArchitecture, of: Cluster, batch: int = 128) -> MemoryUse:
-    return suggest(layouts(target, of, batch, fp8=False), target, of)
+    return fastest(layouts(target, of, batch, fp8=False), target, of, fp8=False)
 
 
 def test_activations_are_korthikantis_without_their_dropout_masks() -> None:

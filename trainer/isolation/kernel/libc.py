@@ -1,7 +1,6 @@
 """Call the C library where Python offers no function."""
 
 import ctypes
-import errno
 import os
 import sys
 from functools import cache
@@ -19,26 +18,6 @@ def check(returned: int, what: str) -> None:
     if returned == -1:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
-
-
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange two files or directories of one file system atomically. False if unsupported.
-
-    :raises OSError: if the system refuses.
-    """
-    renameat2 = getattr(libc(), "renameat2", None)
-    if sys.platform != "linux" or renameat2 is None:
-        return False
-    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in {errno.ENOSYS, errno.EINVAL}:
-        return False
-    raise OSError(number, os.strerror(number), str(other))
 
 
 _KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
