@@ -110,48 +110,15 @@ def make_recipes(
     """Return the recipes of a launch plan, the winner's first.
 
     :param batch: sequences per step; None: chosen by the batch's rule.
-
     :raises HandoffError: if no layout fits.
     """
     recipes = []
     for place, candidate in enumerate(candidates):
         role: RecipeRole = ("winner", "runner-up")[place] if place < 2 else "restart"
         name = {"winner": "recipe", "runner-up": "recipe-runner-up"}.get(role)
-        projection, uses, memory, wanted = carried_recipe(
-            candidate, booking.target, booking.cluster, batch, booking.measured
-        )
-        schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
-        precision = launch_precision(projection)
-        checkpoints = plan_checkpoints(booking, schedule)
-        operations = plan_operations(
-            booking.terms,
-            booking.cluster,
-            size_gb=checkpoints.size_gb,
-            every_h=checkpoints.every_hours,
-            hours=booking.compute.hours,
-            usd_per_h=booking.compute.day_usd / 24,
-        )
-        recipes.append(
-            Recipe(
-                name=name or f"recipe-restart-{place - 1}",
-                role=role,
-                why=f"finalist {place + 1} of {len(candidates)} by its long runs",
-                proxy_hash=candidate.config_hash,
-                proxy_bpb=candidate.standing.objective,
-                proxy_runs=candidate.standing.runs,
-                projection=projection,
-                memory=memory,
-                layouts=tuple(uses),
-                precision=precision,
-                precision_flags=precision_flags(precision),
-                schedule=schedule,
-                checkpoints=checkpoints,
-                operations=operations,
-                groups=megatron_flags(projection, memory.layout, schedule),
-                save_flags=save_flags(checkpoints),
-                running_flags=operator_flags(operations),
-            )
-        )
+        why = f"finalist {place + 1} of {len(candidates)} by its long runs"
+        name = name or f"recipe-restart-{place - 1}"
+        recipes.append(_recipe(candidate, booking, batch, name=name, role=role, why=why))
     gentler = recipes[0].projection.slowed(RESTART_LR)
     halved = {
         "name": "recipe-restart-half-lr",
@@ -165,6 +132,50 @@ def make_recipes(
         "lr_factor": RESTART_LR,
     }
     return (*recipes, recipes[0].model_copy(update=halved))
+
+
+def _recipe(
+    candidate: Candidate,
+    booking: Booking,
+    batch: int | None,
+    *,
+    name: str,
+    role: RecipeRole,
+    why: str,
+) -> Recipe:
+    projection, uses, memory, wanted = carried_recipe(
+        candidate, booking.target, booking.cluster, batch, booking.measured
+    )
+    schedule = make_schedule(projection, memory.layout, batch_carried=wanted)
+    precision = launch_precision(projection)
+    checkpoints = plan_checkpoints(booking, schedule)
+    operations = plan_operations(
+        booking.terms,
+        booking.cluster,
+        size_gb=checkpoints.size_gb,
+        every_h=checkpoints.every_hours,
+        hours=booking.compute.hours,
+        usd_per_h=booking.compute.day_usd / 24,
+    )
+    return Recipe(
+        name=name,
+        role=role,
+        why=why,
+        proxy_hash=candidate.config_hash,
+        proxy_bpb=candidate.standing.objective,
+        proxy_runs=candidate.standing.runs,
+        projection=projection,
+        memory=memory,
+        layouts=tuple(uses),
+        precision=precision,
+        precision_flags=precision_flags(precision),
+        schedule=schedule,
+        checkpoints=checkpoints,
+        operations=operations,
+        groups=megatron_flags(projection, memory.layout, schedule),
+        save_flags=save_flags(checkpoints),
+        running_flags=operator_flags(operations),
+    )
 
 
 def carried_recipe(
