@@ -98,7 +98,7 @@ _ENTRIES = (
         "Examine",
         "serve",
         "record.serve:serve",
-        "Show campaigns live: page, JSON, events, /healthz and /metrics.",
+        "Show campaigns live: page, JSON, /healthz and /metrics.",
     ),
     Entry(
         "Examine",

@@ -1,4 +1,4 @@
-"""The server: a JSON interface, an event stream and one static page over a :class:`Board`.
+"""The server: a JSON interface and one static page over a :class:`Board`.
 
 Texts from a model or a menu are sent as JSON and shown as text. The page's policy allows only its
 own scripts, styles and images.

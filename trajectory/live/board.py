@@ -1,22 +1,18 @@
-"""Board of all campaigns that the page shows: finds, polls and draws them, publishes changes."""
+"""Board of all campaigns that the page shows: finds, polls and draws them."""
 
 import asyncio
 import tempfile
 import threading
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.layout import JOURNAL_FILE, REPORT_PAGE, TELEMETRY_FILE
-from trajectory.live.brief import Brief
 from trajectory.live.follower import Follower
 from trajectory.live.telemetry import DeviceTail
-from trajectory.queue import waiting_in
 
 DRAWING_S = 600.0
 """Timeout of a drawing in seconds. The page yields to trials, beside which 30 s become minutes."""
@@ -79,9 +75,6 @@ POLL_S = 0.5
 FIND_EVERY = 10
 """Polls between two searches for new campaigns."""
 MESSAGE_CHARACTERS = 300
-WAITING_EVENTS = 1000
-"""Most changes queued for a listener. A listener that lags further behind is dropped; its browser
-reconnects and catches up."""
 
 
 class Watched:
@@ -93,40 +86,18 @@ class Watched:
         self.device = DeviceTail(directory / TELEMETRY_FILE)
         self.error: str | None = None
         """Reason why it can no longer be followed, in one sentence."""
-        self._last_seen: tuple[object, ...] = ()
 
-    def poll(self) -> tuple[list[Brief], bool]:
-        """Return new iterations, and whether anything else worth showing changed."""
+    def poll(self) -> None:
+        """Read on in its files."""
         try:
-            landed = self.follower.poll()
+            self.follower.poll()
             self.error = None
         except AutoresearchError as error:
-            landed, self.error = [], readable(str(error))
+            self.error = readable(str(error))
         except Exception as error:  # noqa: BLE001 (the others are still followed)
             said = " ".join(f"{type(error).__name__}: {error}".split())
-            said = readable(said[:MESSAGE_CHARACTERS])
-            landed, self.error = [], f"it cannot be followed ({said})"
+            self.error = f"it cannot be followed ({readable(said[:MESSAGE_CHARACTERS])})"
         self.device.poll()
-        seen = (
-            self.follower.progress,
-            self.device.samples[-1].at if self.device.samples else None,
-            self.follower.paused,
-            waiting_in(self.follower.directory),
-            self.follower.caught_up,
-            self.error,
-        )
-        changed, self._last_seen = seen != self._last_seen, seen
-        return landed, changed or bool(landed)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of a campaign."""
-
-    campaign: str
-    landed: tuple[Brief, ...]
-    iterations: int
-    """Iterations finished so far."""
 
 
 class Board:
@@ -140,28 +111,20 @@ class Board:
         """
         self.drawer = Drawer(draw)
         self._places = [place.absolute() for place in places]
-        self._listeners: set[asyncio.Queue[Change | None]] = set()
-        self.streams: Counter[str] = Counter()
-        """Open event streams by address."""
         self._polls = 0
         self._polled_s = time.monotonic()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self.lock = threading.Lock()
         """Held while campaigns are polled, and by anything that reads one of them."""
         self.campaigns: dict[str, Watched] = {}
 
-    def poll(self) -> list[Change]:
+    def poll(self) -> None:
         """Search for campaigns, and read new rows of each."""
         if self._polls % FIND_EVERY == 0:
             self._find()
         self._polls += 1
-        changes = []
         for watched in self.campaigns.values():
             with self.lock:
-                landed, changed = watched.poll()
-            if changed:
-                changes.append(Change(watched.name, tuple(landed), len(watched.follower.briefs)))
-        return changes
+                watched.poll()
 
     def _find(self) -> None:
         """Add new campaigns, and drop removed ones."""
@@ -193,52 +156,20 @@ class Board:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Poll in the background while the block runs."""
-        self._loop = asyncio.get_running_loop()
         task = asyncio.create_task(self._follow())
         try:
             yield
         finally:
             task.cancel()
-            self._end_streams()
             with suppress(asyncio.CancelledError):
                 await task
 
-    def end_streams(self) -> None:
-        """End all event streams because the server is ending; callable from any thread or signal
-        handler."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._end_streams)
-
-    def _end_streams(self) -> None:
-        for queue in self._listeners:
-            queue.put_nowait(None)
-
     async def _follow(self) -> None:
         while True:
-            for change in await asyncio.to_thread(self.poll):
-                for queue in tuple(self._listeners):
-                    self._tell(queue, change)
+            await asyncio.to_thread(self.poll)
             self._polled_s = time.monotonic()
             behind = any(not w.follower.caught_up for w in self.campaigns.values())
             await asyncio.sleep(0 if behind else POLL_S)
-
-    def _tell(self, queue: asyncio.Queue[Change | None], change: Change) -> None:
-        if queue.qsize() < WAITING_EVENTS:
-            queue.put_nowait(change)
-        elif queue in self._listeners:
-            self._listeners.discard(queue)
-            queue.put_nowait(None)
-
-    async def changes(self) -> AsyncIterator[Change]:
-        """Yield every change from now on, until the board ends or the listener lags too far
-        behind."""
-        queue: asyncio.Queue[Change | None] = asyncio.Queue()
-        self._listeners.add(queue)
-        try:
-            while (change := await queue.get()) is not None:
-                yield change
-        finally:
-            self._listeners.discard(queue)
 
     def silent_s(self) -> float:
         """Return the seconds since all campaigns were last polled."""

@@ -196,11 +196,6 @@ class Follower:
         """The newest running trial, with its curve so far."""
         return self._trials.running
 
-    @property
-    def progress(self) -> tuple[tuple[str, str | None, int], ...]:
-        """Every running trial, its lane, and the number of points read of its curve."""
-        return tuple((one.trial_id, one.lane, len(one.points)) for one in self._trials.all)
-
     def lanes(self) -> tuple[RunningTrial, ...]:
         """Return the trial on each lane, with the latest point of its curve; nothing if one trial
         runs at a time, or none does."""

@@ -1,12 +1,10 @@
 """JSON interface of the live page, also for other clients."""
 
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from autoresearch.errors import AutoresearchError, MachineryError
 from autoresearch.values import Frozen, Scalar
@@ -30,9 +28,6 @@ REPORT_POLICY = (
 """Policy of a report's page, which has a stricter one with the hashes of its style and script. In
 the sandbox it has another origin than this server, so its script could ask for nothing here."""
 MAX_PAGE_ROWS = 5000
-MAX_STREAMS = 64
-"""Most event streams open at the same time."""
-MAX_STREAMS_OF_ADDRESS = 8
 STALLED_S = 60.0
 """Seconds without a poll of the campaigns after which the server reports itself as stalled."""
 
@@ -240,38 +235,6 @@ def pause(watched: Named, wanted: PauseWanted) -> PauseWanted:
             "this server may only read there",
         ) from error
     return PauseWanted(paused=watched.follower.paused)
-
-
-async def _stream_slot(request: Request, board: TheBoard) -> AsyncIterator[None]:
-    """Hold one of the event streams of the client's address until the stream ends."""
-    streams, address = board.streams, request.client.host if request.client else ""
-    if streams[address] >= MAX_STREAMS_OF_ADDRESS or streams.total() >= MAX_STREAMS:
-        raise HTTPException(
-            429,
-            f"{streams.total()} event streams are open, {streams[address]} of them from {address};"
-            f" at most {MAX_STREAMS} may be, {MAX_STREAMS_OF_ADDRESS} of one address. Close one,"
-            " or poll /api/campaigns",
-        )
-    streams[address] += 1
-    try:
-        yield
-    finally:
-        streams[address] -= 1
-        streams += Counter()  # removes addresses without a stream
-
-
-@router.get(
-    "/api/events",
-    response_class=EventSourceResponse,
-    dependencies=[Depends(_stream_slot)],
-)
-async def events(board: TheBoard) -> AsyncIterator[ServerSentEvent]:
-    """Stream each change of a campaign, with the iterations that finished."""
-    yield ServerSentEvent(event="hello", data={})
-    async for change in board.changes():
-        landed = [brief.model_dump(mode="json") for brief in change.landed]
-        data = {"campaign": change.campaign, "landed": landed, "iterations": change.iterations}
-        yield ServerSentEvent(event="change", data=data)
 
 
 def _summary(watched: Watched) -> CampaignSummary:

@@ -18,7 +18,6 @@ from autoresearch.layout import JOURNAL_FILE, is_imported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import FrameType
 
     from autoresearch.values import Scalar
     from trajectory.live.access import Access
@@ -30,7 +29,7 @@ DRAW = (sys.executable, "-c", "from agent.cli import main; main()", "report")
 NICENESS = 10
 """Niceness of the server, so that viewing does not slow the training."""
 END_S = 2
-"""Seconds that open event streams get when the server ends."""
+"""Seconds that open requests get when the server ends."""
 
 
 def serve(
@@ -49,7 +48,7 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535)] = 8765,
 ) -> None:
-    """Show campaigns live: page, JSON, events, /healthz and /metrics.
+    """Show campaigns live: page, JSON, /healthz and /metrics.
 
     The page is read-only except for the pause button and the queue of proposals.
     """
@@ -111,16 +110,7 @@ def access_of(*, needs_token: bool) -> Access:
 def _run(board: Board, access: Access, host: str, port: int) -> None:
     import uvicorn  # noqa: PLC0415
 
-    from trajectory.live.access import BACKLOG, PatientProtocol  # noqa: PLC0415
     from trajectory.live.app import create_app  # noqa: PLC0415
-
-    class Server(uvicorn.Server):
-        """A server that ends its event streams as soon as it is asked to stop. uvicorn would wait
-        for them, then cut them off and report that."""
-
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            super().handle_exit(sig, frame)
-            board.end_streams()
 
     with listening(host, port) as listener:
         os.nice(NICENESS)
@@ -129,14 +119,13 @@ def _run(board: Board, access: Access, host: str, port: int) -> None:
         typer.echo(f"http://{shown}:{address[1]}  (Ctrl-C ends it)")
         config = uvicorn.Config(
             create_app(board, access, _propose),
-            http=PatientProtocol,
-            backlog=BACKLOG,
+            http="h11",
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=END_S,
         )
-        Server(config).run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def listening(host: str, port: int) -> socket.socket:

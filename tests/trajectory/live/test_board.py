@@ -59,7 +59,7 @@ def test_one_that_cannot_be_followed_for_whatever_reason_stops_no_other(
 
     monkeypatch.setattr(Follower, "poll", failing)
     board = Board([tmp_path], ("true",))
-    assert {change.campaign for change in board.poll()} == {"bad", "good"}
+    board.poll()
     assert "\n" not in (board.campaigns["bad"].error or "\n")
     assert len(board.campaigns["good"].follower.briefs) == 3
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import resource
 import socket
 from pathlib import Path
 
@@ -82,55 +81,6 @@ def test_its_own_page_and_a_script_get_the_same_drawing(server: Server) -> None:
     assert drawn.headers["content-security-policy"].endswith("; sandbox allow-scripts")
     assert 'http-equiv="Content-Security-Policy"' in drawn.text
     assert asked(server, REPORT).text == drawn.text, "a script says nothing of sites"
-
-
-BEGUN = {
-    "head": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
-    "nothing": b"",
-    "body": b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx",
-}
-
-
-@pytest.mark.slow
-def test_slow_connections_do_not_silence_the_page(runs: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the server inherits this limit
-    try:
-        context = serving(runs)
-        server = context.__enter__()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    held = []
-    try:
-        for begun in (*BEGUN.values(),) * 100:
-            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=None))
-            held[-1].sendall(begun)
-        assert asked(server).status_code == 200
-    finally:
-        for connection in held:
-            connection.close()
-        context.__exit__(None, None, None)
-
-
-@pytest.mark.slow
-def test_a_request_that_never_ends_is_ended_and_a_stream_is_not(runs: Path) -> None:
-    with serving(runs) as server:
-        address = ("127.0.0.1", server.port)
-        with (
-            socket.create_connection(address, timeout=None) as slow,
-            socket.create_connection(address, timeout=None) as stream,
-        ):
-            slow.sendall(BEGUN["head"])
-            stream.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"200" in stream.recv(100)
-            with pytest.raises(ConnectionResetError):
-                while slow.recv(1000):
-                    pass
-                raise ConnectionResetError
-            stream.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                while stream.recv(1000):
-                    pass
 
 
 @pytest.mark.slow

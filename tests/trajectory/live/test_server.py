@@ -1,6 +1,5 @@
 """The real command runs as a real server and answers over HTTP."""
 
-import json
 import signal
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tests.support.waiting import wait_until
 from tests.trajectory.live.server import (
     TOKEN,
     Server,
-    append,
     serving,
     simulated,
     write_campaign,
@@ -104,24 +102,7 @@ def test_the_interface_describes_itself(server: Server) -> None:
     with server.client() as client:
         schema = client.get("/openapi.json").json()
         assert client.get("/healthz").json() == {"status": "ok"}
-    assert {"/api/campaigns", "/api/events", "/metrics", "/healthz"} <= set(schema["paths"])
-
-
-def test_each_new_row_reaches_an_open_stream(server: Server, runs: Path) -> None:
-    wait_for(server, "grows", 1)
-    with server.client() as client, client.stream("GET", "/api/events") as stream:
-        lines = stream.iter_lines()
-        while not next(lines).startswith("event: hello"):
-            pass
-        for row in simulated(25)[-5:]:
-            append(runs / "grows" / "trajectory.jsonl", row)
-            for line in lines:
-                if line.startswith("data: ") and json.loads(line[6:]).get("landed"):
-                    break
-            landed = json.loads(line[6:])
-            assert landed["campaign"] == "grows"
-            assert isinstance(row, IterationRow)
-            assert [one["iter"] for one in landed["landed"]] == [row.iter]
+    assert {"/api/campaigns", "/metrics", "/healthz"} <= set(schema["paths"])
 
 
 def test_pausing_writes_the_pause_file_and_nothing_else(server: Server, runs: Path) -> None:
@@ -174,7 +155,7 @@ def test_no_file_but_its_own_is_served(server: Server) -> None:
 
 def test_with_a_token_nothing_is_told_without_it(guarded: Server) -> None:
     with guarded.client() as stranger:
-        for path in ("/api/campaigns", "/metrics", "/openapi.json", "/api/events", "/x"):
+        for path in ("/api/campaigns", "/metrics", "/openapi.json", "/x"):
             assert stranger.get(path).status_code == 401, path
         away = stranger.get("/", headers={"Accept": "text/html"})
         assert (away.status_code, away.headers["location"]) == (303, "login")
@@ -232,17 +213,10 @@ def test_a_damaged_campaign_does_not_take_the_others_down(server: Server) -> Non
     assert "line 2" in named["damaged"]["error"]
 
 
-def test_ctrl_c_ends_it_at_once_and_without_a_word_though_somebody_looks_on(
-    tmp_path: Path,
-) -> None:
+def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
     write_campaign(tmp_path / "night", simulated(3))
-    with (
-        serving(tmp_path) as server,
-        server.client() as client,
-        client.stream("GET", "/api/events") as stream,
-    ):
-        lines = stream.iter_lines()
-        assert next(lines).startswith("event: hello")
+    with serving(tmp_path) as server, server.client() as client:
+        assert client.get("/api/campaigns").is_success
         server.process.send_signal(signal.SIGINT)
         said, _ = server.process.communicate()
         assert said == ""

@@ -2,7 +2,7 @@
 
 const ROWS_A_PAGE = 5000;
 const SHOWN_STEP = 100;
-const POLL_MS = 4000;
+const POLL_MS = 2000;
 const CHART_PX = { trajectory: 330, curve: 220, device: 220 };
 
 const byId = (id) => document.getElementById(id);
@@ -47,8 +47,22 @@ async function syncBoard() {
     } else campaigns.set(summary.name, { summary, briefs: [], running: null, points: [], trial: "", device: [] });
   }
   if (!campaigns.has(selected)) selected = summaries.length ? newest(summaries).name : null;
-  await Promise.all([...campaigns.keys()].map(syncRows));
+  const behind = [...campaigns].filter(([, { summary, briefs }]) => briefs.length < summary.status.iterations);
+  await Promise.all(behind.map(([name]) => syncRows(name)));
   if (selected) await syncNow();
+  drawChanged();
+}
+
+// Draw unless all is as it was drawn last; how long nothing happened counts in steps of ten seconds.
+let lastDrawn = "";
+function drawChanged() {
+  const seen = [...campaigns.values()].map(({ summary, briefs, points, device, lanes, queue }) => {
+    const status = { ...summary.status, silent_s: Math.floor(summary.status.silent_s / 10) };
+    return [{ ...summary, status }, briefs.length, points.length, device.at(-1)?.at, lanes, queue];
+  });
+  const now = JSON.stringify([selected, seen]);
+  if (now === lastDrawn) return;
+  lastDrawn = now;
   drawAll();
 }
 
@@ -98,47 +112,17 @@ async function syncNow() {
   }
 }
 
-function listen() {
-  const events = new EventSource("api/events");
-  events.addEventListener("hello", () => {
-    say("live", "live");
-    // A server that was restarted, or rows that landed while nobody listened: start from its word.
-    for (const campaign of campaigns.values()) Object.assign(campaign, { points: [], trial: "", device: [] });
-    syncBoard().catch(trouble);
-  });
-  events.addEventListener("change", (event) => {
-    const { campaign: name, landed, iterations } = JSON.parse(event.data);
-    const campaign = campaigns.get(name);
-    if (campaign) take(campaign, landed);
-    refreshSoon(!campaign || campaign.briefs.length < iterations);
-  });
-  events.onerror = () => {
-    if (events.readyState !== EventSource.CLOSED) return say("the server does not answer; trying again", "lost");
-    // Refused, as when too many streams are open: poll until one is free.
-    say("live, every few seconds", "live polling");
-    refreshSoon(true);
-    setTimeout(listen, POLL_MS);
-  };
-}
-
-let due = null;
-let dueBoard = false;
-function refreshSoon(board) {
-  dueBoard ||= board;
-  due ??= setTimeout(async () => {
-    const whole = dueBoard;
-    due = null;
-    dueBoard = false;
+// Ask again every other second, as long as somebody can see the page.
+async function follow() {
+  if (document.visibilityState === "visible") {
     try {
-      if (whole || !selected) await syncBoard();
-      else {
-        await syncNow();
-        drawAll();
-      }
+      await syncBoard();
+      say("live", "live");
     } catch (error) {
-      trouble(error);
+      say(error instanceof TypeError ? "the server does not answer; trying again" : error.message, "lost");
     }
-  }, 250);
+  }
+  setTimeout(follow, POLL_MS);
 }
 
 function say(text, kind) {
@@ -706,5 +690,4 @@ addEventListener("resize", () => {
   resized = setTimeout(drawAll, 150);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-setInterval(() => document.visibilityState === "visible" && refreshSoon(true), 10000);
-listen();
+follow();
