@@ -1,7 +1,11 @@
 """Print lines and tables to the user's terminal."""
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
+import typer
+from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +20,18 @@ def print_lines(console: Console, lines: Iterable[str | Text], style: str = "") 
     """Print lines, those without markup of their own like :func:`say`."""
     for line in lines:
         console.print(Text(line, style=style) if isinstance(line, str) else line, soft_wrap=True)
+
+
+def answer(
+    fields: Any, lines: Iterable[str | Text], *, as_json: bool, console: Console | None = None
+) -> None:
+    """Print a command's result: as one line of JSON, or as lines for a person."""
+    if not as_json:
+        print_lines(console or Console(), lines)
+    elif isinstance(fields, BaseModel):
+        typer.echo(fields.model_dump_json())
+    else:
+        typer.echo(json.dumps(fields))
 
 
 def plain_table(*columns: str) -> Table:

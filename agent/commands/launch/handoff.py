@@ -1,18 +1,16 @@
 """``autoresearch handoff`` and ``verify``: the launch plan, and the run's first day."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import Field
-from rich.console import Console
 from rich.text import Text
 
 from agent.commands.options import takes
 from agent.settings.environment import read_rates
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer
 from agent.workbench.greeting import epochs_text
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import AutoresearchError
@@ -95,10 +93,8 @@ def handoff(
     plan = make_handoff(case, architecture, cluster, wishes, rates, ladder=ladder)
     files = handoff_files(plan, out)
     write_bundle(out, files)
-    if as_json:
-        typer.echo(json.dumps(plan_json(plan) | {"out": str(out), "files": sorted(files)}))
-        return
-    print_lines(Console(), _lines(plan, out))
+    fields = plan_json(plan) | {"out": str(out), "files": sorted(files)}
+    answer(fields, _lines(plan, out), as_json=as_json)
 
 
 def epochs_of(plan: Handoff) -> float:
@@ -197,10 +193,7 @@ def verify(
     except AutoresearchError as error:
         typer.echo(f"error: {plain(str(error))}", err=True)
         raise typer.Exit(CANNOT_READ) from error
-    if as_json:
-        typer.echo(found.model_dump_json())
-    else:
-        print_lines(Console(), _verdict_lines(found))
+    answer(found, _verdict_lines(found), as_json=as_json)
     if code := _EXIT_CODES[found.verdict]:
         raise typer.Exit(code)
 

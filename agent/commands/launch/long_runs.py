@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 from pydantic import Field
+from rich.text import Text
 
 from agent.commands.options import JsonAtEndOption, takes
 from agent.search.campaign import Campaign
 from agent.search.experiment import RetryFailed, fresh_seeds
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
@@ -94,11 +95,9 @@ def stress(
         )
         greet(session, *work.announcement())
         report = StressReport.of(work, work.run())
-        if as_json:
-            typer.echo(json.dumps(report.as_json()))
-            return
-        print_lines(session.console, report.lines())
-        session.say(f"curves    autoresearch report --campaign {directory}")
+        curves = f"curves    autoresearch report --campaign {directory}"
+        lines: list[str | Text] = [*report.lines(), curves]
+        answer(report.as_json(), lines, as_json=as_json, console=session.console)
 
 
 FEWEST_STEPS = 10
@@ -156,10 +155,8 @@ def attribute(
         )
         greet(session, *work.announcement())
         result = work.run()
-        if as_json:
-            typer.echo(result.model_dump_json())
-            return
-        print_lines(session.console, attribution_lines(result, opened.menu.measure))
+        lines = attribution_lines(result, opened.menu.measure)
+        answer(result, lines, as_json=as_json, console=session.console)
 
 
 def _winner(campaign: Campaign, ended: FinalistsRow | None, wanted: str | None) -> AnyConfig:
@@ -252,11 +249,9 @@ def ladder(
             for name, content in pictures.items():
                 replace_file(directory / name, content)
         files = [str(directory / name) for name in pictures]
-        if as_json:
-            typer.echo(json.dumps(result_json(result) | {"plots": files}))
-            return
-        print_lines(session.console, ladder_lines(result))
-        session.say(f"plot      {', '.join(files)}")
+        lines: list[str | Text] = [*ladder_lines(result), f"plot      {', '.join(files)}"]
+        fields = result_json(result) | {"plots": files}
+        answer(fields, lines, as_json=as_json, console=session.console)
 
 
 def _fits(session: Session, config: Config) -> bool:

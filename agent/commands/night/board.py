@@ -14,61 +14,61 @@ from trajectory.statistics.standings import Standing
 Entry: TypeAlias = Ranked | Standing[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Board:
     """The output of ``top`` for a campaign of this tool or another."""
 
-    entries: Sequence[Entry]
-    described: Sequence[str]
-    """A description of each config: its difference from the baseline, or its name."""
-    costs: Sequence[str] | None
-    """Training time of each config; None if the campaign does not hold it."""
-    legend: str
-    nothing: str
-    """Message if nothing was measured."""
     fields: dict[str, Any]
     """The whole output as JSON fields."""
-    measure: Measure = BPB
-    unranked: str = ""
-    """Number of measured configs without a rank, and the reason; empty if there are none."""
-    incumbent: str | None = None
+    rows: Sequence[Text]
+    """Lines that a terminal does not wrap."""
+    notes: Sequence[Text]
+    """Lines below, which are wrapped."""
     fidelity: Sequence[str] = ()
-    confirmed: Sequence[str] = ()
-    """Lines on the confirmation of the search's choice, or that there is none."""
-    code: Sequence[str] = ()
-    """A small diff of each function that a config changes, from the baseline."""
-    fresh: Sequence[str] = ()
-    """The confirmation of each config; empty for a config without one."""
 
 
-def table(board: Board) -> Iterator[Text]:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A config's place in the ranking."""
+
+    entry: Entry
+    described: str
+    """Its difference from the baseline, or its name."""
+    cost: str | None = None
+    """Its training time; None if the campaign does not hold it."""
+    fresh: str = ""
+    """The result of its confirmation; empty without one."""
+
+
+def table(places: Sequence[Place], measure: Measure = BPB) -> Iterator[Text]:
     """Yield two lines per config, so that neither a narrow terminal nor a long difference breaks
     them."""
-    width = 19 if board.costs is None else 17  # another tool's measure has more digits
-    cost = "" if board.costs is None else f" {'cost':>7}"
-    measure = board.measure
+    has_cost = bool(places) and places[0].cost is not None
+    width = 17 if has_cost else 19  # another tool's measure has more digits
+    cost = f" {'cost':>7}" if has_cost else ""
     yield Text(
         f"{'#':>3} {'iter':>5} {'n':>3} {'posterior':>10}   {'95 % interval':<{width}} "
         f"{'mean':>8}   {'against the baseline':<{22 if cost else 0}}{cost}",
         style="bold",
     )
-    for place, entry in enumerate(board.entries, start=1):
+    for number, place in enumerate(places, start=1):
+        entry = place.entry
         versus, delta = "", entry.delta_vs_baseline
         if delta is not None:
             half = "" if entry.delta_hi is None else f" ± {measure.size(entry.delta_hi - delta)}"
             versus = f"{measure.signed(delta)}{half}{' *' if entry.beats_baseline else ''}"
-        if board.costs is not None:
-            versus, cost = f"{versus:<22}", f" {board.costs[place - 1]:>7}"
+        if place.cost is not None:
+            versus, cost = f"{versus:<22}", f" {place.cost:>7}"
         yield Text.assemble(
-            f"{place:>3} {entry.iter or '-':>5} {entry.n:>3} "
+            f"{number:>3} {entry.iter or '-':>5} {entry.n:>3} "
             f"{measure.text(entry.objective):>10}   "
             f"{interval_text(entry, measure):<{width}} {measure.text(entry.mean_objective):>8}   ",
             (versus, "green" if entry.beats_baseline else ""),
             cost,
         )
-        yield Text(f"{'':>14}{board.described[place - 1]}", style="cyan")
-        if board.fresh and board.fresh[place - 1]:
-            yield Text(f"{'':>14}{board.fresh[place - 1]}", style="bold")
+        yield Text(f"{'':>14}{place.described}", style="cyan")
+        if place.fresh:
+            yield Text(f"{'':>14}{place.fresh}", style="bold")
 
 
 def interval_text(entry: Entry, measure: Measure) -> str:

@@ -16,7 +16,7 @@ from agent.search.experiment import RetryFailed
 from agent.search.stopping import Goal
 from agent.settings.campaign import CampaignSettings
 from agent.workbench.campaign_run import SessionOptions, chosen_settings, run_campaign
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer, print_lines
 from agent.workbench.experiments import experiment
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, default_campaign, latest_campaign
@@ -79,10 +79,7 @@ def calibrate(
     with Session.opened(directory, settings, own_menu, console) as session:
         greet(session)
         found = calibrate_fidelity(session, asked)
-    if as_json:
-        typer.echo(found.model_dump_json())
-        return
-    print_lines(console, report(found))
+    answer(found, report(found), as_json=as_json, console=console)
 
 
 def calibrate_fidelity(session: Session, asked: FidelityAsked) -> Calibrated:

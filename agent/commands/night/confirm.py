@@ -7,7 +7,7 @@ import typer
 from agent.commands.options import JsonAtEndOption, takes
 from agent.workbench.conclusion import ConfirmAsked, report
 from agent.workbench.conclusion import confirm as confirmed
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer
 from agent.workbench.greeting import greet
 from agent.workbench.places import CampaignOption, existing_campaign
 from agent.workbench.session import resumed
@@ -34,7 +34,4 @@ def confirm(
     with resumed(directory, as_json=as_json) as session:
         greet(session)
         found = confirmed(session, asked, heldout or ())
-    if as_json:
-        typer.echo(found.model_dump_json())
-        return
-    print_lines(session.console, report(found))
+    answer(found, report(found), as_json=as_json, console=session.console)

@@ -1,6 +1,5 @@
 """``autoresearch status``: one line per campaign; programs get the same numbers."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer
 from autoresearch.closing import gc_paused
 from autoresearch.errors import AutoresearchError, CampaignError
 from autoresearch.layout import JOURNAL_FILE
@@ -193,7 +192,5 @@ def _texts(seen: list[Glance]) -> list[Text]:
 
 
 def _print(seen: list[Glance], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps([one.model_dump(mode="json", exclude={"measure"}) for one in seen]))
-        return
-    print_lines(Console(), _texts(seen))
+    fields = [one.model_dump(mode="json", exclude={"measure"}) for one in seen]
+    answer(fields, _texts(seen), as_json=as_json)

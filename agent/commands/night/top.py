@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
-from agent.commands.night.board import Board, noise_text, table
+from agent.commands.night.board import Board, Place, noise_text, table
 from agent.menu.files import ProxyMenu, menu_of
 from agent.menu.trainer_table import evaluation_text
 from agent.workbench.console import print_lines
@@ -68,18 +68,9 @@ def top(
         typer.echo(json.dumps(board.fields))
         return
     console = Console()
-    if board.entries:
-        print_lines(console, board.confirmed, "bold")
-        print_lines(console, table(board))
-        for shown in board.code:
-            console.print(Text(shown, style={"-": "red", "+": "green"}.get(shown[4:5], "")))
-        console.print(Text(board.legend, style="dim"))
-    else:
-        console.print(Text(board.nothing))
-    if board.unranked:
-        console.print(Text(board.unranked, style="dim"))
-    if board.incumbent:
-        console.print(Text(board.incumbent, style="dim"))
+    print_lines(console, board.rows)
+    for note in board.notes:
+        console.print(note)
     print_lines(console, board.fidelity)
 
 
@@ -106,34 +97,40 @@ def own_board(directory: Path, k: int) -> Board:
     differences = [difference(entry.config, baseline) for entry in ranked]
     before = baseline.said if baseline else {}
     diffs = [code_diffs(entry.config, before) if baseline else {} for entry in ranked]
-    return Board(
-        entries=ranked,
-        described=[changes_text(changed) or "the baseline itself" for changed in differences],
-        costs=[duration_text(entry.train_s) for entry in ranked],
-        measure=measure,
-        legend=_legend(noise, measure, menu, few=few),
-        nothing="nothing measured yet",
-        fields={
-            "unit": measure.unit,
-            "direction": measure.direction,
-            "sigma": noise.sigma if noise else None,
-            "sigma_dof": noise.dof if noise else None,
-            "note": None,
-            "left_out": [],
-            "configs": _configs(ranked, measure, differences, diffs, fresh),
-            "unranked": dataclasses.asdict(unranked),
-            "incumbent": incumbent,
-            "ranking": fidelity_json(tested),
-            "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
-            "confirmed": found[0].model_dump(mode="json") if found else None,
-        },
-        unranked=str(unranked),
-        code=list(_code_lines(diffs)),
-        incumbent=_incumbent(row, ranked, incumbent) if row and ranked else None,
-        fidelity=_fidelity(tested, calibrated),
-        confirmed=_confirmed(found[0] if found else None, ranked, baseline),
-        fresh=[_fresh(said) for said in fresh],
-    )
+    fields = {
+        "unit": measure.unit,
+        "direction": measure.direction,
+        "sigma": noise.sigma if noise else None,
+        "sigma_dof": noise.dof if noise else None,
+        "note": None,
+        "left_out": [],
+        "configs": _configs(ranked, measure, differences, diffs, fresh),
+        "unranked": dataclasses.asdict(unranked),
+        "incumbent": incumbent,
+        "ranking": fidelity_json(tested),
+        "calibrated": calibrated.model_dump(mode="json") if calibrated else None,
+        "confirmed": found[0].model_dump(mode="json") if found else None,
+    }
+    rows: list[Text] = []
+    notes = [Text("nothing measured yet")]
+    if ranked:
+        headline = _confirmed(found[0] if found else None, ranked, baseline)
+        rows += [Text(line, style="bold") for line in headline]
+        places = [
+            Place(
+                entry,
+                changes_text(changed) or "the baseline itself",
+                duration_text(entry.train_s),
+                _fresh(said),
+            )
+            for entry, changed, said in zip(ranked, differences, fresh, strict=True)
+        ]
+        rows += table(places, measure)
+        legend = _legend(noise, measure, menu, few=few)
+        notes = [*_code_lines(diffs), Text(legend, style="dim")]
+    below = (str(unranked), _incumbent(row, ranked, incumbent) if row and ranked else None)
+    notes += [Text(line, style="dim") for line in below if line]
+    return Board(fields, rows, notes, _fidelity(tested, calibrated))
 
 
 def _configs(
@@ -159,12 +156,13 @@ def _configs(
     ]
 
 
-def _code_lines(diffs: list[dict[str, list[str]]]) -> Iterator[str]:
+def _code_lines(diffs: list[dict[str, list[str]]]) -> Iterator[Text]:
     """Yield the diffs of each config, with a heading that names its rank."""
     for place, changed in enumerate(diffs, start=1):
         for name, lines in changed.items():
-            yield f"{place:>3} {name}"
-            yield from (f"    {line}" for line in lines)
+            yield Text(f"{place:>3} {name}")
+            for line in lines:
+                yield Text(f"    {line}", style={"-": "red", "+": "green"}.get(line[:1], ""))
 
 
 def _confirmed(
@@ -268,22 +266,18 @@ def _foreign_board(campaign: ImportedCampaign, k: int) -> Board:
         legend += f"; {noise_text(found.noise)}"
     if provenance.skipped:
         legend += f"; left out of the source: {provenance.left_out}"
-    return Board(
-        entries=ranked,
-        described=[found.described(standing.entry) for standing in ranked],
-        costs=None,
-        legend=legend,
-        nothing="nothing measured",
-        fields={
-            "measure": provenance.measure,
-            "source": provenance.source,
-            "format": provenance.format,
-            "left_out": [skipped.model_dump() for skipped in provenance.skipped],
-            "sigma": found.noise.sigma if found.noise else None,
-            "sigma_dof": found.noise.dof if found.noise else None,
-            "configs": [
-                as_json(standing) | {"rank": place}
-                for place, standing in enumerate(ranked, start=1)
-            ],
-        },
-    )
+    fields = {
+        "measure": provenance.measure,
+        "source": provenance.source,
+        "format": provenance.format,
+        "left_out": [skipped.model_dump() for skipped in provenance.skipped],
+        "sigma": found.noise.sigma if found.noise else None,
+        "sigma_dof": found.noise.dof if found.noise else None,
+        "configs": [
+            as_json(standing) | {"rank": place} for place, standing in enumerate(ranked, start=1)
+        ],
+    }
+    if not ranked:
+        return Board(fields, (), [Text("nothing measured")])
+    places = [Place(one, found.described(one.entry)) for one in ranked]
+    return Board(fields, [*table(places)], [Text(legend, style="dim")])

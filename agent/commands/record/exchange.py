@@ -1,6 +1,5 @@
 """``autoresearch import`` and ``export``: trajectories of other tools in, and for them out."""
 
-import json
 import shlex
 from dataclasses import asdict
 from functools import partial
@@ -10,12 +9,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 from pydantic import Field
-from rich.console import Console
 
 from agent.commands.options import takes
 from agent.exports.base import Exported
 from agent.search.first_row import read_campaign_row
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer
 from agent.workbench.places import CampaignOption, existing_campaign
 from autoresearch.errors import FormatError
 from autoresearch.layout import EXPORT_DIR, HISTORY_FILE, JOURNAL_FILE, SETTINGS_FILE
@@ -60,11 +58,8 @@ def import_(
     provenance, count, noun = imported.provenance, len(imported.runs), "run"
     if not imported.is_foreign:
         count, noun = sum(1 for _ in read_rows(directory / JOURNAL_FILE)), "row"
-    if as_json:
-        taken = provenance.model_dump(mode="json", by_alias=True) | {"count": count, "of": noun}
-        typer.echo(json.dumps(taken))
-        return
-    print_lines(Console(), _lines(provenance, directory, counted(count, noun)))
+    fields = provenance.model_dump(mode="json", by_alias=True) | {"count": count, "of": noun}
+    answer(fields, _lines(provenance, directory, counted(count, noun)), as_json=as_json)
 
 
 def _lines(provenance: Provenance, directory: Path, taken: str) -> list[str]:
@@ -146,11 +141,8 @@ def export(
     if asked.to == "chat-jsonl":
         write = partial(write, accepted_only=asked.accepted_only)
     exported: Exported = write(directory, where)
-    if as_json:
-        typer.echo(json.dumps(asdict(exported)))
-        return
     lines = [f"{exported.count} {exported.of} written to {exported.where}", *exported.notes]
     if viewer := _VIEWERS.get(asked.to):
         address = exported.where if "://" in exported.where else f"sqlite:///{exported.where}"
         lines.append(f"look with {viewer} {shlex.quote(address)}")
-    print_lines(Console(), lines)
+    answer(asdict(exported), lines, as_json=as_json)

@@ -1,6 +1,5 @@
 """``autoresearch report`` and ``diff``: the campaign as one page, and compared with another."""
 
-import json
 import webbrowser
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -8,11 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from agent.commands.campaign_view import CampaignView
-from agent.workbench.console import print_lines
+from agent.workbench.console import answer
 from agent.workbench.places import (
     CampaignOption,
     existing_campaign,
@@ -50,11 +48,12 @@ def report(
                 f"cannot write the report to {folder}: {error.strerror or error}; free some space, "
                 "make it writable, or choose another folder with --out"
             ) from error
-        if as_json:
-            paths = {"page": str(written.page), "figures": [str(path) for path in written.figures]}
-            typer.echo(json.dumps(paths | {"summary": summary(found)}))
-        else:
-            print_lines(Console(), _lines(written, found))
+        fields = {
+            "page": str(written.page),
+            "figures": [str(path) for path in written.figures],
+            "summary": summary(found),
+        }
+        answer(fields, _lines(written, found), as_json=as_json)
         del found  # or a collection would scan every config once more
     address = written.page.absolute().as_uri()
     if show and not webbrowser.open(address):
@@ -136,8 +135,5 @@ def diff(
     winners.
     """
     found = compare_campaigns(existing_campaign(a), existing_campaign(b))
-    if as_json:
-        typer.echo(found.model_dump_json())
-        return
     facts = (Text.assemble((f"{label:<10}", "bold"), text) for label, text in found.facts())
-    print_lines(Console(), facts)
+    answer(found, facts, as_json=as_json)
