@@ -116,21 +116,17 @@ def own_board(directory: Path, k: int) -> Board:
     if ranked:
         headline = _confirmed(found[0] if found else None, ranked, baseline)
         rows += [Text(line, style="bold") for line in headline]
-        places = [
-            Place(
-                entry,
-                changes_text(changed) or "the baseline itself",
-                duration_text(entry.train_s),
-                _fresh(said),
-            )
-            for entry, changed, said in zip(ranked, differences, fresh, strict=True)
-        ]
-        rows += table(places, measure)
+        rows += table(list(map(_place, ranked, differences, fresh)), measure)
         legend = _legend(noise, measure, menu, few=few)
         notes = [*_code_lines(diffs), Text(legend, style="dim")]
     below = (str(unranked), _incumbent(row, ranked, incumbent) if row and ranked else None)
     notes += [Text(line, style="dim") for line in below if line]
     return Board(fields, rows, notes, _fidelity(tested, calibrated))
+
+
+def _place(entry: Ranked, changed: Mapping[str, Any], said: ConfirmedConfig | None) -> Place:
+    described = changes_text(changed) or "the baseline itself"
+    return Place(entry, described, duration_text(entry.train_s), _fresh(said))
 
 
 def _configs(
