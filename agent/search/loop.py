@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, QueuedProposer
@@ -93,9 +94,12 @@ class Loop:
                 reached = goal.reached(self._work)
                 if reached is None:
                     self._start_iterations()
-                elif not self._iterations:
+                with self._outlasting():
+                    self._speculate()
+                if reached is not None and not self._iterations:
                     if self._trouble is not None:
                         raise self._trouble
+                    self._give_up_orphaned()
                     return reached
                 iteration = self._next_over() or self._wait_for_one()
                 if iteration is not None:
@@ -254,6 +258,19 @@ class Loop:
                 return iteration
         return None
 
+    def _speculate(self) -> None:
+        """Run on idle lanes what the races request next, unless they decide before. A race decides
+        on its seeds in order, so this changes no decision."""
+        if self.runner.places == 1:
+            return
+        is_held = self.stop.asked or self._trouble is not None
+        races = [] if is_held else [each.race for each in self._iterations if each.race is not None]
+        in_turn = chain.from_iterable(zip_longest(*(race.upcoming() for race in races)))
+        wished = islice(filter(None, in_turn), 2 * self.runner.places)
+        upcoming = [(self.runner.spec(w.config, w.seed, w.prune), w.role) for w in wished]
+        self.runner.speculate(upcoming, starts=not is_held and not self._asker.busy)
+        self.scribe.not_needed(self.runner.unneeded)
+
     def _wait_for_one(self) -> Iteration | None:
         """Wait for the next event, and return an iteration that is over then, if any.
 
@@ -268,16 +285,21 @@ class Loop:
         self.runner.wait(running)
         return self._next_over()
 
+    def _give_up_orphaned(self) -> None:
+        """Record finished trials that no iteration in flight will use. Long runs are kept, since
+        the next stress test asks for them."""
+        if not self._left:
+            self.scribe.interrupted(
+                self.runner.orphaned.give_up(self.campaign.is_short_run),
+                "finished before the campaign last stopped, but no race asks for them",
+            )
+
     def _write(self, iteration: Iteration) -> None:
         """Write an iteration's row. Its in-flight file stays until then."""
         race_s, began = time.monotonic() - iteration.began, iteration.pending.began
         is_resumed = [each.pending.began is None for each in self._iterations]
-        if iteration.race is not None and not self._left and not any(is_resumed):
-            # Long runs are kept, since the next stress test asks for them.
-            self.scribe.interrupted(
-                self.runner.orphaned.give_up(self.campaign.is_short_run),
-                "finished before the campaign last stopped, but their iteration was lost",
-            )
+        if iteration.race is not None and not any(is_resumed):
+            self._give_up_orphaned()
         trials = self.runner.claimed(iteration.race.trials if iteration.race else ())
         resumed = [t.wall_s for t in trials if t.trial_id in self.runner.resumed]
         several, energy_wh = self.runner.places > 1, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 from agent.judge import Assessment, Undecided, assess, no_effect
@@ -139,6 +139,20 @@ class Race:
             standing = assessment
         return standing.left_open("the reference failed on every seed that was left")
 
+    def upcoming(self) -> Iterator[Wanted]:
+        """Yield the trials that the race requests unless it decides before, in order; the first is
+        the one that it waits for."""
+        for seed in range(self.first_seed, self.first_seed + self.rules.max_runs):
+            if self._known(seed) is None:
+                yield self._wanted(self.reference, seed)
+            if seed not in self._scores:
+                yield self._wanted(self.candidate, seed)
+
+    def _wanted(self, config: AnyConfig, seed: int) -> Wanted:
+        is_reference = config == self.reference
+        role: Role = "reference" if is_reference else "candidate"
+        return Wanted(config, seed, role, None if is_reference else self.prune)
+
     def _known(self, seed: int) -> float | None:
         """Return the reference's score on a seed, if known."""
         known = self.evidence.configs[self.reference.config_hash].scores.get(seed)
@@ -152,9 +166,7 @@ class Race:
         self, config: AnyConfig, seed: int
     ) -> Generator[Wanted, TrialRecord, float | None]:
         """Run one trial and return its objective."""
-        is_reference = config == self.reference
-        role: Role = "reference" if is_reference else "candidate"
-        record = yield Wanted(config, seed, role, None if is_reference else self.prune)
+        record = yield self._wanted(config, seed)
         self.trials.append(record)
         return record.objective
 

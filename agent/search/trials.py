@@ -66,6 +66,12 @@ class TrialRunner:
         """Trials from before the last stop whose results were used since."""
         self._unclaimed: dict[TrialSpec, Trial] = {}
         """Trials of this session that no row holds, by their spec without the id."""
+        self._speculative: dict[TrialSpec, Trial] = {}
+        """Those of them that no race has requested, oldest first."""
+        self._leaving: list[Trial] = []
+        """Cancelled speculative trials, which may still hold their lanes."""
+        self.unneeded: list[str] = []
+        """Speculative trials that no race requested, for a row."""
         self._claimed: set[str] = set()
         self._last_number = max(map(trial_number, on_disk | accounted), default=0)
         self.orphaned = read_orphaned_trials(directory, on_disk - accounted)
@@ -132,13 +138,45 @@ class TrialRunner:
     def begin(self, spec: TrialSpec, role: Role) -> Trial:
         """Start the trial of this spec, its trial_id empty, or reuse its result; return at once.
 
-        Two races that want the same trial share it until a row holds it.
+        Two races that want the same trial share it until a row holds it. If no lane is idle, the
+        newest speculative trial gives up its own.
 
         :raises Interrupted: once a stop was asked for, if the trial would have to run.
         """
         if spec not in self._unclaimed:
             self._unclaimed[spec] = self._resumed(spec, role) or self._started(spec, role)
+            newest = [key for key, one in self._speculative.items() if not one.done()][::-1]
+            surplus = sum(not one.done() for one in self._unclaimed.values()) - self.places
+            self._give_up(newest[: max(0, surplus)])
+        self._speculative.pop(spec, None)
         return self._unclaimed[spec]
+
+    def speculate(self, upcoming: Iterable[tuple[TrialSpec, Role]], *, starts: bool) -> None:
+        """Run on idle lanes what races may request next, and end what none will request any more.
+
+        :param upcoming: the trials that races may request, the likeliest first.
+        :param starts: whether any may start.
+        """
+        wished = dict(upcoming)
+        self._give_up([spec for spec in self._speculative if spec not in wished])
+        for trial in [trial for trial in self._leaving if trial.done()]:
+            trial.is_void()  # taking the result validates it
+            self._leaving.remove(trial)
+        for spec, role in wished.items():
+            running = [one for one in self._unclaimed.values() if not one.done()]
+            if not starts or len(running) + len(self._leaving) >= self.places:
+                break
+            if spec not in self._unclaimed:
+                self._speculative[spec] = self.begin(spec, role)
+
+    def _give_up(self, specs: Iterable[TrialSpec]) -> None:
+        for spec in specs:
+            trial = self._speculative.pop(spec)
+            del self._unclaimed[spec]
+            trial.cancel()
+            self._leaving.append(trial)
+            self.unneeded.append(trial.spec.trial_id)
+            self._watcher.trial_given_up(trial.spec.trial_id)
 
     def claimed(self, records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
         """Return those of the records that no row holds, for a row that is about to be written. A
@@ -183,7 +221,7 @@ class TrialRunner:
             with self.stop.deferred():
                 self._executor.wait(self.wake, timeout_s)
                 self.wake.clear()
-                for trial in trials:
+                for trial in (*trials, *self._speculative.values()):
                     self._report(trial)
                 if self.stop.at_once():
                     for trial in trials:
