@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
 
 from agent.menu.rails import Rails
 from agent.proposers.base import Memory, Proposer, QueuedProposer
@@ -30,7 +29,7 @@ from agent.search.iterations import (
     free_numbers,
 )
 from agent.search.pruning import race_prune_rule
-from agent.search.race import Race, refused
+from agent.search.race import Race, refused, upcoming_trials
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal, Interrupted, StopRequest, Work, pause_requested
 from agent.search.trial import Watcher
@@ -99,7 +98,8 @@ class Loop:
                 if reached is not None and not self._iterations:
                     if self._trouble is not None:
                         raise self._trouble
-                    self._give_up_orphaned()
+                    if not self._left:
+                        self.scribe.report_unused(self.runner.orphaned)
                     return reached
                 iteration = self._next_over() or self._wait_for_one()
                 if iteration is not None:
@@ -127,8 +127,6 @@ class Loop:
             yield
         except AutoresearchError as error:
             self._trouble = self._trouble or error
-
-    # --- ask and check ---------------------------------------------------------------------------
 
     def _start_iterations(self) -> None:
         """Start iterations until every lane is busy."""
@@ -205,8 +203,6 @@ class Loop:
             self._files.write(pending)
         return pending
 
-    # --- race and decide -------------------------------------------------------------------------
-
     def _raced(self, pending: PendingIteration) -> Iteration:
         """Return the iteration of a proposal, decided already if the rails refused it."""
         began = time.monotonic()
@@ -259,15 +255,10 @@ class Loop:
         return None
 
     def _speculate(self) -> None:
-        """Run on idle lanes what the races request next, unless they decide before. A race decides
-        on its seeds in order, so this changes no decision."""
-        if self.runner.places == 1:
-            return
+        """Run on idle lanes what the races request next unless they decide before."""
         is_held = self.stop.asked or self._trouble is not None
         races = [] if is_held else [each.race for each in self._iterations if each.race is not None]
-        in_turn = chain.from_iterable(zip_longest(*(race.upcoming() for race in races)))
-        wished = islice(filter(None, in_turn), 2 * self.runner.places)
-        upcoming = [(self.runner.spec(w.config, w.seed, w.prune), w.role) for w in wished]
+        upcoming = upcoming_trials(races, 2 * self.runner.places)
         self.runner.speculate(upcoming, starts=not is_held and not self._asker.busy)
         self.scribe.not_needed(self.runner.unneeded)
 
@@ -285,21 +276,12 @@ class Loop:
         self.runner.wait(running)
         return self._next_over()
 
-    def _give_up_orphaned(self) -> None:
-        """Record finished trials that no iteration in flight will use. Long runs are kept, since
-        the next stress test asks for them."""
-        if not self._left:
-            self.scribe.interrupted(
-                self.runner.orphaned.give_up(self.campaign.is_short_run),
-                "finished before the campaign last stopped, but no race asks for them",
-            )
-
     def _write(self, iteration: Iteration) -> None:
         """Write an iteration's row. Its in-flight file stays until then."""
         race_s, began = time.monotonic() - iteration.began, iteration.pending.began
-        is_resumed = [each.pending.began is None for each in self._iterations]
-        if iteration.race is not None and not any(is_resumed):
-            self._give_up_orphaned()
+        resumes = self._left or any(each.pending.began is None for each in self._iterations)
+        if iteration.race is not None and not resumes:
+            self.scribe.report_unused(self.runner.orphaned)
         trials = self.runner.claimed(iteration.race.trials if iteration.race else ())
         resumed = [t.wall_s for t in trials if t.trial_id in self.runner.resumed]
         several, energy_wh = self.runner.places > 1, None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
 
 from agent.judge import Assessment, Undecided, assess, no_effect
 from trainer.spec import (
@@ -39,6 +40,13 @@ def refused(reference_hash: str, rules: Rules) -> Decision:
     """Return the decision on a proposal that the rails refused."""
     why = "nothing was trained: the rails refused the proposal"
     return Decision(action="none", reference_hash=reference_hash, rules=rules, explanation=why)
+
+
+def upcoming_trials(races: Iterable[Race], most: int) -> list[Wanted]:
+    """Return what the races request unless they decide before: first the next trial of each, then
+    those after it."""
+    each_next = chain.from_iterable(zip_longest(*(race.upcoming() for race in races)))
+    return list(islice(filter(None, each_next), most))
 
 
 @dataclass(slots=True)

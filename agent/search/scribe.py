@@ -82,6 +82,14 @@ class Scribe:
         self.interrupted(orphaned.unfinished, "in flight when the campaign last stopped")
         orphaned.unfinished.clear()
 
+    def report_unused(self, orphaned: OrphanedTrials) -> None:
+        """Record finished trials that no race asks for. Long runs are kept, since the next stress
+        test asks for them."""
+        self.interrupted(
+            orphaned.give_up(self.campaign.is_short_run),
+            "finished before the campaign last stopped, but no race asks for them",
+        )
+
     def wait_while_paused(self) -> None:
         """Return once there is no ``pause`` file in the campaign's directory.
 

@@ -19,6 +19,7 @@ from collections.abc import (
 )
 from pathlib import Path
 
+from agent.search.race import Wanted
 from agent.search.stopping import Interrupted, StopRequest
 from agent.search.trial import StartHook, Trial, TrialWatcher, read_orphaned_trials
 from autoresearch.files import writing_to
@@ -151,13 +152,15 @@ class TrialRunner:
         self._speculative.pop(spec, None)
         return self._unclaimed[spec]
 
-    def speculate(self, upcoming: Iterable[tuple[TrialSpec, Role]], *, starts: bool) -> None:
+    def speculate(self, upcoming: Iterable[Wanted], *, starts: bool) -> None:
         """Run on idle lanes what races may request next, and end what none will request any more.
 
         :param upcoming: the trials that races may request, the likeliest first.
         :param starts: whether any may start.
         """
-        wished = dict(upcoming)
+        if self.places == 1:
+            return
+        wished = {self.spec(one.config, one.seed, one.prune): one.role for one in upcoming}
         self._give_up([spec for spec in self._speculative if spec not in wished])
         for trial in [trial for trial in self._leaving if trial.done()]:
             trial.is_void()  # taking the result validates it

@@ -272,4 +272,4 @@ def test_a_pause_holds_every_lane_before_its_next_iteration(
     assert flying == [0], "what was in flight landed first"
     check_campaign_complete(tmp_path, 15)
     events = [row["event"] for row in written(tmp_path) if row["kind"] == "event"]
-    assert events[-2:] == ["paused", "resumed"]
+    assert [event for event in events if event != "not_needed"][-2:] == ["paused", "resumed"]

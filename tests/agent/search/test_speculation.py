@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.search.race import Race
+from agent.search.race import Race, Wanted
 from agent.search.scribe import Scribe
 from agent.search.stopping import Goal
 from agent.search.trials import TrialRunner
@@ -18,8 +18,8 @@ from tests.support.nights import work, written
 from tests.support.simulated.executor import SimulatedExecutor
 from tests.support.simulated.world import Run
 from tests.support.worlds import RateWorld
-from trainer.spec import Config, TrialSpec
-from trajectory.rows import IterationRow, Role, Row
+from trainer.spec import Config
+from trajectory.rows import IterationRow, Row
 
 OF_LANES = {"place", "lanes", "trial_id", "trial_ids"}
 
@@ -90,9 +90,7 @@ def test_speculative_trials_take_only_idle_lanes_and_count_for_nothing_if_unneed
 ) -> None:
     speculate, most = TrialRunner.speculate, [0]
 
-    def watched(
-        runner: TrialRunner, upcoming: Iterable[tuple[TrialSpec, Role]], *, starts: bool
-    ) -> None:
+    def watched(runner: TrialRunner, upcoming: Iterable[Wanted], *, starts: bool) -> None:
         speculate(runner, upcoming, starts=starts)
         running = [one for one in runner._unclaimed.values() if not one.done()]
         speculative = [one for one in runner._speculative.values() if not one.done()]
