@@ -3,11 +3,10 @@
 :class:`Loop` reads as that sentence. All its parts are passed in; it decides nothing about how a
 proposer thinks, a trial runs or a row is stored.
 
-One thread decides everything. Each iteration in flight waits for one trial at a time; the first
-that ends lets its race continue. A race decides on its seeds in order, so no decision depends on
-which trial ended first. With one lane (a place for one trial at a time), an iteration ends before
-the next one starts. With several, one more iteration than lanes is in flight, and its trial waits
-for the first free lane.
+One thread decides everything. Each iteration in flight waits for one trial at a time. A race decides
+on its seeds in order, so no decision depends on which trial ended first. With one lane (a place for
+one trial at a time), an iteration ends before the next one starts. With several, one more iteration
+than lanes is in flight, and its trial waits for the first free lane.
 """
 
 import time
@@ -74,7 +73,6 @@ class Loop:
         self.scribe = Scribe(self.campaign, self.stop, self.watcher.note)
         self._files = PendingFiles(self.campaign.directory)
         self._queue = ProposalQueue(self.campaign.directory, self.scribe.take_note)
-        self._numbers = free_numbers(set())
         waits = not self.asks_early and self.runner.places == 1
         self._asker = self.asker or Asker(None if waits else self.runner.wake.set)
 
@@ -175,7 +173,7 @@ class Loop:
 
     def _memory(self, iteration: int) -> Memory:
         campaign = self.campaign
-        in_flight = [*(iteration.pending for iteration in self._iterations), *self._left]
+        in_flight = [*(each.pending for each in self._iterations), *self._left]
         return Memory(
             menu=campaign.menu,
             reference=campaign.reference,
@@ -207,8 +205,7 @@ class Loop:
         """Return the iteration of a proposal, decided already if the rails refused it."""
         began = time.monotonic()
         if pending.config is None:
-            decision = refused(pending.reference_hash, self.rules)
-            return Iteration(pending, began, decision=decision)
+            return Iteration(pending, began, decision=refused(pending.reference_hash, self.rules))
         race = Race(
             curve=self.runner.curve,
             evidence=self.campaign.evidence,
