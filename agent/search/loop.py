@@ -3,8 +3,8 @@
 :class:`Loop` reads as that sentence. All its parts are passed in; it decides nothing about how a
 proposer thinks, a trial runs or a row is stored.
 
-One thread decides everything. Each iteration in flight waits for one trial at a time. A race decides
-on its seeds in order, so no decision depends on which trial ended first. With one lane (a place for
+One thread decides everything. Each iteration in flight waits for one trial at a time. Races decide
+on their seeds in order, so no decision depends on which trial ended first. With one lane (a place for
 one trial at a time), an iteration ends before the next one starts. With several, one more iteration
 than lanes is in flight, and its trial waits for the first free lane.
 """
