@@ -4,7 +4,7 @@
 proposer thinks, a trial runs or a row is stored.
 
 One thread decides everything. Each iteration in flight waits for one trial at a time. Races decide
-on their seeds in order, so no decision depends on which trial ended first. With one lane (a place for
+on their seeds in order, so no decision depends on which trial ended first. With one lane (for
 one trial at a time), an iteration ends before the next one starts. With several, one more iteration
 than lanes is in flight, and its trial waits for the first free lane.
 """
