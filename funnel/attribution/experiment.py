@@ -27,8 +27,7 @@ class Attribution(Experiment[str | None, AttributionRow, AttributionResult]):
             # The winner without a change was never measured, so no time limit could be derived from
             # it.
             of_winner = long_run(self.plan.winner, seed)
-            for config in self.plan.configs:
-                knob = self.plan.knob_of(config)
+            for config, knob in self.plan.configs.items():
                 label = f"without {knob}" if knob else "the baseline"
                 if config == self.plan.winner:
                     label = "the winner"

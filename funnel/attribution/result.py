@@ -83,16 +83,12 @@ class AttributionPlan:
         return cls(winner, menu.baseline, tuple(changes), steps, tuple(seeds))
 
     @property
-    def configs(self) -> tuple[AnyConfig, ...]:
-        """Every config to run, each once."""
-        without = (change.config for change in self.changes if change.config is not None)
-        return tuple(dict.fromkeys((self.winner, self.baseline, *without)))
-
-    def knob_of(self, config: AnyConfig) -> str | None:
-        """Return the knob that this config undoes; None for the winner and the baseline."""
-        if config in (self.winner, self.baseline):
-            return None
-        return next(change.knob for change in self.changes if change.config == config)
+    def configs(self) -> dict[AnyConfig, str | None]:
+        """Every config to run, and the knob that it undoes; None for the winner and the
+        baseline."""
+        without = {change.config: change.knob for change in self.changes if change.config}
+        both: dict[AnyConfig, str | None] = {self.winner: None, self.baseline: None}
+        return both | without | both
 
 
 class ChangeWorth(Frozen):

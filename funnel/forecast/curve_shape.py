@@ -78,10 +78,6 @@ class _Candidate:
         of_tokens = (self.tokens_trend - tokens_prior[0]) / tokens_prior[1]
         return (of_params**2 + of_tokens**2) / 2
 
-    def scale(self, params_ratio: float, tokens_ratio: float) -> float:
-        """Return the factor of an amplitude for a run with other parameters and tokens."""
-        return float(params_ratio**self.params_trend * tokens_ratio**self.tokens_trend)
-
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
@@ -100,7 +96,9 @@ class _Origin:
         )
 
     def scale(self, form: _Candidate, params: float, tokens: float) -> float:
-        return form.scale(params / self.params, tokens / self.tokens)
+        """Return the factor of an amplitude for a run with other parameters and tokens."""
+        by_params = (params / self.params) ** form.params_trend
+        return float(by_params * (tokens / self.tokens) ** form.tokens_trend)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ class FinishedRun(Frozen):
     tokens: Positive
     loss: Positive
     """Final loss in bits per byte or nats, in the same unit for all runs."""
-    seed: int = 0
 
     @property
     def compute(self) -> float:

@@ -113,9 +113,7 @@ class LadderPoint(Frozen):
     @property
     def finished(self) -> FinishedRun:
         """The run as input for a scaling law, in bits per byte."""
-        return FinishedRun(
-            params=self.params, tokens=self.tokens, loss=self.val_bpb, seed=self.seed
-        )
+        return FinishedRun(params=self.params, tokens=self.tokens, loss=self.val_bpb)
 
 
 def points_of(

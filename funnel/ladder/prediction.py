@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoresearch.errors import JournalError
-from autoresearch.values import Finite, Frozen, Positive, PositiveInt
+from autoresearch.values import Frozen, Positive
 from funnel.ladder.points import LadderLog, LadderPoint, key_of, law_of, of_recipe, points_of
 from trainer.spec import gpt
 from trajectory.ladder_plan import (
@@ -19,20 +19,13 @@ from trajectory.ladder_plan import (
     LadderPredictionRow,
     LadderRun,
     PredictedLoss,
-    Recipe,
 )
 from trajectory.rows import LadderRow
 
 
-class Outcome(Frozen):
+class Outcome(PredictedLoss):
     """One recipe's prediction and its outcome."""
 
-    recipe: Recipe
-    params: PositiveInt
-    tokens: PositiveInt
-    low: Finite
-    middle: Finite
-    high: Finite
     seen_bpb: Positive | None
     """None while the rung is not trained, or if it ended without a measurement."""
 

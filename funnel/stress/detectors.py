@@ -50,31 +50,24 @@ _FLAT_GRID = np.arange(0.1, FLAT_AFTER_SHARE + 1e-9, 0.05)
 _BINS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A defect that a curve shows, and the step at which it begins."""
-
-    step: int
-    explanation: str
-
-
-def divergence(curve: Curve) -> Finding | None:
+def divergence(curve: Curve) -> StressVerdict | None:
     """Find the step from which the loss rose and stayed up: it ends above its best, by more than
     noise explains."""
     risen = [excursion for excursion in _loss_excursions(curve) if excursion.end is None]
     if not risen:
         return None
     first = min(risen, key=lambda excursion: excursion.start)
-    return Finding(
-        int(curve.step[first.start]),
-        f"the loss rose from {first.best:.3f} and ended at {curve.last_level:.3f}{curve.unit} "
-        f"(noise of one step {curve.noise:.3f})",
+    return StressVerdict(
+        outcome="diverges",
+        step=int(curve.step[first.start]),
+        explanation=f"the loss rose from {first.best:.3f} and ended at {curve.last_level:.3f}"
+        f"{curve.unit} (noise of one step {curve.noise:.3f})",
     )
 
 
-def spikes(curve: Curve) -> list[Finding]:
+def spikes(curve: Curve) -> list[StressVerdict]:
     """Find each rise of the loss that came back, after the settling."""
-    found: list[Finding] = []
+    found: list[StressVerdict] = []
     covered = -1
     passed = (e for e in _loss_excursions(curve) if e.end is not None)
     for excursion in sorted(passed, key=lambda e: e.start):
@@ -84,16 +77,18 @@ def spikes(curve: Curve) -> list[Finding]:
             continue
         covered = end
         found.append(
-            Finding(
-                step,
-                f"the loss rose from {excursion.best:.3f} to {excursion.peak:.3f}{curve.unit} "
-                f"and was back by step {curve.step[end]} (noise of one step {curve.noise:.3f})",
+            StressVerdict(
+                outcome="spikes",
+                step=step,
+                explanation=f"the loss rose from {excursion.best:.3f} to {excursion.peak:.3f}"
+                f"{curve.unit} and was back by step {curve.step[end]} (noise of one step "
+                f"{curve.noise:.3f})",
             )
         )
     return found
 
 
-def gradient_blowup(curve: Curve) -> Finding | None:
+def gradient_blowup(curve: Curve) -> StressVerdict | None:
     """Find the step from which the gradient norm stayed BLOWUP_FACTOR-fold higher, after the
     settling."""
     x = curve.log_grad_norm[curve.begins :]
@@ -104,14 +99,16 @@ def gradient_blowup(curve: Curve) -> Finding | None:
     for excursion in excursions(curve, x, curve.wide, threshold, best_at_first=math.inf):
         if excursion.end is None:
             best, peak = math.exp(excursion.best), math.exp(excursion.peak)
-            return Finding(
-                int(curve.step[curve.begins + excursion.start]),
-                f"the gradient norm rose from {best:.3g} to {peak:.3g} and stayed there",
+            return StressVerdict(
+                outcome="grad_blowup",
+                step=int(curve.step[curve.begins + excursion.start]),
+                explanation=f"the gradient norm rose from {best:.3g} to {peak:.3g} and stayed "
+                "there",
             )
     return None
 
 
-def plateau(curve: Curve) -> Finding | None:
+def plateau(curve: Curve) -> StressVerdict | None:
     """Find the step from which the loss stopped falling, if before FLAT_AFTER_SHARE of the
     schedule.
 
@@ -127,14 +124,15 @@ def plateau(curve: Curve) -> Finding | None:
     stall = None if spikes(curve) else find_stall(curve)
     if stall is None:
         return None
-    return Finding(
-        stall.step,
-        f"from step {stall.step} on the loss fell by {stall.seen:.3f} nats per token, where by the "
-        f"curve before it and the schedule {stall.due:.3f} were due",
+    return StressVerdict(
+        outcome="plateaus",
+        step=stall.step,
+        explanation=f"from step {stall.step} on the loss fell by {stall.seen:.3f} nats per token, "
+        f"where by the curve before it and the schedule {stall.due:.3f} were due",
     )
 
 
-def _flat_slope(curve: Curve) -> Finding | None:
+def _flat_slope(curve: Curve) -> StressVerdict | None:
     """Find the step from which the slope is flat.
 
     The slope is that of the loss over the logarithm of the step, in nats per factor e, fitted to
@@ -151,10 +149,12 @@ def _flat_slope(curve: Curve) -> Finding | None:
         bound = max(FLAT_LOSS_SHARE * level, FLAT_RATIO * pace)
         if after.fall + FLAT_Z * after.se < bound and last.fall - FLAT_Z * last.se < bound:
             step = max(1, round(share * curve.steps))
-            return Finding(
-                step,
-                f"from step {step} on the loss fell by {after.fall:.3f} ± {after.se:.3f} nats per "
-                f"token for each factor e in steps; below {bound:.3f} it counts as flat",
+            return StressVerdict(
+                outcome="plateaus",
+                step=step,
+                explanation=f"from step {step} on the loss fell by {after.fall:.3f} ± "
+                f"{after.se:.3f} nats per token for each factor e in steps; below {bound:.3f} it "
+                "counts as flat",
             )
     return None
 
@@ -226,28 +226,29 @@ def judge_run(
             "ignores the requested length, or its curve counts in another unit",
         )
     if len(points) >= MIN_POINTS:
-        verdict = _judge_curve(Curve(points, steps=steps, warmup=warmup), result)
+        curve = Curve(points, steps=steps, warmup=warmup)
+        verdict = divergence(curve) or gradient_blowup(curve)
+        if verdict is None and not isinstance(result, TrialFailed):
+            verdict = plateau(curve) or _spiked(spikes(curve))
         if verdict is not None:
             return verdict
     if isinstance(result, TrialFailed):
         why = f"{result.status}: {result.message}"
         return StressVerdict(outcome="failed", step=last_step + 1, explanation=why)
     if len(points) < MIN_POINTS:
-        return _of_too_few(len(points), result)
+        # A command that ended with a score need not print a curve.
+        return StressVerdict(
+            outcome="survives" if isinstance(result, CommandOk) else "failed",
+            explanation=f"its curve has {len(points)} points, and {MIN_POINTS} are needed to judge",
+        )
     return StressVerdict(outcome="survives", explanation="no detector found anything")
 
 
-def _of_too_few(points: int, result: Measured) -> StressVerdict:
-    if isinstance(result, CommandOk):
-        return StressVerdict(
-            outcome="survives",
-            explanation=f"it ended with a score; its curve has {points} points, of {MIN_POINTS} "
-            "that a verdict on it needs",
-        )
-    return StressVerdict(
-        outcome="failed",
-        explanation=f"its curve has {points} points, and {MIN_POINTS} are needed to judge",
-    )
+def _spiked(rises: Sequence[StressVerdict]) -> StressVerdict | None:
+    if len(rises) < 2:
+        return rises[0] if rises else None
+    more = f"{rises[0].explanation}; {len(rises)} such spikes in all"
+    return rises[0].model_copy(update={"explanation": more})
 
 
 def _ended_elsewhere(points: Sequence[CurvePoint], steps: int) -> bool:
@@ -258,26 +259,3 @@ def _ended_elsewhere(points: Sequence[CurvePoint], steps: int) -> bool:
         return False
     between = max(b.step - a.step for a, b in pairwise(points))
     return abs(points[-1].step - steps) > between
-
-
-def _judge_curve(curve: Curve, result: Measured | TrialFailed) -> StressVerdict | None:
-    rose = divergence(curve)
-    if rose is not None:
-        return StressVerdict(outcome="diverges", step=rose.step, explanation=rose.explanation)
-    blew_up = gradient_blowup(curve)
-    if blew_up is not None:
-        return StressVerdict(
-            outcome="grad_blowup", step=blew_up.step, explanation=blew_up.explanation
-        )
-    if isinstance(result, TrialFailed):
-        return None
-    flat = plateau(curve)
-    if flat is not None:
-        return StressVerdict(outcome="plateaus", step=flat.step, explanation=flat.explanation)
-    rises = spikes(curve)
-    if rises:
-        more = f"; {len(rises)} such spikes in all" if len(rises) > 1 else ""
-        return StressVerdict(
-            outcome="spikes", step=rises[0].step, explanation=rises[0].explanation + more
-        )
-    return None

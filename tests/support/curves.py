@@ -42,10 +42,10 @@ def points(
 def noisy(
     shape: Shape, steps: int, sigma: float, *, seed: int = 0, heavy_tailed: bool = False
 ) -> Floats:
-    """Return the losses of ``steps`` steps with noise of ``sigma`` per batch."""
+    """Return the losses of ``steps`` steps with noise of ``sigma`` per batch, none negative."""
     rng = np.random.default_rng(seed)
     draws = rng.standard_t(4, steps) if heavy_tailed else rng.normal(size=steps)
-    return shape(np.arange(1.0, steps + 1)) + sigma * draws
+    return np.maximum(shape(np.arange(1.0, steps + 1)) + sigma * draws, 0.0)
 
 
 def judged(

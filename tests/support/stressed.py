@@ -1,11 +1,7 @@
-"""Provide campaigns after a stress test, without training anything.
+"""Provide campaigns after a stress test, without training anything."""
 
-Their curves are drawn from a law that the test knows.
-"""
-
-import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent.menu.files import load_menu
@@ -22,33 +18,16 @@ from trajectory.rows import (
     dump_row,
 )
 
-Loss = Callable[[float], float]
-"""A function from tokens to nats per token."""
 
-
-def law(floor: float = 2.0, amplitude: float = 3.0, exponent: float = 0.3) -> Loss:
-    """Return ``floor + amplitude × (tokens / 10,000)^-exponent``."""
-    return lambda tokens: floor + amplitude * (tokens / 1e4) ** -exponent
-
-
-def curve(
-    of: Config,
-    loss: Loss,
-    *,
-    seed: int = 0,
-    steps: int = 1000,
-    noise: float = 0.05,
-    level_sd: float = 0.0,
-) -> list[CurvePoint]:
-    """Return a long run's curve; ``seed`` determines its noise and the run's own level."""
+def curve(of: Config, *, seed: int, steps: int) -> list[CurvePoint]:
+    """Return a long run's curve, a power law of the tokens; ``seed`` determines its noise."""
     rng = random.Random(seed)
-    level = math.exp(rng.gauss(0, level_sd))
     schedule = Schedule(of, Budget(unit="steps", amount=steps), None)
     return [
         CurvePoint(
             step=step,
             tokens=step * of.tokens_per_step,
-            loss=loss(step * of.tokens_per_step) * level + rng.gauss(0, noise),
+            loss=2.0 + 3.0 * (step * of.tokens_per_step / 1e4) ** -0.3 + rng.gauss(0, 0.05),
             lr=schedule.lr(step, 0.0),
             grad_norm=1.0,
             elapsed_s=0.01 * step,
@@ -61,7 +40,6 @@ def stressed_campaign(
     directory: Path,
     configs: Sequence[Config],
     *,
-    loss: Loss | None = None,
     steps: int = 1000,
     seeds: int = 2,
     standing: int | None = None,
@@ -108,7 +86,7 @@ def stressed_campaign(
             )
             folder = directory / "trials" / record.trial_id
             folder.mkdir(parents=True)
-            points = curve(of, loss or law(), seed=number, steps=steps)
+            points = curve(of, seed=number, steps=steps)
             (folder / "curve.jsonl").write_text(
                 "".join(point.model_dump_json() + "\n" for point in points)
             )

@@ -6,6 +6,7 @@ import pytest
 from funnel.stress.curve import Curve
 from funnel.stress.detectors import plateau
 from tests.support.curves import Floats, judged, noisy, points, power_law
+from tests.support.present import known
 
 STEPS = 400
 CURVES = 20
@@ -65,7 +66,7 @@ def plateaus(last: float, steps: int, sigma: float) -> list[int]:
         for seed in range(CURVES)
     )
     seen = (plateau(Curve(points(loss), steps=steps, warmup=10)) for loss in curves)
-    return [finding.step for finding in seen if finding is not None]
+    return [known(verdict.step) for verdict in seen if verdict is not None]
 
 
 @pytest.mark.parametrize(
