@@ -51,22 +51,13 @@ def with_budget_spent(document: dict[str, Any], build: Any) -> dict[str, Any]:
     if any(key in document for key in MONEY_KEYS):
         usd, hourly, tflops = (_number(document, key) for key in MONEY_KEYS)
         flops = usd / hourly * 3600 * tflops * 1e12
-    if flops is not None and "token_budget" in table:
-        raise ValueError("budget_usd and token_budget are both there; remove one of the two")
-    ratios = [key for key in RATIO_KEYS if key in table]
-    if not ratios:
-        if flops is None or not {*SHAPE_KEYS, *SIZED_BY, "ffn_ratio"} <= table.keys():
-            return table
-        return _paid(table, flops, build)
-    if given := [key for key in SHAPE_KEYS if key in table]:
-        raise ValueError(f"{ratios[0]} and {given[0]} are both there; remove one of the two")
-    wanted = {key: _number(table, key) for key in (*RATIO_KEYS, "head_dim", "ffn_ratio")}
-    for key in SIZED_BY:
-        if key not in table:
-            raise ValueError(f"{key} is missing; give it")
-    _number(table, "vocab_size"), _number(table, "seq_len")
-    rest = {key: value for key, value in table.items() if key not in RATIO_KEYS}
-    return _sized(rest, wanted, flops, build)
+        if "token_budget" in table:
+            raise ValueError("budget_usd and token_budget are both there; remove one of the two")
+    if any(key in table for key in RATIO_KEYS):
+        table = _sized(table, flops, build)
+    if flops is None or not {*SHAPE_KEYS, *SIZED_BY, "ffn_ratio"} <= table.keys():
+        return table
+    return table | {"token_budget": max(1, round(flops / _per_token(build(table))))}
 
 
 def _number(table: dict[str, Any], key: str) -> float:
@@ -77,50 +68,44 @@ def _number(table: dict[str, Any], key: str) -> float:
     return float(value)
 
 
-def _paid(table: dict[str, Any], flops: float, build: Any) -> dict[str, Any]:
-    """Return the table with the token budget that the FLOPs allow for its shape."""
-    return table | {"token_budget": max(1, round(flops / _per_token(build(table))))}
-
-
 def _per_token(shape: Any) -> float:
     flops = TrainingFlops.of(shape, vocab_size=shape.vocab_size, seq_len=shape.seq_len)
     return flops.per_token
 
 
-def _sized(
-    table: dict[str, Any], ratios: dict[str, float], flops: float | None, build: Any
-) -> dict[str, Any]:
-    """Return the table with the shape of these ratios that fits the budget."""
-    total = table.get("params_counted", "total") == "total"
-    wanted = _wanted_params(table, flops)
+def _sized(table: dict[str, Any], flops: float | None, build: Any) -> dict[str, Any]:
+    """Return the table with the shape of its ratios that fits the budget."""
+    if given := [key for key in SHAPE_KEYS if key in table]:
+        raise ValueError(f"{given[0]} and ratios are both there; remove one of the two")
+    if missing := [key for key in SIZED_BY if key not in table]:
+        raise ValueError(f"{missing[0]} is missing; give it")
+    for key in ("vocab_size", "seq_len"):
+        _number(table, key)
+    ratios = {key: _number(table, key) for key in (*RATIO_KEYS, "head_dim", "ffn_ratio")}
+    rest = {key: value for key, value in table.items() if key not in RATIO_KEYS}
+    if "params" in table:
+        wanted = _number(table, "params")
+    elif flops is not None:
+        wanted = math.sqrt(flops / (6 * TOKENS_PER_PARAMETER))  # a first estimate
+    elif "token_budget" in table:
+        wanted = _number(table, "token_budget") / TOKENS_PER_PARAMETER
+    else:
+        raise ValueError(
+            "it has ratios and no budget; give params, token_budget, or budget_usd with "
+            "gpu_hourly_usd and gpu_tflops"
+        )
     blocks = wanted
     for _ in range(ROUNDS):
-        shaped = table | _shape(blocks, ratios, str(table.get("activation")))
-        count = build(shaped).parameter_count
-        size = count.total if total else count.blocks
-        if flops is not None and "params" not in table:
+        shaped = rest | _shape(blocks, ratios, str(rest["activation"]))
+        shape = build(shaped)
+        count = shape.parameter_count
+        is_total = rest.get("params_counted", "total") == "total"
+        size = count.total if is_total else count.blocks
+        if flops is not None and "params" not in rest:
             # The size whose training on 20 tokens per parameter costs all FLOPs.
-            shape = build(shaped)
             wanted = flops / _per_token(shape) / TOKENS_PER_PARAMETER
         blocks *= (wanted / size) ** 0.5
-    shaped["params"] = size
-    if flops is not None:
-        shaped = _paid(shaped, flops, build)
-    return shaped
-
-
-def _wanted_params(table: dict[str, Any], flops: float | None) -> float:
-    """Return the parameters that the budget asks for; for money it is a first estimate."""
-    if "params" in table:
-        return _number(table, "params")
-    if flops is not None:
-        return math.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
-    if "token_budget" in table:
-        return _number(table, "token_budget") / TOKENS_PER_PARAMETER
-    raise ValueError(
-        "it has ratios and no budget; give params, token_budget, or budget_usd with "
-        "gpu_hourly_usd and gpu_tflops"
-    )
+    return shaped | {"params": size}
 
 
 def _shape(blocks: float, ratios: dict[str, float], activation: str) -> dict[str, Any]:
