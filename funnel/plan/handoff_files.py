@@ -54,16 +54,15 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
 
     :param out: path of the directory, as the pages show it.
     """
-    pages = _Pages(plan, out)
-    case, forecast = plan.case, plan.forecast
+    values, case, forecast = _values(plan, out), plan.case, plan.forecast
     shown = (runs for runs in case.long_runs if any(row.purpose != "spread" for row in runs.rows))
     long_runs = [long_run(runs, None, case.curve) for runs in shown]
     files = {
-        "README.md": pages.render("README.md.j2", plan.winner),
+        "README.md": _rendered("README.md.j2", plan.winner, values),
         PLAN_FILE: json_bytes(plan_json(plan)),
-        "preflight.sh": pages.render("preflight.sh.j2", plan.winner),
-        "run.sh": pages.render("run.sh.j2", plan.winner),
-        "torchrun_line.sh": pages.render("torchrun_line.sh.j2", plan.winner),
+        "preflight.sh": _rendered("preflight.sh.j2", plan.winner, values),
+        "run.sh": _rendered("run.sh.j2", plan.winner, values),
+        "torchrun_line.sh": _rendered("torchrun_line.sh.j2", plan.winner, values),
         **image_files(lambda: draw_long_runs(long_runs)),
     }
     if forecast is not None:
@@ -74,9 +73,9 @@ def handoff_files(plan: Handoff, out: Path) -> dict[str, bytes]:
         files[CODE_FILE] = code_patch(plan.winner.projection.source).encode()
     for recipe in plan.recipes:
         files[recipe.file] = json_bytes(recipe.model_dump(mode="json", exclude={"layouts"}))
-        files[recipe.script] = pages.render("launch_megatron.sh.j2", recipe)
+        files[recipe.script] = _rendered("launch_megatron.sh.j2", recipe, values)
         if recipe.is_continuation:
-            files[HALF_LR_FILE] = pages.render(f"{HALF_LR_FILE}.j2", recipe)
+            files[HALF_LR_FILE] = _rendered(f"{HALF_LR_FILE}.j2", recipe, values)
     return files
 
 
@@ -147,49 +146,45 @@ _CONSTANTS: dict[str, Any] = {
 """Values that the templates have in every plan."""
 
 
-class _Pages:
-    """The templates, and the values that they may use."""
+def _values(plan: Handoff, out: Path) -> dict[str, Any]:
+    """Return the values that the templates of one plan may use."""
+    case, winner = plan.case, plan.winner
+    return {
+        "plan": plan,
+        "out": out,
+        "case": case,
+        "search": case.search,
+        "target": plan.booking.target,
+        "cluster": plan.booking.cluster,
+        "booking": plan.booking,
+        "compute": plan.booking.compute,
+        "forecast": plan.forecast,
+        "power_lines": list(power_lines(plan.forecast)) if plan.forecast else [],
+        "money": plan.money,
+        "winner": winner,
+        "campaign_id": " ".join(case.row.id.split()),
+        "checked_against": CHECKED_AGAINST[winner.projection.lr_rule],
+        **_CONSTANTS,
+        "baseline": menu_of(case.row).baseline,
+        "fidelity": list(fidelity_lines(case.ranking_test)) if case.ranking_test else [],
+        **PreflightLimits.of(winner, plan.booking).model_dump(),
+    }
 
-    def __init__(self, plan: Handoff, out: Path) -> None:
-        self._environment = Environment(
-            loader=FunctionLoader(lambda name: (_FILES / "templates" / name).read_text("utf-8")),
-            undefined=StrictUndefined,
-            keep_trailing_newline=True,
-            autoescape=False,
-        )
-        self._environment.filters |= _FILTERS
-        winner = plan.winner
-        self._values: dict[str, Any] = {
-            "plan": plan,
-            "out": out,
-            "case": plan.case,
-            "search": plan.case.search,
-            "target": plan.booking.target,
-            "cluster": plan.booking.cluster,
-            "booking": plan.booking,
-            "compute": plan.booking.compute,
-            "forecast": plan.forecast,
-            "power_lines": list(power_lines(plan.forecast)) if plan.forecast else [],
-            "money": plan.money,
-            "winner": winner,
-            "campaign_id": " ".join(plan.case.row.id.split()),
-            "checked_against": CHECKED_AGAINST[winner.projection.lr_rule],
-            **_CONSTANTS,
-            "baseline": menu_of(plan.case.row).baseline,
-            "fidelity": list(fidelity_lines(plan.case.ranking_test))
-            if plan.case.ranking_test
-            else [],
-            **PreflightLimits.of(winner, plan.booking).model_dump(),
-        }
 
-    def render(self, name: str, recipe: Recipe) -> bytes:
-        """Render a template for one recipe."""
-        template = self._environment.get_template(name)
-        own = {
-            "recipe": recipe,
-            "step_s": recipe.schedule.tokens_per_step / self._values["compute"].tokens_per_s,
-            "layout": recipe.layout,
-            "save_flags": flag_words(recipe.save_flags),
-            "words": flag_words(recipe.flags),
-        }
-        return template.render(self._values | own).encode()
+def _rendered(name: str, recipe: Recipe, values: dict[str, Any]) -> bytes:
+    """Render a template for one recipe."""
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (_FILES / "templates" / name).read_text("utf-8")),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters |= _FILTERS
+    own = {
+        "recipe": recipe,
+        "step_s": recipe.schedule.tokens_per_step / values["compute"].tokens_per_s,
+        "layout": recipe.layout,
+        "save_flags": flag_words(recipe.save_flags),
+        "words": flag_words(recipe.flags),
+    }
+    return environment.get_template(name).render(values | own).encode()

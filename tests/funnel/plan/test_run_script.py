@@ -199,14 +199,3 @@ def test_what_the_launch_script_refuses_is_not_tried_again(job: Job) -> None:
     code, said = job.ended()
     assert code == 2
     assert said.count("starting from") == 1
-
-
-@pytest.mark.slow
-def test_the_launch_script_alone_saves_at_a_signal_too(job: Job) -> None:
-    process = job.start("launch_megatron.sh")
-    wait_until(lambda: job.step() >= 5)
-    process.send_signal(signal.SIGTERM)
-    code, said = job.ended()
-    assert code == 0, said
-    assert 5 < job.step() < 300
-    assert "iteration" in (job.home / "cloud.log").read_text()
