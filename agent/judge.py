@@ -79,7 +79,7 @@ class Comparison:
             pairs=self.pairs,
             pairs_ss=self.pairs_ss,
             z=max(-1e6, min(1e6, self.z)),
-            rules=rules,
+            **rules.model_dump(),
             explanation=f"{self}: {why}",
         )
 
@@ -116,7 +116,7 @@ class Undecided:
         return Decision(
             action="discard",
             reference_hash=self.reference_hash,
-            rules=self.rules,
+            **self.rules.model_dump(),
             explanation=f"undecided: there is no measurement, since {why}",
         )
 
@@ -198,7 +198,7 @@ def no_effect(
         estimate_objective=score,
         delta=0.0,
         pairs=1,
-        rules=rules,
+        **rules.model_dump(),
         no_effect=True,
         explanation=f"no effect: the same curve as the reference's on seed {seed}, to the last "
         f"{'digit printed' if printed else 'bit'}",

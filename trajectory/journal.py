@@ -115,49 +115,32 @@ class Journal(Closing):
     def _repair_end(self) -> int:
         """Make the file end with a complete line and return its size.
 
-        It removes empty lines at the end, which an editor may leave, together with a torn line.
-        Otherwise an appended row would follow a damaged line.
-
         :raises JournalError: if more than one line is torn.
         """
         size = os.fstat(self._descriptor).st_size
-        start, end = self._last_line(size)
-        last = read_at(self._descriptor, start, end - start)
-        if end == size and (not last or (last.endswith(b"\n") and _is_json(last))):
+        start = _start_of_last_line(self._descriptor, size)
+        last = read_at(self._descriptor, start, size - start)
+        if not last or _is_json(last):
+            if last and not last.endswith(b"\n"):
+                write_all(self._descriptor, b"\n")
+                os.fsync(self._descriptor)
+                return size + 1
             return size
-        if end == size and _is_json(last):
-            write_all(self._descriptor, b"\n")
-            os.fsync(self._descriptor)
-            return size + 1
-        whole = not last or _is_json(last)
-        cut = end if whole else start
-        before, before_end = self._last_line(cut)
-        if before_end and not _is_json(read_at(self._descriptor, before, before_end - before)):
+        before = _start_of_last_line(self._descriptor, start)
+        if start and not _is_json(read_at(self._descriptor, before, start - before)):
             # A power failure tears one line only.
             raise JournalError(
                 f"the last lines of {self.path} are not rows; restore the file from a copy, or "
                 "move them out of it by hand"
             )
-        copy = _save_torn(self.path, read_at(self._descriptor, cut, size - cut))
-        os.ftruncate(self._descriptor, cut)
+        copy = _save_torn(self.path, last)
+        os.ftruncate(self._descriptor, start)
         os.fsync(self._descriptor)
         self.repaired = (
-            f"the last {size - cut} bytes of {self.path} were "
-            f"{'empty lines' if whole else 'a torn line, as a power cut leaves'}; "
+            f"the last {len(last)} bytes of {self.path} were a torn line, as a power cut leaves; "
             f"they were cut away and kept in {copy.name}"
         )
-        return cut
-
-    def _last_line(self, size: int) -> tuple[int, int]:
-        """Return the start and end of the last line that is not empty, or 0 and 0 if there is
-        none."""
-        end = size
-        while end:
-            start = _start_of_last_line(self._descriptor, end)
-            if read_at(self._descriptor, start, end - start).strip():
-                return start, end
-            end = start
-        return 0, 0
+        return start
 
 
 def read_rows(path: Path) -> Iterator[Row]:

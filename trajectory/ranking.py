@@ -19,7 +19,7 @@ from typing import Self
 from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt, PositiveInt, Scalar
 from autoresearch.words import counted
 from trainer.spec import AnyConfig
-from trajectory.evidence import ConfigEvidence, Evidence, Tally
+from trajectory.evidence import Evidence, Tally
 from trajectory.statistics.intervals import RunNoise
 from trajectory.statistics.population import Population
 from trajectory.statistics.standings import believed, standings
@@ -91,6 +91,13 @@ class Ranked(Frozen):
     params: int | None
 
 
+_ESTIMATES = (
+    *("iter", "n", "mean_objective", "objective", "objective_lo", "objective_hi"),
+    *("delta_vs_baseline", "delta_stderr", "delta_lo", "delta_hi", "pairs", "beats_baseline"),
+)
+"""Fields of a ranked config that its standing has under the same names."""
+
+
 @dataclass(frozen=True)
 class Posteriors:
     """Posteriors of any of a campaign's configs."""
@@ -101,9 +108,18 @@ class Posteriors:
 
     @classmethod
     def of(cls, evidence: Evidence) -> Self:
-        """Fit the population once."""
+        """Fit the population of all configs that may be ranked, without the baseline; if there are
+        very many, to a sample of them."""
         noise = Noise.of(evidence.tally)
-        return cls(evidence, noise, population_of(evidence, noise))
+        if noise is None:
+            return cls(evidence, None, None)
+        entries = list(evidence.configs.values())
+        sample = [
+            entry
+            for entry in entries[:: max(1, len(entries) // SAMPLE)]
+            if entry.contends and entry.config_hash != evidence.baseline_hash
+        ]
+        return cls(evidence, noise, Population.fit(sample, noise.sigma))
 
     def best(self, k: int) -> list[Ranked]:
         """Return the ``k`` best configs by posterior mean, best first.
@@ -127,13 +143,27 @@ class Posteriors:
         """Return the measured ones of these configs, best first."""
         configs = self.evidence.configs
         entries = [configs[name] for name in hashes if name in configs]
-        return rank(
+        placed = standings(
             entries,
             len(entries) if k is None else k,
             noise=self.noise,
             population=self.population,
             baseline=configs.get(self.evidence.baseline_hash or ""),
         )
+        return [
+            Ranked(
+                config_hash=one.entry.config_hash,
+                config=one.entry.config,
+                changes=one.entry.changes,
+                reason=one.entry.reason,
+                action=one.entry.action,
+                seeds=tuple(sorted(one.entry.scores)),
+                train_s=one.entry.train_s,
+                params=one.entry.params,
+                **{name: getattr(one, name) for name in _ESTIMATES},
+            )
+            for one in placed
+        ]
 
 
 def top(evidence: Evidence, k: int) -> list[Ranked]:
@@ -144,64 +174,6 @@ def top(evidence: Evidence, k: int) -> list[Ranked]:
 def ranked_config(evidence: Evidence, config_hash: str | None) -> Ranked | None:
     """Return a config as :func:`top` would list it; None if it was not measured."""
     return next(iter(Posteriors.of(evidence).of_configs([config_hash or ""])), None)
-
-
-def population_of(evidence: Evidence, noise: Noise | None) -> Population | None:
-    """Return the population of all configs that may be ranked, without the baseline.
-
-    If there are very many, it is fitted to a sample of them.
-    """
-    if noise is None:
-        return None
-    entries = list(evidence.configs.values())
-    sample = [
-        entry
-        for entry in entries[:: stride(len(entries))]
-        if entry.contends and entry.config_hash != evidence.baseline_hash
-    ]
-    return Population.fit(sample, noise.sigma)
-
-
-def stride(configs: int) -> int:
-    """Return the stride of the sample to which the population is fitted."""
-    return max(1, configs // SAMPLE)
-
-
-def rank(
-    entries: Iterable[ConfigEvidence],
-    k: int,
-    *,
-    noise: Noise | None,
-    population: Population | None,
-    baseline: ConfigEvidence | None,
-) -> list[Ranked]:
-    """Return the ``k`` best of this project's own configs, ranked by :func:`standings`."""
-    placed = standings(entries, k, noise=noise, population=population, baseline=baseline)
-    return [
-        Ranked(
-            config_hash=one.entry.config_hash,
-            config=one.entry.config,
-            iter=one.entry.iter,
-            changes=one.entry.changes,
-            reason=one.entry.reason,
-            action=one.entry.action,
-            n=one.entry.n,
-            seeds=tuple(sorted(one.entry.scores)),
-            mean_objective=one.entry.mean,
-            objective=one.objective,
-            objective_lo=one.objective_lo,
-            objective_hi=one.objective_hi,
-            delta_vs_baseline=one.delta_vs_baseline,
-            delta_stderr=one.delta_stderr,
-            delta_lo=one.delta_lo,
-            delta_hi=one.delta_hi,
-            pairs=one.pairs,
-            beats_baseline=one.beats_baseline,
-            train_s=one.entry.train_s,
-            params=one.entry.params,
-        )
-        for one in placed
-    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,15 @@
 """Hold the judge's rules as one value, which the judge applies and every decision's row records.
 
 The rules are defined here and not beside the judge (:mod:`agent.judge`), because the record
-outlives the code that decided. Each rule is declared only here: rows store every field of
-:class:`Rules`.
+outlives the code that decided. :class:`trajectory.rows.Decision` has a field for each of them.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, Field
 
 from autoresearch.options import AsOption
-from autoresearch.values import Finite, Frozen, NonNegative, NonNegativeInt
+from autoresearch.values import Finite, Frozen, NonNegative
 
 Z_OBVIOUS = 3.0
 
@@ -50,38 +48,3 @@ class Rules(Frozen):
     def keeps_early(self, z: float, pairs: int) -> bool:
         """Return whether a gain of this many standard errors wins the race before its last pair."""
         return pairs >= 2 and z >= max(Z_OBVIOUS, self.z_keep)
-
-
-_NAMES = tuple(Rules.model_fields)
-_FORMER_NAMES = {"first_drop": "early_stopping_threshold"}
-_OF_FORMAT_1 = {"z_keep", "z_drop", "max_runs"}
-"""Rules that a row names even if they have no value."""
-
-
-RuleValues: TypeAlias = Annotated[
-    dict[str, NonNegativeInt | Finite | None],
-    BeforeValidator(lambda said: said.model_dump() if isinstance(said, Rules) else said),
-]
-"""The rules of a row by name, without today's bounds. Rows before format 3 do not hold all of
-them."""
-
-
-def group_rules(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a decision's fields with its rules collected under ``rules``, from a row that has one
-    field per rule."""
-    if "rules" in said:
-        return dict(said)
-    others = {_FORMER_NAMES.get(name, name): value for name, value in said.items()}
-    return {"rules": {name: others.pop(name, None) for name in _NAMES}} | others
-
-
-def ungroup_rules(decision: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a decision's row, in their order, with one field per rule."""
-    row: dict[str, Any] = {}
-    for name, value in decision.items():
-        row |= {rule: value.get(rule) for rule in _NAMES} if name == "rules" else {name: value}
-    return {
-        name: value
-        for name, value in row.items()
-        if value is not None or name not in _NAMES or name in _OF_FORMAT_1
-    }

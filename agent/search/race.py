@@ -39,7 +39,9 @@ class Wanted:
 def refused(reference_hash: str, rules: Rules) -> Decision:
     """Return the decision on a proposal that the rails refused."""
     why = "nothing was trained: the rails refused the proposal"
-    return Decision(action="none", reference_hash=reference_hash, rules=rules, explanation=why)
+    return Decision(
+        action="none", reference_hash=reference_hash, **rules.model_dump(), explanation=why
+    )
 
 
 def upcoming_trials(races: Iterable[Race], most: int) -> list[Wanted]:
@@ -202,6 +204,6 @@ class Race:
         return Decision(
             action="discard",
             reference_hash=self.reference.config_hash,
-            rules=self.rules,
+            **self.rules.model_dump(),
             explanation=f"failed on seed {seed}: {why}",
         )

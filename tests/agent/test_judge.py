@@ -98,7 +98,7 @@ def test_what_is_undecided_is_not_told_as_if_it_were_decided() -> None:
     assert isinstance(undecided, Undecided)
     assert undecided.explanation == "-0.0550 ± 0.0424 bpb on 2 common seeds: undecided so far"
     left = undecided.left_open("the power is gone")
-    assert (left.action, left.pairs, left.rules) == ("discard", 2, Rules().model_dump())
+    assert (left.action, left.pairs, left.z_keep) == ("discard", 2, Rules().z_keep)
     assert left.delta == pytest.approx(-0.055)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean
@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.configs import config
 from trainer.spec import Budget, Config, CorpusInfo, TrialFailed, TrialOk
+from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.proposals import Attempt, Proposal, ProposerRecord, Verdict
 from trajectory.rows import (
     BaselineRow,
@@ -298,7 +299,7 @@ class Simulator:
             pairs=pairs,
             pairs_ss=math.fsum((d - delta) ** 2 for d in differences),
             z=-delta / stderr,
-            rules=Rules(),
+            **Rules().model_dump(),
             explanation=f"{delta:+.4f} ± {stderr:.4f} bpb on {pairs} common seeds",
         )
 
@@ -336,3 +337,11 @@ def write_journal(path: Path, rows: Iterator[Row]) -> list[Row]:
     kept = list(rows)
     path.write_text("".join(dump_row(row) + "\n" for row in kept), "utf-8")
     return kept
+
+
+def evidence_with(tally: Tally, configs: Iterable[ConfigEvidence]) -> Evidence:
+    """Return evidence with this tally and these configs, in this order."""
+    evidence = Evidence()
+    evidence.tally = tally
+    evidence.configs = {entry.config_hash: entry for entry in configs}
+    return evidence

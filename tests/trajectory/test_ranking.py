@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tests.support.configs import config
 from tests.support.measured import rows_of
 from tests.support.present import known
-from tests.support.rows import iteration_row, ok, trial
+from tests.support.rows import evidence_with, iteration_row, ok, trial
 from trainer.spec import Config
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 from trajectory.journal import read_rows
-from trajectory.ranking import Noise, Ranked, Unranked, population_of, rank, top
+from trajectory.ranking import Noise, Posteriors, Ranked, Unranked, top
 from trajectory.rows import Decision
 from trajectory.statistics import crossed_effects
 from trajectory.statistics.intervals import student_t
 from trajectory.statistics.population import MIN_CONFIGS, Population, Posterior
-from trajectory.statistics.standings import interval
+from trajectory.statistics.standings import interval, standings
 
 SIGMA = 0.056
 ANY = config()
@@ -64,7 +64,7 @@ def simulate(
     within_ss = tuple(entry.sum_of_squares for entry in entries)
     dof = sum(entry.n - 1 for entry in entries)
     tally = Tally(baseline_hash="0", within_ss=within_ss, within_dof=dof)
-    return Simulated(Evidence.restore(tally, entries), truth)
+    return Simulated(evidence_with(tally, entries), truth)
 
 
 def _delta(entry: ConfigEvidence, baseline: ConfigEvidence) -> float:
@@ -163,7 +163,7 @@ def test_an_easy_seed_is_no_merit() -> None:
         entries.append(ConfigEvidence(ANY, f"{number}", number, scores=scores))
     easy = ConfigEvidence(ANY, "easy", 21, scores={0: 4.0})
     within_ss = tuple(entry.sum_of_squares for entry in entries)
-    evidence = Evidence.restore(Tally(within_ss=within_ss, within_dof=60), [*entries, easy])
+    evidence = evidence_with(Tally(within_ss=within_ss, within_dof=60), [*entries, easy])
     assert min(evidence.configs.values(), key=lambda entry: entry.mean) is easy
     assert top(evidence, 1)[0].config_hash != "easy"
 
@@ -225,7 +225,7 @@ def test_a_mark_needs_the_whole_interval(score: float, beats: bool) -> None:
     noise = Noise(sigma=0.05, dof=10, sigma_d=0.05)
     baseline = ConfigEvidence(A, A.config_hash, 0, scores={0: 4.25})
     other = ConfigEvidence(B, B.config_hash, 1, scores={0: score})
-    line = rank([other], 1, noise=noise, population=None, baseline=baseline)[0]
+    line = standings([other], 1, noise=noise, population=None, baseline=baseline)[0]
     assert line.beats_baseline is beats
 
 
@@ -294,7 +294,7 @@ def test_the_demo_has_the_slope_that_is_told_of_it(monkeypatch: pytest.MonkeyPat
     slopes = []
     for sd in (crossed_effects.SLOPE_SD, 1000.0):
         monkeypatch.setattr(crossed_effects, "SLOPE_SD", sd)
-        population = known(population_of(evidence, Noise.of(evidence.tally)))
+        population = known(Posteriors.of(evidence).population)
         slopes.append(population.fit_.slope)
     assert slopes == [pytest.approx(4.2, abs=0.05), pytest.approx(7.3, abs=0.05)]
 

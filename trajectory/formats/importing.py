@@ -69,7 +69,8 @@ def _reader_of(source: Source) -> Reader:
         reader = mlflow_store.read_files if is_mlflow else tensorboard_events.read
     elif source.data.startswith(MAGIC):
         with opened(source) as database:
-            tables = database.tables()
+            names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            tables = {name for (name,) in names}
         if tables >= _OPTUNA_TABLES:
             reader = _read_optuna
         elif tables >= mlflow_store.TABLES:

@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import (
     AliasChoices,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -36,7 +34,6 @@ from trainer.spec import (
 )
 from trajectory.proposals import Proposal, ProposerRecord, Text, Verdict
 from trajectory.rows.protocol import EvaluationProtocol
-from trajectory.rules import RuleValues, group_rules, ungroup_rules
 
 SCHEMA = 4
 """Version of the row format, in the first row of every journal.
@@ -130,21 +127,20 @@ class Decision(Frozen):
     a race, pooled over races with ``pairs - 1`` degrees of freedom each."""
     z: Finite | None = None
     """``-delta / stderr``, which the judge compares with ``z_keep``."""
-    rules: RuleValues = Field(default_factory=dict)
-    """The rules behind the decision. A row stores each under its own name."""
+    z_keep: Finite | None = None
+    """This and the next three are the rules behind the decision (:class:`trajectory.rules.Rules`),
+    without today's bounds."""
+    z_drop: Finite | None = None
+    early_stopping_threshold: Finite | None = Field(
+        None,
+        validation_alias=AliasChoices("early_stopping_threshold", "first_drop"),
+        exclude_if=lambda value: value is None,
+    )
+    max_runs: NonNegativeInt | None = None
     no_effect: bool = Field(False, exclude_if=not_)
     """Whether the candidate trained exactly like its reference, so that its changes have no
     effect."""
     explanation: Text = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _group_rules(cls, said: Any) -> Any:
-        return group_rules(said) if isinstance(said, dict) else said
-
-    @model_serializer(mode="wrap")
-    def _ungroup_rules(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return ungroup_rules(write(self))
 
 
 class _Origin(Frozen):

@@ -22,6 +22,7 @@ from agent.settings.environment import Environment
 from autoresearch.errors import MachineryError
 from tests.support.memories import MENU, RAILS, fresh_memory, memory_of, raw
 from tests.support.openai_server import OpenAIServer, refuses, says
+from tests.support.rows import evidence_with
 from tests.support.scripted import ScriptedProposer
 from trainer.spec import Budget
 from trajectory.evidence import Evidence
@@ -115,7 +116,7 @@ def test_turns_follow_from_the_rows_alone() -> None:
     old = hybrid_of(Model(), 0.5)
     chosen = [old.arms(replace(memory, iter=n)) for n in range(21, 60)]
     assert len(set(chosen)) > 1
-    evidence = Evidence.restore(memory.evidence.tally, memory.evidence.configs.values())
+    evidence = evidence_with(memory.evidence.tally, memory.evidence.configs.values())
     again = replace(memory, evidence=evidence)
     assert [hybrid_of(Model(), 0.5).arms(replace(again, iter=n)) for n in range(21, 60)] == chosen
 

@@ -27,23 +27,23 @@ _META = "meta.yaml"
 def read_database(source: Source, wanted: Wanted) -> ForeignFile:
     """Read an experiment's runs from a SQLite store."""
     with opened(source) as database:
-        names = database.rows(
+        names = database.execute(
             "SELECT DISTINCT e.name FROM experiments AS e JOIN runs AS r USING (experiment_id) "
             "WHERE r.lifecycle_stage = 'active' ORDER BY e.experiment_id"
         )
         name = chosen(source, "experiments", [str(name) for (name,) in names], wanted)
-        found = database.rows(
+        found = database.execute(
             "SELECT run_uuid, r.name, status, start_time FROM runs AS r JOIN experiments AS e "
             "USING (experiment_id) WHERE r.lifecycle_stage = 'active' AND e.name = ? "
             "ORDER BY start_time, run_uuid",
-            name,
+            (name,),
         )
         runs = {key: _run(name or key, str(status), at) for key, name, status, at in found}
-        for key, name, value in database.rows("SELECT run_uuid, key, value FROM params"):
+        for key, name, value in database.execute("SELECT run_uuid, key, value FROM params"):
             if key in runs:
                 runs[key].params[str(name)] = value
         query = "SELECT run_uuid, key, value FROM latest_metrics WHERE NOT is_nan"
-        for key, name, value in database.rows(query):
+        for key, name, value in database.execute(query):
             if key in runs:
                 _measure(runs[key], str(name), value)
     return foreign_file(FORMAT, source, list(runs.values()), wanted)

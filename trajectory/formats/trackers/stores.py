@@ -88,23 +88,8 @@ WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError, Recu
 """Errors that values of unexpected types lead to."""
 
 
-class Database:
-    """The tables of an untrusted SQLite file."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return all rows of a query."""
-        return self._connection.execute(sql, values).fetchall()
-
-    def tables(self) -> set[str]:
-        """Return the names of its tables."""
-        return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type='table'")}
-
-
 @contextmanager
-def opened(source: Source) -> Iterator[Database]:
+def opened(source: Source) -> Iterator[sqlite3.Connection]:
     """Open a copy of a SQLite file in memory.
 
     :raises FormatError: if it is damaged, lacks a table, holds values of other types, or keeps a
@@ -119,7 +104,7 @@ def opened(source: Source) -> Iterator[Database]:
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute("PRAGMA query_only=ON")
             connection.set_progress_handler(lambda: monotonic() > end, 10_000)
-            yield Database(connection)
+            yield connection
         except (sqlite3.Error, *WRONG) as error:
             raise FormatError(
                 f"{source.path} cannot be read as a tracker's database ({str(error)[:200]!r}); "

@@ -15,6 +15,7 @@ from autoresearch.domains.choices import Ladder
 from autoresearch.domains.ranges import RealRange, WholeRange
 from autoresearch.values import Scalar
 from tests.support.memories import MENU, fresh_memory, memory_of
+from tests.support.rows import evidence_with
 from tests.support.rows import failed as failed_trial
 from trajectory.evidence import ConfigEvidence, Evidence, Tally
 
@@ -116,7 +117,7 @@ def entry(number: int, scores: dict[int, float], *, failed: bool = False) -> Con
 
 
 def evidence_of(entries: list[ConfigEvidence]) -> Evidence:
-    return Evidence.restore(Tally(iterations=len(entries)), entries)
+    return evidence_with(Tally(iterations=len(entries)), entries)
 
 
 def scores_of(
@@ -124,7 +125,7 @@ def scores_of(
 ) -> Scores:
     memory = fresh_memory()
     own = ConfigEvidence(MENU.baseline, MENU.baseline.config_hash, 0, scores=reference)
-    evidence = Evidence.restore(noise or memory.evidence.tally, [own, *told])
+    evidence = evidence_with(noise or memory.evidence.tally, [own, *told])
     return Scores.of(replace(memory, evidence=evidence), SPACE, [own, *told])
 
 
