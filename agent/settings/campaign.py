@@ -5,8 +5,6 @@ option (:mod:`agent.commands.options`). :class:`trajectory.rows.EvaluationProtoc
 campaign may never change, :class:`Policy` what a session may.
 """
 
-import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -202,12 +200,7 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
         """
         try:
             text = read_given(path).decode("utf-8")
-            said = tomllib.loads(_PAIR.sub(lambda pair: json.loads(f'"{pair[0]}"'), text))
-            if said.get("mixed_devices"):
-                raise SettingsError(
-                    f"{path} is of a campaign on devices of several kinds, which this version can"
-                    " read and not resume; start another campaign"
-                )
+            said = tomllib.loads(text)
             return cls.model_validate({k: v for k, v in said.items() if k not in _GONE})
         except ValidationError as error:
             raise SettingsError(f"{path} is not a campaign's settings: {explain(error)}") from error
@@ -217,9 +210,6 @@ class CampaignSettings(Policy, EvaluationProtocol, Sources):
 
 _GONE = ("llm_warmup",)
 """Settings of earlier versions that nothing reads any more."""
-_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-"""A surrogate pair of JSON escapes: one character beyond the first 65,536. TOML does not know it,
-but version 0.2.0 wrote it."""
 
 
 Block: TypeAlias = Literal["search", "calibration", "confirm", "stress", "ladder", "attribution"]

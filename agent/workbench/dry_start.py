@@ -36,7 +36,7 @@ def dry_start(source: str) -> tuple[bool, str]:
 
 def _result(source: str, campaign: Path) -> CommandOk | TrialFailed:
     menu = load_menu(source)
-    own = OwnTrainer.at(source, menu, campaign)
+    own = OwnTrainer.of(source, menu, campaign)
     assert own is not None
     trial_dir = campaign / TRIALS_DIR / nth_trial_id(1)
     trial_dir.parent.mkdir(parents=True)

@@ -13,7 +13,6 @@ from agent.menu.files import ProxyMenu
 from agent.menu.trainer_table import CheckTable, TrainerTable, evaluation_text
 from agent.search.first_row import read_campaign_row
 from agent.search.trial import EndHook, StartHook
-from agent.settings.campaign import CampaignSettings
 from autoresearch.errors import CampaignError, MenuError, SandboxError, SpecError
 from autoresearch.layout import RESULT_FILE, TRIALS_DIR, nth_trial_id
 from autoresearch.plain_text import plain
@@ -37,10 +36,11 @@ class OwnTrainer:
     script: ScriptInfo
 
     @classmethod
-    def of(cls, campaign: Path, settings: CampaignSettings, menu: ProxyMenu) -> Self | None:
+    def of(cls, source: str, menu: ProxyMenu, campaign: Path) -> Self | None:
         """Return the trainer of the campaign in this directory, begun or yet to begin; None if the
         built-in trainer trains.
 
+        :param source: the menu's file, beside which the script lies if no campaign has begun.
         :raises CampaignError: if the script that the campaign began with is gone.
         :raises MenuError: if the command cannot run here.
         """
@@ -56,23 +56,8 @@ class OwnTrainer:
                 )
         else:
             _refuse_unfinished(menu)
-            directory = _beside(settings.menu, table.directory)
-        return cls._in(directory, menu, table, campaign)
-
-    @classmethod
-    def at(cls, source: str, menu: ProxyMenu, campaign: Path) -> Self | None:
-        """Return the trainer of a menu's file, for a campaign that might begin with it.
-
-        :raises MenuError: if the command cannot run here.
-        """
-        table = menu.trainer
-        if table is None:
-            return None
-        _refuse_unfinished(menu)
-        return cls._in(_beside(source, table.directory), menu, table, campaign)
-
-    @classmethod
-    def _in(cls, directory: Path, menu: ProxyMenu, table: TrainerTable, campaign: Path) -> Self:
+            beside = Path(source).expanduser().absolute().parent
+            directory = (beside / Path(table.directory).expanduser()).resolve()
         first_trial = campaign.resolve() / TRIALS_DIR / nth_trial_id(1)
         try:
             command = command_of(table, directory)
@@ -241,11 +226,6 @@ def _refuse_unknown(script: Path, menu: ProxyMenu) -> None:
     edited(
         source, {name: one for name, one in values.items() if is_edited or name in menu.code_knobs}
     )
-
-
-def _beside(menu: str, directory: str) -> Path:
-    """Return the directory that a menu's file names."""
-    return (Path(menu).expanduser().absolute().parent / Path(directory).expanduser()).resolve()
 
 
 def one_script(check: Callable[[], None]) -> StartHook:

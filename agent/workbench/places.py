@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trajectory.formats.importing import ImportedCampaign
 
 DEFAULT_MENU = "cpu-tiny"
-NAMED = 5
-"""Largest number of campaigns named in a sentence."""
 
 CampaignOption = Annotated[
     Path | None,
@@ -62,12 +60,9 @@ def existing_campaign(campaign: Path | None) -> Path:
             "it; choose one of this tool's campaigns with --campaign"
         )
     if not (directory / JOURNAL_FILE).is_file():
-        beside = sorted(str(path.parent) for path in directory.parent.glob(f"*/{JOURNAL_FILE}"))
-        more = ", …" if len(beside) > NAMED else ""
-        named = f" (there is {', '.join(beside[:NAMED])}{more})" if beside else ""
         raise CampaignError(
-            f"{directory} holds no campaign (no {JOURNAL_FILE}); choose one with --campaign"
-            f"{named}, or start one with: autoresearch loop"
+            f"{directory} holds no campaign (no {JOURNAL_FILE}); choose one with --campaign, "
+            f"or start one with: autoresearch loop"
         )
     return directory
 

@@ -68,7 +68,7 @@ class Session:
         with interruptible(console), ExitStack() as resources:
             resources.enter_context(naming_full_disk(directory))
             resources.enter_context(stop.listening())
-            own = OwnTrainer.of(directory, settings, menu)
+            own = OwnTrainer.of(settings.menu, menu, directory)
             command, script = (own.command, own.script) if own else (None, None)
             executor, settings, corpus = open_lanes(
                 resources, directory, settings, console, command=command

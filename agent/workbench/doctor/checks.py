@@ -83,7 +83,7 @@ def own_trainer(source: str, directory: Path) -> tuple[bool, Check]:
     try:
         menu = load_menu(source)
         has_command = menu.trainer is not None
-        own = OwnTrainer.at(source, menu, directory / menu.name)
+        own = OwnTrainer.of(source, menu, directory / menu.name)
     except AutoresearchError as error:
         return has_command, Check("trainer", "bad", f"{error}")
     if own is None:

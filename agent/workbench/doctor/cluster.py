@@ -76,7 +76,7 @@ def demands(menu: str | None, runs: Path) -> tuple[str, Needs | None]:
         return "cpu", None
     try:
         loaded = load_menu(menu)
-        own = OwnTrainer.at(menu, loaded, runs / loaded.name)
+        own = OwnTrainer.of(menu, loaded, runs / loaded.name)
     except AutoresearchError:
         return "cpu", None
     return loaded.campaign.min_device, None if own is None else Needs(own.command)

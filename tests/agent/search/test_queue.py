@@ -159,28 +159,15 @@ def test_another_sitting_reads_all_of_it_but_the_clock_it_began_by(tmp_path: Pat
     assert "began" not in json.loads((tmp_path / "in_flight" / "000007.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"iter": 7}'])
-def test_what_cannot_be_read_was_not_in_flight(text: str, tmp_path: Path) -> None:
-    files = PendingFiles(tmp_path)
-    files.write(TURN.model_copy(update={"iter": 8}))
-    (tmp_path / "in_flight" / "000007.json").write_text(text, "utf-8")
-    assert list(files.read()) == [8]
-
-
-def test_a_file_under_another_number_was_not_in_flight(tmp_path: Path) -> None:
-    files = PendingFiles(tmp_path)
-    files.write(TURN)
-    folder = tmp_path / "in_flight"
-    (folder / "000009.json").write_bytes((folder / "000007.json").read_bytes())
-    assert list(files.read()) == [7]
-
-
-def test_each_has_its_own_file_until_it_ended(tmp_path: Path) -> None:
-    files = PendingFiles(tmp_path)
+def test_each_legible_file_under_its_own_number_is_in_flight(tmp_path: Path) -> None:
+    files, folder = PendingFiles(tmp_path), tmp_path / "in_flight"
     assert files.read() == {}
     for number in (9, 7, 1_000_000):
         files.write(TURN.model_copy(update={"iter": number}))
     assert list(files.read()) == [7, 9, 1_000_000]
-    files.clear(9)
-    files.clear(9)
+    for number, text in enumerate(("", "{", "[]", '{"iter": 13}'), start=10):
+        (folder / f"{number:06d}.json").write_text(text, "utf-8")
+    (folder / "000020.json").write_bytes((folder / "000007.json").read_bytes())
+    for _ in range(2):
+        files.clear(9)
     assert list(files.read()) == [7, 1_000_000]

@@ -12,11 +12,8 @@ from agent.proposers.draws import RandomProposer
 from agent.search.campaign import Campaign
 from agent.search.iterations import PendingFiles, PendingIteration
 from agent.search.stopping import Goal, Interrupted, StopRequest
-from agent.search.trial import TrialWatcher
-from agent.search.trials import TrialRunner
 from autoresearch.errors import CampaignError, MachineryError
 from tests.agent.search.test_several_lanes import check_campaign_complete, cut_short, iterations
-from tests.agent.search.test_trials import short
 from tests.support import nights
 from tests.support.simulated.executor import SimulatedExecutor, SimulatedJob
 from tests.support.simulated.world import World
@@ -74,28 +71,6 @@ class Slow(Executor):
     def close(self) -> None:
         for job in self.jobs:
             job.cancel()
-
-
-@pytest.mark.parametrize("look", [1, 3, LOOKS])
-def test_one_that_is_waited_for_finishes_at_the_first_signal(look: int, tmp_path: Path) -> None:
-    stop = StopRequest()
-
-    def at_look(_trial_id: str, now: int) -> None:
-        if now == look:
-            stop.ask()
-
-    executor = Slow(nights.WORLD, at_look)
-    runner = TrialRunner(tmp_path / "trials", short, executor, set(), stop, TrialWatcher())
-    base = nights.WORLD.menu.baseline
-    try:
-        record = next(runner.run_all((short(base, seed), "confirm") for seed in (1, 2)))
-    except Interrupted:
-        pytest.fail("the first signal cut short what ran")
-    assert record.objective is not None
-    assert stop.asked
-    with pytest.raises(Interrupted):
-        next(runner.run_all([(short(base, 3), "confirm")]))
-    assert len(executor.jobs) == 1
 
 
 @pytest.mark.parametrize("look", [1, 3, LOOKS])

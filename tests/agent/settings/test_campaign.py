@@ -139,15 +139,11 @@ def test_every_part_of_the_policy_may(name: str, directory: Path) -> None:
     assert after == before.model_copy(update={name: OTHERS[name]})
 
 
-def test_a_campaign_on_several_kinds_of_device_is_read_and_not_resumed(tmp_path: Path) -> None:
+def test_a_row_of_devices_of_several_kinds_is_read() -> None:
     """Versions between 0.2.0 and this one could create such campaigns."""
     said = campaign_row().model_dump(mode="json", by_alias=True)
     older = said | {"mixed_devices": True, "device_kinds": ["GB10", "H200"]}
     assert CampaignRow.model_validate(older) == campaign_row()
-    path = tmp_path / "campaign.toml"
-    path.write_text(TOML + 'mixed_devices = true\ndevice_kinds = ["GB10", "H200"]\n')
-    with pytest.raises(SettingsError):
-        CampaignSettings.from_toml(path)
 
 
 def test_a_lost_campaign_toml_takes_no_part_of_the_ruler_with_it(tmp_path: Path) -> None:
@@ -243,15 +239,11 @@ def test_trials_of_a_command_keep_compiled_code_in_the_campaign(
 
 
 def test_any_path_that_can_be_written_is_read_back(tmp_path: Path) -> None:
-    """Characters beyond the first 65,536 work too, also in the form that 0.2.0 wrote."""
     path = tmp_path / "campaign.toml"
     menu = load_menu("cpu-tiny")
     source = 'toy \N{GRINNING FACE} \x7f "quoted" \\ é.toml'
     settings = new_settings(menu, source, {})
     path.write_text(settings.to_toml(), "utf-8")
-    assert CampaignSettings.from_toml(path) == settings
-    escaped = settings.to_toml().replace("\N{GRINNING FACE}", "\\ud83d\\ude00")
-    path.write_text(escaped, "utf-8")
     assert CampaignSettings.from_toml(path) == settings
 
 

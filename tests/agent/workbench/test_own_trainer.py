@@ -101,12 +101,12 @@ def test_a_directory_that_trials_could_not_be_given_is_refused_at_the_start(
     menu = checkout / "own.toml"
     menu.write_text(MENU.format(program="{python}", script="train.py", more='reads = [".."]'))
     with pytest.raises(MenuError):
-        OwnTrainer.at(str(menu), load_menu(str(menu)), tmp_path / "runs")
+        OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs")
     menu.write_text(MENU.format(program="{python}", script="train.py", more=""))
-    assert OwnTrainer.at(str(menu), load_menu(str(menu)), tmp_path / "runs")
+    assert OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs")
     script(checkout, "", "campaign.lock")
     with pytest.raises(MenuError):
-        OwnTrainer.at(str(menu), load_menu(str(menu)), tmp_path / "runs")
+        OwnTrainer.of(str(menu), load_menu(str(menu)), tmp_path / "runs")
 
 
 @pytest.mark.parametrize(

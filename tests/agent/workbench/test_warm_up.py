@@ -87,18 +87,11 @@ def test_whatever_fails_in_it_is_the_machinerys(status: Any, on_gpu: Campaign) -
         warm_up(on_gpu, executor, StopRequest())
 
 
-def test_nothing_runs_on_a_cpu(tmp_path: Path) -> None:
+def test_nothing_runs_on_a_cpu_or_once_the_baseline_is_measured(tmp_path: Path) -> None:
     executor = Recording()
-    with campaign_on(tmp_path, device="cpu") as campaign:
-        assert warm_up(campaign, executor, StopRequest()) is None
-    assert not executor.ran
-
-
-def test_nothing_runs_once_the_baseline_is_measured(tmp_path: Path) -> None:
     work(tmp_path, Goal(iterations=1))
-    executor = Recording()
     with campaign_on(tmp_path, seed=3, max_changes=2) as campaign:
-        on_gpu = campaign.settings.model_copy(update={"device": "cuda"})
-        campaign.settings = on_gpu
+        assert warm_up(campaign, executor, StopRequest()) is None
+        campaign.settings = campaign.settings.model_copy(update={"device": "cuda"})
         assert warm_up(campaign, executor, StopRequest()) is None
     assert not executor.ran

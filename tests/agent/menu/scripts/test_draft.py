@@ -501,4 +501,4 @@ def test_a_menu_with_something_to_do_is_refused(tmp_path: Path) -> None:
     menu, _, report = draft_of(tmp_path, f"{_HEAD}{_LR}")
     assert report["to_do"]
     with pytest.raises(MenuError):
-        OwnTrainer.at(str(tmp_path / "menu.toml"), menu, tmp_path / "runs")
+        OwnTrainer.of(str(tmp_path / "menu.toml"), menu, tmp_path / "runs")
